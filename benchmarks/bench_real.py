@@ -58,7 +58,7 @@ def measure(model: Model, target: str, threads: int, rounds: int, seconds: float
             if result.best is None:
                 found[size] = result.missing[0].reason
             else:
-                found[size] = (result.own.median, result.best.median, statistics.median(result.ratios(result.best)))
+                found[size] = (result.inlaid.median, result.best.median, statistics.median(result.ratios(result.best)))
     return found
 
 

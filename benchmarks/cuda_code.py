@@ -21,7 +21,7 @@ from inlaid_cuda.cubin import Resources, resources
 from inlaid_cuda.images import Images
 from inlaid_cuda.options import FORMAT, CudaOptions
 from inlaid_runtime.artifact import Artifact
-from inlaid_runtime.execution.launch_code import all_steps, decode_launches
+from inlaid_runtime.execution.launch_code import decode_launches, walk_steps
 from zoo import FLOAT, path_of
 
 SHARE = 0.95
@@ -78,7 +78,7 @@ def _kernels(artifact: Artifact, arch: str) -> Iterator[Kernel]:
     able = capabilities(CudaOptions(arch))
     plan, program = decode_launches(artifact)
     found = resources(Images.decode(program).cubin)
-    pairs = dict.fromkeys((step.launch.call, step.launch.kernel) for step in all_steps(plan.steps) if step.launch is not None)
+    pairs = dict.fromkeys((step.launch.call, step.launch.kernel) for step in walk_steps(plan.steps) if step.launch is not None)
     for call, kernel in pairs:
         info = artifact.kernels[call]
         operations, moved = (dim if isinstance(dim, int) else 0 for dim in (info.operations, info.bytes))

@@ -19,9 +19,9 @@ import inlaid
 from gpu_cases import Array, Case
 from inlaid.graph.ir import Function
 from inlaid.plugins.registry import default_registry
-from inlaid_bench.comparison import OWN, Missing, Timing
+from inlaid_bench.comparison import INLAID, Missing, Timing
 from inlaid_bench.engines import PACKAGES
-from inlaid_cuda.device import CudaDevice, devices_of
+from inlaid_cuda.device import CudaDevice, open_devices
 from inlaid_cuda.queues import Queue
 from inlaid_runtime.artifact.plan import Invoke, Move
 from inlaid_runtime.errors import CompileError
@@ -77,7 +77,7 @@ class Clock:
 
 def open_device(target: str) -> CudaDevice:
     """Device 0 of a target of kind cuda. Raises `TargetError` on a machine without one."""
-    return devices_of(default_registry().target(target).options).open(0)
+    return open_devices(default_registry().target(target).options).open(0)
 
 
 def host_milliseconds(call: Callable[[], Any], finish: Callable[[], Any], calls: int) -> float:
@@ -94,7 +94,7 @@ def host_milliseconds(call: Callable[[], Any], finish: Callable[[], Any], calls:
 class OperatorEngine:
     """Inlaid on an operator. Raises `CompileError` if it is not compiled to a single region."""
 
-    label, version, settings = OWN, inlaid.__version__, "graph of repeated calls"
+    label, version, settings = INLAID, inlaid.__version__, "graph of repeated calls"
 
     def __init__(self, function: Function, operands: Sequence[Array], target: str, clock: Clock, fusion: bool = True) -> None:
         registry = default_registry()
@@ -213,7 +213,7 @@ class ModelEngine:
     version, settings = inlaid.__version__, "one CUDA graph, results waited for"
 
     def __init__(
-        self, model: Path, inputs: Mapping[str, Array], target: str, clock: Clock, label: str = OWN, fusion: bool = True
+        self, model: Path, inputs: Mapping[str, Array], target: str, clock: Clock, label: str = INLAID, fusion: bool = True
     ) -> None:
         self.label, self._clock = label, clock
         executable = inlaid.compile(model, targets=[target], fusion=fusion)

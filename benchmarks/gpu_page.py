@@ -92,7 +92,7 @@ class Row:
         other = self.peer(label)
         if other is None or not isinstance(self.result, Result):
             return None
-        own = self.result.own
+        own = self.result.inlaid
         return own.median / other.median if label in self.kept else statistics.median(self.result.ratios(other))
 
     @property
@@ -253,7 +253,7 @@ def _rate_unit(row: Row) -> str:
 def _cells(row: Row, labels: Sequence[str], rate: str, width: int) -> str:
     if not isinstance(row.result, Result):
         return table_row([row.name, row.precision, str(row.result), *[""] * (width - 4), row.date])
-    own = row.result.own.median
+    own = row.result.inlaid.median
     cells = [row.name, row.precision, milliseconds(own)]
     if rate:
         cells.append(f"{row.operations / own / 1e9:.1f}" if row.operations else f"{row.moved / own / 1e6:.0f}")

@@ -22,7 +22,7 @@ import inlaid
 from inlaid_microcontroller.boards import BOARDS, Board, board_for
 from inlaid_microcontroller.boards.accesses import Accesses, count_accesses, uncounted
 from inlaid_microcontroller.boards.emulate import FLAGS, build, missing, run, sizes
-from inlaid_microcontroller.boards.kernel import firmware_of
+from inlaid_microcontroller.boards.kernel import build_firmware
 from inlaid_microcontroller.export import example, firmware
 from inlaid_microcontroller.toolchain import compiled
 
@@ -104,7 +104,7 @@ def measure(path: Path, model: Model, cpu: str, board: Board) -> Figures:
     """One inference on a board. Raises RuntimeError for a wrong output, and for more stack than the model's manifest says."""
     executable = inlaid.compile(path, [f"microcontroller:cpu={cpu}"])
     printed = firmware(executable, "model")
-    source, inputs = firmware_of(printed), [example(spec).tobytes() for spec in executable.inputs]
+    source, inputs = build_firmware(printed), [example(spec).tobytes() for spec in executable.inputs]
     with tempfile.TemporaryDirectory() as scratch:
         program = build(source, board, Path(scratch))
         done = run(source, program, board, inputs)

@@ -216,7 +216,7 @@ def _model_row(item: Measurement, engines: Sequence[str], width: int) -> str:
     if isinstance(item.result, str):
         return table_row([item.name, item.result, *[""] * (width - 2)])
     times = {timing.label: milliseconds(timing.median) for timing in item.result.timings}
-    best, own = item.result.best, item.result.own
+    best, own = item.result.best, item.result.inlaid
     judged = ["-", "-", "-"]
     if best is not None and item.ratio is not None:
         judged = [
@@ -245,7 +245,7 @@ def _operators(chosen: Sequence[Measurement], threads: int) -> list[str]:
     lines = [f"## Single operators in f32, {threads_text(threads)}", "", table_row(header), table_row(["---"] * len(header))]
     lines += [_operator_row(item, len(header)) for item in chosen]
     for group in dict.fromkeys(item.group for item in chosen if item.group.startswith("conv")):
-        timed = [(item, item.result.own) for item in chosen if item.group == group and not isinstance(item.result, str)]
+        timed = [(item, item.result.inlaid) for item in chosen if item.group == group and not isinstance(item.result, str)]
         operations = sum(item.times * item.operations for item, _ in timed)
         seconds = sum(item.times * own.median / 1e3 for item, own in timed)
         if timed:
@@ -257,12 +257,13 @@ def _operators(chosen: Sequence[Measurement], threads: int) -> list[str]:
 def _operator_row(item: Measurement, width: int) -> str:
     if isinstance(item.result, str):
         return table_row([item.group, item.name, str(item.times), item.result, *[""] * (width - 4)])
-    rate = (item.operations or item.moved) / (item.result.own.median / 1e3)
+    rate = (item.operations or item.moved) / (item.result.inlaid.median / 1e3)
     peers = ["-", "-"]
     if item.result.peers:
         peers = [milliseconds(item.result.peers[0].median), spread(item.result.ratios(item.result.peers[0]))]
     share = f"{rate / item.limit.flops:.0%}" if item.operations else "-"  # what is only moved may well be in a cache
-    return table_row([item.group, item.name, str(item.times), _own(item.result.own), f"{rate / 1e9:.1f}", share, *peers, item.date])
+    inlaid = _own(item.result.inlaid)
+    return table_row([item.group, item.name, str(item.times), inlaid, f"{rate / 1e9:.1f}", share, *peers, item.date])
 
 
 def _settings(every: Sequence[Measurement]) -> list[str]:

@@ -203,10 +203,10 @@ def _texts(package: Package) -> Iterator[tuple[str, str]]:
             yield f"{artifact.symbol}.{number}" if number else artifact.symbol, _code(variant)
     yield "package", _contents(package)
     if any(artifact.format == "c99-model" for artifact in package.artifacts):
-        from inlaid_microcontroller.export import whole
+        from inlaid_microcontroller.export import compose_package
 
         try:
-            firmware = whole(package, "model", "c99")
+            firmware = compose_package(package, "model", "c99")
             yield from {**firmware.source.files(), **firmware.files}.items()
         except Unsupported as error:
             yield "firmware", str(error)

@@ -27,7 +27,7 @@ import onnxruntime
 import inlaid
 import page
 from inlaid import ops
-from inlaid_bench.comparison import OWN, Missing, Result, Timing
+from inlaid_bench.comparison import INLAID, Missing, Result, Timing
 from inlaid_bench.engines import time_runs
 from inlaid_runtime.errors import InlaidError
 from machine import limits, processor, versions
@@ -85,7 +85,7 @@ def measure(case: Case, size: str, form: str, arguments: argparse.Namespace) -> 
             if arguments.threads > 1:
                 time.sleep(SETTLE)
             rounds[at].append(time_runs(runs[at], arguments.seconds)["median_ms"])
-    labels = ((OWN, inlaid.__version__, 0.0), (PEER, onnxruntime.__version__, difference))
+    labels = ((INLAID, inlaid.__version__, 0.0), (PEER, onnxruntime.__version__, difference))
     timings = (
         Timing(label, version, "", seconds, 0.0, 0.0, tuple(times), far)
         for (label, version, far), seconds, times in zip(labels, prepared, rounds, strict=False)
@@ -194,7 +194,7 @@ def _summary(every: Sequence[Measurement]) -> list[str]:
 def _microseconds(item: Measurement) -> float:
     """How much longer a call takes than ONNX Runtime's: the median over rounds."""
     assert not isinstance(item.result, str)
-    pairs = zip(item.result.own.rounds, item.result.peers[0].rounds, strict=True)
+    pairs = zip(item.result.inlaid.rounds, item.result.peers[0].rounds, strict=True)
     return statistics.median(own - other for own, other in pairs) * 1e3
 
 
@@ -204,7 +204,7 @@ def _worst(every: Sequence[Measurement]) -> list[str]:
     lines = [f"The worst {WORST}:", "", "| case | form | Inlaid, ms | onnxruntime, ms | ratio |", "|---|---|---|---|---|"]
     for item in compared[:WORST]:
         assert not isinstance(item.result, str)
-        times = (page.milliseconds(timing.median) for timing in (item.result.own, item.result.peers[0]))
+        times = (page.milliseconds(timing.median) for timing in (item.result.inlaid, item.result.peers[0]))
         lines.append(f"| {item.name} | {item.kind} | {' | '.join(times)} | {item.ratio:.2f} |")
     return lines
 
@@ -227,7 +227,7 @@ def _all(every: Sequence[Measurement]) -> list[str]:
 def _cells(item: Measurement) -> list[str]:
     if isinstance(item.result, str):
         return [item.result.replace("|", "/"), "", ""]
-    own = page.milliseconds(item.result.own.median)
+    own = page.milliseconds(item.result.inlaid.median)
     if not item.result.peers:
         return [own, "-", item.result.missing[0].reason.replace("|", "/")]
     ratio = f"{_microseconds(item):+.1f} µs" if item.group == SMALL else f"{item.ratio:.2f}"

@@ -19,7 +19,7 @@ import numpy as np
 
 import inlaid
 
-HERE = Path(__file__).parent / "digits"
+FOLDER = Path(__file__).parent / "digits"
 EXPECTED = 353
 """Number of images that the trained network recognizes, computed by numpy."""
 RUNS = 20
@@ -41,23 +41,23 @@ def main() -> int:
     """Classify the images and print the result. Returns the exit status."""
     targets = sys.argv[1:] or None
     start = time.perf_counter()
-    executable = inlaid.compile(HERE / "digits.onnx", targets)
+    executable = inlaid.compile(FOLDER / "digits.onnx", targets)
     on = ", ".join(dict.fromkeys(region.target for region in executable.regions))
     print(f"compiled for {on} in {time.perf_counter() - start:.1f} s: {executable!r}")
 
-    with np.load(HERE / "digits.npz") as file:
+    with np.load(FOLDER / "digits.npz") as file:
         images, labels = file["image"], file["label"]
     inputs = {"image": images.astype(np.float32)}
     (chances,) = executable.run(inputs).values()
-    found = chances.argmax(axis=1)
+    predictions = chances.argmax(axis=1)
     times = []
     for _ in range(RUNS):
         start = time.perf_counter()
         executable.run(inputs)
         times.append(time.perf_counter() - start)
 
-    right = found == labels
-    captions = [f"is {label}, taken for {guess}" for label, guess in zip(labels, found, strict=True)]
+    right = predictions == labels
+    captions = [f"is {label}, taken for {guess}" for label, guess in zip(labels, predictions, strict=True)]
     for title, chosen in (("the first four", range(4)), ("mistakes of the network", np.flatnonzero(~right)[:4])):
         print(f"\n{title}:\n{side_by_side(images[chosen], [captions[index] for index in chosen])}")
     print(f"\n{right.sum()} of {right.size} handwritten digits recognized; {EXPECTED} expected")

@@ -43,8 +43,8 @@ def ramp(shape: tuple[int, ...]) -> np.ndarray:
 
 def where_operators_ran(executable: inlaid.Executable, model: onnx.ModelProto) -> str:
     """Count the nodes of each operator on each target. An unnamed node is identified by its first output."""
-    target_of = {node: region.target for region in executable.regions for node in region.nodes}
-    counts = Counter((node.op_type, target_of.get(node.name or node.output[0], "-")) for node in model.graph.node)
+    targets = {node: region.target for region in executable.regions for node in region.nodes}
+    counts = Counter((node.op_type, targets.get(node.name or node.output[0], "-")) for node in model.graph.node)
     lines = [f"  {operator:<20}{count:>5}  {target}" for (operator, target), count in sorted(counts.items())]
     return "\n".join([*lines, "  (-: worked out while compiling, or merged into another node)"])
 

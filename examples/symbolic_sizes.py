@@ -31,6 +31,6 @@ def attend(data: np.ndarray) -> np.ndarray:
 generator = np.random.default_rng(0)
 for shape in ((1, 3, 8), (5, 17, 8), (2, 64, 8)):
     data = generator.standard_normal(shape).astype(np.float32)
-    (found,) = executable.run({"x": data}).values()
-    np.testing.assert_allclose(found, attend(data), rtol=1e-4, atol=1e-5)
+    (output,) = executable.run({"x": data}).values()
+    np.testing.assert_allclose(output, attend(data), rtol=1e-4, atol=1e-5)
     print(f"{shape}: right; arena {executable.workspace_bytes({'x': data})} bytes")

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytest
-from tests.conformance.relations.statements import Line, logged, statements_of
+from tests.conformance.relations.statements import Line, logged, module_statements
 
 from inlaid.driver import compile_module
 from inlaid.graph.interp import evaluate
@@ -71,14 +71,14 @@ def refusals(case: Case) -> tuple[Any, tuple[tuple[str, frozenset[Line]], ...]]:
     with logged() as log:
         module = case.load(values, symbolic=True)
     executable = compile_module(module, ["reference"])
-    found = []
+    messages = []
     for change in case.breaks:
         with pytest.raises(InlaidError) as refused:
             executable.run(case.feeds(broken(values, change)))
         message = str(refused.value)
         stated = [(line, f"{item.what} must be {item.expected}, got") for line, item in log.entries]
-        found.append((message, frozenset(line for line, words in stated if words in message)))
-    return executable, tuple(found)
+        messages.append((message, frozenset(line for line, words in stated if words in message)))
+    return executable, tuple(messages)
 
 
 def check(case: Case) -> None:
@@ -88,8 +88,8 @@ def check(case: Case) -> None:
     expected: Any = evaluate(case.load(values, symbolic=False), case.feeds(values))
     peers = case.peers(values)
     results = [*executable.run(case.feeds(values)).values()]
-    for others in (expected if isinstance(expected, tuple) else (expected,), *([] if peers is None else [peers])):
-        for result, other in zip(results, others, strict=True):
+    for expected_outputs in (expected if isinstance(expected, tuple) else (expected,), *([] if peers is None else [peers])):
+        for result, other in zip(results, expected_outputs, strict=True):
             assert (result.dtype, result.shape) == (np.asarray(other).dtype, np.shape(other))
             np.testing.assert_allclose(result, other, rtol=1e-5, atol=1e-5)
     for change, (message, _) in zip(case.breaks, refused, strict=True):
@@ -103,6 +103,6 @@ def check(case: Case) -> None:
 def unreached(cases: Iterable[Case], package: ModuleType) -> list[str]:
     """Return the statements in the modules of a package, and in `inlaid.frontends.shapes`, that refuse no case."""
     modules = (item.name for item in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
-    stated = {item for name in ("inlaid.frontends.shapes", *modules) for item in statements_of(name)}
+    stated = {item for name in ("inlaid.frontends.shapes", *modules) for item in module_statements(name)}
     reached = {line for case in cases for _, lines in refusals(case)[1] for line in lines}
     return [str(item) for item in sorted(stated) if not any(map(item.covers, reached))]

@@ -49,7 +49,7 @@ class Case:
         return Module({"main": ir.function(params, body)})
 
 
-def of_length(name: str, size: SizeVar, dtype: str = "float32") -> Var:
+def make_vector(name: str, size: SizeVar, dtype: str = "float32") -> Var:
     return var(name, TensorType((size,), dtype))
 
 
@@ -61,62 +61,62 @@ def x_with(count: int) -> Array:
 SPAN = ir.Span("model", "node")
 
 
-def _found(x: Expr) -> Expr:
+def _nonzero_indices(x: Expr) -> Expr:
     """The indices of nonzero elements, as a vector."""
     indices = ops.nonzero(x)
     return ops.reshape(indices, shape=indices.type.shape[1:])
 
 
 def _beside() -> tuple[Sequence[Var], Expr]:
-    x, z = of_length("x", N), of_length("z", M, INDICES)
-    rows = [ops.reshape(item, shape=(1, *item.type.shape)) for item in (_found(x), z)]
+    x, z = make_vector("x", N), make_vector("z", M, INDICES)
+    rows = [ops.reshape(item, shape=(1, *item.type.shape)) for item in (_nonzero_indices(x), z)]
     return (x, z), ops.neg(ops.concat(*rows, axis=0, span=SPAN))
 
 
 def _sum() -> tuple[Sequence[Var], Expr]:
-    x, z = of_length("x", N), of_length("z", M, INDICES)
-    return (x, z), ops.neg(ops.add(_found(x), z, span=SPAN))
+    x, z = make_vector("x", N), make_vector("z", M, INDICES)
+    return (x, z), ops.neg(ops.add(_nonzero_indices(x), z, span=SPAN))
 
 
 def _halves() -> tuple[Sequence[Var], Expr]:
-    x = of_length("x", N)
-    found = _found(x)
-    (count,) = found.type.shape
-    return (x,), ops.reduce_sum(ops.reshape(found, shape=(arith.floordiv(count, 2), 2), span=SPAN), axes=(1,))
+    x = make_vector("x", N)
+    indices = _nonzero_indices(x)
+    (count,) = indices.type.shape
+    return (x,), ops.reduce_sum(ops.reshape(indices, shape=(arith.floordiv(count, 2), 2), span=SPAN), axes=(1,))
 
 
 def _halves_as_view() -> tuple[Sequence[Var], Expr]:
     """No kernel runs after the one that computes the size."""
-    x = of_length("x", N)
-    found = _found(x)
-    return (x,), ops.reshape(found, shape=(arith.floordiv(found.type.shape[0], 2), 2), span=SPAN)
+    x = make_vector("x", N)
+    indices = _nonzero_indices(x)
+    return (x,), ops.reshape(indices, shape=(arith.floordiv(indices.type.shape[0], 2), 2), span=SPAN)
 
 
 def _slice() -> tuple[Sequence[Var], Expr]:
-    x = of_length("x", N)
-    return (x,), ops.strided_slice(_found(x), begin=(1,), end=(3,), strides=(1,), span=SPAN)
+    x = make_vector("x", N)
+    return (x,), ops.strided_slice(_nonzero_indices(x), begin=(1,), end=(3,), strides=(1,), span=SPAN)
 
 
 def _topk() -> tuple[Sequence[Var], Expr]:
-    x = of_length("x", N)
-    best = ops.topk(ops.cast(_found(x), dtype="float32"), k=3, axis=0, span=SPAN)
+    x = make_vector("x", N)
+    best = ops.topk(ops.cast(_nonzero_indices(x), dtype="float32"), k=3, axis=0, span=SPAN)
     return (x,), ir.tuple_item(best, 0)
 
 
 def _product() -> tuple[Sequence[Var], Expr]:
-    x, z = of_length("x", N), var("z", TensorType((M, 3), "float32"))
-    found = _found(x)
-    row = ops.reshape(ops.cast(found, dtype="float32"), shape=(1, *found.type.shape))
+    x, z = make_vector("x", N), var("z", TensorType((M, 3), "float32"))
+    indices = _nonzero_indices(x)
+    row = ops.reshape(ops.cast(indices, dtype="float32"), shape=(1, *indices.type.shape))
     return (x, z), ops.matmul(row, z, span=SPAN)
 
 
 def _two_counts() -> tuple[Sequence[Var], Expr]:
-    x, z = of_length("x", N), of_length("z", M)
-    return (x, z), ops.mul(*(ops.reshape(_found(item), shape=(1, -1)) for item in (x, z)), span=SPAN)
+    x, z = make_vector("x", N), make_vector("z", M)
+    return (x, z), ops.mul(*(ops.reshape(_nonzero_indices(item), shape=(1, -1)) for item in (x, z)), span=SPAN)
 
 
 def _distinct() -> tuple[Sequence[Var], Expr]:
-    x, z = of_length("x", N), of_length("z", M, INDICES)
+    x, z = make_vector("x", N), make_vector("z", M, INDICES)
     first = ir.tuple_item(ops.unique(ops.reshape(x, shape=(N, 1))), 0)
     return (x, z), ops.less(first, ops.broadcast_to(z, shape=first.type.shape, span=SPAN))
 
@@ -132,13 +132,13 @@ def _cut() -> tuple[Sequence[Var], Expr]:
 def _boxes() -> tuple[Sequence[Var], Expr]:
     boxes, scores = var("boxes", TensorType((1, N, 4), "float32")), var("scores", TensorType((1, 1, N), "float32"))
     z = var("z", TensorType((M, 3), INDICES))
-    kept = ops.non_max_suppression(boxes, scores, np.float32(0.5), np.float32(0.5), max_output=10)
-    return (boxes, scores, z), ops.minimum(ops.concat(kept, z, axis=1, span=SPAN), 7)
+    selection = ops.non_max_suppression(boxes, scores, np.float32(0.5), np.float32(0.5), max_output=10)
+    return (boxes, scores, z), ops.minimum(ops.concat(selection, z, axis=1, span=SPAN), 7)
 
 
 def _shrunk() -> tuple[Sequence[Var], Expr]:
-    x = of_length("x", N)
-    return (x,), ops.neg(ops.pad(_found(x), 0, pads=(0, -2), span=SPAN))
+    x = make_vector("x", N)
+    return (x,), ops.neg(ops.pad(_nonzero_indices(x), 0, pads=(0, -2), span=SPAN))
 
 
 def _indices(feeds: Feeds, name: str = "x") -> Array:

@@ -64,12 +64,12 @@ def run(*command: str | Path, folder: Path, **more: str) -> str:
     hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "INLAID_RELEASE", "XDG_CACHE_HOME")
     variables = {name: value for name, value in os.environ.items() if name not in hidden} | {"INLAID_CACHE": "off", **more}
     variables.setdefault("UV_SYSTEM_CERTS", "1")  # as pip does
-    done = subprocess.run(list(map(str, command)), cwd=folder, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    process = subprocess.run(list(map(str, command)), cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, f"{' '.join(map(str, command))}\n{process.stdout}\n{process.stderr}"
+    return process.stdout
 
 
-def packages_of(environment: Path) -> Path:
+def site_packages(environment: Path) -> Path:
     """Where a virtual environment has its packages."""
     return Path(sysconfig.get_path("purelib", "venv", {"base": str(environment)}))
 
@@ -78,10 +78,10 @@ class Environment:
     """A fresh virtual environment: with the packages of a folder where one is `given`, else with nothing but the pip that this
     Python brings. The index is asked for what Inlaid depends on, never for Inlaid's own packages."""
 
-    def __init__(self, folder: Path, given: Path | None = None) -> None:
-        venv.create(folder, with_pip=given is None, symlinks=True)
-        if given is not None:
-            (packages_of(folder) / "given.pth").write_text(f"{given}\n", encoding="utf-8")
+    def __init__(self, folder: Path, packages: Path | None = None) -> None:
+        venv.create(folder, with_pip=packages is None, symlinks=True)
+        if packages is not None:
+            (site_packages(folder) / "given.pth").write_text(f"{packages}\n", encoding="utf-8")
         self.python = folder / "bin" / "python"
         self.inlaid = folder / "bin" / "inlaid"
         self.folder = folder.parent
@@ -121,14 +121,14 @@ def dependencies(common_folder: Path) -> Path:
     folder = common_folder / "dependencies"
     files = [ROOT / name / "pyproject.toml" for name in ("runtime", "core")] + [*ROOT.glob("plugins/*/pyproject.toml")]
     lists = (tomllib.loads(file.read_text())["project"]["dependencies"] for file in files)
-    needed = {need for needs in lists for need in needs if not need.startswith("inlaid")}
+    requirements = {need for needs in lists for need in needs if not need.startswith("inlaid")}
     with (common_folder / "dependencies.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            made = Environment(folder.with_suffix(".new"))
-            made.pip("install", "--quiet", *sorted(needed), "hatchling", "hypothesis", "pytest")
-            made.python.parents[1].rename(folder)
-    return packages_of(folder)
+            environment = Environment(folder.with_suffix(".new"))
+            environment.pip("install", "--quiet", *sorted(requirements), "hatchling", "hypothesis", "pytest")
+            environment.python.parents[1].rename(folder)
+    return site_packages(folder)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ Json = Any
 _LENGTH = struct.Struct("<Q")
 
 
-def members_of(data: bytes) -> dict[str, bytes]:
+def read_members(data: bytes) -> dict[str, bytes]:
     """Return the members of a package by name."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {info.filename: archive.read(info) for info in archive.infolist()}
@@ -38,7 +38,7 @@ def composed(members: Iterable[tuple[str, bytes]], compression: int = zipfile.ZI
 
 def rewrite(path: Path, change: Callable[[Json], bytes | None]) -> None:
     """Change the manifest of a package, or replace it by the bytes that `change` returns."""
-    members = members_of(path.read_bytes())
+    members = read_members(path.read_bytes())
     manifest = json.loads(members["manifest.json"])
     result = change(manifest)
     members["manifest.json"] = result if isinstance(result, bytes) else json.dumps(manifest).encode()
@@ -66,7 +66,7 @@ def joined(description: Json, code: bytes) -> bytes:
 
 def redescribe(path: Path, member: str, change: Callable[[Json], bytes | None]) -> None:
     """Change the description in a code member, or replace it by the bytes that `change` returns."""
-    members = members_of(path.read_bytes())
+    members = read_members(path.read_bytes())
     description, code = described(members[member])
     result = change(description)
     content = joined(description, code) if result is None else _LENGTH.pack(len(result)) + result + code

@@ -47,8 +47,8 @@ def folders() -> list[Path]:
 def commit_time() -> str:
     """Return the time of the last commit in seconds; 2020-02-02, hatchling's default, outside of a repository."""
     command = ["git", "log", "-1", "--format=%ct"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "1580601600"
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return process.stdout.strip() or "1580601600"
 
 
 def build(output: Path) -> list[Path]:

@@ -5,7 +5,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def lines_of(folder: Path) -> int:
+def count_lines(folder: Path) -> int:
     """Count the lines of the Python files below a folder that are neither blank nor comments."""
     texts = (path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
     return sum(bool(line.strip()) and not line.lstrip().startswith("#") for text in texts for line in text.splitlines())
@@ -22,7 +22,7 @@ def main() -> None:
     }
     packages |= {f"plugins/{folder.name}": folder / "src" for folder in sorted((ROOT / "plugins").iterdir()) if folder.is_dir()}
     for name, folder in packages.items():
-        print(f"{name:<28} {lines_of(folder):>6}")
+        print(f"{name:<28} {count_lines(folder):>6}")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def parameter(item: inspect.Parameter) -> str:
     return f"{item.name}: {type_} = {repr(item.default) if finite else '...'}"
 
 
-def stub_of(operator: Operator) -> str:
+def operator_stub(operator: Operator) -> str:
     """Format an operator: its class with the signature of `__call__`, and the instance."""
     name = f"_{operator.name.title().replace('_', '')}"
     parameters = list(inspect.signature(operator).parameters.values())
@@ -64,7 +64,7 @@ def stub_of(operator: Operator) -> str:
 
 def render() -> str:
     """Render the stub file."""
-    return "\n".join([HEAD, *(stub_of(ops.TABLE[name]) for name in sorted(ops.TABLE))])
+    return "\n".join([HEAD, *(operator_stub(ops.TABLE[name]) for name in sorted(ops.TABLE))])
 
 
 if __name__ == "__main__":

@@ -49,16 +49,16 @@ def violations(folder: Path, modules: set[str]) -> Iterator[str]:
     for file in sorted(folder.rglob("*.py")):
         for line, name in imports(file):
             parts = name.split(".")
-            known = any(".".join(parts[:count]) in modules for count in range(2, len(parts) + 1))
+            is_public = any(".".join(parts[:count]) in modules for count in range(2, len(parts) + 1))
             exported = parts[0] in modules and (len(parts) == 1 or not _is_module(parts[:2]))
-            if not known and not exported:
+            if not is_public and not exported:
                 yield f"{file}:{line}: {name} is not in the table of {PAGE.name}"
 
 
 def _is_module(parts: Sequence[str]) -> bool:
     """Test whether a name is that of a module of the core, not of an object that `inlaid` exports."""
-    place = ROOT.joinpath("core", *parts)
-    return place.is_dir() or place.with_suffix(".py").exists()
+    path = ROOT.joinpath("core", *parts)
+    return path.is_dir() or path.with_suffix(".py").exists()
 
 
 def main(folders: Sequence[str]) -> int:

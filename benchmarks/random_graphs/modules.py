@@ -23,7 +23,7 @@ from inlaid.graph import ir
 from inlaid.graph.attrs import attr_vars, sizes_in
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
-from inlaid.graph.scope_conditions import conditions_of
+from inlaid.graph.scope_conditions import call_conditions
 from inlaid.graph.text import show
 from inlaid.graph.transform import map_functions
 from inlaid.graph.verify import verify
@@ -122,9 +122,9 @@ class RunChoices(Choices):
         choose: Callable[[int], int],
         mix: Mix,
         sizes: Sequence[int],
-        given: Mapping[int, tuple[int, ...]],
+        fixed_shapes: Mapping[int, tuple[int, ...]],
     ) -> None:
-        super().__init__(choose, mix, sizes, given=given)
+        super().__init__(choose, mix, sizes, fixed_shapes=fixed_shapes)
         self.shaped: list[tuple[Array, tuple[int, ...]]] = []
 
     def below(self, count: int) -> int:
@@ -133,13 +133,13 @@ class RunChoices(Choices):
             return count - 1
         return super().below(int(count))
 
-    def array(self, shape: Sequence[int], of: str, low: float | None = None, high: float | None = None) -> Array:
+    def array(self, shape: Sequence[int], dtype_name: str, low: float | None = None, high: float | None = None) -> Array:
         """Draw values, and note the extents of their shape. Raises `Unfit` for too many."""
-        return self._noted(shape, lambda plain: super(RunChoices, self).array(plain, of, low, high))
+        return self._noted(shape, lambda plain: super(RunChoices, self).array(plain, dtype_name, low, high))
 
-    def indices(self, shape: Sequence[int], extent: int, of: str = "int64") -> Array:
+    def indices(self, shape: Sequence[int], extent: int, dtype_name: str = "int64") -> Array:
         """Draw indices, and note the extents of their shape."""
-        return self._noted(shape, lambda plain: super(RunChoices, self).indices(plain, int(extent), of))
+        return self._noted(shape, lambda plain: super(RunChoices, self).indices(plain, int(extent), dtype_name))
 
     def _noted(self, shape: Sequence[int], draw: Callable[[tuple[int, ...]], Array]) -> Array:
         plain = tuple(map(int, shape))
@@ -149,8 +149,8 @@ class RunChoices(Choices):
         self.shaped.append((made, tuple(shape)))
         return made
 
-    def _of_rank(self, least: int, most: int) -> int:
-        return 5 if most == 4 and self._choose(12) == 11 else super()._of_rank(least, most)
+    def _pick_rank(self, min_rank: int, max_rank: int) -> int:
+        return 5 if max_rank == 4 and self._choose(12) == 11 else super()._pick_rank(min_rank, max_rank)
 
     def extents(self, value: Array) -> tuple[int, ...]:
         """Return the extents that an array was drawn with, or its shape; extents that only look like those of data or of other
@@ -161,7 +161,7 @@ class RunChoices(Choices):
         return self._likened(value.shape)
 
     def _likened(self, shape: Sequence[int]) -> tuple[int, ...]:
-        known = [*self._given.values(), *(shape for _, shape in self.shaped)]
+        known = [*self._fixed_shapes.values(), *(shape for _, shape in self.shaped)]
         found = []
         for place, extent in enumerate(shape, -len(shape)):
             same = [each[place] for each in known if len(each) >= -place] + [item for each in known for item in each]
@@ -286,7 +286,7 @@ class ModuleGenerator(Generator):
         if any(not self._moderate(value) for value in values):
             return False
         calls = [each for each in ir.post_order(expr) if isinstance(each, ir.Call) and isinstance(each.callee, Operator)]
-        for constraint in conditions_of(calls):
+        for constraint in call_conditions(calls):
             if self.sizes.evaluable([constraint.condition]) and not all(
                 self.sizes.at(run, [constraint.condition])[0] for run in range(RUNS)
             ):

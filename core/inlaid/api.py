@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Union
 from inlaid import package_cache
 from inlaid.frontends.dims import DimSpec, checked_dims
 from inlaid.frontends.formats import import_model
-from inlaid.package_cache import Kept, RegionFacts, facts_of
+from inlaid.package_cache import CachedPackage, RegionFacts, region_facts
 from inlaid.plugins.registry import default_registry
 from inlaid.settings import DEFAULT, Settings
 from inlaid.support.collector import rare_collections
@@ -109,10 +109,10 @@ def compile(
     settings = Settings(fusion, precision, placement, read_lock(lock), donate=_names("donate", donate))
     with rare_collections():
         if isinstance(model, (str, Path)):
-            found = compile_file(Path(model), targets, dims=dims, progress=progress, cache=cache, settings=settings)
+            compiled = compile_file(Path(model), targets, dims=dims, progress=progress, cache=cache, settings=settings)
             if progress is not None:
                 progress("load", 0, 0)
-            return _loaded(found.package, devices)
+            return _loaded(compiled.package, devices)
         from inlaid.driver import compile_module
 
         module, chosen = as_module(model, dims), checked_targets(targets)
@@ -163,9 +163,9 @@ def interpret(schedule: Schedule, *arrays: np.ndarray[Any, Any], sizes: Mapping[
     from inlaid.tensor import interp
     from inlaid_runtime.errors import ScheduleError, VerifyError
 
-    program, given = _scheduled(schedule).program, tuple(map(np.asarray, arrays))
+    program, inputs = _scheduled(schedule).program, tuple(map(np.asarray, arrays))
     try:
-        results = interp.run(program, given, sizes, schedule.semantics)[: len(program.outputs) - len(program.defines)]
+        results = interp.run(program, inputs, sizes, schedule.semantics)[: len(program.outputs) - len(program.defines)]
     except (VerifyError, AssertionError) as error:
         raise ScheduleError(f"{program.name} cannot be run: {error}", remedy="print the schedule's program and trace") from error
     return results[0] if len(results) == 1 else tuple(results)
@@ -212,47 +212,47 @@ def default_targets() -> tuple[str, ...]:
 
 
 class Compiled:
-    """A compiled package: in memory, or `kept` in the user's cache and read on first use. `found` states that it was in the cache
-    already."""
+    """A compiled package: in memory, or `cached` in the user's cache and read on first use. `was_cached` states that it was in the
+    cache already."""
 
-    def __init__(self, package: Package | None, kept: Kept | None, found: bool = False) -> None:
+    def __init__(self, package: Package | None, cached: CachedPackage | None, was_cached: bool = False) -> None:
         self._package = package
-        self._kept = kept
-        self._found = found
+        self._cached = cached
+        self._was_cached = was_cached
 
     @property
     def file(self) -> Path | None:
         """File in the cache; None if the package is not cached."""
-        return None if self._kept is None else self._kept.file
+        return None if self._cached is None else self._cached.file
 
     @cached_property
     def package(self) -> Package:
         """The package."""
-        if self._kept is None:
+        if self._cached is None:
             assert self._package is not None
             return self._package
         from inlaid_runtime.execution.heap import release_free_memory
         from inlaid_runtime.execution.package import decode_package
 
         # The weights are mapped from the file from now on, so the copy that the compiler made can go.
-        if not self._found and self._kept.weight_bytes >= RELEASED:
+        if not self._was_cached and self._cached.weight_bytes >= RELEASED:
             release_free_memory()
-        return decode_package(self._kept.file, self._kept.content, verified=True)
+        return decode_package(self._cached.file, self._cached.content, verified=True)
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of all constants."""
-        return self.package.weight_bytes if self._kept is None else self._kept.weight_bytes
+        return self.package.weight_bytes if self._cached is None else self._cached.weight_bytes
 
     @property
     def regions(self) -> tuple[RegionFacts, ...]:
         """Facts about the regions."""
-        return facts_of(self.package) if self._kept is None else self._kept.regions
+        return region_facts(self.package) if self._cached is None else self._cached.regions
 
     def save(self, path: Path) -> None:
         """Write the package to `path`. Raises as `Executable.save` does."""
-        if self._kept is not None:
-            self._kept.save(path)
+        if self._cached is not None:
+            self._cached.save(path)
             return
         from inlaid_runtime.execution.package import write_package
 
@@ -274,17 +274,17 @@ def compile_file(
     """Compile a model file without loading the result, or find it in the cache. `instruments` observe the graph passes. `change`
     maps the imported module to the module to compile, which is not cached. Other arguments and errors are as for `compile`."""
     # Whether an isolated plugin fails may depend on the load of the machine, so its results are not cached.
-    registry, kept = default_registry(), caches(cache and settings.isolation is None)
+    registry, user_caches = default_registry(), caches(cache and settings.isolation is None)
     targets, dims = checked_targets(targets), checked_dims(dims)
     report = StageLog(model.name, targets, progress)
-    made = None
-    if kept.folder is not None and change is None:
+    recipe = None
+    if user_caches.folder is not None and change is None:
         report("look up", 0, 0)
-        made = package_cache.recipe(model, targets, {"dims": dims, **asdict(settings)}, registry, kept)
-        known = None if made is None else package_cache.find(made, kept)
-        if known is not None:
-            report.finish(known.regions, cached=True)
-            return Compiled(None, known, found=True)
+        recipe = package_cache.recipe(model, targets, {"dims": dims, **asdict(settings)}, registry, user_caches)
+        cached = None if recipe is None else package_cache.find(recipe, user_caches)
+        if cached is not None:
+            report.finish(cached.regions, cached=True)
+            return Compiled(None, cached, was_cached=True)
     from inlaid.driver import build_package
 
     report("import", 0, 0)
@@ -295,11 +295,11 @@ def compile_file(
     package = build_package(module, targets, registry, report, instruments, settings, cache)
     del module  # the package's file can then reuse the memory of its weights
     report.finish(package.program.regions)
-    if made is None:
+    if recipe is None:
         return Compiled(package, None)
     report("keep", 0, 0)
-    known = package_cache.keep(made, kept, package, files, registry)
-    return Compiled(package if known is None else None, known)
+    cached = package_cache.keep(recipe, user_caches, package, files, registry)
+    return Compiled(package if cached is None else None, cached)
 
 
 @reports_faults
@@ -332,11 +332,11 @@ def estimate(
     """Predict the cost of a model on targets without compiling it. The report has the total `seconds`, the seconds of each region
     and operator, and the placement of each operator with the reason. Arguments are as for `compile`."""
     from inlaid.driver import cut
-    from inlaid.driver.report import report_of
+    from inlaid.driver.report import build_report
 
     settings, registry = Settings(precision=precision, placement=placement, lock=read_lock(lock)), default_registry()
     partitioned, candidates = cut(as_module(model, dims), checked_targets(targets), registry, settings=settings)
-    return report_of(partitioned, candidates, registry, settings)
+    return build_report(partitioned, candidates, registry, settings)
 
 
 def read_lock(path: str | Path | None) -> str:
@@ -363,9 +363,9 @@ def checked_targets(targets: Sequence[str] | None) -> tuple[str, ...]:
     """Normalize the `targets` argument: a string is one target, None means the default targets. Raises `TargetError`."""
     if targets is None:
         return default_targets()
-    found = (targets,) if isinstance(targets, str) else targets
-    if isinstance(found, (list, tuple)) and all(isinstance(item, str) for item in found):
-        return tuple(found)
+    names = (targets,) if isinstance(targets, str) else targets
+    if isinstance(names, (list, tuple)) and all(isinstance(item, str) for item in names):
+        return tuple(names)
     raise TargetError(
         f"expected a list of target strings, got {targets!r}", remedy='give them in order of priority, such as ["x86:threads=1"]'
     )

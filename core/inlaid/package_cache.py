@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from inlaid.plugins.registry import PluginRegistry
-from inlaid_runtime.cache import Caches, Hashes, digest, is_whole
+from inlaid_runtime.cache import Caches, Hashes, digest, is_intact
 from inlaid_runtime.cores import in_background
 from inlaid_runtime.errors import PackageError
 from inlaid_runtime.execution.output import check_output, replacing
@@ -61,7 +61,7 @@ class RegionFacts(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedPackage:
     """A cached package: its file and the mapped content, whose checksum is verified, and facts about the package."""
 
     file: Path
@@ -78,7 +78,7 @@ class Kept:
 
 
 def recipe(
-    model: Path, targets: Sequence[str], asked: Mapping[str, object], registry: PluginRegistry, caches: Caches
+    model: Path, targets: Sequence[str], options: Mapping[str, object], registry: PluginRegistry, caches: Caches
 ) -> Recipe | None:
     """Compute the recipe of compiling a file with the given targets, in order, and options. None if it cannot be computed: the file
     is missing, or a plugin does not consist of files. A thread hashes the file if no package of a file of this name and size
@@ -92,7 +92,7 @@ def recipe(
         return None
     resolved = [registry.target(text) for text in targets]
     request = {
-        "asked": {name: asked[name] for name in sorted(asked)},
+        "asked": {name: options[name] for name in sorted(options)},
         "targets": [(str(target), registry.surroundings(target)) for target in resolved],
         "libraries": _libraries(registry),
     }
@@ -101,30 +101,30 @@ def recipe(
     return Recipe(model, lookup_key, stamp, in_background(hashed) if caches.hashes.get(lookup_key) is None else hashed)
 
 
-def find(made: Recipe, caches: Caches) -> Kept | None:
+def find(recipe: Recipe, caches: Caches) -> CachedPackage | None:
     """Return the cached package of a recipe; None if it is missing or damaged."""
-    if caches.hashes.get(made.lookup_key) is None or (key := made.key) is None:
+    if caches.hashes.get(recipe.lookup_key) is None or (key := recipe.key) is None:
         return None
     record, path = caches.models.get(key), caches.packages.find(key)
     if record is None or path is None:
         return None
     try:
         facts = json.loads(record)
-        if any(_beside(made.model, location, caches) != known for location, known in facts["files"].items()):
+        if any(_beside(recipe.model, location, caches) != file_hash for location, file_hash in facts["files"].items()):
             return None
         regions = tuple(RegionFacts(*region) for region in facts["regions"])
         content = _mapped(path)
-        return Kept(path, content, facts["weight_bytes"], regions) if is_whole(content, facts["checksums"]) else None
+        return CachedPackage(path, content, facts["weight_bytes"], regions) if is_intact(content, facts["checksums"]) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], registry: PluginRegistry) -> Kept | None:
+def keep(recipe: Recipe, caches: Caches, package: Package, files: Iterable[str], registry: PluginRegistry) -> CachedPackage | None:
     """Cache the package of a recipe, whose model also reads `files` in its folder. Returns None if it was not cached, because
     caching failed, or the model or the sources have changed meanwhile."""
-    key, hashes = made.key, {location: _beside(made.model, location, caches) for location in sorted(files)}
+    key, hashes = recipe.key, {location: _beside(recipe.model, location, caches) for location in sorted(files)}
     try:
-        changed = _stamp(made.model) != made.stamp or registry.sources() != registry.fingerprint
+        changed = _stamp(recipe.model) != recipe.stamp or registry.sources() != registry.fingerprint
     except OSError:
         changed = True
     if changed or key is None or None in hashes.values():
@@ -136,11 +136,11 @@ def keep(made: Recipe, caches: Caches, package: Package, files: Iterable[str], r
         content = None  # another process has removed it
     if path is None or content is None:
         return None
-    regions = facts_of(package)
+    regions = region_facts(package)
     facts = {"files": hashes, "checksums": _checksums(content), "weight_bytes": package.weight_bytes, "regions": regions}
     caches.models.put(key, json.dumps(facts).encode())
-    caches.hashes.put(made.lookup_key, b"")
-    return Kept(path, content, package.weight_bytes, regions)
+    caches.hashes.put(recipe.lookup_key, b"")
+    return CachedPackage(path, content, package.weight_bytes, regions)
 
 
 def _checksums(content: mmap.mmap) -> list[tuple[int, int]]:
@@ -153,7 +153,7 @@ def _checksums(content: mmap.mmap) -> list[tuple[int, int]]:
         return [(start, zlib.crc32(data[:start])), (stop, weights.CRC), (len(data), zlib.crc32(data[stop:]))]
 
 
-def facts_of(package: Package) -> tuple[RegionFacts, ...]:
+def region_facts(package: Package) -> tuple[RegionFacts, ...]:
     """Return facts about the regions of a package."""
     return tuple(RegionFacts(info.symbol, info.target, len(info.nodes)) for info in package.program.regions)
 

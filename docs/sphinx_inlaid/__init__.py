@@ -25,7 +25,7 @@ def read(app: Any, name: str, source: list[str]) -> None:
     source[0] = site_text(DOCS / f"{name}.md", DOCS)
 
 
-def escape(app: Any, what: str, name: str, of: Any, options: Any, lines: list[str]) -> None:
+def escape(app: Any, what: str, name: str, documented: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are plain text with code in single backquotes: make that reStructuredText in which nothing else is markup."""
     lines[:] = _escaped("\n".join(lines)).split("\n")
 

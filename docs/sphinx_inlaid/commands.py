@@ -64,8 +64,8 @@ def _default(option: click.Option, context: click.Context) -> str:
     if isinstance(option.show_default, str):
         return option.show_default
     value = option.get_default(context, call=False)
-    given = not option.is_flag and not option.multiple and value != "" and isinstance(value, (str, int, float))
-    return f"{value}" if given else ""
+    shows_default = not option.is_flag and not option.multiple and value != "" and isinstance(value, (str, int, float))
+    return f"{value}" if shows_default else ""
 
 
 def _escaped(text: str) -> str:

@@ -59,9 +59,12 @@ _WIDTH = 100
 
 def families() -> Iterator[tuple[str, tuple[Operator, ...]]]:
     """Titles and operators: those of `TITLES`, then families that it does not list."""
-    found = {name: value for name, value in vars(ops).items() if any(value is family for family in ops.FAMILIES)}
-    for name in (*(name for name in TITLES if name in found), *(name for name in found if name not in TITLES)):
-        yield TITLES.get(name, name.replace("_", " ").capitalize()), found[name]
+    families_by_name = {name: value for name, value in vars(ops).items() if any(value is family for family in ops.FAMILIES)}
+    for name in (
+        *(name for name in TITLES if name in families_by_name),
+        *(name for name in families_by_name if name not in TITLES),
+    ):
+        yield TITLES.get(name, name.replace("_", " ").capitalize()), families_by_name[name]
 
 
 @cache
@@ -146,25 +149,25 @@ def example(operator: Operator) -> str | None:
     entry = entry_of(operator)
     if entry is None:
         return None
-    made = entry.example(Choices.pinned(0), "float32" if "float32" in entry.dtypes else next(iter(entry.dtypes), ""))
-    return _code(operator, made)
+    entry_example = entry.example(Choices.pinned(0), "float32" if "float32" in entry.dtypes else next(iter(entry.dtypes), ""))
+    return _code(operator, entry_example)
 
 
-def _code(operator: Operator, made: Example) -> str:
-    names = [_name(operator, number) for number in range(len(made.inputs))]
+def _code(operator: Operator, example: Example) -> str:
+    names = [_name(operator, number) for number in range(len(example.inputs))]
     constant = [False] * len(names)
-    params = [ir.var(name, _type(made, number)) for number, name in enumerate(names)]
+    params = [ir.var(name, _type(example, number)) for number, name in enumerate(names)]
     try:
-        call = operator(*params, **made.attrs)
+        call = operator(*params, **example.attrs)
     except InlaidError:  # such as indices, whose values decide the result's shape
         constant = [number > 0 for number in range(len(names))]
-        call = operator(params[0], *map(ir.constant, made.inputs[1:]), **made.attrs)
+        call = operator(params[0], *map(ir.constant, example.inputs[1:]), **example.attrs)
     lines = [
-        f"{name} = {_constant(made.inputs[number]) if fixed else _variable(name, params[number])}"
+        f"{name} = {_constant(example.inputs[number]) if fixed else _variable(name, params[number])}"
         for number, (name, fixed) in enumerate(zip(names, constant, strict=True))
     ]
     usual = {item.name: item.default for item in dataclasses.fields(operator.attrs)}
-    attrs = [f"{name}={_literal(value)}" for name, value in made.attrs.items() if value != usual[name]]
+    attrs = [f"{name}={_literal(value)}" for name, value in example.attrs.items() if value != usual[name]]
     lines.append(_call(operator.name, [*names, *attrs]))
     return "\n".join([*lines, f"print(result.type)  # {shown_type(repr(call.type))}"])
 
@@ -189,17 +192,17 @@ def _name(operator: Operator, number: int) -> str:
     return f"{named[-1]}{number - len(named) + 1}"
 
 
-def _type(made: Example, number: int) -> ir.Type:
-    value = made.inputs[number]
-    return made.types.get(number) or TensorType(np.shape(value), from_numpy(np.asarray(value).dtype))
+def _type(example: Example, number: int) -> ir.Type:
+    value = example.inputs[number]
+    return example.types.get(number) or TensorType(np.shape(value), from_numpy(np.asarray(value).dtype))
 
 
 def _variable(name: str, param: ir.Var) -> str:
     type_ = param.type
     if not isinstance(type_, TensorType):
         return f'inlaid.var("{name}", {_spelt(type_)})'
-    of = "" if type_.dtype.name == "float32" else f', dtype="{type_.dtype}"'
-    return f'inlaid.var("{name}", {type_.shape!r}{of})'
+    dtype_argument = "" if type_.dtype.name == "float32" else f', dtype="{type_.dtype}"'
+    return f'inlaid.var("{name}", {type_.shape!r}{dtype_argument})'
 
 
 def _spelt(type_: object) -> str:
@@ -223,6 +226,6 @@ def _function(name: str) -> str:
 def render_dtypes() -> str:
     """A table of the element types."""
     groups: dict[str, list[str]] = {}
-    for name, of in DTYPES.items():
-        groups.setdefault(of.kind, []).append(f"`{name}`")
+    for name, dtype in DTYPES.items():
+        groups.setdefault(dtype.kind, []).append(f"`{name}`")
     return "\n".join(["| kind | names |", "|---|---|", *(f"| {kind} | {', '.join(names)} |" for kind, names in groups.items())])

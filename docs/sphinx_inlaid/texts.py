@@ -29,32 +29,32 @@ LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<path>[^)\s#]*)(?P<anc
 def full_text(page: Path) -> str:
     """The text of a page with its generated sections; of the file that it shows, if it shows one."""
     text = shown_file(page).read_text(encoding="utf-8")
-    return _GENERATED.sub(lambda found: GENERATORS[found[1]](), text)
+    return _GENERATED.sub(lambda match: GENERATORS[match[1]](), text)
 
 
 def shown_file(page: Path) -> Path:
     """The file whose text a page shows: mostly itself."""
-    found = _SHOWN.match(page.read_text(encoding="utf-8"))
-    return page if found is None else (page.parent / found[1]).resolve()
+    match = _SHOWN.match(page.read_text(encoding="utf-8"))
+    return page if match is None else (page.parent / match[1]).resolve()
 
 
 def site_text(page: Path, docs: Path) -> str:
     """The text of a page, with links for a web site of the pages in the folder `docs`."""
     origin, pages = shown_file(page), pages_by_file(docs)
 
-    def link(found: re.Match[str]) -> str:
-        if not found["path"] or "://" in found["path"]:
-            return found[0]
-        file = (origin.parent / found["path"]).resolve()
+    def link(match: re.Match[str]) -> str:
+        if not match["path"] or "://" in match["path"]:
+            return match[0]
+        file = (origin.parent / match["path"]).resolve()
         if file in pages or file.is_relative_to(docs):
-            place = os.path.relpath(pages.get(file, file), page.parent)
-            return f"{found['image']}[{found['text']}]({place}{found['anchor'] or ''})"
-        return found["text"]
+            target = os.path.relpath(pages.get(file, file), page.parent)
+            return f"{match['image']}[{match['text']}]({target}{match['anchor'] or ''})"
+        return match["text"]
 
-    return "".join(part if fenced else LINK.sub(link, part) for part, fenced in parts_of(full_text(page)))
+    return "".join(part if fenced else LINK.sub(link, part) for part, fenced in split_fences(full_text(page)))
 
 
-def parts_of(text: str) -> Iterator[tuple[str, bool]]:
+def split_fences(text: str) -> Iterator[tuple[str, bool]]:
     """A text in parts: outside of fenced code, and fenced code."""
     for number, part in enumerate(_FENCED.split(text)):
         yield part, number % 2 == 1

@@ -16,15 +16,15 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 EPOCHS, BATCH, RATE, DECAY = 30, 32, 2e-3, 1e-4
 
 
 def windows(x: np.ndarray) -> np.ndarray:
     """Extract the 3x3 windows of padded images (im2col): (n, c, h, w) to (n, h, w, c * 9)."""
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
-    return seen.transpose(0, 2, 3, 1, 4, 5).reshape(x.shape[0], x.shape[2], x.shape[3], -1)
+    patches = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    return patches.transpose(0, 2, 3, 1, 4, 5).reshape(x.shape[0], x.shape[2], x.shape[3], -1)
 
 
 def conv_gradients(cols: np.ndarray, weight: np.ndarray, up: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -132,14 +132,14 @@ def main() -> None:
     """Train, write both files, and print the accuracy on the held-out images."""
     table = np.loadtxt(sys.argv[1], delimiter=",", dtype=np.int64)
     images, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1]
-    held = np.arange(len(table)) % 5 == 0
+    is_test = np.arange(len(table)) % 5 == 0
     scaled = images.astype(np.float32) / 16
-    p = train(scaled[~held], labels[~held], np.random.default_rng(0))
-    right = forward(p, scaled[held])["scores"].argmax(1) == labels[held]
+    p = train(scaled[~is_test], labels[~is_test], np.random.default_rng(0))
+    right = forward(p, scaled[is_test])["scores"].argmax(1) == labels[is_test]
     model = as_onnx(p)
     onnx.checker.check_model(model)
-    onnx.save(model, HERE / "digits.onnx")
-    np.savez_compressed(HERE / "digits.npz", image=images[held].astype(np.uint8), label=labels[held].astype(np.uint8))
+    onnx.save(model, FOLDER / "digits.onnx")
+    np.savez_compressed(FOLDER / "digits.npz", image=images[is_test].astype(np.uint8), label=labels[is_test].astype(np.uint8))
     print(f"{right.sum()} of {right.size} right")
 
 

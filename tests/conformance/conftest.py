@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the numbers of operators, statements and cases by the way in which programs were run."""
-    found: dict[str, Counter[str]] = {}
+    counts: dict[str, Counter[str]] = {}
     operators: dict[str, set[str]] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:
@@ -28,9 +28,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                     numbers = json.loads(value)
                     way = numbers.pop("way")
                     operators.setdefault(way, set()).update(numbers.pop("operators"))
-                    found.setdefault(way, Counter()).update(numbers)
-    if found:
+                    counts.setdefault(way, Counter()).update(numbers)
+    if counts:
         terminalreporter.section("relations between sizes")
-    for way, numbers in found.items():
+    for way, numbers in counts.items():
         listed = ", ".join(f"{count} {name}" for name, count in numbers.items() if count)
         terminalreporter.write_line(f"{way}: {len(operators[way])} operators and constructs, {listed}")

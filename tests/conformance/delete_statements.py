@@ -19,9 +19,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-HERE = Path(__file__).parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
+FOLDER = Path(__file__).parent
+if str(FOLDER) not in sys.path:
+    sys.path.insert(0, str(FOLDER))
 
 from relations.census import Census, take_census  # noqa: E402
 from relations.programs import Choice  # noqa: E402
@@ -91,16 +91,16 @@ def caught(statement: Statement, census: Census) -> str:
 
 def _lost(operators: Sequence[str], census: Census, source: Path) -> str:
     """Return the first case that is refused otherwise, or accepted, without a statement."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (source, HERE)))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (source, FOLDER)))}
     command = [sys.executable, "-m", "relations.census", *operators]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return f"inference: {done.stderr.strip().splitlines()[-1]}"
-    found = json.loads(done.stdout)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if process.returncode:
+        return f"inference: {process.stderr.strip().splitlines()[-1]}"
+    census_record = json.loads(process.stdout)
     for program, cases in census.refused.items():
         if census.operators[program] in operators:
             for case, message in cases.items():
-                other = found.get(program, {}).get(case)
+                other = census_record.get(program, {}).get(case)
                 if other != message:
                     return f"inference: {program} {case}: {'is accepted' if other is None else other}"
     return ""

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from tests.made_plugin import REFERENCE, both_halves
+from tests.plugin_registry import REFERENCE, both_halves
 
 from inlaid.plugins import Capabilities, Conformance, OpRule, TargetSpec, hookimpl
 from inlaid.plugins.registry import PluginRegistry
@@ -20,11 +20,11 @@ DTYPES = ("float32", "int8", "int32", "int64", "bool")
 
 def under_test(
     *rules: OpRule,
-    told: Conformance | None = None,
+    declaration: Conformance | None = None,
     codegen: type[ReferenceCodegen] = ReferenceCodegen,
     dtypes: tuple[str, ...] = DTYPES,
 ) -> TargetUnderTest:
-    """A target with some rules; `told` is what its plugin tells the suite."""
+    """A target with some rules; `declaration` is what its plugin tells the suite."""
     module: Any = types.ModuleType("fake_played")
     module.PLUGIN_API_VERSION = 3
     hooks: dict[str, Callable[..., Any]] = {
@@ -32,7 +32,7 @@ def under_test(
         "inlaid_op_rules": lambda target: list(rules) if target.kind == "acme" else [],
         "inlaid_codegen": lambda target: codegen(),
         "inlaid_runtime": lambda target: ReferenceRuntime(),
-        "inlaid_conformance": lambda target: told,
+        "inlaid_conformance": lambda target: declaration,
     }
     for name, hook in hooks.items():
         setattr(module, name, hookimpl(hook))

@@ -112,11 +112,11 @@ def test_every_variant_of_a_pattern_has_examples(name: str) -> None:
     pattern = PATTERNS[name]()
     for variant in variants(pattern):
         for constant in (False, True):
-            made = first(variant.pattern, constant=constant)
-            assert match(variant.pattern, made.function.body) is not None
-            assert match(pattern, made.function.body) is not None
+            example = first(variant.pattern, constant=constant)
+            assert match(variant.pattern, example.function.body) is not None
+            assert match(pattern, example.function.body) is not None
             if "vendor" not in name:
-                evaluate(made.function, made.inputs)
+                evaluate(example.function, example.inputs)
 
 
 @pytest.mark.parametrize("operator", [entry.operator.name for entry in CORPUS if entry.operator.arity[1] != 1])
@@ -132,13 +132,13 @@ def test_every_argument_may_be_computed(operator: str) -> None:
 
 def test_an_example_with_an_index_out_of_range_does_not_count() -> None:
     composites.agrees(under_test(OpRule(PATTERNS["computed indices"](), "rows")), "rows")
-    far = is_op("take")(wildcard(), is_op("add")(wildcard().has_dtype("int32"), is_scalar(1e6)))
-    composites.agrees(under_test(OpRule(far, "rows")), "rows")  # on empty indices alone
+    pattern = is_op("take")(wildcard(), is_op("add")(wildcard().has_dtype("int32"), is_scalar(1e6)))
+    composites.agrees(under_test(OpRule(pattern, "rows")), "rows")  # on empty indices alone
 
 
 def test_bounds_of_one_type_beside_data_of_another_are_drawn_again() -> None:
-    found = under_test(OpRule(quantized_mean(), "mean"), dtypes=("int8", "uint8"))
-    assert not composites.agrees(found, "mean")
+    target = under_test(OpRule(quantized_mean(), "mean"), dtypes=("int8", "uint8"))
+    assert not composites.agrees(target, "mean")
 
 
 @pytest.mark.parametrize("bits", [12, 16, 20, 24])
@@ -151,8 +151,8 @@ def test_weights_fill_a_narrow_accumulator(operator: Operator, bits: int) -> Non
     fitted = fitted_weights(call, bits)
     bound = magnitudes(operator(x, fitted))
     assert bound is not None
-    most = (1 << (bits - 1)) - 1
-    assert np.all(bound + 2 * greatest_bias(bits) <= most) and np.all(bound >= 0.8 * most)
+    max_value = (1 << (bits - 1)) - 1
+    assert np.all(bound + 2 * greatest_bias(bits) <= max_value) and np.all(bound >= 0.8 * max_value)
     assert np.all(fitted.data * weights.data.astype(np.int32) >= 0) and np.all(
         abs(fitted.data) <= abs(weights.data.astype(np.int32))
     )
@@ -162,9 +162,9 @@ def test_weights_fill_a_narrow_accumulator(operator: Operator, bits: int) -> Non
 def test_a_rule_for_aligned_convolutions_padded_with_zeros_is_exercised() -> None:
     """An accelerator sums blocks of channels and pads with 0 alone."""
 
-    def judge(found: Any) -> Verdict:
-        x, w, pad = found["x"].type, found.constant("w"), found["pad"]
-        if x.rank != 4 or x.dtype.name != "int8" or 0 in x.shape or found.attrs("conv").groups != 1:
+    def judge(pattern_match: Any) -> Verdict:
+        x, w, pad = pattern_match["x"].type, pattern_match.constant("w"), pattern_match["pad"]
+        if x.rank != 4 or x.dtype.name != "int8" or 0 in x.shape or pattern_match.attrs("conv").groups != 1:
             return Reject("expected one group of an int8 image")
         if w.shape[1] < 8:
             return Reject("expected at least 8 channels")
@@ -179,21 +179,23 @@ def test_an_example_is_drawn_like_another_of_its_operators(wrap: Callable[[Patte
     """The shape that a consumer asks for is that of the result, not of the data of a convolution."""
     product = is_op("conv")(is_op("pad")(wildcard(), is_const().has_rank(0)), is_const())
     for number in range(5):
-        like = first(product, start=number)
-        again = first(wrap(product), start=number + 60, recipes={**first(wrap(wildcard()), start=number).recipes, **like.recipes})
-        assert again.function.params[0].type == like.function.params[0].type
+        reference_example = first(product, start=number)
+        again = first(
+            wrap(product), start=number + 60, recipes={**first(wrap(wildcard()), start=number).recipes, **reference_example.recipes}
+        )
+        assert again.function.params[0].type == reference_example.function.params[0].type
 
 
 def test_the_same_example_has_other_values() -> None:
-    made = [make(PATTERNS["a chain"](), Draw(5, "float32", DTYPES, mix=mix)) for mix in ("plain", "special", "edge")]  # type: ignore[arg-type]
-    assert len({str(each) for each in made}) == 1
-    assert [bool(np.isnan(each.inputs[0]).any()) for each in made] == [False, True, False]
+    examples = [make(PATTERNS["a chain"](), Draw(5, "float32", DTYPES, mix=mix)) for mix in ("plain", "special", "edge")]  # type: ignore[arg-type]
+    assert len({str(each) for each in examples}) == 1
+    assert [bool(np.isnan(each.inputs[0]).any()) for each in examples] == [False, True, False]
 
 
 def test_a_bias_has_the_scale_of_the_product() -> None:
-    found = match(stored_conv(), first(stored_conv()).function.body)
-    assert found is not None
-    scales = [arg.args[1].data for arg in (*found.call("conv").args, found["bias"])]  # type: ignore[attr-defined]
+    pattern_match = match(stored_conv(), first(stored_conv()).function.body)
+    assert pattern_match is not None
+    scales = [arg.args[1].data for arg in (*pattern_match.call("conv").args, pattern_match["bias"])]  # type: ignore[attr-defined]
     assert scales[0] * scales[1] == scales[2]
     assert all(np.log2(float(scale)) % 1 == 0 for scale in scales)
 
@@ -201,10 +203,15 @@ def test_a_bias_has_the_scale_of_the_product() -> None:
 def test_variants_have_each_part_once() -> None:
     product = is_op("matmul", "mul")(wildcard().named("a"), is_const())
     biased = product.optional(lambda it: is_op("add")(it, wildcard()))
-    found = [str(variant) for variant in variants(biased.optional(rectified))]
-    assert found[0] == "relu(add(matmul(a, const), *))"
-    assert {*found} >= {"relu(matmul(a, const))", "add(matmul(a, const), *)", "mul(a, const)", "relu(add(mul(a, const), *))"}
-    assert len(found) == len({*found}) == 8
+    variant_texts = [str(variant) for variant in variants(biased.optional(rectified))]
+    assert variant_texts[0] == "relu(add(matmul(a, const), *))"
+    assert {*variant_texts} >= {
+        "relu(matmul(a, const))",
+        "add(matmul(a, const), *)",
+        "mul(a, const)",
+        "relu(add(mul(a, const), *))",
+    }
+    assert len(variant_texts) == len({*variant_texts}) == 8
 
 
 class Careless(ReferenceCodegen):
@@ -221,11 +228,13 @@ class Careless(ReferenceCodegen):
 def test_each_composite_is_a_case() -> None:
     one, other = rectified(is_op("neg")(wildcard())), rectified(is_op("exp")(wildcard()))
     failure = ExpectedFailure("operators/composite[two]", "it is hard")
-    found = under_test(OpRule(one, "one"), OpRule(other, "two"), OpRule("add"), told=Conformance(expected_failures=(failure,)))
-    assert [case.id for case in composites.cases(found)] == ["operators/composite[one]", "operators/composite[two]"]
-    expects_what_there_is(found)
-    for case in composites.cases(found):
-        case.check(found)
+    target = under_test(
+        OpRule(one, "one"), OpRule(other, "two"), OpRule("add"), declaration=Conformance(expected_failures=(failure,))
+    )
+    assert [case.id for case in composites.cases(target)] == ["operators/composite[one]", "operators/composite[two]"]
+    expects_what_there_is(target)
+    for case in composites.cases(target):
+        case.check(target)
 
 
 def test_what_is_wrong_in_one_shape_is_found() -> None:
@@ -243,7 +252,7 @@ def test_what_the_suite_cannot_make_a_plugin_gives() -> None:
     with pytest.raises(Failed, match=r"found no example that the rule accepts: neg of .* does not match; declare one"):
         composites.agrees(under_test(rule), "odd")
     x = ir.var("x", TensorType((11, 13, 17), "float32"))
-    composites.agrees(under_test(rule, told=Conformance(examples=(ir.function((x,), ops.relu(ops.neg(x))),))), "odd")
+    composites.agrees(under_test(rule, declaration=Conformance(examples=(ir.function((x,), ops.relu(ops.neg(x))),))), "odd")
 
 
 def test_a_part_without_examples_is_named() -> None:
@@ -268,5 +277,5 @@ def test_integers_may_differ_by_the_steps_that_a_plugin_declares() -> None:
     rule = OpRule(is_op("neg")(is_op("neg")(wildcard().has_dtype("int32"))), "twice")
     with pytest.raises(Failed, match=r"elements, by up to 1 steps"):
         composites.agrees(under_test(rule, codegen=LastBit), "twice")
-    told = Conformance(tolerances=(Tolerance("int32", steps=1, operator="twice"),))
-    composites.agrees(under_test(rule, codegen=LastBit, told=told), "twice")
+    declaration = Conformance(tolerances=(Tolerance("int32", steps=1, operator="twice"),))
+    composites.agrees(under_test(rule, codegen=LastBit, declaration=declaration), "twice")

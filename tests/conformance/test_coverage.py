@@ -17,7 +17,7 @@ from inlaid_conformance.case import Failed, Outcome, Result
 from inlaid_conformance.corpus import entry_of
 from inlaid_conformance.coverage import FORM, Trial, search, selected
 from inlaid_conformance.levels import annotations, composites, operators
-from inlaid_conformance.report import as_markdown, report_of
+from inlaid_conformance.report import as_markdown, make_report
 from inlaid_conformance.suite import cases, run_case
 from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_runtime.types import TensorType
@@ -31,35 +31,35 @@ X = ir.var("x", TensorType((3, 5), "float32"))
 class Twice(ReferenceCodegen):
     """Has code for one operator."""
 
-    made = staticmethod(lambda x: ops.add(x, x))
+    build_body = staticmethod(lambda x: ops.add(x, x))
 
     def compile(self, unit: Any, context: Any) -> Any:
         (x,) = unit.function.params
-        return super().compile(dataclasses.replace(unit, function=ir.function((x,), self.made(x))), context)
+        return super().compile(dataclasses.replace(unit, function=ir.function((x,), self.build_body(x))), context)
 
 
 class Squared(Twice):
-    made = staticmethod(lambda x: ops.mul(x, x))
+    build_body = staticmethod(lambda x: ops.mul(x, x))
 
 
 def under_test(
     *rules: OpRule, examples: tuple[ir.Function, ...] = (), codegen: type[ReferenceCodegen] = ReferenceCodegen
 ) -> TargetUnderTest:
     """A target with some rules, without booleans."""
-    return played.under_test(*rules, told=Conformance(examples=examples), codegen=codegen, dtypes=DTYPES)
+    return played.under_test(*rules, declaration=Conformance(examples=examples), codegen=codegen, dtypes=DTYPES)
 
 
-def result(found: TargetUnderTest, name: str) -> Result:
+def result(target: TargetUnderTest, name: str) -> Result:
     """What comes of the case on an operator."""
-    (case,) = (case for case in cases(found) if case.id == f"operators/exercised[{name}]")
-    return run_case(found, case)
+    (case,) = (case for case in cases(target) if case.id == f"operators/exercised[{name}]")
+    return run_case(target, case)
 
 
 def values(trials: tuple[Trial, ...], name: str) -> set[str]:
     return {trial.values[name] for trial in trials if name in trial.values}
 
 
-def of_accelerators(call: ir.Call) -> Verdict:
+def judge_like_accelerator(call: ir.Call) -> Verdict:
     """As an int8 accelerator with blocks of 16 channels judges a convolution: plain examples meet one of five conditions."""
     data, attrs = call.args[0].type, call.attrs
     assert isinstance(data, TensorType)
@@ -79,15 +79,15 @@ def of_accelerators(call: ir.Call) -> Verdict:
 def test_a_search_meets_conditions_one_after_the_other() -> None:
     entry = entry_of(ops.conv)
     assert entry is not None
-    found = search(under_test(OpRule("conv", predicate=of_accelerators)), entry).trials
-    assert values(found, "strides") == {"all 2", "all 3"}
-    assert values(found, "groups") >= {"one", "several", "depthwise"}
-    assert values(found, "dilations") >= {"all 1", "all 2"}
-    assert values(found, "kernel") >= {"all 1", "all 2", "all 3", "all 7"}
-    assert values(found, FORM) == {"constants"}
-    chosen = tuple(selected(found, ()))
+    trials = search(under_test(OpRule("conv", predicate=judge_like_accelerator)), entry).trials
+    assert values(trials, "strides") == {"all 2", "all 3"}
+    assert values(trials, "groups") >= {"one", "several", "depthwise"}
+    assert values(trials, "dilations") >= {"all 1", "all 2"}
+    assert values(trials, "kernel") >= {"all 1", "all 2", "all 3", "all 7"}
+    assert values(trials, FORM) == {"constants"}
+    chosen = tuple(selected(trials, ()))
     for name in ("strides", "groups", "dilations", "kernel", "pads", "element type", "channels"):
-        assert values(chosen, name) == values(found, name)
+        assert values(chosen, name) == values(trials, name)
     assert len(chosen) < 30
 
 
@@ -115,12 +115,12 @@ def test_what_was_exercised_already_is_not_again() -> None:
 
 
 def test_a_rule_that_accepts_nothing_is_a_warning() -> None:
-    found = under_test(OpRule("exp", predicate=lambda call: Reject("the moon is full")))
-    outcome = result(found, "exp")
+    target = under_test(OpRule("exp", predicate=lambda call: Reject("the moon is full")))
+    outcome = result(target, "exp")
     assert (outcome.outcome, outcome.claimed) == (Outcome.SKIPPED, True)
     (claim,) = outcome.unexercised
     assert "exp has a rule, but no example was found that it accepts: the moon is full" in claim
-    report = report_of(found, [outcome], complete=True)
+    report = make_report(target, [outcome], complete=True)
     assert not report.complete
     assert not report.failures
     assert claim.split(";")[0] in as_markdown(report, "acme.svg")
@@ -130,7 +130,7 @@ def test_an_operator_without_a_rule_is_not_claimed() -> None:
     outcome = result(under_test(OpRule("exp")), "sin")
     assert not outcome.claimed
     assert not outcome.unexercised
-    assert report_of(under_test(OpRule("exp")), [outcome], complete=True).complete
+    assert make_report(under_test(OpRule("exp")), [outcome], complete=True).complete
 
 
 def only_wide(call: ir.Call) -> Verdict:
@@ -161,23 +161,23 @@ def test_an_operator_of_the_vendor_needs_an_example() -> None:
 
 def test_indices_of_an_example_have_to_be_constant() -> None:
     where = ir.var("where", TensorType((50,), "int64"))
-    found = under_test(OpRule("take"), examples=(ir.function((X, where), ops.take(X, where, axis=0)),))
-    assert "make indices and sizes constants" in result(found, "take").reason
+    target = under_test(OpRule("take"), examples=(ir.function((X, where), ops.take(X, where, axis=0)),))
+    assert "make indices and sizes constants" in result(target, "take").reason
 
 
 @pytest.mark.parametrize("body", [ops.neg(X), ops.exp(ops.neg(X)), X])
 def test_examples_are_accepted_whole(body: ir.Expr) -> None:
-    found = under_test(OpRule("exp"), examples=(ir.function((X,), body),))
+    target = under_test(OpRule("exp"), examples=(ir.function((X,), body),))
     with pytest.raises(Failed, match="number 0 is rejected"):
-        annotations.accepts_its_examples(found)
+        annotations.accepts_its_examples(target)
     annotations.accepts_its_examples(under_test(OpRule("exp"), examples=(ir.function((X,), ops.exp(X)),)))
 
 
 def test_a_part_of_a_pattern_that_is_always_rejected_is_a_warning() -> None:
     pattern = is_op("relu")(is_op("neg", "exp")(wildcard()))
 
-    def without_exp(found: Any) -> Verdict:
-        return Reject("not after exp") if found.root.args[0].callee is ops.exp else Accept()
+    def without_exp(pattern_match: Any) -> Verdict:
+        return Reject("not after exp") if pattern_match.root.args[0].callee is ops.exp else Accept()
 
     (claim,) = composites.agrees(under_test(OpRule(pattern, "rectified", without_exp)), "rectified")
     assert claim.startswith("no example of relu(exp(*)) is accepted: as rectified: not after exp")
@@ -185,5 +185,5 @@ def test_a_part_of_a_pattern_that_is_always_rejected_is_a_warning() -> None:
 
 
 def test_own_operators_are_cases() -> None:
-    found = under_test(OpRule("acme.twice"), OpRule("exp"), OpRule("*"))
-    assert [case.of for case in operators.own_cases(found)] == ["acme.twice"]
+    target = under_test(OpRule("acme.twice"), OpRule("exp"), OpRule("*"))
+    assert [case.subject for case in operators.vendor_cases(target)] == ["acme.twice"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.made_plugin import REFERENCE, both_halves
+from tests.plugin_registry import REFERENCE, both_halves
 
 from inlaid.ops.fixed_point import ROUNDINGS
 from inlaid.plugins.registry import PluginRegistry
@@ -19,16 +19,16 @@ from inlaid_conformance.target_under_test import TargetUnderTest
 pytestmark = pytest.mark.slow
 
 CAUGHT = {
-    "of_another_version": "plugin/loads",
+    "wrong_api_version": "plugin/loads",
     "imports_early": "plugin/loads-lazily",
     "borrows_its_version": "plugin/states-its-version",
-    "answers_for_others": "plugin/leaves-others-alone",
+    "answers_for_other_targets": "plugin/leaves-others-alone",
     "moody_capabilities": "plugin/declares-targets",
     "probe_raises": "plugin/probes",
     "waives_the_binding": "plugin/declares-tolerances",
     "allows_anything": "plugin/declares-tolerances",
     "allows_any_integer": "plugin/declares-tolerances",
-    "expects_nothing_known": "plugin/expects-what-there-is",
+    "expects_unknown_case": "plugin/expects-what-there-is",
     "misspells_an_operator": "annotations/loads-rules",
     "misspells_in_a_pattern": "annotations/loads-rules",
     "leaves_a_pattern_unnamed": "annotations/loads-rules",
@@ -112,7 +112,7 @@ IN_PROCESSES = {
     "package/runs-elsewhere", "package/runs-without-the-compiler", "package/exports",
 }  # fmt: skip
 """Cases that start processes, which takes seconds: only the plugins that are meant for one of them are put through it."""
-TAKEN = (
+OPERATORS = (
     *("add-float32", "mul-float32", "relu-float32", "neg-float32", "take-float32", "take-int64", "matmul-float32", "add-int64"),
     *("sin-float32", "conv-float32", "max_pool-float32", "add", "mul", "relu", "take", "sin", "conv", "max_pool"),
 )
@@ -122,7 +122,7 @@ TAKEN = (
 def cases(under_test: TargetUnderTest) -> tuple[Case, ...]:
     """The suite's, without those on operators that no plugin of the fleet has a rule for."""
     every = suite.cases(under_test)
-    return tuple(case for case in every if case.level != "operators" or case.name == "composite" or case.of in TAKEN)
+    return tuple(case for case in every if case.level != "operators" or case.name == "composite" or case.subject in OPERATORS)
 
 
 @pytest.fixture
@@ -141,9 +141,9 @@ def test_a_sound_plugin_passes(join: Callable[[str], TargetUnderTest]) -> None:
     results = run(under_test, cases(under_test))
     assert not [result for result in results if result.outcome is Outcome.FAILED]
     passed = {result.id for result in results if result.outcome is Outcome.PASSED}
-    others = {"operators/composite[negated]", "models/agrees[perceptron]", "package/survives-a-file"}
-    of_accelerators = {f"operators/composite[{name}]" for name in ("dense", "conv", "average", "product")}
-    assert passed >= set(CAUGHT.values()) - {CAUGHT["wants_what_is_not"]} - of_accelerators | others
+    other_cases = {"operators/composite[negated]", "models/agrees[perceptron]", "package/survives-a-file"}
+    accelerator_cases = {f"operators/composite[{name}]" for name in ("dense", "conv", "average", "product")}
+    assert passed >= set(CAUGHT.values()) - {CAUGHT["wants_what_is_not"]} - accelerator_cases | other_cases
     refused = {result.id: result.reason for result in results if not result.claimed}
     assert refused["operators/agrees[add-int64]"] == "it computes in float32 alone"
     assert refused["operators/agrees[sin-float32]"] == "has no rule for sin"
@@ -189,12 +189,12 @@ def test_composites_alone_are_run_and_packaged(join: Callable[[str], TargetUnder
 @pytest.mark.parametrize("name", CAUGHT)
 def test_a_broken_plugin_is_caught_by_the_check_for_it(name: str, join: Callable[[str], TargetUnderTest]) -> None:
     """No other check of the same level fails: those are the ones that could take one broken promise for another."""
-    wanted = {CAUGHT[name], *CONSEQUENCES.get(name, ())}
+    failing_cases = {CAUGHT[name], *CONSEQUENCES.get(name, ())}
     level = CAUGHT[name].partition("/")[0]
     under_test = join(name)
     results = run(
         under_test,
-        [case for case in cases(under_test) if case.id in wanted or (case.level == level and case.id not in IN_PROCESSES)],
+        [case for case in cases(under_test) if case.id in failing_cases or (case.level == level and case.id not in IN_PROCESSES)],
     )
     failed = {result.id: result.reason for result in results if result.outcome is Outcome.FAILED}
     assert CAUGHT[name] in failed, failed
@@ -202,21 +202,23 @@ def test_a_broken_plugin_is_caught_by_the_check_for_it(name: str, join: Callable
 
 
 def test_a_crash_costs_one_case(join: Callable[[str], TargetUnderTest], monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = [case for case in CASES if case.id.startswith("operators/agrees") and case.of in (*TAKEN[:2], "take-float32")]
+    selection = [
+        case for case in CASES if case.id.startswith("operators/agrees") and case.subject in (*OPERATORS[:2], "take-float32")
+    ]
     monkeypatch.setattr(suite, "SHARES", 1)
-    asked: list[list[str]] = []
+    requests: list[list[str]] = []
     ask = suite.fresh.ask_each
 
     def spy(*args: Any, **arguments: Any) -> Any:
-        asked.append(arguments["cases"])
+        requests.append(arguments["cases"])
         return ask(*args, **arguments)
 
     monkeypatch.setattr(suite.fresh, "ask_each", spy)
-    results = run_in_processes(join("crashes"), wanted, jobs=1)
-    names = [case.id for case in wanted]
+    results = run_in_processes(join("crashes"), selection, jobs=1)
+    names = [case.id for case in selection]
     crash = names.index("operators/agrees[mul-float32]")
     assert 0 < crash < len(names) - 1
-    assert asked == [names, names[crash + 1 :]]
+    assert requests == [names, names[crash + 1 :]]
     assert [result.id for result in results] == names
     assert [result.outcome is Outcome.FAILED for result in results] == [name == names[crash] for name in names]
     assert "signal 6" in results[crash].reason
@@ -226,10 +228,10 @@ def test_reports_do_not_depend_on_the_number_of_jobs(
     join: Callable[[str], TargetUnderTest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suite, "SHARES", 1)
-    wanted = [case for case in CASES if case.of in TAKEN[:2]]
+    selection = [case for case in CASES if case.subject in OPERATORS[:2]]
     under_test = join("expects_what_passes")
-    one, several = (run_in_processes(under_test, wanted, jobs) for jobs in (1, 3))
-    assert one == several == run(under_test, wanted)
+    one, several = (run_in_processes(under_test, selection, jobs) for jobs in (1, 3))
+    assert one == several == run(under_test, selection)
 
 
 @pytest.mark.parametrize(
@@ -241,8 +243,8 @@ def test_whose_fault_the_end_of_a_process_is(
 ) -> None:
     two = [case for case in CASES if case.level == "annotations"][:2]
     passed = [{"id": case.id, "level": case.level, "outcome": "passed"} for case in two]
-    given = [(passed[:answers], problem), (passed[answers + 1 :], None)]
-    monkeypatch.setattr(suite.fresh, "ask_each", lambda *args, **arguments: given.pop(0))
+    responses = [(passed[:answers], problem), (passed[answers + 1 :], None)]
+    monkeypatch.setattr(suite.fresh, "ask_each", lambda *args, **arguments: responses.pop(0))
     monkeypatch.setattr(suite, "SHARES", 1)
     results = run_in_processes(join("sound"), two, jobs=1)
     assert [number for number, result in enumerate(results) if result.outcome is Outcome.FAILED] == failed

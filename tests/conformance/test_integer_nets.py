@@ -21,5 +21,5 @@ def test_each_rounding_has_results_of_its_own(name: str) -> None:
             outputs = evaluate(net.build(), list(net.inputs().values()))
             results[rounding] = np.concatenate([np.ravel(output) for output in outputs])
     assert len(results) >= 4
-    same = [pair for pair in itertools.combinations(results, 2) if np.array_equal(*(results[each] for each in pair))]
-    assert not same
+    equal_pairs = [pair for pair in itertools.combinations(results, 2) if np.array_equal(*(results[each] for each in pair))]
+    assert not equal_pairs

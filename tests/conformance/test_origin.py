@@ -42,18 +42,18 @@ def test_a_fault_of_the_suite_says_so(module: str, reason: str) -> None:
     assert "KeyError: 'lane'" in result.trace and "Traceback" in result.trace
 
 
-def reason_of_composite(rule: OpRule) -> str:
-    found = under_test(rule)
-    (case,) = (case for case in cases(found) if case.name == "composite")
-    return run_case(found, case).reason
+def composite_reason(rule: OpRule) -> str:
+    target = under_test(rule)
+    (case,) = (case for case in cases(target) if case.name == "composite")
+    return run_case(target, case).reason
 
 
 def test_a_predicate_that_raises_is_a_fault_of_the_plugin() -> None:
     def raises(expr: Any) -> bool:
         raise LookupError("no such lane")
 
-    found = reason_of_composite(OpRule(is_op("relu")(is_op("neg")(wildcard()).where(raises)), "lanes"))
-    assert found == "PluginError: the pattern of rule lanes failed: LookupError: no such lane (plugin acme)"
+    reason = composite_reason(OpRule(is_op("relu")(is_op("neg")(wildcard()).where(raises)), "lanes"))
+    assert reason == "PluginError: the pattern of rule lanes failed: LookupError: no such lane (plugin acme)"
 
 
 class OtherCodegen:
@@ -88,5 +88,5 @@ def test_an_example_that_cannot_be_drawn_is_a_fault_of_the_suite(monkeypatch: py
     namespace: dict[str, Any] = {"__name__": "inlaid_conformance.patterned"}
     exec("def _bounded(operator, exprs, attrs):\n    raise OverflowError('220')", namespace)
     monkeypatch.setattr(patterned, "_bounded", namespace["_bounded"])
-    found = reason_of_composite(OpRule(is_op("clip")(is_op("neg")(wildcard())), "lanes"))
-    assert found.startswith("a fault of the suite, not of the plugin: OverflowError: 220")
+    reason = composite_reason(OpRule(is_op("clip")(is_op("neg")(wildcard())), "lanes"))
+    assert reason.startswith("a fault of the suite, not of the plugin: OverflowError: 220")

@@ -71,9 +71,9 @@ def test_static_sizes_are_refused_as_before(census: Census, golden: Any) -> None
 
 
 def test_every_statement_refuses_sizes(census: Census, record_property: Any) -> None:
-    found = statements()
-    numbers = {"statements": len(found), "programs": census.programs.total(), "cases accepted": census.accepted.total()}
+    statement_list = statements()
+    numbers = {"statements": len(statement_list), "programs": census.programs.total(), "cases accepted": census.accepted.total()}
     refused = sum(map(len, census.refused.values()))
     record_property("relations", json.dumps({"way": "inference", "operators": [*census.programs], **numbers, "refused": refused}))
-    unreached = [statement for statement in found if not any(map(statement.covers, census.lines))]
+    unreached = [statement for statement in statement_list if not any(map(statement.covers, census.lines))]
     assert not unreached, "no program breaks the relation of " + "\n".join(map(str, unreached))

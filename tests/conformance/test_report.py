@@ -33,10 +33,10 @@ def report(*results: Result, available: bool = True, complete: bool = True) -> R
 
 @pytest.mark.parametrize("results", [(), (PASSED,), (PASSED, REFUSED, FAILED, EXPECTED)])
 def test_json_keeps_to_its_schema(results: tuple[Result, ...]) -> None:
-    found = json.loads(as_json(report(*results)))
-    jsonschema.validate(found, SCHEMA)
-    assert [level["level"] for level in found["levels"]] == list(LEVELS)
-    assert found["conforms"] is (FAILED not in results)
+    document = json.loads(as_json(report(*results)))
+    jsonschema.validate(document, SCHEMA)
+    assert [level["level"] for level in document["levels"]] == list(LEVELS)
+    assert document["conforms"] is (FAILED not in results)
 
 
 def test_what_is_not_claimed_is_counted_apart() -> None:
@@ -66,16 +66,16 @@ def test_an_operator_that_is_wrong_for_a_value_is_not_listed_as_right() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "text"),
+    ("suite_report", "text"),
     [
         (report(PASSED, REFUSED), "1 passed"),
         (report(PASSED, FAILED), "1 failing"),
         (report(PASSED, complete=False), "1 passed, incomplete"),
     ],
 )
-def test_the_badge_says_how_it_went(made: Report, text: str) -> None:
-    assert badge_text(made) == text
-    picture = xml.etree.ElementTree.fromstring(as_svg(made))
+def test_the_badge_says_how_it_went(suite_report: Report, text: str) -> None:
+    assert badge_text(suite_report) == text
+    picture = xml.etree.ElementTree.fromstring(as_svg(suite_report))
     assert picture.attrib["aria-label"] == f"Inlaid conformance: {text}"
 
 
@@ -87,33 +87,33 @@ def test_files_lie_beside_one_another(tmp_path: Path) -> None:
 
 def test_the_command_writes_a_report_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "reference.json"
-    done = CliRunner().invoke(app, ["conformance", "--target", "reference", "--only", "plugin/", "--report", str(path)])
-    assert done.exit_code == 0, done.output
-    found = json.loads(path.read_text(encoding="utf-8"))
-    jsonschema.validate(found, SCHEMA)
-    assert (found["conforms"], found["complete"]) == (True, False)
+    result = CliRunner().invoke(app, ["conformance", "--target", "reference", "--only", "plugin/", "--report", str(path)])
+    assert result.exit_code == 0, result.output
+    document = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(document, SCHEMA)
+    assert (document["conforms"], document["complete"]) == (True, False)
 
 
 def test_a_target_that_is_not_there_is_an_error() -> None:
-    done = CliRunner().invoke(app, ["conformance", "--target", "nobody"])
-    assert "no target 'nobody' is installed" in str(done.exception) and not done.output
+    result = CliRunner().invoke(app, ["conformance", "--target", "nobody"])
+    assert "no target 'nobody' is installed" in str(result.exception) and not result.output
 
 
 def test_a_plugin_that_does_not_load_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     point = importlib.metadata.EntryPoint("broken", "nothing_of_that_name", GROUP)
     registry = PluginRegistry.discover([point])
     monkeypatch.setattr("inlaid.plugins.registry.default_registry", lambda: registry)
-    done = CliRunner().invoke(app, ["conformance", "--target", "broken", "--only", "plugin/loads", "--jobs", "1"])
-    assert done.exit_code == 1
-    assert "plugin/loads: import: ModuleNotFoundError: No module named 'nothing_of_that_name'" in done.output
-    assert "Traceback" not in done.output
-    done = CliRunner().invoke(
+    result = CliRunner().invoke(app, ["conformance", "--target", "broken", "--only", "plugin/loads", "--jobs", "1"])
+    assert result.exit_code == 1
+    assert "plugin/loads: import: ModuleNotFoundError: No module named 'nothing_of_that_name'" in result.output
+    assert "Traceback" not in result.output
+    result = CliRunner().invoke(
         app, ["--debug", "conformance", "--target", "broken", "--only", "plugin/loads", "--jobs", "1", "--json"]
     )
-    assert done.stderr.startswith("plugin/loads:\nTraceback (most recent call last)")
-    jsonschema.validate(json.loads(done.stdout), SCHEMA)
+    assert result.stderr.startswith("plugin/loads:\nTraceback (most recent call last)")
+    jsonschema.validate(json.loads(result.stdout), SCHEMA)
 
 
 def test_a_case_that_is_not_there_is_an_error() -> None:
-    done = CliRunner().invoke(app, ["conformance", "--target", "reference", "--only", "nothing"])
-    assert "no case id starts with nothing" in str(done.exception)
+    result = CliRunner().invoke(app, ["conformance", "--target", "reference", "--only", "nothing"])
+    assert "no case id starts with nothing" in str(result.exception)

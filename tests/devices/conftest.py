@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.made_plugin import both_halves, installed_halves
+from tests.plugin_registry import both_halves, installed_halves
 
 from inlaid.plugins.registry import PluginRegistry
 
@@ -13,8 +13,8 @@ from inlaid.plugins.registry import PluginRegistry
 @pytest.fixture
 def registry(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    own = installed_halves("reference", "x86")
-    return PluginRegistry.discover([*own, *both_halves("discrete", "discrete.plugin")])
+    core_halves = installed_halves("reference", "x86")
+    return PluginRegistry.discover([*core_halves, *both_halves("discrete", "discrete.plugin")])
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.made_plugin import both_halves, installed_halves
+from tests.plugin_registry import both_halves, installed_halves
 
 from inlaid.plugins.registry import PluginRegistry
 from inlaid_conformance.case import LEVELS, Outcome
@@ -37,8 +37,8 @@ def join(monkeypatch):
     from discrete.machine import MACHINES, Machine
 
     MACHINES[:] = [Machine(0), Machine(1)]
-    own = installed_halves("reference")
-    registry = PluginRegistry.discover([*own, *both_halves("discrete", "discrete.plugin")])
+    reference_halves = installed_halves("reference")
+    registry = PluginRegistry.discover([*reference_halves, *both_halves("discrete", "discrete.plugin")])
     return lambda text: TargetUnderTest(text, registry, examples=1)
 
 
@@ -50,18 +50,18 @@ def results(under_test, levels):
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_simulated_device_conforms(under_test, level):
     """One drawn example of each operator and element type is enough here: the kernels are the oracle's own."""
-    found = results(under_test, {level})
-    counts = Counter(result.outcome for result in found)
-    assert {result.id: result.reason for result in found if result.outcome is Outcome.FAILED} == {}
+    case_results = results(under_test, {level})
+    counts = Counter(result.outcome for result in case_results)
+    assert {result.id: result.reason for result in case_results if result.outcome is Outcome.FAILED} == {}
     assert counts[Outcome.PASSED] >= PASSED[level]
     expected = ["package/runs-without-the-compiler"] if level == "package" else []
-    assert [result.id for result in found if result.outcome is Outcome.EXPECTED] == expected
+    assert [result.id for result in case_results if result.outcome is Outcome.EXPECTED] == expected
 
 
 def test_a_device_that_stores_tensors_in_blocks_conforms(join):
-    found = results(join("discrete:lanes=16"), {"runtime", "devices"})
-    assert {result.id: result.reason for result in found if result.outcome is Outcome.FAILED} == {}
-    passed = {result.id for result in found if result.outcome is Outcome.PASSED}
+    case_results = results(join("discrete:lanes=16"), {"runtime", "devices"})
+    assert {result.id: result.reason for result in case_results if result.outcome is Outcome.FAILED} == {}
+    passed = {result.id for result in case_results if result.outcome is Outcome.PASSED}
     assert passed >= {"devices/keeps-to-its-tensors", "devices/replays", "devices/keeps-results"}
 
 
@@ -86,8 +86,8 @@ def test_padding_of_a_result_is_zero(join):
 
     under_test = join("discrete:lanes=16")
     writes_padding(MACHINES[0])
-    (found,) = (result for result in results(under_test, {"devices"}) if result.id == "devices/keeps-to-its-tensors")
-    assert "the padding of a result must be 0" in found.reason
+    (case_result,) = (result for result in results(under_test, {"devices"}) if result.id == "devices/keeps-to-its-tensors")
+    assert "the padding of a result must be 0" in case_result.reason
 
 
 def keeps_the_source(machine):
@@ -143,14 +143,14 @@ def replays_once(machine):
 
 
 def replays_on_its_own_queue(machine):
-    begin, replay, own = machine.begin_capture, machine.replay, []
+    begin, replay, queues = machine.begin_capture, machine.replay, []
 
     def begin_capture(queue):
-        own.append(queue)
+        queues.append(queue)
         begin(queue)
 
     machine.begin_capture = begin_capture
-    machine.replay = lambda recording, queue: replay(recording, own[-1])
+    machine.replay = lambda recording, queue: replay(recording, queues[-1])
 
 
 def names_it_wrongly(machine):

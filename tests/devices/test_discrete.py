@@ -46,8 +46,8 @@ def test_a_region_runs_in_memory_of_its_own(registry, machines):
     executable = compiled(model("relu", "neg", "exp"), ["discrete"], registry)
     for rows in (3, 1, 7, 0, 3):
         x = X(rows)
-        (found,) = executable.run({"x": x}).values()
-        np.testing.assert_array_equal(found, np.exp(-np.maximum(x, 0)))
+        (actual,) = executable.run({"x": x}).values()
+        np.testing.assert_array_equal(actual, np.exp(-np.maximum(x, 0)))
     assert machines[0].counters.launches and not machines[1].counters.launches
 
 
@@ -65,8 +65,8 @@ def forked(x):
 def test_regions_of_one_device_exchange_nothing_with_the_host(registry, machines):
     executable = compiled(fork(), ["discrete:without=tanh"], registry)
     assert len(executable.regions) == 3
-    (found,) = executable.run({"x": X()}).values()
-    np.testing.assert_allclose(found, forked(X()), rtol=1e-6)
+    (actual,) = executable.run({"x": X()}).values()
+    np.testing.assert_allclose(actual, forked(X()), rtol=1e-6)
     counters = machines[0].counters
     # x and the tanh go up, the relu and the result come down; from region to region nothing moves.
     assert (counters.up, counters.down, counters.beside, counters.launches) == (2, 2, 0, 2)
@@ -76,33 +76,38 @@ def test_two_devices_of_one_kind(registry, machines):
     executable = compiled(fork(), ["discrete:without=tanh", "discrete:unit=1"], registry, devices={"discrete:unit=1": 1})
     for rows in range(5):
         x = X(3) * rows
-        (found,) = executable.run({"x": x}).values()
-        np.testing.assert_allclose(found, forked(x), rtol=1e-6)
+        (actual,) = executable.run({"x": x}).values()
+        np.testing.assert_allclose(actual, forked(x), rtol=1e-6)
     assert machines[0].counters.launches == 10 and machines[1].counters.launches == 5
 
 
 def test_inputs_and_results_stay_on_the_device(registry, machines):
     executable = compiled(model("relu", "neg"), ["discrete"], registry)
-    given = executable.to_device("x", X())
-    assert isinstance(given, DeviceArray) and given.shape == (3, 4) and given.dtype == F32 and given.nbytes == 48
+    device_input = executable.to_device("x", X())
+    assert (
+        isinstance(device_input, DeviceArray)
+        and device_input.shape == (3, 4)
+        and device_input.dtype == F32
+        and device_input.nbytes == 48
+    )
     before = machines[0].counters.up, machines[0].counters.down
-    value = {"x": given}
+    value = {"x": device_input}
     for _ in range(3):
-        (kept,) = executable.run(value, keep_on_device=True).values()
-        value = {"x": kept}
+        (device_output,) = executable.run(value, keep_on_device=True).values()
+        value = {"x": device_output}
     assert (machines[0].counters.up, machines[0].counters.down) == before
-    assert isinstance(kept, DeviceArray) and repr(kept) == "<DeviceArray float32[3, 4] on discrete>"
-    np.testing.assert_array_equal(kept.numpy(), np.zeros((3, 4)))
-    np.testing.assert_array_equal(given.numpy(), X())
-    given.assign(-X())
-    (found,) = executable.run({"x": given}).values()
-    np.testing.assert_array_equal(found, -np.maximum(-X(), 0))
+    assert isinstance(device_output, DeviceArray) and repr(device_output) == "<DeviceArray float32[3, 4] on discrete>"
+    np.testing.assert_array_equal(device_output.numpy(), np.zeros((3, 4)))
+    np.testing.assert_array_equal(device_input.numpy(), X())
+    device_input.assign(-X())
+    (actual,) = executable.run({"x": device_input}).values()
+    np.testing.assert_array_equal(actual, -np.maximum(-X(), 0))
     with pytest.raises(InputError, match="expected an array of its shape"):
-        given.assign(X(5))
+        device_input.assign(X(5))
     with pytest.raises(InputError, match="got dtype float64"):
-        executable.run({"x": DeviceArray.empty(given.memory, (3, 4), np.dtype("float64"))})
+        executable.run({"x": DeviceArray.empty(device_input.memory, (3, 4), np.dtype("float64"))})
     with pytest.raises(InputError, match="are mutually exclusive"):
-        executable.run({"x": given}, out={}, keep_on_device=True)
+        executable.run({"x": device_input}, out={}, keep_on_device=True)
 
 
 def test_what_the_host_reads_too_comes_down(registry, machines):
@@ -112,28 +117,28 @@ def test_what_the_host_reads_too_comes_down(registry, machines):
     body = ir.tuple_((shared, ops.tanh(shared), ops.tanh(x)))
     executable = compiled(ir.Module({"main": ir.function((x,), body)}), ["discrete:without=tanh"], registry)
     assert executable.to_device("x", X()) is not None
-    found = list(executable.run({"x": X()}, keep_on_device=True).values())
-    for got, wanted in zip(found, (np.maximum(X(), 0), np.tanh(np.maximum(X(), 0)), np.tanh(X())), strict=True):
-        np.testing.assert_allclose(got.numpy() if isinstance(got, DeviceArray) else got, wanted, rtol=1e-6)
+    outputs = list(executable.run({"x": X()}, keep_on_device=True).values())
+    for actual, expected in zip(outputs, (np.maximum(X(), 0), np.tanh(np.maximum(X(), 0)), np.tanh(X())), strict=True):
+        np.testing.assert_allclose(actual.numpy() if isinstance(actual, DeviceArray) else actual, expected, rtol=1e-6)
 
 
 def test_arrays_of_another_executable(registry, machines):
     """A `DeviceArray` is read where it lies by executables that have the same device, and copied by others."""
     first, second = (compiled(model("relu"), ["discrete"], registry, devices={"discrete": number}) for number in (0, 1))
-    (kept,) = first.run({"x": X()}, keep_on_device=True).values()
-    (found,) = second.run({"x": kept}).values()
-    np.testing.assert_array_equal(found, np.maximum(X(), 0))
+    (device_output,) = first.run({"x": X()}, keep_on_device=True).values()
+    (actual,) = second.run({"x": device_output}).values()
+    np.testing.assert_array_equal(actual, np.maximum(X(), 0))
     reference = compiled(model("neg"), ["reference"], registry)
-    (found,) = reference.run({"x": kept}).values()
-    np.testing.assert_array_equal(found, -np.maximum(X(), 0))
+    (actual,) = reference.run({"x": device_output}).values()
+    np.testing.assert_array_equal(actual, -np.maximum(X(), 0))
 
 
 def test_results_in_arrays_of_the_caller(registry, machines):
     executable = compiled(model("relu"), ["discrete"], registry)
     (name,) = (spec.name for spec in executable.outputs)
     out = np.full((3, 4), np.nan, np.float32)
-    found = executable.run({"x": X()}, out={name: out})
-    assert found[name] is out
+    outputs = executable.run({"x": X()}, out={name: out})
+    assert outputs[name] is out
     np.testing.assert_array_equal(out, np.maximum(X(), 0))
 
 
@@ -141,24 +146,24 @@ def test_results_in_arrays_on_the_device(registry, machines):
     """Inputs and outputs that stay bound, as in a serving loop, move nothing and allocate nothing."""
     executable = compiled(model("relu", "neg"), ["discrete"], registry)
     (name,) = (spec.name for spec in executable.outputs)
-    given = executable.to_device("x", X())
-    (out,) = executable.run({"x": given}, keep_on_device=True).values()
+    device_input = executable.to_device("x", X())
+    (out,) = executable.run({"x": device_input}, keep_on_device=True).values()
     before, live = replace(machines[0].counters), machines[0].live
     for sign in (1, -1):
-        given.assign(X() * np.float32(sign))
-        assert executable.run({"x": given}, out={name: out})[name] is out
+        device_input.assign(X() * np.float32(sign))
+        assert executable.run({"x": device_input}, out={name: out})[name] is out
         np.testing.assert_array_equal(out.numpy(), -np.maximum(X() * sign, 0))
     counters = machines[0].counters
     assert (counters.up - before.up, counters.down - before.down) == (2, 2)  # those of assign and numpy
     assert machines[0].live == live
     assert executable.run({"x": out}, out={name: out})[name] is out  # read and written
     np.testing.assert_array_equal(out.numpy(), np.zeros((3, 4)))
-    other = DeviceArray.empty(given.memory, (5, 4), F32)
+    other = DeviceArray.empty(device_input.memory, (5, 4), F32)
     with pytest.raises(InputError, match="must have shape"):
-        executable.run({"x": given}, out={name: other})
+        executable.run({"x": device_input}, out={name: other})
     host = compiled(model("relu", "neg"), ["reference"], registry)
-    (found,) = host.run({"x": -X()}, out={next(spec.name for spec in host.outputs): out}).values()
-    assert found is out
+    (actual,) = host.run({"x": -X()}, out={next(spec.name for spec in host.outputs): out}).values()
+    assert actual is out
     np.testing.assert_array_equal(out.numpy(), -np.maximum(-X(), 0))
 
 
@@ -169,10 +174,10 @@ def test_sizes_that_a_kernel_works_out(registry, machines):
     assert {region.target for region in executable.regions} == {"discrete"}
     for seed in range(6):
         x = np.random.default_rng(seed).uniform(-1, 1, 12).astype(np.float32)
-        (found,) = executable.run({"x": x}).values()
-        np.testing.assert_array_equal(found.reshape(-1), np.flatnonzero(x > 0))
-    (kept,) = executable.run({"x": x}, keep_on_device=True).values()
-    np.testing.assert_array_equal(kept.numpy().reshape(-1), np.flatnonzero(x > 0))
+        (actual,) = executable.run({"x": x}).values()
+        np.testing.assert_array_equal(actual.reshape(-1), np.flatnonzero(x > 0))
+    (device_output,) = executable.run({"x": x}, keep_on_device=True).values()
+    np.testing.assert_array_equal(device_output.numpy().reshape(-1), np.flatnonzero(x > 0))
 
 
 def test_branches_and_loops(registry, machines):
@@ -183,8 +188,8 @@ def test_branches_and_loops(registry, machines):
     executable = compiled(ir.Module({"main": ir.function((x,), ops.abs(body))}), ["discrete"], registry)
     for sign in (1, -1, 1):
         x = np.abs(X()) * np.float32(sign)
-        (found,) = executable.run({"x": x}).values()
-        np.testing.assert_allclose(found, np.exp(x) if sign > 0 else -x, rtol=1e-6)
+        (actual,) = executable.run({"x": x}).values()
+        np.testing.assert_allclose(actual, np.exp(x) if sign > 0 else -x, rtol=1e-6)
 
 
 def test_memory_does_not_grow(registry, machines):
@@ -208,8 +213,8 @@ def test_threads(registry, machines):
     def work(number):
         for turn in range(20):
             x = X(3) * (number * 20 + turn)
-            (found,) = executable.run({"x": x}).values()
-            if not np.allclose(found, forked(x), rtol=1e-6):
+            (actual,) = executable.run({"x": x}).values()
+            if not np.allclose(actual, forked(x), rtol=1e-6):
                 wrong.append((number, turn))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -234,8 +239,8 @@ def test_faults_are_raised_by_name_and_the_next_run_is_right(registry, machines,
         executable.run({"x": X()})
     assert caught.value.plugin == "discrete"
     machines[0].mishap = lambda now: None
-    (found,) = executable.run({"x": X()}).values()
-    np.testing.assert_allclose(found, forked(X()), rtol=1e-6)
+    (actual,) = executable.run({"x": X()}).values()
+    np.testing.assert_allclose(actual, forked(X()), rtol=1e-6)
 
 
 def test_a_device_without_room(registry, machines):
@@ -244,8 +249,8 @@ def test_a_device_without_room(registry, machines):
     executable.run({"x": X()})
     with pytest.raises(OutOfMemory, match="bytes left"):
         executable.run({"x": X(1000)})
-    (found,) = executable.run({"x": X()}).values()
-    np.testing.assert_array_equal(found, np.maximum(X(), 0))
+    (actual,) = executable.run({"x": X()}).values()
+    np.testing.assert_array_equal(actual, np.maximum(X(), 0))
 
 
 def test_a_lost_device(registry, machines):
@@ -256,22 +261,22 @@ def test_a_lost_device(registry, machines):
     with pytest.raises(DeviceLost):
         executable.run({"x": X()})
     other = compiled(model("relu"), ["discrete"], registry, devices={"discrete": 1})
-    (found,) = other.run({"x": X()}).values()
-    np.testing.assert_array_equal(found, np.maximum(X(), 0))
+    (actual,) = other.run({"x": X()}).values()
+    np.testing.assert_array_equal(actual, np.maximum(X(), 0))
 
 
 def test_a_package(registry, machines, tmp_path):
     compiled(fork(), ["discrete:without=tanh"], registry).save(tmp_path / "fork.inlaid")
     loaded = Executable(read_package(tmp_path / "fork.inlaid"), registry=registry, devices={"discrete": 1})
-    (found,) = loaded.run({"x": X()}).values()
-    np.testing.assert_allclose(found, forked(X()), rtol=1e-6)
+    (actual,) = loaded.run({"x": X()}).values()
+    np.testing.assert_allclose(actual, forked(X()), rtol=1e-6)
     assert machines[1].counters.launches == 2
 
 
 def test_profiles(registry, machines):
     executable = compiled(fork(), ["discrete:without=tanh"], registry)
     profile = executable.profile({"x": X()})
-    outer = [event for event in profile.events if not event.part_of]
+    outer = [event for event in profile.events if not event.region]
     assert [event.kind for event in outer].count("region") == 3 and sum(event.seconds for event in outer) <= profile.seconds
     copies = [event for event in outer if event.kind == "copy"]
     assert {event.name for event in copies} == {"copy up", "copy down"} and all(event.bytes == X().nbytes for event in copies)
@@ -290,7 +295,7 @@ def test_plans_that_cheat_are_refused(registry, machines):
     without = tuple(item for item in plan.instructions if not isinstance(item, Wait))
     with pytest.raises(PackageError, match="before its device has computed it"):
         load(instructions=without)
-    first = next(place for place, item in enumerate(plan.instructions) if isinstance(item, Move))
+    first = next(index for index, item in enumerate(plan.instructions) if isinstance(item, Move))
     with pytest.raises(PackageError, match="before it is written"):
         load(instructions=plan.instructions[:first] + plan.instructions[first + 1 :])
     values = tuple(replace(value, device="") for value in plan.values)
@@ -318,20 +323,20 @@ def test_plans_that_cheat_are_refused(registry, machines):
 
 def test_copies_between_tensors_of_other_types_are_refused(registry, machines):
     """A called plan may return other shapes than its caller has room for."""
-    found = compiled(model("relu"), ["discrete"], registry).to_device("x", X())
-    work, host = DeviceWork(found.memory), np.zeros((3, 4), np.float32)
-    for other in (replace(found.tensor, shape=(2, 4)), replace(found.tensor, dtype=np.dtype("float64"))):
+    device_array = compiled(model("relu"), ["discrete"], registry).to_device("x", X())
+    work, host = DeviceWork(device_array.memory), np.zeros((3, 4), np.float32)
+    for other in (replace(device_array.tensor, shape=(2, 4)), replace(device_array.tensor, dtype=np.dtype("float64"))):
         for copy in (
-            lambda other=other: work.copy(found.tensor, other),
-            lambda other=other: work.copy(other, found.tensor),
+            lambda other=other: work.copy(device_array.tensor, other),
+            lambda other=other: work.copy(other, device_array.tensor),
             lambda other=other: work.upload(host, other),
             lambda other=other: work.download(other, host),
             lambda other=other: work.upload_apart(host, other, 0),
         ):
             with pytest.raises(KernelFault, match=r"expected a value of float.. and shape \(., 4\), got float"):
                 copy()
-    same = found.copy()
-    work.copy(found.tensor, same.tensor)
+    array_copy = device_array.copy()
+    work.copy(device_array.tensor, array_copy.tensor)
     work.wait()
 
 
@@ -349,11 +354,13 @@ def test_random_cuts(registry, machines, seed):
     function = ir.function((x,), ir.tuple_((*chosen, values[-1])))
     targets = [["discrete:without=tanh+sin"], ["discrete:without=tanh", "discrete:unit=1,without=sin"]][seed % 2]
     executable = compiled(ir.Module({"main": function}), targets, registry)
-    wanted = evaluate(function, [X()])
+    expected = evaluate(function, [X()])
     for keep in (False, True):
-        found = executable.run({"x": X()}, keep_on_device=keep).values()
-        for got, want in zip(found, wanted, strict=True):
-            np.testing.assert_allclose(got.numpy() if isinstance(got, DeviceArray) else got, want, rtol=1e-5, atol=1e-6)
+        outputs = executable.run({"x": X()}, keep_on_device=keep).values()
+        for actual, expected_output in zip(outputs, expected, strict=True):
+            np.testing.assert_allclose(
+                actual.numpy() if isinstance(actual, DeviceArray) else actual, expected_output, rtol=1e-5, atol=1e-6
+            )
 
 
 def test_inputs_are_copied_beside_kernels(registry, machines):
@@ -365,9 +372,9 @@ def test_inputs_are_copied_beside_kernels(registry, machines):
     orders = set()
     for turn in range(40):
         machines[0].log.clear()
-        (found,) = executable.run({"x": X() * turn, "y": X(3) - turn}).values()
-        given = np.maximum(X() * turn, 0)
-        np.testing.assert_allclose(found, np.tanh(given) + (X(3) - turn) + given, rtol=1e-6)
+        (actual,) = executable.run({"x": X() * turn, "y": X(3) - turn}).values()
+        shared_value = np.maximum(X() * turn, 0)
+        np.testing.assert_allclose(actual, np.tanh(shared_value) + (X(3) - turn) + shared_value, rtol=1e-6)
         orders.add(tuple(step for step, _ in machines[0].log))
         (kernels,) = {queue for step, queue in machines[0].log if step == "launch"}
         assert {queue for step, queue in machines[0].log[:2] if step == "upload"} and kernels
@@ -383,8 +390,8 @@ class Foreign:
     def __init__(self, array):
         self.array = array
 
-    def __dlpack__(self, **asked):
-        return self.array.__dlpack__(**asked)
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
 
     def __dlpack_device__(self):
         return self.array.__dlpack_device__()
@@ -392,19 +399,19 @@ class Foreign:
 
 def test_tensors_of_other_libraries_pass_without_a_copy(registry, machines):
     executable = compiled(model("relu"), ["discrete"], registry)
-    (kept,) = executable.run({"x": X()}, keep_on_device=True).values()
+    (device_output,) = executable.run({"x": X()}, keep_on_device=True).values()
     before = replace(machines[0].counters)
-    (found,) = executable.run({"x": Foreign(kept)}, keep_on_device=True).values()
+    (actual,) = executable.run({"x": Foreign(device_output)}, keep_on_device=True).values()
     assert (machines[0].counters.up, machines[0].counters.down) == (before.up, before.down)
-    np.testing.assert_array_equal(found.numpy(), np.maximum(X(), 0))
+    np.testing.assert_array_equal(actual.numpy(), np.maximum(X(), 0))
     live = machines[0].live
-    capsule = kept.__dlpack__()
-    del kept, found
+    capsule = device_output.__dlpack__()
+    del device_output, actual
     gc.collect()
     assert machines[0].live == live - 48  # the capsule has the other
     del capsule
     gc.collect()
     assert machines[0].live == live - 96
     x = Foreign(X())
-    (found,) = executable.run({"x": x}).values()  # one in host memory is copied
-    np.testing.assert_array_equal(found, np.maximum(X(), 0))
+    (actual,) = executable.run({"x": x}).values()  # one in host memory is copied
+    np.testing.assert_array_equal(actual, np.maximum(X(), 0))

@@ -24,13 +24,13 @@ ROWS = 8
 
 def cache(registry, donate=("cache",), read_later=False):
     """A row put into a cache; `read_later`: the cache is read once that is done."""
-    held, at, row = (
-        ir.var(name, TensorType(shape, of))
-        for name, shape, of in (("cache", (ROWS, 16), "float32"), ("at", (1, 1), "int64"), ("row", (1, 16), "float32"))
+    cache_var, at, row = (
+        ir.var(name, TensorType(shape, dtype))
+        for name, shape, dtype in (("cache", (ROWS, 16), "float32"), ("at", (1, 1), "int64"), ("row", (1, 16), "float32"))
     )
-    updated = ops.scatter_nd(held, at, ops.tanh(row))
-    result = ir.tuple_((updated, ops.add(held, ops.tanh(updated)))) if read_later else updated
-    module = ir.Module({"main": ir.function([held, at, row], result)})
+    updated = ops.scatter_nd(cache_var, at, ops.tanh(row))
+    result = ir.tuple_((updated, ops.add(cache_var, ops.tanh(updated)))) if read_later else updated
+    module = ir.Module({"main": ir.function([cache_var, at, row], result)})
     package = compile_module(module, ["discrete:without=tanh"], registry, settings=Settings(donate=donate)).package
     return Executable(package, registry=registry)
 
@@ -41,65 +41,67 @@ def x(rows, seed=0):
 
 def test_arrays_on_the_device_are_copied_there_and_not_pickled(registry):
     executable = cache(registry)
-    held = executable.to_device("cache", x(ROWS))
-    assert isinstance(held, DeviceArray)
+    device_cache = executable.to_device("cache", x(ROWS))
+    assert isinstance(device_cache, DeviceArray)
     for way in (copy.copy, copy.deepcopy):
-        other = way(held)
-        assert isinstance(other, DeviceArray) and other.tensor.buffer is not held.tensor.buffer
+        other = way(device_cache)
+        assert isinstance(other, DeviceArray) and other.tensor.buffer is not device_cache.tensor.buffer
         assert np.array_equal(other.numpy(), x(ROWS))
     with pytest.raises(InputError, match=r"DeviceArray.* cannot be pickled: .*; pickle the array of \.numpy\(\)"):
-        pickle.dumps(held)
-    assert np.array_equal(pickle.loads(pickle.dumps(held.numpy())), x(ROWS))
+        pickle.dumps(device_cache)
+    assert np.array_equal(pickle.loads(pickle.dumps(device_cache.numpy())), x(ROWS))
 
 
 def test_a_donated_array_on_the_device_is_updated_where_it_lies(registry, machines):
     executable = cache(registry)
     assert executable.donated == ("cache",)
-    held = executable.to_device("cache", x(ROWS))
+    device_cache = executable.to_device("cache", x(ROWS))
     expected = x(ROWS)
     live = machines[0].live
-    for place in (3, 5, 3, 0):
-        row = x(1, place)
-        (kept,) = executable.run({"cache": held, "at": np.array([[place]]), "row": row}, keep_on_device=True).values()
-        expected[place] = np.tanh(row)
-        assert kept is held
-        np.testing.assert_allclose(held.numpy(), expected, rtol=1e-6)
+    for index in (3, 5, 3, 0):
+        row = x(1, index)
+        (updated_cache,) = executable.run(
+            {"cache": device_cache, "at": np.array([[index]]), "row": row}, keep_on_device=True
+        ).values()
+        expected[index] = np.tanh(row)
+        assert updated_cache is device_cache
+        np.testing.assert_allclose(device_cache.numpy(), expected, rtol=1e-6)
     assert machines[0].counters.beside == 0  # the cache is never copied
-    (found,) = executable.run({"cache": held, "at": np.array([[1]]), "row": row}).values()
+    (actual,) = executable.run({"cache": device_cache, "at": np.array([[1]]), "row": row}).values()
     expected[1] = np.tanh(row)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    np.testing.assert_allclose(held.numpy(), expected, rtol=1e-6)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    np.testing.assert_allclose(device_cache.numpy(), expected, rtol=1e-6)
     assert machines[0].live <= live + 4096  # arenas of the first run
 
 
 def test_what_is_not_donated_is_copied(registry, machines):
     executable = cache(registry, donate=())
-    held = executable.to_device("cache", x(ROWS))
-    (kept,) = executable.run({"cache": held, "at": np.array([[2]]), "row": x(1)}, keep_on_device=True).values()
-    assert isinstance(kept, DeviceArray) and kept is not held
-    np.testing.assert_array_equal(held.numpy(), x(ROWS))
-    np.testing.assert_allclose(kept.numpy()[2:3], np.tanh(x(1)), rtol=1e-6)
+    device_cache = executable.to_device("cache", x(ROWS))
+    (updated_cache,) = executable.run({"cache": device_cache, "at": np.array([[2]]), "row": x(1)}, keep_on_device=True).values()
+    assert isinstance(updated_cache, DeviceArray) and updated_cache is not device_cache
+    np.testing.assert_array_equal(device_cache.numpy(), x(ROWS))
+    np.testing.assert_allclose(updated_cache.numpy()[2:3], np.tanh(x(1)), rtol=1e-6)
     assert machines[0].counters.beside == 2
 
 
 def test_an_array_of_the_host_is_left_as_it_is(registry, machines):
     executable = cache(registry)
-    given = x(ROWS)
-    given.flags.writeable = False
-    (found,) = executable.run({"cache": given, "at": np.array([[2]]), "row": x(1)}).values()
-    np.testing.assert_array_equal(given, x(ROWS))
-    np.testing.assert_allclose(found[2:3], np.tanh(x(1)), rtol=1e-6)
+    host_cache = x(ROWS)
+    host_cache.flags.writeable = False
+    (actual,) = executable.run({"cache": host_cache, "at": np.array([[2]]), "row": x(1)}).values()
+    np.testing.assert_array_equal(host_cache, x(ROWS))
+    np.testing.assert_allclose(actual[2:3], np.tanh(x(1)), rtol=1e-6)
 
 
 def test_what_is_read_later_is_not_given_away(registry, machines):
     with pytest.warns(match="no output reuses the buffer"):
         executable = cache(registry, read_later=True)
     assert executable.donated == ()
-    held = executable.to_device("cache", x(ROWS))
+    device_cache = executable.to_device("cache", x(ROWS))
     for _ in range(3):
-        updated, total = executable.run({"cache": held, "at": np.array([[2]]), "row": x(1)}).values()
+        updated, total = executable.run({"cache": device_cache, "at": np.array([[2]]), "row": x(1)}).values()
         np.testing.assert_allclose(total, x(ROWS) + np.tanh(updated), rtol=1e-6)
-        np.testing.assert_array_equal(held.numpy(), x(ROWS))
+        np.testing.assert_array_equal(device_cache.numpy(), x(ROWS))
 
 
 def test_one_array_for_two_inputs_is_copied(registry, machines):

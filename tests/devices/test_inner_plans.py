@@ -38,8 +38,8 @@ def load(function, registry, target="discrete", **functions):
 def moved(machine, executable, *inputs):
     """Copies up and down in a run on inputs in their order, and what it gives."""
     before = replace(machine.counters)
-    found = executable.run(dict(zip((spec.name for spec in executable.inputs), inputs, strict=True)))
-    return (machine.counters.up - before.up, machine.counters.down - before.down), list(found.values())
+    outputs = executable.run(dict(zip((spec.name for spec in executable.inputs), inputs, strict=True)))
+    return (machine.counters.up - before.up, machine.counters.down - before.down), list(outputs.values())
 
 
 def recurrence(rounds, width):
@@ -64,11 +64,11 @@ def test_a_loop_does_not_return_to_the_host(registry, machines, width):
     for rounds in (0, 1, 2, 7, 8):
         function = recurrence(rounds, width)
         executable = load(function, registry)
-        given = {"start": x(3, width), "rows": x(rounds, width, seed=1), "w": x(width, width, seed=2)}
+        feeds = {"start": x(3, width), "rows": x(rounds, width, seed=1), "w": x(width, width, seed=2)}
         for _ in range(3):
-            count, found = moved(machines[0], executable, *given.values())
-            for got, wanted in zip(found, evaluate(function, list(given.values())), strict=True):
-                np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+            count, outputs = moved(machines[0], executable, *feeds.values())
+            for actual, expected in zip(outputs, evaluate(function, list(feeds.values())), strict=True):
+                np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
         counts.append(count)
     assert len(set(counts[1:])) == 1 and counts[-1] == (3, 2)  # three inputs go up and two results come down, however many rounds
 
@@ -83,39 +83,39 @@ def test_a_condition_alone_comes_down(registry, machines):
     function = ir.function([start], ops.neg(ir.tuple_item(loop, 0)))
     executable = load(function, registry)
     for scale, rounds in ((1, 7), (0.1, 10), (60, 1)):
-        given = np.full((3, 4), scale, np.float32)
-        count, (found,) = moved(machines[0], executable, given)
-        np.testing.assert_allclose(found, evaluate(function, [given]), rtol=1e-6)
+        x_array = np.full((3, 4), scale, np.float32)
+        count, (actual,) = moved(machines[0], executable, x_array)
+        np.testing.assert_allclose(actual, evaluate(function, [x_array]), rtol=1e-6)
         assert count == (1, rounds + 1)
 
 
 def test_branches(registry, machines):
     value, weight = ir.var("x", tensor(3, 4)), ir.var("w", tensor(3, 4))
-    ready = ops.relu(weight)
+    shared_value = ops.relu(weight)
     positive = ops.less(ir.constant(np.float32(0)), ops.reduce_sum(value, axes=(0, 1)))
-    chosen = ir.if_(positive, ops.add(ops.exp(value), ready), ops.mul(value, ready))
+    chosen = ir.if_(positive, ops.add(ops.exp(value), shared_value), ops.mul(value, shared_value))
     function = ir.function([value, weight], ops.neg(chosen))
     executable = load(function, registry)
     for sign in (1, -1, 1):
-        given = [np.abs(x(3, 4)) * np.float32(sign), x(3, 4, seed=1)]
-        count, (found,) = moved(machines[0], executable, *given)
-        np.testing.assert_allclose(found, evaluate(function, given), rtol=1e-6)
+        arrays = [np.abs(x(3, 4)) * np.float32(sign), x(3, 4, seed=1)]
+        count, (actual,) = moved(machines[0], executable, *arrays)
+        np.testing.assert_allclose(actual, evaluate(function, arrays), rtol=1e-6)
         assert count == (2, 2)  # the condition and the result
 
 
 def test_branches_that_give_what_they_take(registry, machines):
     """A branch may give a constant or what it is given, and one that the host computes is brought up."""
     value = ir.var("x", tensor(3, 4))
-    ready = ops.relu(value)
+    shared_value = ops.relu(value)
     total = ops.reduce_sum(value, axes=(0, 1))
-    first = ir.if_(ops.less(ir.constant(np.float32(0)), total), ready, ir.constant(np.ones((3, 4), np.float32)))
-    second = ir.if_(ops.less(total, ir.constant(np.float32(1))), ops.tanh(ready), ops.exp(ready))
+    first = ir.if_(ops.less(ir.constant(np.float32(0)), total), shared_value, ir.constant(np.ones((3, 4), np.float32)))
+    second = ir.if_(ops.less(total, ir.constant(np.float32(1))), ops.tanh(shared_value), ops.exp(shared_value))
     function = ir.function([value], ops.neg(ops.add(ops.abs(first), ops.abs(second))))
     executable = load(function, registry, "discrete:without=tanh")
     for scale in (1, -1, 0.01, 3):
-        given = np.abs(x(3, 4)) * np.float32(scale)
-        (found,) = executable.run({"x": given}).values()
-        np.testing.assert_allclose(found, evaluate(function, [given]), rtol=1e-6)
+        x_array = np.abs(x(3, 4)) * np.float32(scale)
+        (actual,) = executable.run({"x": x_array}).values()
+        np.testing.assert_allclose(actual, evaluate(function, [x_array]), rtol=1e-6)
 
 
 def test_calls(registry, machines):
@@ -128,8 +128,8 @@ def test_calls(registry, machines):
         called = ir.call(ir.global_var(name, type_), (ops.add(ops.relu(value), ir.constant(np.float32(1))),))
         module = ir.Module({"main": ir.function([value], ops.neg(called)), name: body})
         executable = Executable(compile_module(module, ["discrete"], registry).package, registry=registry)
-        count, (found,) = moved(machines[0], executable, x(3, 4))
-        np.testing.assert_allclose(found, evaluate(module, [x(3, 4)]), rtol=1e-5)
+        count, (actual,) = moved(machines[0], executable, x(3, 4))
+        np.testing.assert_allclose(actual, evaluate(module, [x(3, 4)]), rtol=1e-5)
         assert (count == (1, 1)) == (name == "twice")
 
 
@@ -149,11 +149,11 @@ def swapped(depth):
 def test_states_that_change_places(registry, machines, target, depth):
     function = swapped(depth)
     executable = load(function, registry, target)
-    given = [x(4, 4), x(4, 4, seed=1)]
+    arrays = [x(4, 4), x(4, 4, seed=1)]
     for _ in range(2):
-        found = executable.run(dict(zip(("left", "right"), given, strict=True))).values()
-        for got, wanted in zip(found, evaluate(function, given), strict=True):
-            np.testing.assert_array_equal(got, wanted)
+        outputs = executable.run(dict(zip(("left", "right"), arrays, strict=True))).values()
+        for actual, expected in zip(outputs, evaluate(function, arrays), strict=True):
+            np.testing.assert_array_equal(actual, expected)
 
 
 def test_a_table_is_updated_in_place(registry, machines):
@@ -165,10 +165,10 @@ def test_a_table_is_updated_in_place(registry, machines):
         body = ir.function([step, state, number], ir.tuple_([TRUE, ops.scatter_nd(state, at, one, reduction="add")]))
         function = ir.function([table, numbers], ir.tuple_item(ir.loop(body, state=[table], scanned=[numbers]), 0))
         executable = load(function, registry)
-        given = [x(64, 16), np.random.default_rng(0).integers(0, 64, (rounds, 16))]
+        arrays = [x(64, 16), np.random.default_rng(0).integers(0, 64, (rounds, 16))]
         machines[0].counters.beside = 0
-        count, (found,) = moved(machines[0], executable, *given)
-        np.testing.assert_allclose(found, evaluate(function, given), rtol=1e-6)
+        count, (actual,) = moved(machines[0], executable, *arrays)
+        np.testing.assert_allclose(actual, evaluate(function, arrays), rtol=1e-6)
         assert count == (2, 1) and machines[0].counters.beside == 1
 
 
@@ -176,8 +176,8 @@ def test_faults_and_memory(registry, machines):
     """A fault in the body is raised by name, and the next runs are right, in the same memory."""
     function = recurrence(3, 4)
     executable = load(function, registry)
-    given = {"start": x(3, 4), "rows": x(3, 4, seed=1), "w": x(4, 4, seed=2)}
-    executable.run(given)
+    feeds = {"start": x(3, 4), "rows": x(3, 4, seed=1), "w": x(4, 4, seed=2)}
+    executable.run(feeds)
     live = machines[0].live
     launches = 0
 
@@ -189,13 +189,15 @@ def test_faults_and_memory(registry, machines):
 
     machines[0].mishap = mishap
     with pytest.raises(KernelFault, match="a mishap"):
-        executable.run(given)
+        executable.run(feeds)
     machines[0].mishap = lambda step: None
     for turn in range(100):
-        kept = executable.run(given, keep_on_device=turn % 2 == 0).values()
-        for got, wanted in zip(kept, evaluate(function, list(given.values())), strict=True):
-            np.testing.assert_allclose(got.numpy() if isinstance(got, DeviceArray) else got, wanted, rtol=1e-5, atol=1e-6)
-        del kept, got
+        outputs = executable.run(feeds, keep_on_device=turn % 2 == 0).values()
+        for actual, expected in zip(outputs, evaluate(function, list(feeds.values())), strict=True):
+            np.testing.assert_allclose(
+                actual.numpy() if isinstance(actual, DeviceArray) else actual, expected, rtol=1e-5, atol=1e-6
+            )
+        del outputs, actual
     gc.collect()
     assert machines[0].live == live
 
@@ -204,8 +206,8 @@ def test_plans_with_values_in_other_memories_are_refused(registry, machines):
     package = compile_module(ir.Module({"main": recurrence(3, 4)}), ["discrete"], registry).package
     plans = package.program.plans
     main = plans["main"]
-    (place,) = (place for place, item in enumerate(main.instructions) if isinstance(item, Loop))
-    loop = main.instructions[place]
+    (index,) = (index for index, item in enumerate(main.instructions) if isinstance(item, Loop))
+    loop = main.instructions[index]
 
     def refused(message, name, **changes):
         program = replace(package.program, plans={**plans, name: replace(plans[name], **changes)})
@@ -213,7 +215,7 @@ def test_plans_with_values_in_other_memories_are_refused(registry, machines):
             Executable(replace(package, program=program), registry=registry)
 
     def instead(**changes):
-        return (*main.instructions[:place], replace(loop, **changes), *main.instructions[place + 1 :])
+        return (*main.instructions[:index], replace(loop, **changes), *main.instructions[index + 1 :])
 
     refused("expected 3 values, got 0", "main", instructions=instead(spare=()))
     refused("is written twice", "main", instructions=instead(spare=(loop.outputs[0], *loop.spare[1:])))

@@ -45,21 +45,23 @@ def feed(count, scale=1.0):
     return [ROW.reshape(1, 3) * np.float32(scale), np.array(count)]
 
 
-def check(executable, function, given):
+def check(executable, function, arrays):
     """Compare a run with the interpreter, results on the device included."""
-    wanted = evaluate(function, given)
-    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    expected = evaluate(function, arrays)
+    expected = expected if isinstance(expected, tuple) else (expected,)
     names = [spec.name for spec in executable.inputs]
     for keep in (False, True):
-        found = executable.run(dict(zip(names, given, strict=True)), keep_on_device=keep)
-        for got, want in zip(found.values(), wanted, strict=True):
-            np.testing.assert_allclose(got.numpy() if isinstance(got, DeviceArray) else got, want, rtol=1e-5, atol=1e-6)
+        outputs = executable.run(dict(zip(names, arrays, strict=True)), keep_on_device=keep)
+        for actual, expected_output in zip(outputs.values(), expected, strict=True):
+            np.testing.assert_allclose(
+                actual.numpy() if isinstance(actual, DeviceArray) else actual, expected_output, rtol=1e-5, atol=1e-6
+            )
 
 
-def moved(machine, executable, *given):
+def moved(machine, executable, *arrays):
     """Copies of elements up and down in a run."""
     before = replace(machine.counters)
-    executable.run(dict(zip((spec.name for spec in executable.inputs), given, strict=True)))
+    executable.run(dict(zip((spec.name for spec in executable.inputs), arrays, strict=True)))
     return machine.counters.up - before.up, machine.counters.down - before.down
 
 
@@ -96,26 +98,28 @@ def chosen():
     """Branches that take a tensor of a late size, and give one of another."""
     x, count = inputs()
     rows, _ = sized(x, count)
-    ready = ops.exp(rows)
-    many = ops.less(ir.constant(np.int64(3)), count)
-    result = ir.if_(many, ops.neg(ready), ops.tile(ops.abs(ready), repeats=(2, 1)))
-    return ir.function([x, count], ir.tuple_([ops.relu(result), ops.tanh(ready)]))
+    exponentials = ops.exp(rows)
+    is_long = ops.less(ir.constant(np.int64(3)), count)
+    result = ir.if_(is_long, ops.neg(exponentials), ops.tile(ops.abs(exponentials), repeats=(2, 1)))
+    return ir.function([x, count], ir.tuple_([ops.relu(result), ops.tanh(exponentials)]))
 
 
 def looped():
     """A loop that captures a tensor of a late size, carries another, scans and stacks its rows."""
     x, count = inputs()
     rows, size = sized(x, count)
-    ready, other = ops.exp(rows), ops.neg(rows)
+    exponentials, other = ops.exp(rows), ops.neg(rows)
     step, state, row = (
         ir.var("step", SCALAR),
         ir.var("state", TensorType((size, 3), "float32")),
         ir.var("row", TensorType((3,), "float32")),
     )
-    after = ops.tanh(ops.add(ops.mul(state, ready), row))
+    after = ops.tanh(ops.add(ops.mul(state, exponentials), row))
     body = ir.function([step, state, row], ir.tuple_([TRUE, after, ops.reduce_sum(after, axes=(0,))]))
-    found = ir.loop(body, state=[other], scanned=[ops.abs(rows)])
-    return ir.function([x, count], ir.tuple_([ops.relu(ir.tuple_item(found, 0)), ops.neg(ir.tuple_item(found, 1)), ops.abs(ready)]))
+    loop = ir.loop(body, state=[other], scanned=[ops.abs(rows)])
+    return ir.function(
+        [x, count], ir.tuple_([ops.relu(ir.tuple_item(loop, 0)), ops.neg(ir.tuple_item(loop, 1)), ops.abs(exponentials)])
+    )
 
 
 def repeated():
@@ -126,14 +130,14 @@ def repeated():
     rows, _ = sized(ops.neg(state), ops.mod(ops.mul(step, count), ir.constant(np.int64(5))))
     after = ops.tanh(ops.sub(ops.reduce_sum(ops.abs(rows), axes=(0,), keepdims=True), state))
     body = ir.function([step, state], ir.tuple_([TRUE, after]))
-    found = ir.loop(body, state=[start], trip_count=ops.add(count, ir.constant(np.int64(2))))
-    return ir.function([x, count], ops.abs(ir.tuple_item(found, 0)))
+    loop = ir.loop(body, state=[start], trip_count=ops.add(count, ir.constant(np.int64(2))))
+    return ir.function([x, count], ops.abs(ir.tuple_item(loop, 0)))
 
 
 @pytest.mark.parametrize("targets", TARGETS, ids=["device", "device and host", "two devices"])
-@pytest.mark.parametrize("made", [chosen, looped, repeated])
-def test_plans_inside_plans(registry, machines, made, targets):
-    function = made()
+@pytest.mark.parametrize("make_function", [chosen, looped, repeated])
+def test_plans_inside_plans(registry, machines, make_function, targets):
+    function = make_function()
     executable = load(function, registry, targets)
     for count in (1, 4, 0, 7, 3, 40, 2):
         check(executable, function, feed(count, 0.5))
@@ -152,11 +156,11 @@ def test_a_capture_goes_up_once(registry, machines):
     """However many iterations a loop has, what it captures stays on the device; state of a late size passes by the host."""
     x, count = inputs()
     rows, _ = sized(x, count)
-    ready = ops.exp(rows)
+    exponentials = ops.exp(rows)
     step, state = ir.var("step", SCALAR), ir.var("state", TensorType((1, 3), "float32"))
-    after = ops.add(state, ops.reduce_max(ops.mul(ready, state), axes=(0,), keepdims=True))
+    after = ops.add(state, ops.reduce_max(ops.mul(exponentials, state), axes=(0,), keepdims=True))
     loop = ir.loop(ir.function([step, state], ir.tuple_([TRUE, after])), state=[ops.neg(x)], trip_count=count)
-    function = ir.function([x, count], ir.tuple_([ir.tuple_item(loop, 0), ops.abs(ready)]))
+    function = ir.function([x, count], ir.tuple_([ir.tuple_item(loop, 0), ops.abs(exponentials)]))
     executable = load(function, registry)
     for rounds in (2, 7):
         check(executable, function, feed(rounds, 0.1))
@@ -168,26 +172,26 @@ def test_an_update_in_place(registry, machines):
     for read_later in (False, True):
         x, count = inputs()
         rows, _ = sized(x, count)
-        ready = ops.exp(rows)
-        updated = ops.scatter_nd(ready, ir.constant(np.array([[1]])), ir.constant(np.full((1, 3), 7, np.float32)))
-        function = ir.function([x, count], ir.tuple_([ops.neg(updated), *([ops.abs(ready)] if read_later else [])]))
+        exponentials = ops.exp(rows)
+        updated = ops.scatter_nd(exponentials, ir.constant(np.array([[1]])), ir.constant(np.full((1, 3), 7, np.float32)))
+        function = ir.function([x, count], ir.tuple_([ops.neg(updated), *([ops.abs(exponentials)] if read_later else [])]))
         executable = load(function, registry)
         for size in (2, 5, 90):
             check(executable, function, feed(size))
 
 
-@pytest.mark.parametrize("made", [twice, chosen, looped])
-def test_memory(registry, machines, made):
+@pytest.mark.parametrize("make_function", [twice, chosen, looped])
+def test_memory(registry, machines, make_function):
     """Blocks grow to the largest run and stay; all is given back with the executable."""
-    function = made()
+    function = make_function()
     executable = load(function, registry)
     executable.run(dict(zip(("x", "count"), feed(40), strict=True)))
     live = machines[0].live
-    for turn in range(1000 if made is twice else 12):
+    for turn in range(1000 if make_function is twice else 12):
         executable.run(dict(zip(("x", "count"), feed(turn * 7 % 41 if turn % 4 else 5), strict=True)), keep_on_device=turn % 3 == 0)
     gc.collect()
     assert machines[0].live <= live + 8192  # the second size of `twice` differs
-    if made is not looped:
+    if make_function is not looped:
         executable.run(dict(zip(("x", "count"), feed(4000), strict=True)))
         assert machines[0].live > live + 40_000
     del executable
@@ -264,8 +268,8 @@ def test_plans_that_give_a_block_away_are_refused(registry, machines):
     late = next(number for number, value in enumerate(plan.values) if value.storage == "dynamic" and value.device)
     value = plan.values[late]
     instructions = list(plan.instructions)
-    place = next(step for step, item in enumerate(instructions) if late in written_by(item)) + 1
-    instructions.insert(place, Move(late, len(plan.values), donate=True))
+    index = next(step for step, item in enumerate(instructions) if late in written_by(item)) + 1
+    instructions.insert(index, Move(late, len(plan.values), donate=True))
     changed = replace(plan, values=(*plan.values, replace(value, storage="arena")), instructions=tuple(instructions))
     with pytest.raises(PackageError, match="must be in a device block"):
         Executable(replace(package, program=replace(package.program, plans={"main": changed})), registry=registry)

@@ -20,23 +20,23 @@ def x(rows, seed=0):
     return np.random.default_rng(seed).uniform(-1, 1, (rows, 4)).astype(np.float32)
 
 
-def wanted(given):
-    return -np.maximum(given, 0) + np.tanh(np.maximum(given, 0))
+def expected_output(array):
+    return -np.maximum(array, 0) + np.tanh(np.maximum(array, 0))
 
 
 @pytest.fixture
 def executable(registry, machines):
     """Two regions on the device with one of the host's between them, over float32 [n, 4]."""
-    given = ir.var("x", TensorType((SizeVar("n"), 4), "float32"))
-    shared = ops.relu(given)
-    function = ir.function([given], ops.add(ops.neg(shared), ops.tanh(shared)))
+    x_var = ir.var("x", TensorType((SizeVar("n"), 4), "float32"))
+    shared = ops.relu(x_var)
+    function = ir.function([x_var], ops.add(ops.neg(shared), ops.tanh(shared)))
     package = compile_module(ir.Module({"main": function}), ["discrete:without=tanh"], registry).package
     return Executable(package, registry=registry)
 
 
-def run(executable, given):
-    (found,) = executable.run({"x": given}).values()
-    np.testing.assert_allclose(found, wanted(given if isinstance(given, np.ndarray) else given.numpy()), rtol=1e-6)
+def run(executable, array):
+    (actual,) = executable.run({"x": array}).values()
+    np.testing.assert_allclose(actual, expected_output(array if isinstance(array, np.ndarray) else array.numpy()), rtol=1e-6)
 
 
 def test_what_comes_again_is_replayed(executable, machines):
@@ -68,8 +68,8 @@ def test_other_memory_is_recorded_anew(executable, machines):
 
 
 def test_recordings_go_with_the_executable(registry, machines):
-    given = ir.var("x", TensorType((3, 4), "float32"))
-    package = compile_module(ir.Module({"main": ir.function([given], ops.relu(given))}), ["discrete"], registry).package
+    x_var = ir.var("x", TensorType((3, 4), "float32"))
+    package = compile_module(ir.Module({"main": ir.function([x_var], ops.relu(x_var))}), ["discrete"], registry).package
     executable = Executable(package, registry=registry)
     for _ in range(3):
         executable.run({"x": x(3)})
@@ -90,7 +90,7 @@ def test_a_launch_that_fails_while_it_is_recorded(executable, machines):
     run(executable, x(3))
     real = machines[0].launch
 
-    def launch(*given):
+    def launch(*args):
         raise KernelFault("a mishap")
 
     machines[0].launch = launch
@@ -110,26 +110,26 @@ def test_the_rounds_of_a_loop_are_replayed(registry, machines):
     loop = ir.loop(body, state=[start], trip_count=ir.constant(np.int64(20)))
     module = ir.Module({"main": ir.function([start], ir.tuple_item(loop, 0))})
     executable = Executable(compile_module(module, ["discrete"], registry).package, registry=registry)
-    given = np.random.default_rng(0).uniform(-1, 1, (3, 16)).astype(np.float32)
-    expected = given
+    x_array = np.random.default_rng(0).uniform(-1, 1, (3, 16)).astype(np.float32)
+    expected = x_array
     for _ in range(20):
         expected = np.tanh(-expected)
-    (found,) = executable.run({"x": given}).values()
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    (actual,) = executable.run({"x": x_array}).values()
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
     assert machines[0].counters.launches == 20 and machines[0].counters.replays >= 16
 
 
 def test_profiles_name_kernels_and_nodes(registry, machines):
     """A device's kernels say by number how long they took; the profile knows what they are."""
-    given = ir.var("x", TensorType((3, 4), "float32"))
-    first = ops.relu(given, span=ir.Span("model", "first"))
+    x_var = ir.var("x", TensorType((3, 4), "float32"))
+    first = ops.relu(x_var, span=ir.Span("model", "first"))
     second = ops.exp(first, span=ir.Span("model", "second"))
-    package = compile_module(ir.Module({"main": ir.function([given], second)}), ["discrete"], registry).package
+    package = compile_module(ir.Module({"main": ir.function([x_var], second)}), ["discrete"], registry).package
     executable = Executable(package, registry=registry)
     for _ in range(3):
         executable.run({"x": x(3)})
     profile = executable.profile({"x": x(3)})
-    kernels = [event for event in profile.events if event.part_of]
+    kernels = [event for event in profile.events if event.region]
     assert [event.name for event in kernels] == ["relu", "exp"]
     assert all("first" in event.nodes[0] or "second" in event.nodes[0] for event in kernels)
     assert [row.name for row in profile.rows() if row.nodes and "second" in row.nodes[0]] == ["exp"]

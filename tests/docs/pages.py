@@ -25,17 +25,17 @@ class Block:
     line: int
 
 
-def blocks_of(text: str) -> list[Block]:
+def page_blocks(text: str) -> list[Block]:
     """Fenced blocks of a page. A block below a line with a file name in backquotes and a colon shows that file."""
     return [
-        Block(found["language"], found["file"] or "", found["body"], text.count("\n", 0, found.start("body")) + 1)
-        for found in _FENCE.finditer(text)
+        Block(fence["language"], fence["file"] or "", fence["body"], text.count("\n", 0, fence.start("body")) + 1)
+        for fence in _FENCE.finditer(text)
     ]
 
 
-def programs_of(text: str) -> list[Block]:
+def page_programs(text: str) -> list[Block]:
     """Blocks of a page in order. Where the page says so, all Python blocks are one, in the place of the first."""
-    blocks = blocks_of(text)
+    blocks = page_blocks(text)
     if not text.startswith(ONE_PROGRAM):
         return blocks
     parts = [block for block in blocks if block.language == "python"]
@@ -52,17 +52,17 @@ def run_page(page: Path, folder: Path, path: str, languages: tuple[str, ...] = (
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PATH": path}
     count = 0
     text = page.read_text(encoding="utf-8")
-    blocks = programs_of(text)
+    blocks = page_programs(text)
     for block in blocks:
         if block.file:
             (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
             (folder / block.file).write_text(block.body, encoding="utf-8")
         elif block.language in languages:
             command = ["python", "-W", "error", "-c", block.body] if block.language == "python" else ["sh", "-euc", block.body]
-            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False)
-            assert done.returncode == 0, f"{page.name}, line {block.line}:\n{done.stdout}{done.stderr}"
+            process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False)
+            assert process.returncode == 0, f"{page.name}, line {block.line}:\n{process.stdout}{process.stderr}"
             count += 1
             if text.startswith(ONE_PROGRAM) and block.language == "python":
                 for shown in blocks:
-                    assert shown.language != "text" or shown.body in done.stdout, f"{page.name}, line {shown.line}: not printed"
+                    assert shown.language != "text" or shown.body in process.stdout, f"{page.name}, line {shown.line}: not printed"
     return count

@@ -29,11 +29,11 @@ def test_every_hook_has_a_section_and_no_other_has(half: str) -> None:
 @pytest.mark.parametrize("name", HOOKS)
 def test_signatures_are_exact(name: str) -> None:
     section = PAGE.split(f"### {name}\n")[1].split("\n### ")[0]
-    found = re.search(r"```text\n(.*?)\n```", section, re.DOTALL)
-    assert found is not None
+    signature = re.search(r"```text\n(.*?)\n```", section, re.DOTALL)
+    assert signature is not None
     written = inspect.signature(HOOKS[name])
     parameters = ", ".join(f"{p.name}: {p.annotation}" for p in written.parameters.values())
-    assert found.group(1) == f"{name}({parameters}) -> {written.return_annotation}"
+    assert signature.group(1) == f"{name}({parameters}) -> {written.return_annotation}"
 
 
 @pytest.mark.parametrize("name", HOOKS)
@@ -47,8 +47,8 @@ def test_who_is_asked_is_what_the_hook_says(name: str) -> None:
 def test_every_public_name_is_listed() -> None:
     run_half, compile_half = PAGE.split("\n## The data\n")[1].split("\n## ")[0].split("Names of the compile half")
     assert set(inlaid_runtime.plugins.__all__) - set(re.findall(r"`(\w+)`", run_half)) == set()
-    others = set(inlaid.plugins.__all__) - set(inlaid_runtime.plugins.__all__)
-    assert others - set(re.findall(r"`(\w+)`", compile_half)) == set()
+    compile_names = set(inlaid.plugins.__all__) - set(inlaid_runtime.plugins.__all__)
+    assert compile_names - set(re.findall(r"`(\w+)`", compile_half)) == set()
 
 
 def test_the_version_is_the_one_in_force() -> None:

@@ -26,7 +26,7 @@ from inlaid.graph.operator import Operator
 from inlaid.plugins.registry import default_registry
 from sphinx_inlaid import commands, operators, texts
 
-from .pages import blocks_of, run_page
+from .pages import page_blocks, run_page
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "write-a-backend.md"
@@ -46,7 +46,7 @@ GUIDE = [
 
 def programs_on(page: Path) -> str:
     """The Python code of a page."""
-    return "\n".join(block.body for block in blocks_of(page.read_text(encoding="utf-8")) if block.language == "python")
+    return "\n".join(block.body for block in page_blocks(page.read_text(encoding="utf-8")) if block.language == "python")
 
 
 PROGRAMS = [page for page in PAGES if page in GUIDE or (page != TUTORIAL and programs_on(page))]
@@ -55,12 +55,12 @@ needs_x86 = pytest.mark.skipif(
 )
 
 
-def name_of(page: Path) -> str:
+def page_name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
 @needs_x86
-@pytest.mark.parametrize("page", PROGRAMS, ids=name_of)
+@pytest.mark.parametrize("page", PROGRAMS, ids=page_name)
 def test_programs_run(page: Path, tmp_path: Path) -> None:
     """Each runs in a folder with the examples and a `model.onnx` whose input is `input`; `array` is a value for it."""
     registry, text = default_registry(), page.read_text(encoding="utf-8")
@@ -86,9 +86,9 @@ def test_programs_run(page: Path, tmp_path: Path) -> None:
 def environment(tmp_path: Path) -> Path:
     """The scripts of a virtual environment that has what this one has, and room for more."""
     venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
-    here = tmp_path / "venv" / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    site_packages = tmp_path / "venv" / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     outer = sysconfig.get_path("purelib")
-    (here / "outer.pth").write_text(f"import site; site.addsitedir({outer!r})\n")
+    (site_packages / "outer.pth").write_text(f"import site; site.addsitedir({outer!r})\n")
     bin_ = tmp_path / "venv" / "bin"
     for name, call in {"inlaid": "from inlaid_cli import main; main()", "pytest": "import pytest; pytest.console_main()"}.items():
         (bin_ / name).write_text(f"#!{bin_ / 'python'}\n{call}\n")
@@ -108,7 +108,7 @@ def test_the_tutorial_makes_a_conforming_plugin(environment: Path, tmp_path: Pat
 
 
 def test_the_tutorial_shows_the_files_of_its_example() -> None:
-    shown = {block.file: block.body for block in blocks_of(TUTORIAL.read_text(encoding="utf-8")) if block.file}
+    shown = {block.file: block.body for block in page_blocks(TUTORIAL.read_text(encoding="utf-8")) if block.file}
     sources = [path for path in sorted(ACME.rglob("*")) if path.suffix in (".md", ".py", ".toml")]
     files = {str(path.relative_to(ACME)): path.read_text(encoding="utf-8") for path in sources}
     assert {file for file in shown if file not in files} == {"model.py"}
@@ -125,21 +125,21 @@ def slug(heading: str) -> str:
 
 
 @cache
-def anchors_of(page: Path) -> frozenset[str]:
-    text = "".join(part for part, fenced in texts.parts_of(texts.full_text(page)) if not fenced)
+def page_anchors(page: Path) -> frozenset[str]:
+    text = "".join(part for part, fenced in texts.split_fences(texts.full_text(page)) if not fenced)
     return frozenset(map(slug, re.findall(r"^#+ (.*)$", text, re.MULTILINE)))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for part, fenced in texts.parts_of(page.read_text(encoding="utf-8")):
-        for found in () if fenced else texts.LINK.finditer(part):
-            if "://" in found["path"]:
+    for part, fenced in texts.split_fences(page.read_text(encoding="utf-8")):
+        for link in () if fenced else texts.LINK.finditer(part):
+            if "://" in link["path"]:
                 continue
-            file = page.parent / found["path"] if found["path"] else page
-            assert file.exists(), f"{page}: {found['path']}"
-            if found["anchor"]:
-                assert found["anchor"][1:] in anchors_of(file), f"{page}: {found['path']}{found['anchor']}"
+            file = page.parent / link["path"] if link["path"] else page
+            assert file.exists(), f"{page}: {link['path']}"
+            if link["anchor"]:
+                assert link["anchor"][1:] in page_anchors(file), f"{page}: {link['path']}{link['anchor']}"
 
 
 class Links(HTMLParser):
@@ -164,8 +164,8 @@ def check_site(folder: Path) -> None:
     parsed = {file.resolve(): Links(file.read_text(encoding="utf-8")) for file in folder.rglob("*.html")}
     for file, page in parsed.items():
         for link in page.links:
-            place, _, anchor = unquote(link.partition("?")[0]).partition("#")
-            target = (file.parent / place).resolve() if place else file
+            path_part, _, anchor = unquote(link.partition("?")[0]).partition("#")
+            target = (file.parent / path_part).resolve() if path_part else file
             assert target.exists(), f"{file}: {link}"
             assert not anchor or target not in parsed or anchor in parsed[target].ids, f"{file}: {link}"
 
@@ -175,8 +175,8 @@ def test_a_web_site_is_made_without_warnings(tmp_path: Path) -> None:
     pytest.importorskip("sphinx", reason="needs Sphinx: pip install -r requirements-dev.txt")
     site = tmp_path / "html"
     command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", str(ROOT / "docs"), str(site)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
     assert "inlaid_codegen" in (site / "contract.html").read_text()
     assert "inlaid.plugins.contract" in (site / "reference" / "plugin-api.html").read_text()
     assert "instruction set" in (site / "targets" / "x86.html").read_text()  # the text of the plugin's README

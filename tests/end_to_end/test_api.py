@@ -63,8 +63,8 @@ def test_load_compile_run_save(path: Path, tmp_path: Path) -> None:
 def test_what_a_model_may_be(path: Path) -> None:
     """A path, text or not; a model in memory, as an object or as bytes; a module; a function."""
     model = proto()
-    for given in (path / "small.onnx", str(path / "small.onnx"), model, model.SerializeToString(), inlaid.load(model)):
-        np.testing.assert_allclose(inlaid.compile(given, ["reference"]).run({"x": X})["y"], RIGHT, rtol=1e-6)
+    for source in (path / "small.onnx", str(path / "small.onnx"), model, model.SerializeToString(), inlaid.load(model)):
+        np.testing.assert_allclose(inlaid.compile(source, ["reference"]).run({"x": X})["y"], RIGHT, rtol=1e-6)
     x = inlaid.var("x", inlaid.TensorType((3, 3), "float32"))
     executable = inlaid.compile(inlaid.function([x], inlaid.ops.relu(x)), ["x86:threads=1"])
     assert executable.run({"x": -np.eye(3, dtype=np.float32)})["output0"].tolist() == np.zeros((3, 3)).tolist()
@@ -108,9 +108,9 @@ def test_dimensions(path: Path) -> None:
     ],
 )
 def test_dimensions_that_are_none(path: Path, size: Any, why: str) -> None:
-    for given in (path / "open.onnx", (path / "open.onnx").read_bytes()):
+    for source in (path / "open.onnx", (path / "open.onnx").read_bytes()):
         with pytest.raises(InputError, match=f"{why}.* for dimension 'batch', got "):
-            inlaid.compile(given, ["reference"], dims={"batch": size})
+            inlaid.compile(source, ["reference"], dims={"batch": size})
     with pytest.raises(InputError, match="dimension 'batch'"):
         inlaid.load(path / "open.onnx", {"batch": size})
 
@@ -124,9 +124,9 @@ def test_arguments_of_a_wrong_kind(path: Path) -> None:
         with pytest.raises(InputError, match=f"got an object of type {type(wrong).__name__}; give the path of a model file, ONNX"):
             inlaid.compile(wrong)
     for wrong in ([1], 5, [None]):
-        for given in (path / "small.onnx", proto()):
+        for source in (path / "small.onnx", proto()):
             with pytest.raises(TargetError, match="expected a list of target strings"):
-                inlaid.compile(given, wrong)
+                inlaid.compile(source, wrong)
     executable = inlaid.compile(path / "open.onnx", "reference", dims={"batch": np.int64(2)})  # type: ignore[dict-item]
     assert [info.target for info in executable.regions] == ["reference"] and executable.inputs[0].shape == (2, 3)
     with pytest.raises(InputError, match="the model has no input 1; input 'x' is missing"):
@@ -142,9 +142,9 @@ def test_arguments_of_a_wrong_kind(path: Path) -> None:
 
 def test_saving_where_no_file_can_be(path: Path) -> None:
     executable = inlaid.compile(path / "small.onnx", ["reference"])
-    for place in (path, "."):
+    for destination in (path, "."):
         with pytest.raises(InputError, match="it is a folder"):
-            executable.save(place)
+            executable.save(destination)
 
 
 def test_partition(path: Path) -> None:
@@ -162,11 +162,11 @@ def test_targets(path: Path) -> None:
 
 
 def test_progress(path: Path) -> None:
-    seen: list[tuple[str, int, int]] = []
-    inlaid.compile(path / "small.onnx", ["x86:threads=1"], progress=lambda *entry: seen.append(entry), cache=False)
-    stages = list(dict.fromkeys(stage for stage, _, _ in seen))
+    entries: list[tuple[str, int, int]] = []
+    inlaid.compile(path / "small.onnx", ["x86:threads=1"], progress=lambda *entry: entries.append(entry), cache=False)
+    stages = list(dict.fromkeys(stage for stage, _, _ in entries))
     assert stages[:2] == ["import", "partition"] and stages[-1] == "load" and any("region0_x86" in stage for stage in stages)
-    assert all(0 <= done <= total for _, done, total in seen)
+    assert all(0 <= count <= total for _, count, total in entries)
 
 
 def test_garbage_is_collected_rarely_while_a_model_compiles(path: Path) -> None:
@@ -252,9 +252,11 @@ def test_an_operator_of_ones_own() -> None:
 
 
 def python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def test_importing_costs_nothing() -> None:

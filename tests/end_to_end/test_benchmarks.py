@@ -27,8 +27,8 @@ from zoo.operators import SIZES, cases, convolutions
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
-def measured(name: str, own: float, peer: float, **facts: Any) -> Measurement:
-    engines = (("inlaid", own), ("openvino", peer))
+def measured(name: str, inlaid_seconds: float, peer_seconds: float, **facts: Any) -> Measurement:
+    engines = (("inlaid", inlaid_seconds), ("openvino", peer_seconds))
     timings = tuple(Timing(label, "1", "as it is", 1.0, 10.0, 0.0, (time, time), 0.0) for label, time in engines)
     return Measurement.of("model", name, "f32", Limits(1, 1e11, 1e10), Result(timings, ()), **facts)
 
@@ -45,8 +45,8 @@ def test_goals():
 def test_the_latest_of_each_is_drawn(tmp_path):
     path = tmp_path / "results.jsonl"
     assert "Nothing is measured yet" in draw(latest(path))
-    for own in (9.0, 5.0):
-        measured("a", own, 10.0).keep(path, "this machine", "these versions")
+    for inlaid_seconds in (9.0, 5.0):
+        measured("a", inlaid_seconds, 10.0).keep(path, "this machine", "these versions")
     measured("b", 20.0, 10.0).keep(path, "this machine", "these versions")
     first, second = latest(path)
     assert (first.ratio, second.ratio) == (0.5, 2.0)
@@ -77,12 +77,12 @@ needs_x86 = pytest.mark.skipif(
 
 
 def run(script: str, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "error", str(FOLDER / script), *arguments], capture_output=True, text=True, check=False, timeout=300
     )
-    assert done.returncode in codes, done.stdout + done.stderr
-    assert done.stderr == ""
-    return done.stdout
+    assert process.returncode in codes, process.stdout + process.stderr
+    assert process.stderr == ""
+    return process.stdout
 
 
 def test_models_are_built_once(tmp_path):
@@ -92,25 +92,25 @@ def test_models_are_built_once(tmp_path):
 
 
 def test_a_model_that_there_is_not(tmp_path):
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(FOLDER / "make_models.py"), "gpt9"], capture_output=True, text=True, check=False, timeout=300
     )
-    assert done.returncode == 2
-    assert "there is no model 'gpt9'" in done.stderr
+    assert process.returncode == 2
+    assert "there is no model 'gpt9'" in process.stderr
 
 
 def test_the_convolutions_of_resnet50():
-    found = convolutions(LIGHT / "light_resnet50.onnx")
-    assert sum(found.values()) == 53
-    operations = sum(shape.operations * times for shape, times in found.items())
+    shapes = convolutions(LIGHT / "light_resnet50.onnx")
+    assert sum(shapes.values()) == 53
+    operations = sum(shape.operations * times for shape, times in shapes.items())
     assert operations == pytest.approx(8.17e9, rel=0.01), "twice the 4.09 G multiply-adds known of ResNet-50"
 
 
 def test_operators_have_names_of_their_own(tmp_path):
-    found = list(cases({"mobilenet_v2": path_of("mobilenet_v2", tiny=True, folder=tmp_path)}))
-    assert len({(case.group, case.name) for case in found}) == len(found)
-    assert {case.group for case in found} == {"gemm", "conv mobilenet_v2", "attention", "memory"}
-    for case in found:
+    case_list = list(cases({"mobilenet_v2": path_of("mobilenet_v2", tiny=True, folder=tmp_path)}))
+    assert len({(case.group, case.name) for case in case_list}) == len(case_list)
+    assert {case.group for case in case_list} == {"gemm", "conv mobilenet_v2", "attention", "memory"}
+    for case in case_list:
         if not case.name.endswith(tuple(f"gemm_{size}" for size in SIZES[3:])):
             case.build()
 
@@ -134,8 +134,8 @@ def test_scaling():
 def test_the_page_of_benchmarks(tmp_path):
     pytest.importorskip("onnxruntime")
     text, results = tmp_path / "page.md", tmp_path / "results.jsonl"
-    kept = ["--results", str(results), "--write", str(text)]
-    options = ["--tiny", "--threads", "1", "--against", "onnxruntime", "--rounds", "2", "--seconds", "0", *kept]
+    destinations = ["--results", str(results), "--write", str(text)]
+    options = ["--tiny", "--threads", "1", "--against", "onnxruntime", "--rounds", "2", "--seconds", "0", *destinations]
     printed = run("bench.py", *options, "--only", "bert_base$|gemm_64|relu")
     assert "bert_base f32 1 thread: inlaid " in printed
     run("bench.py", *options, "--only", "mobilenet", "--models", "--precisions", "int8")
@@ -152,14 +152,14 @@ def test_the_page_of_benchmarks(tmp_path):
     ):
         assert part in text.read_text()
     lines = results.read_text().splitlines()
-    run("bench.py", "--draw", *kept)
+    run("bench.py", "--draw", *destinations)
     assert results.read_text().splitlines() == lines
 
 
-def row(name: str, own: float, static: float, peer: float) -> symbolic_page.Row:
+def row(name: str, symbolic_seconds: float, static_seconds: float, peer_seconds: float) -> symbolic_page.Row:
     timings = tuple(
         Timing(label, "1", "as it is", 1.0, 10.0, 0.0, (time, time), 0.0)
-        for label, time in (("symbolic", own), ("static", static), ("onnxruntime", peer))
+        for label, time in (("symbolic", symbolic_seconds), ("static", static_seconds), ("onnxruntime", peer_seconds))
     )
     at = symbolic_page.At({"batch": 3}, 2.0, Result(timings, ()))
     return symbolic_page.Row("kernel", name, "f32", "native", 1, seed=7, compile_s=5.0, at=(at,))
@@ -168,13 +168,13 @@ def row(name: str, own: float, static: float, peer: float) -> symbolic_page.Row:
 def test_rows_of_symbolic_sizes(tmp_path):
     path = tmp_path / "rows.jsonl"
     assert "Nothing is measured yet" in symbolic_page.draw(symbolic_page.latest(path))
-    given = [row("slow", 9.0, 9.0, 9.0), row("slow", 6.0, 5.0, 5.0), row("good", 2.0, 2.0, 8.0)]
-    for item in given:
+    rows = [row("slow", 9.0, 9.0, 9.0), row("slow", 6.0, 5.0, 5.0), row("good", 2.0, 2.0, 8.0)]
+    for item in rows:
         symbolic_page.keep(path, item)
-    found = symbolic_page.latest(path)
-    assert found == given[1:]
-    assert [(item.of_static, item.of_peer, item.of_compile) for item in found] == [(1.2, 1.2, 2.5), (1.0, 0.25, 2.5)]
-    text = symbolic_page.draw(found)
+    latest_rows = symbolic_page.latest(path)
+    assert latest_rows == rows[1:]
+    assert [(item.of_static, item.of_peer, item.of_compile) for item in latest_rows] == [(1.2, 1.2, 2.5), (1.0, 0.25, 2.5)]
+    text = symbolic_page.draw(latest_rows)
     assert "| slow | batch=3 | 6.00 | 5.00 | 1.20 | 5.00 | 1.20 | 5.0 | 2.50 | 0e+00 | " in text
     assert (
         "geometric mean 1.10, above 1.15: slow; by that of the best peer: geometric mean 0.55 (goal 0.90), above 1.00: slow" in text
@@ -217,8 +217,8 @@ def test_symbolic_sizes_take_turns(tmp_path):
 
 def test_starts_of_processes_take_turns():
     quiet, larger = (sys.executable, "-c", "pass"), (sys.executable, "-c", "bytearray(1 << 26)")
-    found = installation.interleaved({"quiet": quiet, "larger": larger}, 3)
-    assert found["larger"].memory > found["quiet"].memory + 32 and found["quiet"].wall > 0
+    start_costs = installation.interleaved({"quiet": quiet, "larger": larger}, 3)
+    assert start_costs["larger"].memory > start_costs["quiet"].memory + 32 and start_costs["quiet"].wall > 0
     with pytest.raises(RuntimeError, match="ended with status"):
         installation.start((sys.executable, "-c", "raise SystemExit(3)"))
 

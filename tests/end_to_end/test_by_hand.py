@@ -45,13 +45,13 @@ def test_indices_read_as_they_are_written():
     ky, kx = te.reduce_axis(3, "ky"), te.reduce_axis(2, "kx")
     rows = te.compute((5, 8), lambda y, x: te.sum_(a[2 * y + ky, x + kx] * w[ky, kx], (ky, kx)), "rows")
     flat = te.compute((40,), lambda i: rows[i // 8, i % 8], "flat")
-    found = te.compute((40,), lambda i: te.select((i >= 8) & (flat[i] > 0), flat[i], flat[i % 4] * i), "found")
-    program = te.program([a, w], [found], "window")
+    selection = te.compute((40,), lambda i: te.select((i >= 8) & (flat[i] > 0), flat[i], flat[i % 4] * i), "found")
+    program = te.program([a, w], [selection], "window")
     data, weights = integers(12, 9), integers(3, 2)
-    want = sum(data[y : y + 9 : 2, x : x + 8] * weights[y, x] for y in range(3) for x in range(2)).reshape(-1)
-    place = np.arange(40)
-    want = np.where((place >= 8) & (want > 0), want, want[place % 4] * place)
-    np.testing.assert_array_equal(inlaid.interpret(inlaid.Schedule(program), data, weights), want)
+    expected = sum(data[y : y + 9 : 2, x : x + 8] * weights[y, x] for y in range(3) for x in range(2)).reshape(-1)
+    indices = np.arange(40)
+    expected = np.where((indices >= 8) & (expected > 0), expected, expected[indices % 4] * indices)
+    np.testing.assert_array_equal(inlaid.interpret(inlaid.Schedule(program), data, weights), expected)
 
 
 def test_loops_and_blocks_are_named_as_axes_and_computes():
@@ -181,7 +181,7 @@ def test_any_tiles_of_a_product_agree_with_numpy(rows, columns, depth, data):
     schedule.unroll(i1)
     schedule.vectorize(j1)
     a, b = integers(rows, depth), integers(depth, columns)
-    for run in (inlaid.build(schedule, TARGET, cache=False), lambda *given: inlaid.interpret(schedule, *given)):
+    for run in (inlaid.build(schedule, TARGET, cache=False), lambda *arrays: inlaid.interpret(schedule, *arrays)):
         np.testing.assert_array_equal(run(a, b), a @ b)
 
 
@@ -208,13 +208,13 @@ def test_several_outputs_and_scans():
     twice = te.compute((3,), lambda i: states[4, i] * 2, "twice")
     kernel = inlaid.build(inlaid.Schedule(te.program([x, h], [twice, states])), TARGET)
     data, state = integers(5, 3), integers(3)
-    want = []
+    expected = []
     for row in data:
         state = state * 2 + row
-        want.append(state)
+        expected.append(state)
     last, every = kernel(data, integers(3))
-    np.testing.assert_array_equal(every, want)
-    np.testing.assert_array_equal(last, want[-1] * 2)
+    np.testing.assert_array_equal(every, expected)
+    np.testing.assert_array_equal(last, expected[-1] * 2)
 
 
 @needs_x86
@@ -222,8 +222,8 @@ def test_an_output_in_another_layout_is_returned_so():
     schedule = chain()
     schedule.transform_layout("c", "(i) -> ((i // 4), (i % 4))", 0)
     data = integers(6)
-    want = np.pad((data + 1) * 2, (0, 2)).reshape(2, 4)
-    np.testing.assert_array_equal(inlaid.build(schedule, TARGET)(data), want)
+    expected = np.pad((data + 1) * 2, (0, 2)).reshape(2, 4)
+    np.testing.assert_array_equal(inlaid.build(schedule, TARGET)(data), expected)
 
 
 @needs_x86
@@ -339,8 +339,8 @@ def window(layout: str) -> inlaid.Schedule:
 @needs_x86
 def test_lanes_of_registers_are_neighbors():
     x, w = integers(8, 11), integers(4, 8, 3)
-    want = np.maximum(sum(w[:, :, r] @ x[:, r : r + 9] for r in range(3)), 0)
-    np.testing.assert_array_equal(inlaid.build(window("(o, q) -> (q, o)"), TARGET)(x, w), want)
+    expected = np.maximum(sum(w[:, :, r] @ x[:, r : r + 9] for r in range(3)), 0)
+    np.testing.assert_array_equal(inlaid.build(window("(o, q) -> (q, o)"), TARGET)(x, w), expected)
     with pytest.raises(inlaid.InlaidError) as caught:
         inlaid.build(window("(o, q) -> (o, q)"), TARGET)
     assert "must be contiguous in register buffer total" in str(caught.value)

@@ -47,16 +47,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(model("batch"), folder / "open.onnx")
     np.save(folder / "x.npy", X)
     np.savez(folder / "all.npz", x=X)
-    whole = (folder / "small.onnx").read_bytes()
-    (folder / "cut.onnx").write_bytes(whole[: len(whole) // 2])
+    model_bytes = (folder / "small.onnx").read_bytes()
+    (folder / "cut.onnx").write_bytes(model_bytes[: len(model_bytes) // 2])
     (folder / "empty.onnx").write_bytes(b"")
     (folder / "text.onnx").write_text("this is no model")
     unknown = model()
     unknown.graph.node[1].op_type = "Frobnicate"
     onnx.save(unknown, folder / "unknown.onnx")
-    with pytest.raises(SystemExit) as done:
+    with pytest.raises(SystemExit) as exit_info:
         main(["compile", str(folder / "small.onnx"), "-o", str(folder / "small.inlaid"), "--target", "x86:threads=1"])
-    assert done.value.code == 0
+    assert exit_info.value.code == 0
     package = (folder / "small.inlaid").read_bytes()
     (folder / "damaged.inlaid").write_bytes(package[:-40])
     flipped = bytearray(package)
@@ -75,11 +75,11 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     capsys.readouterr()
 
     def command(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as done:
+        with pytest.raises(SystemExit) as exit_info:
             main(arguments)
         out, err = capsys.readouterr()
-        assert isinstance(done.value.code, int)
-        return done.value.code, out, err
+        assert isinstance(exit_info.value.code, int)
+        return exit_info.value.code, out, err
 
     return command
 
@@ -193,8 +193,8 @@ def test_cache(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("name", ["small.onnx", "a.inlaid"])
 def test_run(run: Run, folder: Path, name: str) -> None:
     good(run("compile", "small.onnx", "-o", "a.inlaid"))
-    for given in ("x=x.npy", "all.npz"):
-        out = good(run("run", name, "--input", given, "-o", "out.npz"))
+    for input_option in ("x=x.npy", "all.npz"):
+        out = good(run("run", name, "--input", input_option, "-o", "out.npz"))
         assert out.startswith("y: float32[2, 4] [") and out.count("\n") == 1
         with np.load(folder / "out.npz") as results:
             np.testing.assert_allclose(results["y"], RIGHT, rtol=1e-6)
@@ -205,18 +205,18 @@ def test_run(run: Run, folder: Path, name: str) -> None:
 
 
 def test_shadow(run: Run, folder: Path) -> None:
-    said = "shadow: 1 region run compared with the reference target, all within tolerance\n"
-    assert good(run("run", "small.onnx", "--input", "x=x.npy", "--shadow")).startswith(f"{said}y: ")
+    message = "shadow: 1 region run compared with the reference target, all within tolerance\n"
+    assert good(run("run", "small.onnx", "--input", "x=x.npy", "--shadow")).startswith(f"{message}y: ")
     code, out, err = run("run", "small.onnx", "--input", "x=x.npy", "--shadow", "--json")
-    assert code == 0 and err == said and json.loads(out)
+    assert code == 0 and err == message and json.loads(out)
     good(run("compile", "small.onnx", "-o", "a.inlaid"))
     code, _, err = run("run", "a.inlaid", "--input", "x=x.npy", "--shadow")
     assert code == 2 and "no graph to compare" in err
 
 
 def test_shadow_lists_what_differs(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Deviation("by 1, expected at most 0.5", 1.0, 0.25, (0, 3), 2, 8, 2.0)
-    monkeypatch.setattr("inlaid.driver.shadow._compare", lambda *args: found)
+    difference = Deviation("by 1, expected at most 0.5", 1.0, 0.25, (0, 3), 2, 8, 2.0)
+    monkeypatch.setattr("inlaid.driver.shadow._compare", lambda *args: difference)
     code, _, err = run("run", "small.onnx", "--input", "x=x.npy", "--shadow")
     (line,) = [line for line in err.splitlines() if line.startswith("region0_x86 on x86")]
     assert code == ExitCode.CHECK_FAILED
@@ -291,8 +291,18 @@ def test_partition_is_locked(run: Run, folder: Path) -> None:
     good(run("compile", "small.onnx", "-o", "locked.inlaid", "--target", "x86:threads=1", "--lock", "small.lock"))
     other = good(run("partition", "small.onnx", "--target", "reference", "--lock", "small.lock"))
     assert "- relu at act: x86:threads=1\n+ relu at act: reference" in other
-    held = ("compile", "small.onnx", "-o", "held.inlaid", "--targets", "x86,reference", "--lock", "small.lock", "--no-cache")
-    code, out, err = run(*held)
+    compile_command = (
+        "compile",
+        "small.onnx",
+        "-o",
+        "held.inlaid",
+        "--targets",
+        "x86,reference",
+        "--lock",
+        "small.lock",
+        "--no-cache",
+    )
+    code, out, err = run(*compile_command)
     assert code == 0 and "region0_reference on reference" in out
     assert "- relu at act: reference\n+ relu at act: x86" in err
     lock.write_text("{}")
@@ -375,8 +385,8 @@ def test_wrong_usage(run: Run) -> None:
     wrong(run("run", "open.inlaid", "--dim", "batch=1:8"), "package open.inlaid", "give 'batch' one size")
     wrong(run("run", "open.onnx", "--dim", "batch=2", "--dim", "batch=3"), "dimension 'batch' is given twice")
     wrong(run("export", "open.onnx", "-o", "a.so"), "dimension batch has no upper bound", "--dim batch=1:64")
-    for given in ("x=x.npy", "all.npz"):
-        wrong(run("run", "small.onnx", "--input", "x=x.npy", "--input", given), "input x is given twice")
+    for input_option in ("x=x.npy", "all.npz"):
+        wrong(run("run", "small.onnx", "--input", "x=x.npy", "--input", input_option), "input x is given twice")
 
 
 def test_wrong_models(run: Run) -> None:
@@ -439,7 +449,7 @@ def test_wrong_outputs(run: Run) -> None:
 
 
 def test_outputs_that_would_destroy_something(run: Run, folder: Path) -> None:
-    kept = (folder / "small.onnx").read_bytes()
+    content = (folder / "small.onnx").read_bytes()
     (folder / "link.onnx").symlink_to("small.onnx")
     for command in ("compile", "export", "run"):
         for name in ("small.onnx", "./small.onnx", "link.onnx"):
@@ -449,7 +459,7 @@ def test_outputs_that_would_destroy_something(run: Run, folder: Path) -> None:
     wrong(run("run", "small.onnx", "--trace", "small.onnx"), "an input of this command")
     wrong(run("run", "small.onnx", "--input", "x=x.npy", "-o", "x.npy"), "cannot write x.npy")
     wrong(run("export", "small.onnx", "-o", "small.h"), "the header's path small.h")
-    assert (folder / "small.onnx").read_bytes() == kept and Path("/dev/null").is_char_device()
+    assert (folder / "small.onnx").read_bytes() == content and Path("/dev/null").is_char_device()
 
 
 def test_wrong_passes(run: Run) -> None:
@@ -518,8 +528,8 @@ def process(folder: Path, *arguments: str, **facts: Any) -> subprocess.Completed
 
 def test_processes(folder: Path) -> None:
     """Quiet in a pipe, one line for an error, and an end without complaint where nobody reads."""
-    done = process(folder, "compile", "small.onnx", "-o", "p.inlaid")
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("p.inlaid: ")
+    result = process(folder, "compile", "small.onnx", "-o", "p.inlaid")
+    assert (result.returncode, result.stderr) == (0, "") and result.stdout.startswith("p.inlaid: ")
     failed = process(folder, "run", "damaged.inlaid")
     assert (failed.returncode, failed.stdout) == (ExitCode.INPUT, "") and failed.stderr.count("\n") == 1
     traced = process(folder, "run", "damaged.inlaid", "--debug")
@@ -549,19 +559,19 @@ def test_progress_on_a_terminal(folder: Path) -> None:
         terminal = {**os.environ, "TERM": "xterm-256color"}
         started = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, stderr=follower, cwd=folder, env=terminal)
         os.close(follower)
-        seen = b""
+        output = b""
         while True:  # while it runs: a terminal that nobody reads takes a few kilobytes, and a slow compilation draws more
             try:
                 part = os.read(leader, 4096)
             except OSError:  # The other end is closed: nothing more comes.
                 break
-            seen += part
+            output += part
             if not part:
                 break
         os.close(leader)
         out, _ = started.communicate(timeout=300)
         assert started.returncode == 0 and b"q.inlaid" in out and b"\x1b" not in out
-        assert (b"import" in seen or b"lower" in seen or b"generate" in seen) == shown, seen
+        assert (b"import" in output or b"lower" in output or b"generate" in output) == shown, output
 
 
 def test_broken_plugins(folder: Path, tmp_path: Path) -> None:
@@ -573,13 +583,13 @@ def test_broken_plugins(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "inlaid_broken.py").write_text("import no_such_vendor_library\n")
     import os
 
-    there = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = process(folder, "targets", "--json", env=there)
-    rows = {row["plugin"]: row for row in json.loads(done.stdout)}
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    result = process(folder, "targets", "--json", env=environment)
+    rows = {row["plugin"]: row for row in json.loads(result.stdout)}
     assert rows["broken"]["version"] == "1.2" and not rows["broken"]["available"]
     assert "no_such_vendor_library" in rows["broken"]["detail"] and rows["x86"]["available"]
-    assert "no_such_vendor_library" in process(folder, "targets", env=there).stdout
-    failed = process(folder, "compile", "small.onnx", "--target", "broken", env=there)
+    assert "no_such_vendor_library" in process(folder, "targets", env=environment).stdout
+    failed = process(folder, "compile", "small.onnx", "--target", "broken", env=environment)
     assert failed.returncode == ExitCode.USAGE and failed.stderr.count("\n") == 1
     for word in ("no target 'broken'", "installed:", "reference", "x86", "unusable: broken", "no_such_vendor_library"):
         assert word in failed.stderr

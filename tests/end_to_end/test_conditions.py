@@ -64,11 +64,11 @@ class Case:
     refused: tuple[tuple[Inputs, tuple[str, ...]], ...]
 
 
-def main(params: list[ir.Var], body: ir.Expr, **others: ir.Function) -> ir.Module:
-    return ir.Module({"main": ir.function(params, body), **others})
+def main(params: list[ir.Var], body: ir.Expr, **functions: ir.Function) -> ir.Module:
+    return ir.Module({"main": ir.function(params, body), **functions})
 
 
-def of_global_function() -> Case:
+def global_function_case() -> Case:
     """One size of the callee gets two values."""
     x, y = ir.var("x", f32(N)), ir.var("y", f32(N))
     f = ir.function([x, y], ops.add(ops.mul(x, x), ops.exp(y)))
@@ -79,7 +79,7 @@ def of_global_function() -> Case:
     return Case(main([a, b], call, f=f), ([ones(5), ones(5)], [ones(0), ones(0)]), refused)  # type: ignore[arg-type]
 
 
-def of_declared_reference() -> Case:
+def declared_reference_case() -> Case:
     """A reference declares two sizes where the function has one."""
     x, y = ir.var("x", f32(N)), ir.var("y", f32(N))
     f = ir.function([x, y], ops.mul(x, y))
@@ -89,7 +89,7 @@ def of_declared_reference() -> Case:
     return Case(main([a, b], ir.call(reference, [a, b]), f=f), ([ones(5), ones(5)],), refused)
 
 
-def of_bounds() -> Case:
+def bounds_case() -> Case:
     """A parameter has narrower bounds than its argument."""
     x = ir.var("x", f32(SizeVar("n", 2, 6)))
     f = ir.function([x], ops.relu(x))
@@ -102,7 +102,7 @@ def of_bounds() -> Case:
     return Case(main([a], call, f=f), ([ones(2)], [ones(6)]), refused)  # type: ignore[arg-type]
 
 
-def of_expressions() -> Case:
+def expressions_case() -> Case:
     """A parameter's extent is an expression over another parameter's."""
     x, y = ir.var("x", f32(N)), ir.var("y", f32(2 * N))
     f = ir.function([x, y], ops.add(ops.sum(x, axes=(0,)), ops.sum(y, axes=(0,))))
@@ -112,7 +112,7 @@ def of_expressions() -> Case:
     return Case(main([a, b], call, f=f), ([ones(2), ones(4)],), refused)  # type: ignore[arg-type]
 
 
-def of_closure() -> Case:
+def closure_case() -> Case:
     """A closure captures a value, whose size is that of its parameter."""
     a, b = ir.var("a", f32(N)), ir.var("b", f32("b"))
     x = ir.var("x", f32(N))
@@ -122,7 +122,7 @@ def of_closure() -> Case:
     return Case(main([a, b], body), ([ones(3), ones(3)],), refused)
 
 
-def of_declared_result() -> Case:
+def declared_result_case() -> Case:
     """A function declares another size than its body has."""
     x, y = ir.var("x", f32(N)), ir.var("y", f32(M))
     f = ir.function([x, y], ops.relu(x), result=f32(M), span=at("f"))
@@ -132,11 +132,11 @@ def of_declared_result() -> Case:
     return Case(main([a, b], ops.add(call, b), f=f), ([ones(3), ones(3)],), refused)  # type: ignore[arg-type]
 
 
-def of_let() -> Case:
+def let_case() -> Case:
     """A variable is annotated with another size than its value has."""
     a, b = ir.var("a", f32(N)), ir.var("b", f32(M))
-    held = ir.var("held", f32(M))
-    body = ir.let(held, ops.relu(a), ops.add(held, b), span=at("let1"))
+    let_var = ir.var("held", f32(M))
+    body = ir.let(let_var, ops.relu(a), ops.add(let_var, b), span=at("let1"))
     refused = (([ones(3), ones(4)], ("dimension 0 of %held must be m, got 3 where m is 4, n is 3 (at model:let1)",)),)
     return Case(main([a, b], body), ([ones(3), ones(3)],), refused)
 
@@ -147,7 +147,7 @@ def looped(state: TensorType, row: TensorType, body: Callable[[ir.Var, ir.Var], 
     return ir.function([i, s, r], ir.tuple_([TRUE, *body(s, r)]))
 
 
-def of_scanned_lengths() -> Case:
+def scanned_lengths_case() -> Case:
     """Two scanned inputs have different lengths."""
     i, s, p, q = ir.var("i", ITERATION), ir.var("s", f32(4)), ir.var("p", f32(4)), ir.var("q", f32(4))
     inner = ir.function([i, s, p, q], ir.tuple_([TRUE, ops.add(s, p), ops.mul(p, q)]))
@@ -159,7 +159,7 @@ def of_scanned_lengths() -> Case:
     return Case(main([x, y, s0], ir.tuple_([ir.tuple_item(loop, 0), ir.tuple_item(loop, 1)])), fitting, refused)
 
 
-def of_stacked_extent() -> Case:
+def stacked_extent_case() -> Case:
     """The declared extent of the stacked outputs is another one than the number of iterations. The body captures a value with this
     extent, so that a region knows it."""
     x, y, s0 = ir.var("x", f32(N, 4)), ir.var("y", f32(M)), ir.var("s0", f32(4))
@@ -174,7 +174,7 @@ def of_stacked_extent() -> Case:
     return Case(main([x, y, s0], body_), ([ones(3, 4), ones(3), ones(4)],), refused)
 
 
-def of_initial_state() -> Case:
+def initial_state_case() -> Case:
     """The initial states have different sizes, for parameters of one size."""
     i, s, t = ir.var("i", ITERATION), ir.var("s", f32(K)), ir.var("t", f32(K))
     inner = ir.function([i, s, t], ir.tuple_([TRUE, ops.add(s, t), ops.mul(t, t)]))
@@ -185,7 +185,7 @@ def of_initial_state() -> Case:
     return Case(main([a, b], ir.tuple_item(loop, 0)), ([ones(3), ones(3)],), refused)
 
 
-def of_carried_state() -> Case:
+def carried_state_case() -> Case:
     """A state has another size after an iteration. Nothing is required if there is none."""
     i, s = ir.var("i", ITERATION), ir.var("s", f32(N))
     a, b, trips = ir.var("a", f32(N)), ir.var("b", f32(M)), ir.var("trips", ITERATION)
@@ -198,19 +198,19 @@ def of_carried_state() -> Case:
     return Case(main([a, b, trips], ir.tuple_item(loop, 0)), fitting, refused)
 
 
-def of_computed_state() -> Case:
+def computed_state_case() -> Case:
     """A state has a size that the body computes: it is refused as soon as it is known."""
     i, s = ir.var("i", ITERATION), ir.var("s", TensorType((N,), "int64"))
     a = ir.var("a", TensorType((N,), "int64"))
-    found = ops.nonzero(s)
-    rows = ops.reshape(found, shape=(found.shape[1],))
+    positions = ops.nonzero(s)
+    rows = ops.reshape(positions, shape=(positions.shape[1],))
     inner = ir.function([i, s], ir.tuple_([TRUE, ops.add(rows, ir.constant(np.int64(1)))]))
     loop = ir.loop(inner, state=[a], trip_count=ir.constant(np.int64(2)))
     refused = (([np.array([1, 0, 2])], ("dimension 0 of state 0 after an iteration of the loop must be n, got 2",)),)
     return Case(main([a], ir.tuple_item(loop, 0)), ([np.array([1, 5, 2])],), refused)
 
 
-def of_slices() -> Case:
+def slices_case() -> Case:
     """Slices of a scanned input have another size than the parameter, which is that of a captured value."""
     x, y, s0 = ir.var("x", f32(3, M)), ir.var("y", f32(N)), ir.var("s0", f32())
     inner = looped(f32(), f32(N), lambda s, r: [ops.add(s, ops.sum(ops.mul(ops.mul(r, y), s), axes=(0,)))])
@@ -219,7 +219,7 @@ def of_slices() -> Case:
     return Case(main([x, y, s0], ir.tuple_item(loop, 0)), ([ones(3, 4), ones(4), ones()],), refused)
 
 
-def of_sequences() -> Case:
+def sequences_case() -> Case:
     """The elements of a sequence have another size than the parameter."""
     x = ir.var("x", SequenceType(f32(N)))
     y = ir.var("y", f32(N))
@@ -230,7 +230,7 @@ def of_sequences() -> Case:
     return Case(main([a, b], call, f=f), ([ones(3), ones(3)],), refused)  # type: ignore[arg-type]
 
 
-def of_declared_text() -> Case:
+def declared_text_case() -> Case:
     """A text declares other sizes than inference finds."""
     text = """
     def @main(%x: Tensor[(n,), float32], %y: Tensor[(m,), float32], %c: Tensor[(), bool]) -> Tensor[(m,), float32] {
@@ -254,9 +254,9 @@ def of_declared_text() -> Case:
 
 
 MEMBERS = (
-    of_global_function, of_declared_reference, of_bounds, of_expressions, of_closure, of_declared_result, of_let,
-    of_scanned_lengths, of_stacked_extent, of_initial_state, of_carried_state, of_computed_state, of_slices, of_sequences,
-    of_declared_text,
+    global_function_case, declared_reference_case, bounds_case, expressions_case, closure_case, declared_result_case, let_case,
+    scanned_lengths_case, stacked_extent_case, initial_state_case, carried_state_case, computed_state_case, slices_case,
+    sequences_case, declared_text_case,
 )  # fmt: skip
 
 
@@ -276,8 +276,8 @@ def ways(module: ir.Module, folder: Path) -> Iterator[tuple[str, Callable[..., A
 def check(case: Case, folder: Path) -> None:
     for name, run in ways(case.module, folder):
         for inputs in case.fitting:
-            for found, wanted in zip(results(run(*inputs)), results(evaluate(case.module, inputs)), strict=True):
-                np.testing.assert_allclose(found, wanted, rtol=1e-5, err_msg=name)
+            for actual, expected in zip(results(run(*inputs)), results(evaluate(case.module, inputs)), strict=True):
+                np.testing.assert_allclose(actual, expected, rtol=1e-5, err_msg=name)
         for inputs, messages in case.refused:
             with pytest.raises(InputError) as caught:
                 run(*inputs)
@@ -373,22 +373,22 @@ def test_a_loop_without_iterations_requires_nothing(counted: str, invariant: boo
     module = main([X, Y, count], ir.tuple_([ir.tuple_item(loop, 0), ops.reshape(stacked, shape=(stacked.shape[0], N, 1))]))
     for executable in compiled(module, tmp_path):
         for number, size in ((0, 4), (0, 3), (1, 3), (2, 3)):
-            given = [ones(3), ones(size), ones(number) if counted == "scanned" else np.array(number)]
-            for found, wanted in zip(executable(*given), evaluate(module, given), strict=True):
-                assert found.shape == wanted.shape
-                np.testing.assert_allclose(found, wanted, rtol=1e-5)
-        given[1] = ones(4)
+            arrays = [ones(3), ones(size), ones(number) if counted == "scanned" else np.array(number)]
+            for actual, expected in zip(executable(*arrays), evaluate(module, arrays), strict=True):
+                assert actual.shape == expected.shape
+                np.testing.assert_allclose(actual, expected, rtol=1e-5)
+        arrays[1] = ones(4)
         for run in (executable, lambda *values: evaluate(module, list(values))):
             with pytest.raises(InputError, match=r"the length of y must be n, got 4|must be 1 or m to broadcast, got 3"):
-                run(*given)
+                run(*arrays)
 
 
 @pytest.mark.usefixtures("dropping")
 def test_sizes_that_a_run_computes(tmp_path: Path) -> None:
     """A condition on a computed size is checked when the size is known."""
     flags = ir.var("flags", TensorType((K,), "bool"))
-    found = ops.nonzero(flags)
-    places = ops.reshape(found, shape=(found.shape[1],))
+    positions = ops.nonzero(flags)
+    places = ops.reshape(positions, shape=(positions.shape[1],))
     module = main([X, flags], ir.tuple_([ops.sum(ALIKE(ops.exp(X), places), axes=(0,)), places]))
     for run in (lambda *values: evaluate(module, list(values)), *compiled(module, tmp_path)):
         np.testing.assert_allclose(run(ones(3), np.array([True, False, True, True]))[0], np.exp(ones(3)).sum(), rtol=1e-5)
@@ -405,24 +405,24 @@ def test_a_library_checks_before_it_runs(tmp_path: Path) -> None:
     inner = ir.function([i, s, r], ir.tuple_([TRUE, ops.add(alike(s, ops.mul(y, ops.sum(r, axes=(0,)))), ops.sum(r, axes=(0,)))]))
     loop = ir.tuple_item(ir.loop(inner, state=[x], scanned=[rows]), 0)
     executable = compile_module(main([x, y, rows], loop), ["x86:threads=1"])
-    done = export_library(executable, tmp_path / "net.so")
-    library, message = ctypes.CDLL(str(done.library)), ctypes.create_string_buffer(256)
-    workspace = aligned_empty((done.workspace,), "uint8")
+    export = export_library(executable, tmp_path / "net.so")
+    library, message = ctypes.CDLL(str(export.library)), ctypes.create_string_buffer(256)
+    workspace = aligned_empty((export.workspace,), "uint8")
     for sizes, status in (((3, 3, 2), 0), ((3, 4, 0), 0), ((3, 4, 2), -2), ((3, 9, 2), -2)):
-        given = [aligned_empty((n_,), "float32") for n_ in (sizes[0], sizes[1])] + [aligned_empty((sizes[2], 4), "float32")]
-        for array in given:
+        arrays = [aligned_empty((n_,), "float32") for n_ in (sizes[0], sizes[1])] + [aligned_empty((sizes[2], 4), "float32")]
+        for array in arrays:
             array[...] = ones(*array.shape)
-        found = aligned_empty((sizes[0],), "float32")
+        output = aligned_empty((sizes[0],), "float32")
         numbers = [ctypes.c_int64(size) for size in sizes]
-        pointers = [array.ctypes for array in (*given, found, workspace)]
+        pointers = [array.ctypes for array in (*arrays, output, workspace)]
         message.value = b""
         assert library.net_run(*numbers, *pointers, message) == status, message.value
         if status == 0:
-            np.testing.assert_allclose(found, given[0] + sum(map(np.sum, given[2])), rtol=1e-5)
+            np.testing.assert_allclose(output, arrays[0] + sum(map(np.sum, arrays[2])), rtol=1e-5)
         elif sizes[1] < 9:
             assert message.value == b"the length of y must be n (operator test.alike, at model:alike1)"
         with pytest.raises(InputError) if status else nullcontext():
-            executable(*given)
+            executable(*arrays)
 
 
 # --- forms --------------------------------------------------------------------------------------------------------------
@@ -433,9 +433,9 @@ def test_constraints_have_text() -> None:
     flag = ir.var("flag", TensorType((), "bool"))
     product = ops.matmul(ops.reshape(X, shape=(1, N)), ops.reshape(Y, shape=(N, 1)))
     choice = ir.if_(flag, ops.add(ops.relu(X), Y), ops.strided_slice(Y, begin=(0,), end=(2,), strides=(1,)))
-    kept, both = (with_constraints(main([X, Y, flag], body)) for body in (product, choice))
-    assert kept.main.constraints and all(next(e for e in ir.post_order(both.main) if isinstance(e, ir.If)).constraints)
-    for module in (kept, both):
+    single_module, both = (with_constraints(main([X, Y, flag], body)) for body in (product, choice))
+    assert single_module.main.constraints and all(next(e for e in ir.post_order(both.main) if isinstance(e, ir.If)).constraints)
+    for module in (single_module, both):
         text, constants = print_module(module)
         assert "requires [(" in text
         again = parse(text, ops.TABLE, constants)

@@ -35,12 +35,12 @@ pytestmark = pytest.mark.skipif(
 
 
 def run(name: str, *arguments: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments], capture_output=True, text=True, check=False, timeout=300
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == "", "a progress bar is for terminals only"
-    return done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert process.stderr == "", "a progress bar is for terminals only"
+    return process.stdout
 
 
 def test_every_example_is_listed():
@@ -72,8 +72,8 @@ def test_the_demo_notices_a_network_that_is_wrong(tmp_path):
     (weight,) = [each for each in spoilt.graph.initializer if each.name == "w3"]
     weight.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(weight), "w3"))
     onnx.save(spoilt, folder / "digits.onnx")
-    done = subprocess.run([sys.executable, str(tmp_path / "demo.py")], capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 1 and "THE RESULT IS WRONG" in done.stdout
+    process = subprocess.run([sys.executable, str(tmp_path / "demo.py")], capture_output=True, text=True, check=False, timeout=300)
+    assert process.returncode == 1 and "THE RESULT IS WRONG" in process.stdout
 
 
 def test_the_model_of_the_demo_is_small():
@@ -89,9 +89,9 @@ def test_a_wrong_answer_gives_a_status_that_is_not_zero(tmp_path):
     )
     script = tmp_path / "spoilt.py"
     script.write_text(spoilt)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 1
-    assert "THE ANSWER IS WRONG" in done.stdout
+    process = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=300)
+    assert process.returncode == 1
+    assert "THE ANSWER IS WRONG" in process.stdout
 
 
 @pytest.fixture
@@ -120,6 +120,6 @@ def test_the_commands_of_the_readme_run():
     for command in commands:
         _, *arguments = command.split()
         main = "from inlaid_cli import main; main()"
-        done = subprocess.run([sys.executable, "-c", main, *arguments], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    assert "output: float32[2, 3]" in done.stdout
+        process = subprocess.run([sys.executable, "-c", main, *arguments], capture_output=True, text=True, check=False)
+        assert process.returncode == 0, process.stderr
+    assert "output: float32[2, 3]" in process.stdout

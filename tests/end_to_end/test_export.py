@@ -78,18 +78,18 @@ int main(int count, char **arguments) {
 def test_a_program_without_python(tmp_path: Path, target: str) -> None:
     """The library needs nothing but the C library, and computes the same bits as in Python."""
     executable = compile_module(network(), [target])
-    done = export_library(executable, tmp_path / "libnet.so")
-    assert (done.library, done.header) == (tmp_path / "libnet.so", tmp_path / "libnet.h")
+    export = export_library(executable, tmp_path / "libnet.so")
+    assert (export.library, export.header) == (tmp_path / "libnet.so", tmp_path / "libnet.h")
     (tmp_path / "main.c").write_text(MAIN)
     compiler = find_compiler()
     command = [compiler, "-std=c11", "-Wall", "-Werror", "-o", "main", "main.c", "-L.", "-lnet", "-Wl,-rpath,$ORIGIN"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
     VALUE.tofile(tmp_path / "x.bin")
     subprocess.run([str(tmp_path / "main"), "x.bin", "3", "out.bin"], cwd=tmp_path, check=True, timeout=60)
-    wanted = executable.run({"x": VALUE, "at": np.array([3, -1])})
+    expected = executable.run({"x": VALUE, "at": np.array([3, -1])})
     raw = (tmp_path / "out.bin").read_bytes()
-    assert raw == b"".join(array.tobytes() for array in wanted.values())
-    np.testing.assert_allclose(wanted["probabilities"], evaluate(network(), {"x": VALUE, "at": np.array([3, -1])})[0], rtol=1e-4)
+    assert raw == b"".join(array.tobytes() for array in expected.values())
+    np.testing.assert_allclose(expected["probabilities"], evaluate(network(), {"x": VALUE, "at": np.array([3, -1])})[0], rtol=1e-4)
     failed = subprocess.run(
         [str(tmp_path / "main"), "x.bin", "8", "none.bin"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
     )
@@ -120,13 +120,13 @@ def test_names_that_c_has_not(tmp_path: Path) -> None:
     for param in params[1:]:
         total = ops.add(total, param)  # type: ignore[assignment]
     module = ir.Module({"main": ir.function(params, total, (("outputs", '["a b"]'),))})
-    done = export_library(compile_module(module, ["x86:threads=1"]), tmp_path / "3-d.so")
-    header = done.header.read_text()
+    export = export_library(compile_module(module, ["x86:threads=1"]), tmp_path / "3-d.so")
+    header = export.header.read_text()
     for text in ("model_3_d_run(", "MODEL_3_D_WORKSPACE_BYTES", "in  int_1: float32[2] (int)", "a_b_1", "x_0", "x_inlaid_arena"):
         assert text in header
     compiler = find_compiler()
     for language in ("c", "c++"):
-        (tmp_path / "use.c").write_text(f'#include "{done.header.name}"\nint main(void) {{ return 0; }}\n')
+        (tmp_path / "use.c").write_text(f'#include "{export.header.name}"\nint main(void) {{ return 0; }}\n')
         if language == "c" or shutil.which("c++") or shutil.which("g++"):
             subprocess.run([compiler, "-fsyntax-only", "-Wall", "-Werror", "-x", language, "use.c"], cwd=tmp_path, check=True)
 
@@ -136,26 +136,26 @@ def test_one_array_for_what_is_updated_and_the_result(tmp_path: Path) -> None:
     """C programs may give one array for both, and then nothing is copied; or two."""
     cache, at = ir.var("cache", TensorType((6, 4), F32)), ir.constant(np.array([[2]]))
     module = ir.Module({"main": ir.function([cache], ops.scatter_nd(cache, at, ir.constant(np.ones((1, 4), np.float32))))})
-    done = export_library(compile_module(module, ["x86:threads=1"], settings=Settings(donate=("cache",))), tmp_path / "held.so")
-    library = ctypes.CDLL(str(done.library))
-    value, other, wanted = (np.full((6, 4), 5, np.float32) for _ in range(3))
-    wanted[2] = 1
+    export = export_library(compile_module(module, ["x86:threads=1"], settings=Settings(donate=("cache",))), tmp_path / "held.so")
+    library = ctypes.CDLL(str(export.library))
+    value, other, expected = (np.full((6, 4), 5, np.float32) for _ in range(3))
+    expected[2] = 1
     assert library.held_run(value.ctypes, other.ctypes, None, None) == 0
-    assert (value == 5).all() and (other == wanted).all()
+    assert (value == 5).all() and (other == expected).all()
     assert library.held_run(value.ctypes, value.ctypes, None, None) == 0
-    assert (value == wanted).all()
+    assert (value == expected).all()
 
 
 def test_branch_free_models_of_several_regions(tmp_path: Path) -> None:
     """A model that computes nothing, and element types that C has no name for."""
     x = ir.var("x", TensorType((4,), "float16"))
     module = ir.Module({"main": ir.function([x], ir.tuple_([x, ops.neg(x)]))})
-    done = export_library(compile_module(module, ["x86:threads=1"]), tmp_path / "half.so", "half")
-    assert "const uint16_t *x" in done.header.read_text()
-    library = ctypes.CDLL(str(done.library))
-    value, same, other = np.arange(4, dtype=np.float16), np.zeros(4, np.float16), np.zeros(4, np.float16)
-    assert library.half_run(value.ctypes, same.ctypes, other.ctypes, None, None) == 0
-    assert same.tolist() == [0, 1, 2, 3] and other.tolist() == [0, -1, -2, -3]
+    export = export_library(compile_module(module, ["x86:threads=1"]), tmp_path / "half.so", "half")
+    assert "const uint16_t *x" in export.header.read_text()
+    library = ctypes.CDLL(str(export.library))
+    value, copy, other = np.arange(4, dtype=np.float16), np.zeros(4, np.float16), np.zeros(4, np.float16)
+    assert library.half_run(value.ctypes, copy.ctypes, other.ctypes, None, None) == 0
+    assert copy.tolist() == [0, 1, 2, 3] and other.tolist() == [0, -1, -2, -3]
     idle = ir.Module({"main": ir.function([x], x)})
     library = ctypes.CDLL(str(export_library(compile_module(idle, ["x86"]), tmp_path / "idle.so").library))
     assert library.idle_run(value.ctypes, other.ctypes, None, None) == 0 and other.tolist() == [0, 1, 2, 3]
@@ -178,20 +178,20 @@ def batched() -> ir.Module:
 def test_sizes_up_to_a_bound(tmp_path: Path) -> None:
     """Sizes are parameters, checked before anything runs; memory is planned for the largest."""
     executable = compile_module(batched(), ["x86:threads=1"])
-    done = export_library(executable, tmp_path / "net.so")
-    assert done.sizes == {"batch": (1, 6)} and not done.threads
-    assert "int32_t net_run(int64_t batch, const float *x, float *output0," in done.header.read_text()
-    library = ctypes.CDLL(str(done.library))
-    workspace, message = aligned_empty((done.workspace,), "uint8"), ctypes.create_string_buffer(256)
+    export = export_library(executable, tmp_path / "net.so")
+    assert export.sizes == {"batch": (1, 6)} and not export.threads
+    assert "int32_t net_run(int64_t batch, const float *x, float *output0," in export.header.read_text()
+    library = ctypes.CDLL(str(export.library))
+    workspace, message = aligned_empty((export.workspace,), "uint8"), ctypes.create_string_buffer(256)
     for size in (0, 1, 3, 6, 7):
-        x, y, same = (aligned_empty((size, *shape), F32) for shape in ((4, 6, 6), (5,), (4, 6, 6)))
+        x, y, copy = (aligned_empty((size, *shape), F32) for shape in ((4, 6, 6), (5,), (4, 6, 6)))
         x[...] = np.random.default_rng(size).normal(size=x.shape)
-        status = library.net_run(ctypes.c_int64(size), x.ctypes, y.ctypes, same.ctypes, workspace.ctypes, message)
+        status = library.net_run(ctypes.c_int64(size), x.ctypes, y.ctypes, copy.ctypes, workspace.ctypes, message)
         if not 1 <= size <= 6:
             assert (status, message.value) == (-2, b"batch must be 1 to 6")
             continue
-        wanted = list(executable.run({"x": x}).values())
-        assert status == 0 and np.array_equal(y, wanted[0]) and np.array_equal(same, x)
+        expected = list(executable.run({"x": x}).values())
+        assert status == 0 and np.array_equal(y, expected[0]) and np.array_equal(copy, x)
 
 
 def test_the_last_columns_of_a_symbolic_number(tmp_path: Path) -> None:
@@ -202,9 +202,9 @@ def test_the_last_columns_of_a_symbolic_number(tmp_path: Path) -> None:
     executable = compile_module(
         ir.Module({"main": ir.function([x, w], ops.matmul(w, ops.softmax(last, axis=1)))}), ["x86:threads=1"]
     )
-    done = export_library(executable, tmp_path / "net.so")
-    assert done.workspace < 4096
-    library, workspace = ctypes.CDLL(str(done.library)), aligned_empty((done.workspace,), "uint8")
+    export = export_library(executable, tmp_path / "net.so")
+    assert export.workspace < 4096
+    library, workspace = ctypes.CDLL(str(export.library)), aligned_empty((export.workspace,), "uint8")
     for height, width in ((8, 1024), (3, 2), (1, 1), (8, 3)):
         inputs = {"x": aligned_empty((height, width), F32), "w": aligned_empty((5, height), F32)}
         for number, value in enumerate(inputs.values()):
@@ -222,18 +222,18 @@ def test_what_regions_ask_of_sizes(tmp_path: Path) -> None:
     w = ir.constant(np.ones((1, 1, 3, 3), np.float32))
     body = ops.conv(x, w, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
     executable = compile_module(ir.Module({"main": ir.function([x], body)}), ["x86:threads=1"])
-    done = export_library(executable, tmp_path / "net.so")
-    library, message = ctypes.CDLL(str(done.library)), ctypes.create_string_buffer(256)
-    workspace, value, result = aligned_empty((done.workspace,), "uint8"), aligned_empty((81,), F32), aligned_empty((49,), F32)
+    export = export_library(executable, tmp_path / "net.so")
+    library, message = ctypes.CDLL(str(export.library)), ctypes.create_string_buffer(256)
+    workspace, value, result = aligned_empty((export.workspace,), "uint8"), aligned_empty((81,), F32), aligned_empty((49,), F32)
     value[:] = 1
     statuses = [library.net_run(ctypes.c_int64(size), value.ctypes, result.ctypes, workspace.ctypes, message) for size in (9, 3, 2)]
     assert statuses == [0, 0, -2] and b"operator conv" in message.value and result.tolist()[:7] == [9] * 7
 
 
-def run(done: Exported, sizes: tuple[int, ...], *arrays: np.ndarray[Any, Any]) -> tuple[int, bytes]:
+def run(export: Exported, sizes: tuple[int, ...], *arrays: np.ndarray[Any, Any]) -> tuple[int, bytes]:
     """Run a library. Returns its code and its message."""
-    library, message = ctypes.CDLL(str(done.library)), ctypes.create_string_buffer(256)
-    pointers = (array.ctypes for array in (*arrays, aligned_empty((done.workspace,), "uint8")))
+    library, message = ctypes.CDLL(str(export.library)), ctypes.create_string_buffer(256)
+    pointers = (array.ctypes for array in (*arrays, aligned_empty((export.workspace,), "uint8")))
     return library.net_run(*map(ctypes.c_int64, sizes), *pointers, message), message.value
 
 
@@ -243,15 +243,15 @@ def test_sizes_that_a_region_computes(tmp_path: Path) -> None:
     places = ops.nonzero(x)
     chosen = ops.take(x, ops.reshape(places, shape=(places.shape[1],)), axis=0)
     executable = compile_module(ir.Module({"main": ir.function([x, y], ops.matmul(chosen, ops.neg(y)))}), ["x86:threads=1"])
-    done = export_library(executable, tmp_path / "net.so")
+    export = export_library(executable, tmp_path / "net.so")
     left, right, result = (aligned_empty((size,), F32) for size in (9, 9, 1))
     left[:5], right[:] = (3, 0, 4, 0, 5), 2
-    assert run(done, (5, 3), left, right, result) == (0, b"") and result[0] == -24
+    assert run(export, (5, 3), left, right, result) == (0, b"") and result[0] == -24
     for size in (0, 1, 2, 4, 9):
-        status, message = run(done, (5, size), left, right, result)
+        status, message = run(export, (5, size), left, right, result)
         assert status == -2 and b"the inner dimension of a must be m (operator matmul)" in message
     left[:] = 0
-    assert run(done, (9, 0), left, right, result) == (0, b"") and result[0] == 0
+    assert run(export, (9, 0), left, right, result) == (0, b"") and result[0] == 0
 
 
 def test_a_size_that_divides_is_not_zero(tmp_path: Path) -> None:
@@ -260,12 +260,12 @@ def test_a_size_that_divides_is_not_zero(tmp_path: Path) -> None:
     x, y = ir.var("x", TensorType((size,), F32)), ir.var("y", TensorType((parts,), F32))
     body = ops.neg(ops.strided_slice(x, begin=(0,), end=(size // parts,), strides=(1,)))
     executable = compile_module(ir.Module({"main": ir.function([x, y], body)}), ["x86:threads=1"])
-    done = export_library(executable, tmp_path / "net.so")
+    export = export_library(executable, tmp_path / "net.so")
     data, result = (aligned_empty((9,), F32) for _ in range(2))
     data[:], result[:] = range(9), 0
-    assert run(done, (9, 4), data, data, result) == (0, b"") and result.tolist() == [0, -1, 0, 0, 0, 0, 0, 0, 0]
+    assert run(export, (9, 4), data, data, result) == (0, b"") and result.tolist() == [0, -1, 0, 0, 0, 0, 0, 0, 0]
     result[:] = 0
-    status, message = run(done, (9, 0), data, data, result)
+    status, message = run(export, (9, 0), data, data, result)
     assert status == -2 and b" must be " in message and not result.any()
 
 
@@ -274,20 +274,20 @@ def test_threads_of_the_program(tmp_path: Path) -> None:
     x = ir.var("x", TensorType((256, 256), F32))
     w = ir.constant(np.random.default_rng(3).normal(size=(256, 256)).astype(np.float32))
     executable = compile_module(ir.Module({"main": ir.function([x], ops.matmul(x, w))}), ["x86:threads=2"])
-    done = export_library(executable, tmp_path / "net.so")
-    assert done.threads and "NET_TEAM_BYTES(threads)" in done.header.read_text()
+    export = export_library(executable, tmp_path / "net.so")
+    assert export.threads and "NET_TEAM_BYTES(threads)" in export.header.read_text()
     program = f"""
 import ctypes, os, threading
 import numpy as np
 from inlaid_runtime import aligned_empty
-library = ctypes.CDLL({str(done.library)!r})
+library = ctypes.CDLL({str(export.library)!r})
 memory = aligned_empty((128 * 6,), "uint8")
 team = ctypes.c_void_p(-(-memory.ctypes.data // 128) * 128)
 library.net_team(team, 2)
 threading.Thread(target=library.net_worker, args=(team, ctypes.c_int64(1)), daemon=True).start()
 x, one, two = (aligned_empty((256, 256), "float32") for _ in range(3))
 x[...] = np.arange(256 * 256).reshape(256, 256) % 7
-workspace = aligned_empty(({done.workspace},), "uint8")
+workspace = aligned_empty(({export.workspace},), "uint8")
 assert library.net_run(x.ctypes, one.ctypes, workspace.ctypes, None) == 0
 assert ctypes.c_int32.from_address(team.value + 128).value == 0
 for _ in range(50):
@@ -307,10 +307,10 @@ def test_the_example_in_c(tmp_path: Path) -> None:
     commands = [line.strip() for line in source.read_text().splitlines()[2:5]]
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     scripts = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(
+    process = subprocess.run(
         ["sh", "-ec", "\n".join(commands)], cwd=tmp_path, env={**os.environ, **scripts}, capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines()[-1] == "image 1: 1 (1.00)"
+    assert process.stdout.splitlines()[-1] == "image 1: 1 (1.00)"
 
 
 # --- what cannot be exported ------------------------------------------------------------------------------------------

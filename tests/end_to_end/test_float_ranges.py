@@ -18,16 +18,16 @@ TARGETS = ["reference", "x86", "microcontroller"]
 NUMBERS = {"float32": 1, "float16": 10, "float64": 11, "bfloat16": 16}
 
 
-def model(op: str, of: str, shapes: list[tuple[int, ...]], opset: int = 22, **attrs: Any) -> onnx.ModelProto:
+def model(op: str, dtype_name: str, shapes: list[tuple[int, ...]], opset: int = 22, **attrs: Any) -> onnx.ModelProto:
     names = [f"x{index}" for index in range(len(shapes))]
     node = helper.make_node(op, names, ["y"], **attrs)
-    given = [helper.make_tensor_value_info(name, NUMBERS[of], shape) for name, shape in zip(names, shapes, strict=True)]
-    graph = helper.make_graph([node], "g", given, [onnx.ValueInfoProto(name="y")])
+    inputs = [helper.make_tensor_value_info(name, NUMBERS[dtype_name], shape) for name, shape in zip(names, shapes, strict=True)]
+    graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name="y")])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
-def run(target: str, made: onnx.ModelProto, *arrays: Array) -> Array:
-    executable = inlaid.compile(made, [target], cache=False)
+def run(target: str, model_proto: onnx.ModelProto, *arrays: Array) -> Array:
+    executable = inlaid.compile(model_proto, [target], cache=False)
     return np.asarray(executable.run({f"x{index}": array for index, array in enumerate(arrays)})["y"])
 
 
@@ -66,10 +66,10 @@ def test_activations_keep_relative_accuracy_in_their_tails(name: str, target: st
     x = x[np.abs(x) < 6] if name == "Gelu" else x
     with np.errstate(under="ignore"):
         expected = formula(x.astype(np.float64))
-    found = run(target, model(name, "float32", [x.shape], **attrs), x)
+    actual = run(target, model(name, "float32", [x.shape], **attrs), x)
     # Near -3 and 3 a sum of about 1 cancels in HardSwish: only that is absolute.
     atol = 1e-6 if name == "HardSwish" else 1e-44
-    np.testing.assert_allclose(found, expected, rtol=2e-5 if name == "Gelu" else 2e-6, atol=atol)
+    np.testing.assert_allclose(actual, expected, rtol=2e-5 if name == "Gelu" else 2e-6, atol=atol)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -83,8 +83,8 @@ def test_activations_of_recurrent_cells_keep_relative_accuracy(activation: str, 
     graph = helper.make_graph(
         [node], "g", [helper.make_tensor_value_info("x0", 1, x.shape)], [onnx.ValueInfoProto(name="y")], weights
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
-    np.testing.assert_allclose(run(target, made, x).ravel(), formula(x.astype(np.float64)).ravel(), rtol=2e-6)
+    recurrent_model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    np.testing.assert_allclose(run(target, recurrent_model, x).ravel(), formula(x.astype(np.float64)).ravel(), rtol=2e-6)
 
 
 def softmax(x: Array) -> Array:
@@ -122,45 +122,46 @@ NORMS: dict[str, tuple[Callable[..., Array], dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("of", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype_name", ["float16", "bfloat16"])
 @pytest.mark.parametrize("case", NORMS)
-def test_narrow_floats_do_not_overflow_inside(case: str, of: str, target: str) -> None:
-    if (case, of) == ("Einsum", "bfloat16"):
+def test_narrow_floats_do_not_overflow_inside(case: str, dtype_name: str, target: str) -> None:
+    if (case, dtype_name) == ("Einsum", "bfloat16"):
         pytest.skip("ONNX has no Einsum of bfloat16")
     formula, attrs, count = NORMS[case]
     rng = np.random.default_rng(5)
-    large = 3e4 if of == "float16" else 1e16
+    large = 3e4 if dtype_name == "float16" else 1e16
     shape = (2, 3, 4, 4)
     arrays = [
-        np.asarray(rng.uniform(0.5, 1, shape) * large * rng.choice([-1, 1], shape)).astype(dtype(of).numpy) for _ in range(count)
+        np.asarray(rng.uniform(0.5, 1, shape) * large * rng.choice([-1, 1], shape)).astype(dtype(dtype_name).numpy)
+        for _ in range(count)
     ]
     if case in ("Sum", "Einsum"):
         # What cancels: the parts overflow float16, the whole does not.
         arrays[0], arrays[1] = (
-            np.broadcast_to(np.array(row, dtype(of).numpy), shape).copy() for row in ([3e4] * 4, [3e4, -3e4] * 2)
+            np.broadcast_to(np.array(row, dtype(dtype_name).numpy), shape).copy() for row in ([3e4] * 4, [3e4, -3e4] * 2)
         )
         arrays = arrays if case == "Einsum" else [arrays[0], arrays[0], -arrays[0]]
     if case == "ReduceL2" or case.startswith("GlobalLp"):
         arrays = [(array.astype(np.float64) / 16).astype(array.dtype) for array in arrays]
     exact = [array.astype(np.float64) for array in arrays]
     expected = formula(*exact)
-    found = run(target, model(case.split(" ")[0], of, [shape] * count, **attrs), *arrays).astype(np.float64)
-    assert np.isfinite(expected.astype(dtype(of).numpy).astype(np.float64)).all()
-    rtol = 1e-3 if of == "float16" else 8e-3
-    np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
+    actual = run(target, model(case.split(" ")[0], dtype_name, [shape] * count, **attrs), *arrays).astype(np.float64)
+    assert np.isfinite(expected.astype(dtype(dtype_name).numpy).astype(np.float64)).all()
+    rtol = 1e-3 if dtype_name == "float16" else 8e-3
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_narrow_products_are_scaled_before_they_are_rounded(target: str) -> None:
     a, b, c = (np.full(shape, value, np.float16) for shape, value in (((2, 3), 300), ((3, 4), 400), ((4,), -2e4)))
-    found = run(target, model("Gemm", "float16", [a.shape, b.shape, c.shape], alpha=0.125, beta=0.5), a, b, c)
-    np.testing.assert_array_equal(found, np.full((2, 4), 300 * 400 * 3 / 8 - 1e4, np.float16))
+    actual = run(target, model("Gemm", "float16", [a.shape, b.shape, c.shape], alpha=0.125, beta=0.5), a, b, c)
+    np.testing.assert_array_equal(actual, np.full((2, 4), 300 * 400 * 3 / 8 - 1e4, np.float16))
 
 
 @pytest.mark.parametrize("target", ["reference", "x86"])
 def test_a_mask_of_nan_shows_in_attention(target: str) -> None:
     q, k, v = (np.ones((1, 1, 2, 4), np.float32) for _ in range(3))
     mask = np.array([[np.nan, 0], [-np.inf, -np.inf]], np.float32)
-    found = run(target, model("Attention", "float32", [q.shape, k.shape, v.shape, mask.shape], 23), q, k, v, mask)
-    assert np.isnan(found[0, 0, 0]).all()
-    np.testing.assert_array_equal(found[0, 0, 1], 0)
+    actual = run(target, model("Attention", "float32", [q.shape, k.shape, v.shape, mask.shape], 23), q, k, v, mask)
+    assert np.isnan(actual[0, 0, 0]).all()
+    np.testing.assert_array_equal(actual[0, 0, 1], 0)

@@ -65,9 +65,9 @@ print("done")
 
 def run(folder: Path, kind: str, *prefix: str) -> str:
     command = [*prefix, sys.executable, "-B", "-c", SCRIPT, str(folder), kind]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:

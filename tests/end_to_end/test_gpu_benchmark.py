@@ -34,10 +34,10 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "gpu.py"
 
 
-def row(group: str, name: str, precision: str = "f32", far: float = 0.0, **times: float) -> Row:
+def row(group: str, name: str, precision: str = "f32", error: float = 0.0, **times: float) -> Row:
     """A row of made times in milliseconds, Inlaid's first."""
     timings = tuple(
-        Timing(label.replace("_", "."), "1", "as it is", 1.0, 0.0, 0.0, (time, 2 * time), far if label != "inlaid" else 0.0)
+        Timing(label.replace("_", "."), "1", "as it is", 1.0, 0.0, 0.0, (time, 2 * time), error if label != "inlaid" else 0.0)
         for label, time in times.items()
     )
     return Row(
@@ -65,20 +65,20 @@ def test_the_committed_page_is_drawn():
 
 
 @pytest.mark.parametrize(
-    ("made", "value", "met"),
+    ("benchmark_row", "value", "meets_goal"),
     [
         (row("gemm", "1024", "f16", inlaid=1.0, torch=0.8), 0.80, True),
         (row("gemm", "1024", "f16", inlaid=1.0, torch=0.79), 0.79, False),
-        (row("gemm", "1024", "f16", far=0.1, inlaid=1.0, torch=2.0), 2.0, False),
+        (row("gemm", "1024", "f16", error=0.1, inlaid=1.0, torch=2.0), 2.0, False),
         (row("models", "a, batch 1", inlaid=0.9, torch_compile=1.0), 0.9, True),
         (row("models", "a, batch 1", inlaid=0.95, torch_compile=1.0), 0.95, False),
         (row("memory", "relu", inlaid=1.0, **{COPY: 0.85}), 0.85, True),
         (row("memory", "relu", inlaid=1.0, **{COPY: 0.80}), 0.80, False),
     ],
 )
-def test_goals(made, value, met):
-    assert made.judged is not None
-    assert (made.judged.value, made.judged.met) == (pytest.approx(value), met)
+def test_goals(benchmark_row, value, meets_goal):
+    assert benchmark_row.judged is not None
+    assert (benchmark_row.judged.value, benchmark_row.judged.met) == (pytest.approx(value), meets_goal)
 
 
 def test_rows_without_a_goal():
@@ -99,7 +99,7 @@ def test_the_latest_rows_are_drawn(tmp_path):
         result=Result(row("models", "a", inlaid=1.0).result.timings, (missing(TORCH, ImportError("No module named 'torch'")),)),
         operations=0,
     )
-    given = [
+    rows = [
         row("gemm", "1024", "f16", inlaid=9.0),
         fast,
         absent,
@@ -107,11 +107,11 @@ def test_the_latest_rows_are_drawn(tmp_path):
         replace(absent, group="conformance", name="suite, runtime", precision="", result={"passed": 3.0, "failed": 0.0}),
         replace(fast, device="Other (sm_80)"),
     ]
-    for item in given:
+    for item in rows:
         gpu_page.keep(path, item)
-    found = gpu_page.latest(path)
-    assert found == given[1:]
-    text = gpu_page.draw(found)
+    latest_rows = gpu_page.latest(path)
+    assert latest_rows == rows[1:]
+    text = gpu_page.draw(latest_rows)
     assert gpu_page.NOT_MEASURED not in text
     for part in (
         "## GPU (sm_90)\n\nDriver: CUDA 13.0. Measured from 2026-01-01 00:00 to 2026-01-01 00:00.",
@@ -132,7 +132,7 @@ def test_peers_that_are_kept():
     assert [item.label for item in gpu_page.kept_peers(before, {TRITON: "1", TORCH: "1"})] == [TRITON]
     assert not gpu_page.kept_peers(before, {TRITON: "2"}), "another version"
     assert not gpu_page.kept_peers(None, {TRITON: "1"})
-    compiled = replace(row("models", "a, batch 1", far=0.5, inlaid=0.5, torch_compile=1.0), kept=(COMPILED,))
+    compiled = replace(row("models", "a, batch 1", error=0.5, inlaid=0.5, torch_compile=1.0), kept=(COMPILED,))
     assert (compiled.ratio(COMPILED), compiled.difference) == (0.5, None)
     assert "| 1.50* | 0.50 |" in gpu_page.draw([compiled])
 
@@ -157,9 +157,9 @@ def test_differences():
 @pytest.mark.parametrize("tiny", [False, True])
 @pytest.mark.parametrize("group", ["gemm", "attention", "memory"])
 def test_operators_have_names_of_their_own(group, tiny):
-    found = cases(group, tiny)
-    assert len({(case.name, case.precision) for case in found}) == len(found)
-    for case in found:
+    group_cases = cases(group, tiny)
+    assert len({(case.name, case.precision) for case in group_cases}) == len(group_cases)
+    for case in group_cases:
         function = case.function()
         moved = sum(int(np.prod(case_shape)) for case_shape in (*case.shapes, function.body.type.shape)) * case.dtype.itemsize
         assert case.moved == moved
@@ -169,12 +169,12 @@ def test_operators_have_names_of_their_own(group, tiny):
 
 def test_models_in_float16():
     model = onnx.load(path_of("mobilenet_v2", tiny=True))
-    (wanted,) = inlaid.compile(model, targets=["reference"]).run(feeds(model)).values()
+    (expected,) = inlaid.compile(model, targets=["reference"]).run(feeds(model)).values()
     narrow = half(model)
     onnx.checker.check_model(narrow)
-    (found,) = inlaid.compile(narrow, targets=["reference"]).run(feeds(narrow)).values()
-    assert found.dtype == np.float16
-    assert difference([found], [wanted]) < 1e-2
+    (actual,) = inlaid.compile(narrow, targets=["reference"]).run(feeds(narrow)).values()
+    assert actual.dtype == np.float16
+    assert difference([actual], [expected]) < 1e-2
 
 
 BENCH = gpu.Bench("acme", None, gpu.Settings(), False, True, {})  # type: ignore[arg-type]
@@ -193,8 +193,8 @@ def test_counts_of_the_conformance_suite(monkeypatch):
         return "", ""
 
     monkeypatch.setattr(gpu, "_run", suite)
-    found = gpu._suite(BENCH, "runtime")
-    assert isinstance(found, dict) and (found["passed"], found["failed"]) == (1, 1)
+    counts = gpu._suite(BENCH, "runtime")
+    assert isinstance(counts, dict) and (counts["passed"], counts["failed"]) == (1, 1)
     monkeypatch.setattr(gpu, "_run", lambda arguments, codes, until: ("", ""))
     assert gpu._suite(BENCH, "runtime") == "no report was written"
 
@@ -225,9 +225,9 @@ def test_without_a_device(tmp_path):
     if registry.probe(registry.target("cuda")).available:
         pytest.skip("this machine has a device")
     results, page = tmp_path / "rows.jsonl", tmp_path / "page.md"
-    done = run("--results", str(results), "--write", str(page))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"{registry.probe(registry.target('cuda')).detail}\n"
+    process = run("--results", str(results), "--write", str(page))
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr == f"{registry.probe(registry.target('cuda')).detail}\n"
     assert not results.exists() and not page.exists()
 
 
@@ -242,8 +242,8 @@ def test_the_emulated_device(tmp_path):
     options += ["--results", str(results), "--write", str(page)]
     groups = ["--group", "gemm", "attention", "memory", "models", "launch"]
     only = "^32|batch 1, 4|^relu|mobilenet|^1 launches"
-    done = run(*options, *groups, "--only", only)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = run(*options, *groups, "--only", only)
+    assert (process.returncode, process.stderr) == (0, "")
     text = page.read_text(encoding="utf-8")
     for part in (
         "## host (emulated",
@@ -254,8 +254,8 @@ def test_the_emulated_device(tmp_path):
         assert part in text
     assert {item.precision for item in gpu_page.latest(results) if item.group == "gemm"} == {"f16", "bf16", "tf32", "f32"}
     before = [item.name for item in gpu_page.latest(results)]
-    done = run(*options, "--group", "memory", "--only", "^relu|^add", "--minutes", "0.000001")
-    assert done.returncode == 0 and len(results.read_text().splitlines()) == len(before), "nothing is begun without time"
+    process = run(*options, "--group", "memory", "--only", "^relu|^add", "--minutes", "0.000001")
+    assert process.returncode == 0 and len(results.read_text().splitlines()) == len(before), "nothing is begun without time"
     assert run(*options, "--group", "memory", "--only", "^relu|^add").returncode == 0
     names = [gpu_page.parse(line).name for line in results.read_text().splitlines()][len(before) :]
     assert names == ["add, 2048"] * 2 + ["relu, 2048"] * 2, "what was not measured comes first"

@@ -45,12 +45,12 @@ def scales(model):
     }
 
 
-def assert_integers(model, found, expected, most):
+def assert_integers(model, outputs, expected, max_steps):
     """Outputs that are dequantized last differ by so many steps at most; others by what float32 may."""
     steps = scales(model)
     for name, other in expected.items():
-        off = np.abs(found[name] - other).max()
-        assert off <= (most * steps[name] * 1.0001 if name in steps else 1e-3 * np.abs(other).max()), name
+        off = np.abs(outputs[name] - other).max()
+        assert off <= (max_steps * steps[name] * 1.0001 if name in steps else 1e-3 * np.abs(other).max()), name
 
 
 FORMS = {
@@ -60,15 +60,15 @@ FORMS = {
     "uint8 by tensor": (False, False),
 }
 """Whether data are signed, and whether weights have a scale per channel."""
-ALL_FORMS = ("mobilenet_v2", "bert_base")
+EVERY_FORM = ("mobilenet_v2", "bert_base")
 """Models that have all: one of convolutions and one of products of matrices. So has `a_network`."""
 TWO_FORMS = ("detector", "text_finder", "crnn", "gpt2_prefill", "super_resolution")
-"""Models that have the first two, which differ in both. With `ALL_FORMS` they hold every operator of the others, which have the
+"""Models that have the first two, which differ in both. With `EVERY_FORM` they hold every operator of the others, which have the
 first alone."""
 
 
-def forms_of(name):
-    return list(FORMS)[: None if name in ALL_FORMS else 2 if name in TWO_FORMS else 1]
+def model_forms(name):
+    return list(FORMS)[: None if name in EVERY_FORM else 2 if name in TWO_FORMS else 1]
 
 
 def operators(name):
@@ -76,20 +76,20 @@ def operators(name):
 
 
 def test_every_operator_has_two_forms():
-    assert set().union(*map(operators, GENERATED)) == set().union(*map(operators, ALL_FORMS + TWO_FORMS))
+    assert set().union(*map(operators, GENERATED)) == set().union(*map(operators, EVERY_FORM + TWO_FORMS))
 
 
-@pytest.mark.parametrize(("name", "form"), [(name, form) for name in GENERATED for form in forms_of(name)])
+@pytest.mark.parametrize(("name", "form"), [(name, form) for name in GENERATED for form in model_forms(name)])
 def test_tiny(name, form):
     signed, per_channel = FORMS[form]
     model = in_eight_bits(GENERATED[name].tiny(), signed, per_channel)
     executable = inlaid.compile(model, [TARGET])
     for seed in (7, 8):
         arrays = feeds(model, seed)
-        found = executable.run(arrays)
-        assert_integers(model, found, answers(model, arrays, optimized=False), 0)
+        outputs = executable.run(arrays)
+        assert_integers(model, outputs, answers(model, arrays, optimized=False), 0)
         if name in INTEGER_ALONE:
-            assert_integers(model, found, answers(model, arrays, optimized=True), 0)
+            assert_integers(model, outputs, answers(model, arrays, optimized=True), 0)
 
 
 def a_network():

@@ -27,10 +27,10 @@ def run(tmp_path, capsys, monkeypatch):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), "small.onnx")
 
     def command(*arguments):
-        with pytest.raises(SystemExit) as done:
+        with pytest.raises(SystemExit) as exit_info:
             main(["compile", "small.onnx", "--target", "x86:threads=1", *arguments])
         out, err = capsys.readouterr()
-        return done.value.code, out, err
+        return exit_info.value.code, out, err
 
     return command
 

@@ -26,17 +26,17 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_stages_and_results_are_logged(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    seen: list[str] = []
+    stages: list[str] = []
     with caplog.at_level(logging.DEBUG, "inlaid"):
         for _ in range(2):
-            inlaid.compile(path, ["reference"], progress=lambda stage, done, total: seen.append(stage))
+            inlaid.compile(path, ["reference"], progress=lambda stage, count, total: stages.append(stage))
     texts = [record.getMessage() for record in caplog.records if record.name.startswith("inlaid")]
     assert texts[0] == "compile relu.onnx for reference"
     assert any(text.startswith("relu.onnx: import took ") for text in texts)
     results = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
     assert results[0].startswith("compiled relu.onnx in ") and results[0].endswith(": region0_reference on reference")
     assert results[1].startswith("loaded from cache relu.onnx in ") and len(results) == 2
-    assert "import" in seen
+    assert "import" in stages
 
 
 def test_modules_are_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -49,6 +49,6 @@ def test_modules_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 def test_nothing_is_printed_unless_asked_for(path: Path) -> None:
     program = f"import inlaid; inlaid.compile({str(path)!r}, ['reference'])"
     for setup, expected in (("", 0), ("import logging; logging.basicConfig(level=logging.INFO); ", 1)):
-        done = subprocess.run([sys.executable, "-c", setup + program], capture_output=True, text=True, check=True)
-        assert (done.stderr.count("INFO:inlaid.compile:"), done.stdout) == (expected, "")
-        assert expected or done.stderr == ""
+        process = subprocess.run([sys.executable, "-c", setup + program], capture_output=True, text=True, check=True)
+        assert (process.stderr.count("INFO:inlaid.compile:"), process.stdout) == (expected, "")
+        assert expected or process.stderr == ""

@@ -69,7 +69,7 @@ MODELS = {
 @pytest.mark.parametrize("name", ["reference", "x86", "opencl", "cuda:arch=host"])
 def test_errors_do_not_grow(model: str, name: str, symbolic: bool) -> None:
     case = MODELS[model]
-    dims = tuple(SizeVar("n", 5) if symbolic and place == case.symbolic else size for place, size in enumerate(case.shape))
+    dims = tuple(SizeVar("n", 5) if symbolic and axis == case.symbolic else size for axis, size in enumerate(case.shape))
     x = ir.var("x", TensorType(dims, "float32"))
     compiled = inlaid.compile(ir.function([x], case.body(x)), targets=[target(name), "reference"])
     value = np.random.default_rng(0).random(case.shape, np.float32)

@@ -92,27 +92,27 @@ def memory(resident: float, heap: float | None, peak: float = 500.0) -> Memory:
 )
 def test_verdict(end: Memory, passed: bool) -> None:
     half = memory(100, 50)
-    found = Growth(2000, memory(40, 30, 100), half, end)
-    assert found.passed is passed
-    assert found.resident_kb == pytest.approx((end.resident - half.resident) / 1e6)
+    growth = Growth(2000, memory(40, 30, 100), half, end)
+    assert growth.passed is passed
+    assert growth.resident_kb == pytest.approx((end.resident - half.resident) / 1e6)
 
 
 def test_memory_that_is_lost_is_seen() -> None:
-    before, kept = Memory.now(), [bytearray(b"x" * 50_000) for _ in range(200)]
+    before, blocks = Memory.now(), [bytearray(b"x" * 50_000) for _ in range(200)]
     after = Memory.now()
     if before.heap is None or after.heap is None:
         pytest.skip("the C library does not tell what is allocated: glibc 2.33 does")
     assert 9e6 < after.heap - before.heap < 12e6 and after.resident > before.resident and after.peak >= after.resident
-    del kept
+    del blocks
     assert Memory.now().heap < before.heap + 1e6
 
 
 def command(*arguments: str) -> dict[str, float]:
     """Growth of the heap in KB per call, by case. What differs between few calls may exceed the limits."""
-    done = subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, check=False, timeout=900)
-    assert done.returncode in (0, 1), done.stderr
-    rows = re.findall(r"^([a-z0-9-]+) +\d+ .* (\S+) +(pass|FAIL)$", done.stdout, re.M)
-    assert done.returncode == int(any(verdict == "FAIL" for _, _, verdict in rows))
+    process = subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, check=False, timeout=900)
+    assert process.returncode in (0, 1), process.stderr
+    rows = re.findall(r"^([a-z0-9-]+) +\d+ .* (\S+) +(pass|FAIL)$", process.stdout, re.M)
+    assert process.returncode == int(any(verdict == "FAIL" for _, _, verdict in rows))
     return {name: float("nan") if heap == "?" else float(heap) for name, heap, _ in rows}
 
 
@@ -125,5 +125,5 @@ def test_the_command() -> None:
 @pytest.mark.slow
 def test_a_process_does_not_grow() -> None:
     """A compilation lost 160 KB before pass managers were freed. Filling caches takes up to 15 KB a call in the beginning."""
-    found = command("--only", "compile", "run-x86", "--scale", "0.06")
-    assert not found["compile"] > 40 and not found["run-x86"] > 5
+    growth_by_case = command("--only", "compile", "run-x86", "--scale", "0.06")
+    assert not growth_by_case["compile"] > 40 and not growth_by_case["run-x86"] > 5

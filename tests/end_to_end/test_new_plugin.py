@@ -26,10 +26,10 @@ LEVELS = pytest.mark.parametrize("level", ["region", "loop"])
 
 
 def new_plugin(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as done:
+    with pytest.raises(SystemExit) as exit_info:
         main(["new-plugin", *arguments])
-    assert isinstance(done.value.code, int)
-    return done.value.code
+    assert isinstance(exit_info.value.code, int)
+    return exit_info.value.code
 
 
 @LEVELS
@@ -117,8 +117,8 @@ def test_what_a_plugin_may_import_is_held_by_a_lint(tmp_path, run_command):
     run_command(*check, folder=folder)
     runtime = folder / "src" / "inlaid_acme" / "runtime.py"
     runtime.write_text(runtime.read_text() + "\n\nfrom inlaid.driver import cut  # noqa: E402, F401\n")
-    done = subprocess.run(check, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "TID251" in done.stdout
+    process = subprocess.run(check, cwd=folder, capture_output=True, text=True, check=False)
+    assert process.returncode == 1 and "TID251" in process.stdout
     ruff = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["ruff"]
     table = (ROOT / "docs" / "contract.md").read_text().partition("## What a plugin may import")[2].partition("\n## ")[0]
     banned = set(ruff["lint"]["flake8-tidy-imports"]["banned-api"])

@@ -53,15 +53,15 @@ def test_open_extents_agree_with_onnxruntime(body: str, inputs: list[dict[str, A
     model = parse(body)
     executable = inlaid.compile(model, [target], cache=False)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    for given in inputs:
-        found, expected = executable.run(given)["y"], session.run(None, given)[0]
-        assert found.shape == expected.shape
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    for feeds in inputs:
+        actual, expected = executable.run(feeds)["y"], session.run(None, feeds)[0]
+        assert actual.shape == expected.shape
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
-    ("body", "given", "message"),
+    ("body", "feeds", "message"),
     [
         (NMS, {"x": BOXES[..., :3], "s": np.ones((1, 1, 4), np.float32)}, r"boxes must be 4, got 3 .*non_max"),
         (ALIGN, {"x": noise(1, 2, 8, 8), "r": noise(1, 5), "i": np.zeros(1, np.int64)}, r"rois must be 4, got 5 .*roi"),
@@ -70,11 +70,11 @@ def test_open_extents_agree_with_onnxruntime(body: str, inputs: list[dict[str, A
     ],
 )  # fmt: skip
 def test_open_extents_that_do_not_fit_are_refused_before_the_run(
-    body: str, given: dict[str, Any], message: str, target: str
+    body: str, feeds: dict[str, Any], message: str, target: str
 ) -> None:
     executable = inlaid.compile(parse(body), [target], cache=False)
     with pytest.raises(InputError, match=message):
-        executable.run(given)
+        executable.run(feeds)
 
 
 def test_an_extent_that_decides_a_rank_must_be_known() -> None:

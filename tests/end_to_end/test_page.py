@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.partitioning.fakes import takers_of, taking
+from tests.unit.partitioning.fakes import fake_candidates, taking
 
 from inlaid import ops
 from inlaid.graph import ir
@@ -43,36 +43,36 @@ def random_model(operators: int) -> ir.Function:
     return ir.function([x], values[-1])
 
 
-def page_of(function: ir.Function, title: str = "model") -> str:
+def make_page(function: ir.Function, title: str = "model") -> str:
     module = ir.Module({"main": function})
-    candidates = takers_of({"a": taking("relu", "add"), "b": taking("tanh")})
+    candidates = fake_candidates({"a": taking("relu", "add"), "b": taking("tanh")})
     return page(explain(partition(module, candidates), candidates), title)
 
 
-def data_of(text: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    data: dict[str, Any] = json.loads(found.group(1))
+def page_data(text: str) -> dict[str, Any]:
+    script_match = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert script_match is not None
+    data: dict[str, Any] = json.loads(script_match.group(1))
     return data
 
 
-def told(folder: Path, text: str, script: str) -> dict[str, Any]:
-    """What a script on the page leaves in `told`, in a browser."""
+def run_script(folder: Path, text: str, script: str) -> dict[str, Any]:
+    """What a script on the page leaves in `run_script`, in a browser."""
     assert BROWSER is not None
     path = folder / "page.html"
     probe = f"const told = {{}}; {script}; document.body.dataset.told = JSON.stringify(told);"
     path.write_text(text.replace("</html>", f"<script>{probe}</script></html>"), encoding="utf-8")
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,800", f"--user-data-dir={folder / 'profile'}"]
     command = [BROWSER, *options, "--dump-dom", path.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    found = re.search(r'data-told="([^"]*)"', done.stdout)
-    assert found is not None, (done.stdout[-2000:], done.stderr[-2000:])
-    result: dict[str, Any] = json.loads(html.unescape(found.group(1)))
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    result_match = re.search(r'data-told="([^"]*)"', process.stdout)
+    assert result_match is not None, (process.stdout[-2000:], process.stderr[-2000:])
+    result: dict[str, Any] = json.loads(html.unescape(result_match.group(1)))
     return result
 
 
 def test_the_page_holds_the_whole_report() -> None:
-    data = data_of(page_of(random_model(30)))
+    data = page_data(make_page(random_model(30)))
     assert data["targets"] == ["a", "b", "reference"] and len(data["nodes"]) == 30
     assert {node["name"] for node in data["nodes"]} == {"relu", "tanh", "sigmoid", "add"}
     for source, reader, path in data["edges"]:
@@ -81,12 +81,12 @@ def test_the_page_holds_the_whole_report() -> None:
 
 def test_names_cannot_end_the_script() -> None:
     x = ir.var("x", TensorType((4,), "float32"))
-    text = page_of(ir.function([x], ops.relu(x, span=ir.Span("", HOSTILE))), HOSTILE)
-    assert HOSTILE not in text and data_of(text)["nodes"][0]["parts"][0]["node"] == HOSTILE
+    text = make_page(ir.function([x], ops.relu(x, span=ir.Span("", HOSTILE))), HOSTILE)
+    assert HOSTILE not in text and page_data(text)["nodes"][0]["parts"][0]["node"] == HOSTILE
 
 
 def test_the_page_needs_nothing_from_elsewhere() -> None:
-    assert not re.search(r"(src|href)\s*=|@import|url\(|https?:", page_of(random_model(3)))
+    assert not re.search(r"(src|href)\s*=|@import|url\(|https?:", make_page(random_model(3)))
 
 
 @in_browser
@@ -118,18 +118,18 @@ def test_operators_are_found_clicked_and_colored(tmp_path: Path) -> None:
       told.marked = marked.size;
       told.title = document.title;
     """
-    text = page_of(random_model(24), HOSTILE)
-    data = data_of(text)
-    found = told(tmp_path, text, script)
+    text = make_page(random_model(24), HOSTILE)
+    data = page_data(text)
+    script_result = run_script(tmp_path, text, script)
     node = data["nodes"][4]
     (part,) = node["parts"]
-    assert part["node"] in found["details"] and data["targets"][node["target"]] in found["details"]
-    assert all(verdict in found["details"] for verdict in part["verdicts"])
-    assert found["pixel"] == [int(found["color"][place : place + 2], 16) for place in (1, 3, 5)]
-    assert found["found"] == "1 found" and "act7" in found["second"]
-    assert found["zoomed"] > 1.1 and found["pressed"] == "false"
-    assert found["regions"] == len(data["regions"]) and found["marked"] == data["regions"][0]["operators"]
-    assert found["title"] == HOSTILE
+    assert part["node"] in script_result["details"] and data["targets"][node["target"]] in script_result["details"]
+    assert all(verdict in script_result["details"] for verdict in part["verdicts"])
+    assert script_result["pixel"] == [int(script_result["color"][start : start + 2], 16) for start in (1, 3, 5)]
+    assert script_result["found"] == "1 found" and "act7" in script_result["second"]
+    assert script_result["zoomed"] > 1.1 and script_result["pressed"] == "false"
+    assert script_result["regions"] == len(data["regions"]) and script_result["marked"] == data["regions"][0]["operators"]
+    assert script_result["title"] == HOSTILE
 
 
 def composed() -> str:
@@ -140,12 +140,12 @@ def composed() -> str:
     total = ops.add(ops.relu(turned, span=ir.Span("m.onnx", "/mid/act")), turned, span=ir.Span("m.onnx", "/mid/sum"))
     module = ir.Module({"main": ir.function([x], ops.tanh(total, span=ir.Span("m.onnx", "/out")))})
     inner = is_op("neg")(wildcard().named("x")).named("turn")
-    candidates = takers_of({"a": (OpRule(is_op("add")(is_op("relu")(inner), inner), "folded"),), "b": taking("tanh")})
+    candidates = fake_candidates({"a": (OpRule(is_op("add")(is_op("relu")(inner), inner), "folded"),), "b": taking("tanh")})
     return page(explain(partition(module, candidates), candidates), "model")
 
 
 def test_a_composite_is_one_node() -> None:
-    data = data_of(composed())
+    data = page_data(composed())
     assert [node["name"] for node in data["nodes"]] == ["tanh", "folded", "tanh"]
     assert [(source, reader) for source, reader, _ in data["edges"]] == [(0, 1), (1, 2)]
     assert [part["operator"] for part in data["nodes"][1]["parts"]] == ["neg", "relu", "add"]
@@ -162,9 +162,9 @@ def test_parts_of_a_composite_are_found_and_told(tmp_path: Path) -> None:
       told.parts = [...byId("details").querySelectorAll("h3")].map(item => item.textContent);
       told.legend = byId("legend").textContent;
     """
-    found = told(tmp_path, composed(), script)
-    assert found["details"].startswith("foldedcomposite3 operators") and "m.onnx:/mid/sum" in found["details"]
-    assert found["parts"] == ["neg", "relu", "add"] and found["legend"] == "a (3)b (2)reference (0)"
+    script_result = run_script(tmp_path, composed(), script)
+    assert script_result["details"].startswith("foldedcomposite3 operators") and "m.onnx:/mid/sum" in script_result["details"]
+    assert script_result["parts"] == ["neg", "relu", "add"] and script_result["legend"] == "a (3)b (2)reference (0)"
 
 
 @in_browser
@@ -181,6 +181,6 @@ def test_five_thousand_operators_are_drawn(tmp_path: Path) -> None:
       told.slowest = Math.max(...times);
       told.nodes = data.nodes.length;
     """
-    found = told(tmp_path, page_of(random_model(5000)), script)
-    assert found["nodes"] == 5000
-    assert found["slowest"] < 30_000, "milliseconds for a picture; a walk of all pairs takes minutes on any machine"
+    script_result = run_script(tmp_path, make_page(random_model(5000)), script)
+    assert script_result["nodes"] == 5000
+    assert script_result["slowest"] < 30_000, "milliseconds for a picture; a walk of all pairs takes minutes on any machine"

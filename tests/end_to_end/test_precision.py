@@ -34,8 +34,8 @@ def depth(module) -> int:
     for expr in post_order(module.main):
         name = expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else ""
         one = name in ("conv", "conv_transpose", "matmul")
-        own = 2 if name == "attention" else RECURRENT_STEPS if name in ("lstm", "gru", "rnn") else int(one)
-        depths[id(expr)] = max((depths[id(child)] for child in children(expr)), default=0) + own
+        product_count = 2 if name == "attention" else RECURRENT_STEPS if name in ("lstm", "gru", "rnn") else int(one)
+        depths[id(expr)] = max((depths[id(child)] for child in children(expr)), default=0) + product_count
     return depths[id(module.main)]
 
 
@@ -44,11 +44,11 @@ def check(model, arrays):
     expected = inlaid.compile(model, [TARGET]).run(arrays)
     executable = inlaid.compile(model, [TARGET], precision="bf16")
     assert {region.target for region in executable.regions} == {TARGET}
-    found = executable.run(arrays)
+    outputs = executable.run(arrays)
     for name, other in expected.items():
-        assert found[name].dtype == other.dtype
-        np.testing.assert_allclose(found[name], other, rtol=0, atol=tolerance * np.abs(other).max(), err_msg=name)
-    assert any(not np.array_equal(found[name], other) for name, other in expected.items()), "something was rounded"
+        assert outputs[name].dtype == other.dtype
+        np.testing.assert_allclose(outputs[name], other, rtol=0, atol=tolerance * np.abs(other).max(), err_msg=name)
+    assert any(not np.array_equal(outputs[name], other) for name, other in expected.items()), "something was rounded"
     return executable
 
 
@@ -73,14 +73,14 @@ def test_one_executable_for_all_sizes(model, sizes):
     for each in sizes:
         arrays = feeds(model, sizes=each)
         for name, other in exact.run(arrays).items():
-            found = executable.run(arrays)[name]
-            np.testing.assert_allclose(found, other, rtol=0, atol=0.03 * np.abs(other).max())
+            actual = executable.run(arrays)[name]
+            np.testing.assert_allclose(actual, other, rtol=0, atol=0.03 * np.abs(other).max())
 
 
 def test_weights_take_half_the_bytes():
     model = GENERATED["bert_base"].tiny()
-    whole, half = (inlaid.compile(model, [TARGET], precision=precision).package.weight_bytes for precision in ("model", "bf16"))
-    assert half < 0.8 * whole
+    full, half = (inlaid.compile(model, [TARGET], precision=precision).package.weight_bytes for precision in ("model", "bf16"))
+    assert half < 0.8 * full
 
 
 @pytest.mark.parametrize("target", [TARGET, "x86:threads=1,cpu=x86-64-v3", "x86:threads=1,cpu=x86-64-v2", "reference"])
@@ -90,11 +90,11 @@ def test_special_values(target):
     x = np.array([[np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-39, 3.4e38]], np.float32).T
     param = inlaid.var("x", inlaid.TensorType(x.shape, "float32"))
     model = inlaid.function([param], inlaid.ops.matmul(param, inlaid.constant(np.ones((1, 1), np.float32))))
-    (found,) = inlaid.compile(model, [target], precision="bf16").run({"x": x}).values()
+    (actual,) = inlaid.compile(model, [target], precision="bf16").run({"x": x}).values()
     import ml_dtypes
 
     expected = x.astype(ml_dtypes.bfloat16).astype(np.float32)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=np.finfo(np.float32).tiny)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=np.finfo(np.float32).tiny)
 
 
 def test_a_precision_that_there_is_not(tmp_path):
@@ -103,9 +103,9 @@ def test_a_precision_that_there_is_not(tmp_path):
     with pytest.raises(InputError, match=r"unknown precision 'fp4'.*model, bf16"):
         inlaid.compile(path, [TARGET], precision="fp4")
     command = [sys.executable, "-c", "from inlaid_cli import main; main()", "run", str(path), "--precision", "fp4"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "choose from model, bf16" in done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode != 0
+    assert "choose from model, bf16" in process.stderr
 
 
 def test_precisions_are_kept_apart_in_the_cache(tmp_path, monkeypatch):

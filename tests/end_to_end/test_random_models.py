@@ -130,8 +130,8 @@ def test_a_process_that_dies_or_hangs_is_found() -> None:
             time.sleep(600)
         return key
 
-    found = dict(processes.each(["dead", "fine", "endless"], work, 2, 1.0))
-    assert {key: (ended.problem, ended.result) for key, ended in found.items()} == {
+    results = dict(processes.each(["dead", "fine", "endless"], work, 2, 1.0))
+    assert {key: (ended.problem, ended.result) for key, ended in results.items()} == {
         "dead": ("crash", None),
         "fine": ("", "fine"),
         "endless": ("slow", None),
@@ -154,12 +154,12 @@ def test_failing_onnx_models_become_smaller(tmp_path: Any) -> None:
     case = model(8, 5)
     assert isinstance(case, OnnxCase)
     name = next(name for name, value in reversed(case.values.items()) if value.dtype == "float32" and value.arrays[0].size)
-    made = [node for node in case.model.graph.node if name in node.output]
+    producers = [node for node in case.model.graph.node if name in node.output]
     case = changed(case, name)
     outcome = check(case, REFERENCE)
     assert outcome.state == "wrong"
     small = shrunk(case, outcome, REFERENCE, 60.0)
-    assert isinstance(small, OnnxCase) and small.operators() == {made[0].op_type: 1}
+    assert isinstance(small, OnnxCase) and small.operators() == {producers[0].op_type: 1}
     save(small, tmp_path)
     assert (tmp_path / "model.onnx").stat().st_size
 
@@ -177,29 +177,29 @@ def test_elements_that_rounding_decides_are_not_compared() -> None:
     body = ir.tuple_([ops.floor(total), ops.floor(ops.add(x, ir.constant(np.float32(1))))])
     module = ir.Module({"main": ir.function([x], body)})
     values = np.array([0.0, 1.5, np.log(3), -2.0], np.float32)
-    wanted = expected(module, {"x": values}, 0)
-    floor, exact = (np.asarray(value) for value in wanted.values)
-    for place, decided in enumerate((False, True, False, True)):  # exp(0) and exp(log(3)) are close to an integer
-        found = floor.copy()
-        found[place] += 1
-        assert bool(compare(wanted, [found, exact]).error) == decided, place
+    expectation = expected(module, {"x": values}, 0)
+    floor, exact = (np.asarray(value) for value in expectation.values)
+    for index, decided in enumerate((False, True, False, True)):  # exp(0) and exp(log(3)) are close to an integer
+        off_by_one = floor.copy()
+        off_by_one[index] += 1
+        assert bool(compare(expectation, [off_by_one, exact]).error) == decided, index
     moved = exact + np.float32(0.5)
-    assert compare(wanted, [floor, moved]).error.startswith("output 1 differs at 4 of 4 elements")
-    assert compare(wanted, [floor]).error == "expected 2 outputs, got 1"
-    assert "expected float32" in compare(wanted, [floor.astype(np.float64), exact]).error
+    assert compare(expectation, [floor, moved]).error.startswith("output 1 differs at 4 of 4 elements")
+    assert compare(expectation, [floor]).error == "expected 2 outputs, got 1"
+    assert "expected float32" in compare(expectation, [floor.astype(np.float64), exact]).error
     assert compare(Expected((np.array([np.nan, np.inf]),), (np.zeros(2),)), [np.array([np.inf, np.nan])]).error
 
 
 def test_extents_remember_their_expressions() -> None:
     n, m = (Extent(value, ir.var("x", TensorType((name,), "int8")).type.shape[0]) for value, name in ((3, "n"), (5, "m")))
-    for found, value, text in (
+    for extent, value, text in (
         (n + m, 8, "(n + m)"),
         (2 * n - 1, 5, "((n * 2) + -1)"),
         (1 - n, -2, "((n * -1) + 1)"),
         (-(-m // 2), 3, "(((m * -1) // 2) * -1)"),
         (n * 6 // 3, 6, "(n * 2)"),
     ):
-        assert (int(found), repr(dim_of(found))) == (value, text)
+        assert (int(extent), repr(dim_of(extent))) == (value, text)
     assert dim_of(n - n) == 0 and dim_of(7) == 7
 
 

@@ -35,9 +35,9 @@ needs_x86 = pytest.mark.skipif(
 
 def seed() -> int:
     """Of this run: the same in all of pytest-xdist's workers."""
-    given = os.environ.get("INLAID_REAL_SEED")
+    setting = os.environ.get("INLAID_REAL_SEED")
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or f"{os.getppid()} {time.time()}"
-    return int(given) if given else zlib.crc32(run.encode()) % 10000
+    return int(setting) if setting else zlib.crc32(run.encode()) % 10000
 
 
 SEED = seed()
@@ -129,10 +129,10 @@ def test_bodies_read_the_graph_around_them() -> None:
     model = net.build()
     weights = [numpy_helper.to_array(item) for item in model.graph.initializer]
     feeds = {"x": np.float32([-3, 3]), "flag": np.array(True)}
-    (found,) = ReferenceEvaluator(model).run(None, feeds)
-    np.testing.assert_array_equal(found, np.maximum(feeds["x"] + weights[0], 0))
-    (found,) = ReferenceEvaluator(model).run(None, {**feeds, "flag": np.array(False)})
-    np.testing.assert_array_equal(found, -(feeds["x"] + weights[1]))
+    (actual,) = ReferenceEvaluator(model).run(None, feeds)
+    np.testing.assert_array_equal(actual, np.maximum(feeds["x"] + weights[0], 0))
+    (actual,) = ReferenceEvaluator(model).run(None, {**feeds, "flag": np.array(False)})
+    np.testing.assert_array_equal(actual, -(feeds["x"] + weights[1]))
 
 
 def test_seeded_inputs_are_the_same_every_time() -> None:

@@ -35,13 +35,13 @@ def product(path: Path, name: str = "product") -> str:
     return str(path)
 
 
-def arguments_of(model: str) -> list[str]:
+def compile_arguments(model: str) -> list[str]:
     return [model, *(word for target in TARGETS for word in ("--target", target))]
 
 
 @needs_targets
 def test_items_of_other_code_differ(tmp_path, monkeypatch, capsys):
-    arguments, record = arguments_of(product(tmp_path / "model.onnx")), str(tmp_path / "record.txt")
+    arguments, record = compile_arguments(product(tmp_path / "model.onnx")), str(tmp_path / "record.txt")
     assert recorded.main([*arguments, "-o", record]) == 0
     assert recorded.main([*arguments, "--check", record]) == 0
     assert "\n0 of " in capsys.readouterr().out
@@ -52,7 +52,7 @@ def test_items_of_other_code_differ(tmp_path, monkeypatch, capsys):
 
 @needs_targets
 def test_names_of_a_table_do_not_differ(tmp_path, capsys):
-    before, after = (arguments_of(product(tmp_path / name / "model.onnx", name)) for name in ("first", "third"))
+    before, after = (compile_arguments(product(tmp_path / name / "model.onnx", name)) for name in ("first", "third"))
     record, renames = str(tmp_path / "record.txt"), tmp_path / "renames.json"
     words = ("{}", "inlaid_{}", "model_{}", "model_{}_weights")
     renames.write_text(json.dumps({word.format("first"): word.format("third") for word in words}))

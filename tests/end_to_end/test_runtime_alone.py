@@ -73,8 +73,10 @@ def test_the_core_without_x86_compiles_for_the_reference(checkout, furnished, pa
     tflite = "import inlaid; inlaid.load(bytes(4) + b'TFL3' + bytes(60))"
     with pytest.raises(AssertionError, match=r"the model is a TensorFlow Lite model; pip install inlaid-tflite"):
         furnished.run(furnished.python, "-c", tflite, folder=furnished.folder)
-    done = "print(inlaid.compile(f).regions[0].target)"
-    assert furnished.run(furnished.python, "-W", "ignore", "-c", make + done, folder=furnished.folder).strip() == "reference"
+    print_target = "print(inlaid.compile(f).regions[0].target)"
+    assert (
+        furnished.run(furnished.python, "-W", "ignore", "-c", make + print_target, folder=furnished.folder).strip() == "reference"
+    )
 
 
 def test_a_vendors_run_half_with_the_runtime_alone(checkout, furnished, tmp_path):

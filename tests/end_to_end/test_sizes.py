@@ -50,13 +50,13 @@ def test_a_window_that_does_not_fit(target: str) -> None:
     (weights,) = (numpy_helper.to_array(item) for item in convolution().graph.initializer)
     windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), 5, 2)
     for n in (5, 4, 3, 1, 0, 9, 4, 5):
-        given = {"x": x[:, :, :n]}
+        feeds = {"x": x[:, :, :n]}
         if n >= 5:
-            wanted = np.maximum(np.einsum("bcnk,ock->bon", windows[:, :, : n - 4], weights), 0).mean(2)
-            np.testing.assert_allclose(executable.run(given)["y"], wanted, rtol=1e-5, atol=1e-5)
+            expected = np.maximum(np.einsum("bcnk,ock->bon", windows[:, :, : n - 4], weights), 0).mean(2)
+            np.testing.assert_allclose(executable.run(feeds)["y"], expected, rtol=1e-5, atol=1e-5)
             continue
         with pytest.raises(InputError) as caught:
-            executable.run(given)
+            executable.run(feeds)
         error = caught.value
         what = "dimension 2 of the output (windows of extent 5 over n padded by 0 and 0)"
         assert f"{what} must be >= 1, got {n - 4} where n is {n}" in str(error)
@@ -120,16 +120,16 @@ CASES: dict[str, tuple[onnx.ModelProto, list[tuple[tuple[int, ...], str | None]]
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_sizes_that_operators_refuse(name: str, target: str) -> None:
-    made, runs = CASES[name]
-    executable = inlaid.compile(made, targets=[target])
-    reference = inlaid.compile(made, targets=["reference"])
+    model, runs = CASES[name]
+    executable = inlaid.compile(model, targets=[target])
+    reference = inlaid.compile(model, targets=["reference"])
     for shape, message in runs:
-        given = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+        feeds = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
         if message is None:
-            np.testing.assert_allclose(executable.run(given)["y"], reference.run(given)["y"], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(executable.run(feeds)["y"], reference.run(feeds)["y"], rtol=1e-5, atol=1e-6)
             continue
         with pytest.raises(InputError) as caught:
-            executable.run(given)
+            executable.run(feeds)
         assert message in str(caught.value)
         assert caught.value.node == "<model>:it"
 
@@ -160,25 +160,25 @@ def test_runs_after_failed_ones(target: str) -> None:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         list(convolution().graph.initializer),
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    executable = inlaid.compile(made, targets=[target])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    executable = inlaid.compile(model, targets=[target])
     x = np.random.default_rng(1).standard_normal((1, 4, 40)).astype(np.float32)
     good = [{"x": x[:, :, :n], "i": np.arange(n - 4)[::step]} for n, step in ((5, 1), (12, 2), (40, 3))]
-    wanted = [executable.run(given)["y"] for given in good]
+    expected = [executable.run(feeds)["y"] for feeds in good]
     short, outside = {"x": x[:, :, :4], "i": np.arange(1)}, {"x": x[:, :, :9], "i": np.array([0, 5])}
 
     def work(seed: int) -> None:
         rng = np.random.default_rng(seed)
         for kind in rng.integers(0, 5, 40):
             if kind < 3:
-                np.testing.assert_array_equal(executable.run(good[kind])["y"], wanted[kind])
+                np.testing.assert_array_equal(executable.run(good[kind])["y"], expected[kind])
             else:
                 with pytest.raises(InputError if kind == 3 else KernelFault):
                     executable.run(short if kind == 3 else outside)
 
     with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(work, seed) for seed in range(4)]:
-            done.result()
+        for future in [pool.submit(work, seed) for seed in range(4)]:
+            future.result()
 
 
 # --- relations between operands ---------------------------------------------------------------------------------------
@@ -190,33 +190,33 @@ class Operands:
     def __init__(self) -> None:
         self.vars: list[inlaid.graph.ir.Var] = []  # type: ignore[name-defined]
 
-    def __call__(self, *shape: int | str, of: str = "float32") -> inlaid.graph.ir.Var:  # type: ignore[name-defined]
-        self.vars.append(inlaid.var(f"x{len(self.vars)}", shape, of))
+    def __call__(self, *shape: int | str, dtype: str = "float32") -> inlaid.graph.ir.Var:  # type: ignore[name-defined]
+        self.vars.append(inlaid.var(f"x{len(self.vars)}", shape, dtype))
         return self.vars[-1]
 
     def values(self, sizes: dict[str, int]) -> dict[str, np.ndarray]:
         """Values of given sizes. Integers are valid indices: 0."""
-        made = {}
+        arrays = {}
         for number, each in enumerate(self.vars):
             shape = [dim if isinstance(dim, int) else sizes[repr(dim)] for dim in each.shape]
             random = np.random.default_rng(number).standard_normal(shape)
-            made[each.name] = random.astype(np.float32) if each.type.dtype.is_float else np.zeros(shape, np.int64)
-        return made
+            arrays[each.name] = random.astype(np.float32) if each.type.dtype.is_float else np.zeros(shape, np.int64)
+        return arrays
 
 
 def related() -> tuple[inlaid.graph.ir.Function, Operands]:  # type: ignore[name-defined]
     """A model of operators whose operands' sizes are related, and its operands. Each relation has a size of its own."""
     x = Operands()
     results = [
-        ops.take_along_axis(x(1, "gather"), x(1, 6, of="int64"), axis=0),
-        ops.take_along_axis(x(3, 5), x("rows", 2, of="int64"), axis=1),
-        ops.scatter_along_axis(x(3, "scatter"), x(1, 6, of="int64"), x(1, 6), axis=0),
-        ops.scatter_along_axis(x(1, 5), x("places", 2, of="int64"), x("updates", 2), axis=1, reduction="add"),
+        ops.take_along_axis(x(1, "gather"), x(1, 6, dtype="int64"), axis=0),
+        ops.take_along_axis(x(3, 5), x("rows", 2, dtype="int64"), axis=1),
+        ops.scatter_along_axis(x(3, "scatter"), x(1, 6, dtype="int64"), x(1, 6), axis=0),
+        ops.scatter_along_axis(x(1, 5), x("places", 2, dtype="int64"), x("updates", 2), axis=1, reduction="add"),
         ops.deform_conv(x(1, "channels", 5, 5), x(4, 2, 3, 3), x(1, 18, 3, 3), groups=2),
         ops.deform_conv(x(1, 4, 5, 5), x("filters", 2, 3, 3), x(1, 18, 3, 3), groups=2),
         ops.col2im(x(1, "columns", 4), shape=(3, 3), kernel=(2, 2)),
         ops.layer_norm(x(3, "hidden"), x(4), axis=1),
-        ops.dynamic_slice(x(8), x("starts", of="int64"), np.array([4]), axes=(0,), strides=(1,)),
+        ops.dynamic_slice(x(8), x("starts", dtype="int64"), np.array([4]), axes=(0,), strides=(1,)),
         ops.tile(x(3), repeats=(x("repeats").shape[0] - 2,)),
         ops.non_max_suppression(x(1, 4, 4), x(1, 1, 4), np.float32(0.5), np.float32(0), max_output=x("most").shape[0] - 2),
         *ops.split(x("parts"), (2, 3)),
@@ -254,8 +254,8 @@ def test_relations_between_operands(target: str) -> None:
     executable = inlaid.compile(model, targets=[target])
     oracle = Interpreter()
     for name, size in (("", 0), *((name, size) for name, sizes in MORE.items() for size in sizes)):
-        given = operands.values({**FIT, name: size})
-        for value, expected in zip(executable.run(given).values(), oracle.run(model, list(given.values())), strict=True):
+        feeds = operands.values({**FIT, name: size})
+        for value, expected in zip(executable.run(feeds).values(), oracle.run(model, list(feeds.values())), strict=True):
             np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)
     for name, sizes, message in UNFIT:
         for size in sizes:

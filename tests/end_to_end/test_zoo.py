@@ -40,11 +40,11 @@ class Expected:
         self.run = lambda arrays: dict(zip(names, session.run(None, arrays), strict=True))
 
 
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
+def assert_close(actual, expected):
+    assert actual.keys() == expected.keys()
     for name, other in expected.items():
-        assert (found[name].dtype, found[name].shape) == (other.dtype, other.shape)
-        np.testing.assert_allclose(found[name], other, rtol=0, atol=TOLERANCE * np.abs(other).max(), err_msg=name)
+        assert (actual[name].dtype, actual[name].shape) == (other.dtype, other.shape)
+        np.testing.assert_allclose(actual[name], other, rtol=0, atol=TOLERANCE * np.abs(other).max(), err_msg=name)
 
 
 def assert_native(executable):
@@ -55,7 +55,7 @@ def check(model):
     executable = inlaid.compile(model, [TARGET])
     assert_native(executable)
     arrays = feeds(model)
-    assert_same(executable.run(arrays), Expected(model).run(arrays))
+    assert_close(executable.run(arrays), Expected(model).run(arrays))
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -71,8 +71,8 @@ def test_the_same_model_every_time():
 def test_weights_are_those_of_the_seed():
     """Fixed numbers: other machines and other versions of numpy give the same model."""
     (weight,) = (item for item in mobilenet(TINY_MOBILENET).graph.initializer if item.name == "stem/weight")
-    found = onnx.numpy_helper.to_array(weight).ravel()[:3]
-    np.testing.assert_array_equal(found, np.array([0.33057168, 0.12912866, 0.010499567], np.float32))
+    weights = onnx.numpy_helper.to_array(weight).ravel()[:3]
+    np.testing.assert_array_equal(weights, np.array([0.33057168, 0.12912866, 0.010499567], np.float32))
 
 
 DYNAMIC = {
@@ -152,25 +152,25 @@ def test_one_executable_for_all_sizes(name, bounded):
     expected = Expected(model)
     for sizes in cases:
         arrays = feeds(model, sizes=sizes)
-        assert_same(executable.run(arrays), expected.run(arrays))
+        assert_close(executable.run(arrays), expected.run(arrays))
 
 
-@pytest.mark.parametrize("most", [2, 8])
+@pytest.mark.parametrize("max_size", [2, 8])
 @pytest.mark.parametrize("name", KERNELS)
-def test_kernels_of_few_sizes(name, most):
+def test_kernels_of_few_sizes(name, max_size):
     """Bounds that are no larger than a tile."""
     kernel = KERNELS[name]
     model = kernel.build()
-    executable = inlaid.compile(model, [TARGET], dims=dict.fromkeys(kernel.sizes, (1, most)))
+    executable = inlaid.compile(model, [TARGET], dims=dict.fromkeys(kernel.sizes, (1, max_size)))
     reference = inlaid.compile(model, ["reference"])
-    for size in (1, most):
+    for size in (1, max_size):
         arrays = feeds(model, sizes=dict.fromkeys(kernel.sizes, size))
-        found, expected = executable.run(arrays), reference.run(arrays)
+        outputs, expected = executable.run(arrays), reference.run(arrays)
         for output, other in expected.items():
-            assert found[output].shape == other.shape
+            assert outputs[output].shape == other.shape
             # Integers may round to the neighboring step.
             tolerance = 0.03 if "int8" in name else TOLERANCE
-            np.testing.assert_allclose(found[output], other, rtol=0, atol=tolerance * np.abs(other).max(initial=0))
+            np.testing.assert_allclose(outputs[output], other, rtol=0, atol=tolerance * np.abs(other).max(initial=0))
 
 
 def test_some_sizes_fixed():
@@ -178,7 +178,7 @@ def test_some_sizes_fixed():
     executable = inlaid.compile(model, [TARGET], dims={"batch": (1, 4), "sequence": 12})
     assert executable.inputs[0].shape[1] == 12
     arrays = feeds(model, sizes={"batch": 2, "sequence": 12})
-    assert_same(executable.run(arrays), Expected(model).run(arrays))
+    assert_close(executable.run(arrays), Expected(model).run(arrays))
 
 
 @pytest.mark.slow
@@ -192,16 +192,16 @@ def test_the_networks_of_the_light_models(name):
 @pytest.mark.parametrize("name", ["squeezenet", "inception_v1"])
 def test_light_models_with_symbolic_sizes(name):
     """At the sizes of the files they are the same networks, at others they run."""
-    given, free = LIGHT_MODELS[name].full(), LIGHT_MODELS[name].symbolic.build()
-    (image,) = feeds(given).values()
+    static_model, free = LIGHT_MODELS[name].full(), LIGHT_MODELS[name].symbolic.build()
+    (image,) = feeds(static_model).values()
     expected = Expected(free)
     for other in expected.run({free.graph.input[0].name: image}).values():
-        (known,) = Expected(given).run({given.graph.input[0].name: image}).values()
-        np.testing.assert_allclose(other.ravel(), known.ravel(), rtol=0, atol=TOLERANCE * np.abs(known).max())
+        (static_output,) = Expected(static_model).run({static_model.graph.input[0].name: image}).values()
+        np.testing.assert_allclose(other.ravel(), static_output.ravel(), rtol=0, atol=TOLERANCE * np.abs(static_output).max())
     executable = inlaid.compile(free, [TARGET])
     assert_native(executable)
     arrays = feeds(free, sizes={"batch": 2, "height": 97, "width": 130})
-    assert_same(executable.run(arrays), expected.run(arrays))
+    assert_close(executable.run(arrays), expected.run(arrays))
 
 
 @pytest.mark.slow

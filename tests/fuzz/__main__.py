@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.fuzz.kinds import Kind, kinds
-from tests.fuzz.pool import Result, Worker, table, use_all
+from tests.fuzz.pool import Result, Worker, run_mutants, table
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command, on the arguments of the process by default.
 
     Returns 1 if a mutant crashes, hangs, or raises an exception outside Inlaid's family."""
@@ -28,7 +28,7 @@ def main(given: Sequence[str] | None = None) -> int:
         "--faults", type=Path, default=Path("build/fuzz"), help="folder for mutants that fail (default: %(default)s)"
     )
     parser.add_argument("--replay", type=Path, help="use the mutant in this file alone, which a former call has written")
-    arguments = parser.parse_args(given)
+    arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="inlaid-fuzz-") as folder:
         corpus = Path(folder)
         os.environ.setdefault("POCL_CACHE_DIR", folder)
@@ -61,22 +61,22 @@ def _run(corpus: Path, chosen: dict[str, Kind], arguments: argparse.Namespace) -
             print(f"{result.outcome}: {_save(chosen[result.kind], result, arguments.faults)}: {result.text}\n{result.where}")
         if time.monotonic() - shown > 60:
             shown = time.monotonic()
-            done = sum(sum(found.values()) for found in counts.values())
-            print(f"{done} mutants in {shown - begun:.0f} s", file=sys.stderr)
+            count = sum(sum(outcome_counts.values()) for outcome_counts in counts.values())
+            print(f"{count} mutants in {shown - begun:.0f} s", file=sys.stderr)
 
-    use_all(corpus, shares(chosen, arguments.count, arguments.seed), arguments.workers, note)
+    run_mutants(corpus, shares(chosen, arguments.count, arguments.seed), arguments.workers, note)
     print(f"\n{table([*counts.items()])}\n\nseed {arguments.seed}, {time.monotonic() - begun:.0f} s")
-    return int(any(found[name] for found in counts.values() for name in ("crash", "hang", "internal")))
+    return int(any(outcome_counts[name] for outcome_counts in counts.values() for name in ("crash", "hang", "internal")))
 
 
 def shares(chosen: dict[str, Kind], count: int, seed: int) -> Iterator[tuple[str, str]]:
     """Yield (kind, number) of `count` mutants, the kinds by their weights, in turn."""
     total = sum(kind.weight for kind in chosen.values())
-    given = dict.fromkeys(chosen, 0)
-    for done in range(1, count + 1):
-        name = max(chosen, key=lambda each: chosen[each].weight * done / total - given[each])
-        yield name, str(seed + given[name])
-        given[name] += 1
+    counts = dict.fromkeys(chosen, 0)
+    for turn in range(1, count + 1):
+        name = max(chosen, key=lambda each: chosen[each].weight * turn / total - counts[each])
+        yield name, str(seed + counts[name])
+        counts[name] += 1
 
 
 def _save(kind: Kind, result: Result, folder: Path) -> Path:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tests.fuzz.models import SAMPLES
 from tests.fuzz.mutate import mutated_bytes, mutated_json, mutated_message, mutated_words
-from tests.package_files import composed, described, joined, members_of, with_code
+from tests.package_files import composed, described, joined, read_members, with_code
 
 from inlaid_runtime import Executable, arith
 from inlaid_runtime.errors import InlaidError
@@ -146,7 +146,7 @@ def run_executable(executable: Executable, rng: Random) -> None:
 def _inputs(executable: Executable, rng: Random) -> dict[str, Any] | None:
     """Draw inputs; None if they are too large, or have sizes that nobody could give."""
     sizes: dict[arith.Expr, int] = {}
-    found: dict[str, Any] = {}
+    feeds: dict[str, Any] = {}
     generator = np.random.default_rng(rng.randrange(1 << 32))
     for spec in executable.inputs:
         shape = []
@@ -160,16 +160,16 @@ def _inputs(executable: Executable, rng: Random) -> dict[str, Any] | None:
         if math.prod(max(size, 1) for size in shape) * 8 > LARGEST or min(shape, default=0) < 0:
             return None
         if spec.dtype is None:
-            found[spec.name] = [np.ones((2, 3), np.float32)] * rng.randrange(3)
+            feeds[spec.name] = [np.ones((2, 3), np.float32)] * rng.randrange(3)
         elif spec.dtype.kind == "string":
-            found[spec.name] = np.full(shape, "text", object)
+            feeds[spec.name] = np.full(shape, "text", object)
         elif spec.dtype.name == "bool":
-            found[spec.name] = generator.integers(0, 2, shape).astype(bool)
+            feeds[spec.name] = generator.integers(0, 2, shape).astype(bool)
         elif spec.dtype.kind == "float":
-            found[spec.name] = generator.standard_normal(shape).astype(spec.dtype.numpy)
+            feeds[spec.name] = generator.standard_normal(shape).astype(spec.dtype.numpy)
         else:
-            found[spec.name] = generator.integers(-1 if rng.random() < 0.2 else 0, 4, shape).astype(spec.dtype.numpy)
-    return found
+            feeds[spec.name] = generator.integers(-1 if rng.random() < 0.2 else 0, 4, shape).astype(spec.dtype.numpy)
+    return feeds
 
 
 class Packages(Kind):
@@ -191,7 +191,7 @@ class Packages(Kind):
         choice = rng.random()
         if choice < 0.1:
             return mutated_bytes(data, rng, self.seeds)
-        members = members_of(data)
+        members = read_members(data)
         if choice < 0.2 and members["weights.bin"]:
             members["weights.bin"] = mutated_bytes(members["weights.bin"], rng)
         elif choice < 0.25:
@@ -227,7 +227,7 @@ class Codes(Kind):
         return packages(self.target)
 
     def mutate(self, data: bytes, rng: Random) -> bytes:
-        members = members_of(data)
+        members = read_members(data)
         regions = json.loads(members["manifest.json"])["regions"]
         member = rng.choice([region["code"] for region in regions if region["target"].startswith(self.target)])
         description, code = described(members[member])
@@ -261,18 +261,18 @@ def changed_text(code: bytes, rng: Random) -> bytes:
         return mutated_bytes(code, rng, [code])
     words = code.decode().split(" ")
     for _ in range(rng.randint(1, 3)):
-        place, other = rng.randrange(len(words)), rng.randrange(len(words))
+        index, other = rng.randrange(len(words)), rng.randrange(len(words))
         match rng.randrange(4):
             case 0:
-                words[place] = words[other]
+                words[index] = words[other]
             case 1:
-                words[place], words[other] = words[other], words[place]
+                words[index], words[other] = words[other], words[index]
             case 2:
                 digits = [at for at, word in enumerate(words) if any(letter.isdigit() for letter in word)]
-                at = rng.choice(digits or [place])
+                at = rng.choice(digits or [index])
                 words[at] = "".join(str(rng.choice((0, 1, 7, 99999999))) if letter.isdigit() else letter for letter in words[at])
             case 3:
-                del words[place]
+                del words[index]
         words = words or [""]
     return " ".join(words).encode()
 
@@ -296,16 +296,16 @@ def packages(target: str) -> Mapping[str, bytes]:
     }
     if target == "vta_fpga":
         models = {"product": (_int8_layers(), ())}
-    found = {}
+    package_bytes = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.inlaid")
         for name, (model, donate) in models.items():
             inlaid.compile(model, targets, donate=donate).save(path)
-            found[name] = path.read_bytes()
+            package_bytes[name] = path.read_bytes()
         if target == "x86":
             inlaid.compile(models["dense"][0], ["x86:threads=2,cpu=portable"]).save(path)
-            found["portable"] = path.read_bytes()
-    return found
+            package_bytes["portable"] = path.read_bytes()
+    return package_bytes
 
 
 def _int8_layers() -> Any:
@@ -321,7 +321,7 @@ def _int8_layers() -> Any:
 
 def kinds(corpus: Path) -> dict[str, Kind]:
     """Return all kinds by name."""
-    found = (
+    kind_list = (
         OnnxModels(corpus),
         TfliteModels(corpus),
         Packages(corpus, "x86", 12),
@@ -332,4 +332,4 @@ def kinds(corpus: Path) -> dict[str, Kind]:
         Codes(corpus, "vta_fpga", "stream vta_fpga", 3, changed_stream),
         Codes(corpus, "reference", "graph reference", 3, changed_text),
     )
-    return {kind.name: kind for kind in found}
+    return {kind.name: kind for kind in kind_list}

@@ -25,10 +25,10 @@ class Sample:
 
     def model(self) -> onnx.ModelProto:
         """Parse the text and add the initializers."""
-        found = onnx.parser.parse_model(_HEAD + self.text if not self.text.startswith("<") else self.text)
+        proto = onnx.parser.parse_model(_HEAD + self.text if not self.text.startswith("<") else self.text)
         for name, array in self.weights.items():
-            found.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-        return found
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+        return proto
 
 
 def _weights(*shape: int) -> np.ndarray:

@@ -18,49 +18,49 @@ WORDS = (0, 1, 4, 255, 65535, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 
 def integer(value: int, rng: Random) -> int:
     """Return another integer: near the value, a fraction or a multiple of it, or one of `INTEGERS`."""
-    near = (value - 1, value + 1, value + 64, value - 64, value * 2, value // 2, -value, value ^ (1 << rng.randrange(16)))
-    return rng.choice(near) if rng.random() < 0.6 else rng.choice(INTEGERS)
+    neighbors = (value - 1, value + 1, value + 64, value - 64, value * 2, value // 2, -value, value ^ (1 << rng.randrange(16)))
+    return rng.choice(neighbors) if rng.random() < 0.6 else rng.choice(INTEGERS)
 
 
 # --- bytes ----------------------------------------------------------------------------------------------------------------
 
 
-def mutated_bytes(data: bytes, rng: Random, others: Sequence[bytes] = ()) -> bytes:
-    """Flip, replace, delete, insert, repeat and truncate bytes, or splice in a piece of one of the `others`."""
+def mutated_bytes(data: bytes, rng: Random, donors: Sequence[bytes] = ()) -> bytes:
+    """Flip, replace, delete, insert, repeat and truncate bytes, or splice in a piece of one of the `donors`."""
     changed = bytearray(data)
     for _ in range(rng.randint(1, 4)):
-        place = rng.randrange(len(changed)) if changed else 0
+        offset = rng.randrange(len(changed)) if changed else 0
         match rng.randrange(9):
             case 0 | 1 if changed:
-                changed[place] ^= 1 << rng.randrange(8)
+                changed[offset] ^= 1 << rng.randrange(8)
             case 2 if changed:
-                changed[place] = rng.randrange(256)
+                changed[offset] = rng.randrange(256)
             case 3:
-                del changed[place : place + rng.randint(1, 8)]
+                del changed[offset : offset + rng.randint(1, 8)]
             case 4:
-                changed[place:place] = rng.randbytes(rng.randint(1, 4))
+                changed[offset:offset] = rng.randbytes(rng.randint(1, 4))
             case 5:
-                changed[place:place] = changed[place : place + rng.randint(1, 64)]
-            case 6 if others:
-                other = rng.choice(others)
+                changed[offset:offset] = changed[offset : offset + rng.randint(1, 64)]
+            case 6 if donors:
+                other = rng.choice(donors)
                 start = rng.randrange(len(other))
                 piece = other[start : start + rng.randint(1, 64)]
-                changed[place : place + len(piece)] = piece
+                changed[offset : offset + len(piece)] = piece
             case 7:
-                changed[place : place + 4] = struct.pack("<I", rng.choice(WORDS))
+                changed[offset : offset + 4] = struct.pack("<I", rng.choice(WORDS))
             case 8 if rng.random() < 0.2:
-                del changed[place:]
+                del changed[offset:]
     return bytes(changed)
 
 
-def mutated_words(data: bytes, rng: Random, others: Sequence[bytes] = ()) -> bytes:
+def mutated_words(data: bytes, rng: Random, donors: Sequence[bytes] = ()) -> bytes:
     """Replace aligned 32-bit words, as flatbuffers have: by extremes, neighbors, and words at other places."""
     if rng.random() < 0.2:
-        return mutated_bytes(data, rng, others)
+        return mutated_bytes(data, rng, donors)
     changed = bytearray(data)
     for _ in range(rng.randint(1, 4)):
-        place = 4 * rng.randrange(len(changed) // 4)
-        (word,) = struct.unpack_from("<I", changed, place)
+        offset = 4 * rng.randrange(len(changed) // 4)
+        (word,) = struct.unpack_from("<I", changed, offset)
         other = 4 * rng.randrange(len(changed) // 4)
         (at_other,) = struct.unpack_from("<I", changed, other)
         match rng.randrange(6):
@@ -78,7 +78,7 @@ def mutated_words(data: bytes, rng: Random, others: Sequence[bytes] = ()) -> byt
             case 5:
                 half = rng.choice((0, 16))
                 word = word & ~(0xFFFF << half) | rng.randrange(32) << half
-        struct.pack_into("<I", changed, place, word & 0xFFFFFFFF)
+        struct.pack_into("<I", changed, offset, word & 0xFFFFFFFF)
     return bytes(changed)
 
 
@@ -90,9 +90,9 @@ def mutated_json(document: Json, rng: Random) -> Json:
     field elsewhere."""
     changed = _copied(document)
     count = rng.choice((1, 1, 1, 2, 3))
-    for done in range(20):
+    for attempt in range(20):
         places = list(_places(changed))
-        if not places or (done >= count and changed != document):
+        if not places or (attempt >= count and changed != document):
             break
         if rng.random() < 0.1:
             _mutate_everywhere(places, rng)
@@ -260,11 +260,11 @@ def _scalar(field: Any, value: Any, holders: Sequence[Any], rng: Random, texts: 
         return rng.choice((0.0, -1.0, 1e30, -1e30, float("inf"), float("nan"), value * 2, 0.5))
     if isinstance(value, bytes):
         return mutated_bytes(value, rng) if value else rng.randbytes(4)
-    same = [getattr(other, field.name) for other in holders if other.DESCRIPTOR is field.containing_type]
-    names = [item for item in same if isinstance(item, str)]
+    siblings = [getattr(other, field.name) for other in holders if other.DESCRIPTOR is field.containing_type]
+    names = [item for item in siblings if isinstance(item, str)]
     listed = [item for other in holders for _, values in other.ListFields() if hasattr(values, "append") for item in values]
-    used = [item for item in listed if isinstance(item, str)]
-    return rng.choice(rng.choice([choice for choice in (names, used, texts, ["", value + "x"]) if choice]))
+    chosen_names = [item for item in listed if isinstance(item, str)]
+    return rng.choice(rng.choice([choice for choice in (names, chosen_names, texts, ["", value + "x"]) if choice]))
 
 
 def _fitting(field: Any, value: int) -> int:

@@ -48,7 +48,7 @@ class Worker:
         self._number = number
         self._module = module
         self._process: subprocess.Popen[bytes] | None = None
-        self._done = 0
+        self._use_count = 0
         self._buffer = b""
 
     def use(self, kind: str, number: str) -> Result:
@@ -59,23 +59,23 @@ class Worker:
         self._process.stdin.write(f"{kind} {number}\n".encode())
         self._process.stdin.flush()
         begun = self._line(HARD_SECONDS * 5)  # a new worker imports first
-        found = begun and self._line(HARD_SECONDS)
-        self._done += 1
-        if found is None:
+        answer = begun and self._line(HARD_SECONDS)
+        self._use_count += 1
+        if answer is None:
             return self._ended(kind, number)
-        outcome: dict[str, Any] = json.loads(found.removeprefix("end "))
-        if self._done >= _LONGEST or outcome["outcome"] in ("hang", "loop"):
+        outcome: dict[str, Any] = json.loads(answer.removeprefix("end "))
+        if self._use_count >= _LONGEST or outcome["outcome"] in ("hang", "loop"):
             self.close()
         return Result(kind, number, **outcome)
 
     def _start(self) -> None:
         self._errors = tempfile.NamedTemporaryFile(prefix="inlaid-fuzz-")  # noqa: SIM115 - closed with the worker
-        self._done, self._buffer = 0, b""
+        self._use_count, self._buffer = 0, b""
         command = [sys.executable, "-m", self._module, str(self._corpus), self._errors.name]
         # PoCL 3.0 has races between processes that share a cache.
-        own = {"POCL_CACHE_DIR": str(self._corpus / f"pocl-{self._number}"), "INLAID_CACHE": "off", "PYTHONHASHSEED": "0"}
-        environment = {**os.environ, **own}
-        Path(own["POCL_CACHE_DIR"]).mkdir(parents=True, exist_ok=True)
+        variables = {"POCL_CACHE_DIR": str(self._corpus / f"pocl-{self._number}"), "INLAID_CACHE": "off", "PYTHONHASHSEED": "0"}
+        environment = {**os.environ, **variables}
+        Path(variables["POCL_CACHE_DIR"]).mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(
             command, cwd=_ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -85,8 +85,8 @@ class Worker:
         assert self._process is not None and self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         while b"\n" not in self._buffer:
-            ready, _, _ = select.select([descriptor], [], [], seconds)
-            part = os.read(descriptor, 1 << 16) if ready else b""
+            readable_fds, _, _ = select.select([descriptor], [], [], seconds)
+            part = os.read(descriptor, 1 << 16) if readable_fds else b""
             if not part:
                 return None
             self._buffer += part
@@ -125,7 +125,7 @@ def _ends_soon(process: subprocess.Popen[bytes]) -> bool:
     return True
 
 
-def use_all(corpus: Path, work: Iterator[tuple[str, str]], workers: int, note: Callable[[Result], None]) -> None:
+def run_mutants(corpus: Path, work: Iterator[tuple[str, str]], workers: int, note: Callable[[Result], None]) -> None:
     """Use mutants, given as (kind, number), in several workers. `note` is called with each result, by one thread at a time."""
     lock = threading.Lock()
     failures: list[BaseException] = []

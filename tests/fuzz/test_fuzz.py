@@ -36,9 +36,9 @@ def test_equal_numbers_give_equal_mutants(tmp_path):
     for kind in list(kinds(tmp_path).values())[:3]:
         (tmp_path / kind.name).mkdir()
         (tmp_path / kind.name / "seed").write_bytes(_seed(kind.name))
-        found = [kind.mutant(number) for number in range(20)]
-        assert found == [kind.mutant(number) for number in range(20)]
-        assert len(set(found)) > 10
+        mutants = [kind.mutant(number) for number in range(20)]
+        assert mutants == [kind.mutant(number) for number in range(20)]
+        assert len(set(mutants)) > 10
 
 
 def _seed(name):
@@ -93,11 +93,11 @@ def test_crashes_and_hangs_are_noticed(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(pool, "HARD_SECONDS", 2)
     worker = Worker(tmp_path, module="cheat")
-    found = [worker.use("kind", str(number)) for number in range(5)]
+    results = [worker.use("kind", str(number)) for number in range(5)]
     worker.close()
-    assert [result.outcome for result in found] == ["ran", "crash", "hang", "crash", "ran"]
-    assert (found[1].text, found[3].text) == ("SIGSEGV", "exit status 3")
-    assert [result.bad for result in found] == [False, True, True, True, False]
+    assert [result.outcome for result in results] == ["ran", "crash", "hang", "crash", "ran"]
+    assert (results[1].text, results[3].text) == ("SIGSEGV", "exit status 3")
+    assert [result.bad for result in results] == [False, True, True, True, False]
 
 
 def test_outcomes_of_exceptions():

@@ -60,7 +60,7 @@ def main(corpus: str, error_file: str) -> None:
     sys.stdout = sys.stderr
     from tests.fuzz.kinds import kinds
 
-    found = kinds(Path(corpus))
+    kinds_by_name = kinds(Path(corpus))
     guards = _prepare()
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGPROF, _end)
@@ -69,7 +69,7 @@ def main(corpus: str, error_file: str) -> None:
         for line in sys.stdin:
             name, _, number = line.strip().rpartition(" ")
             _say(answers, f"start {name} {number}")
-            kind = found[name]
+            kind = kinds_by_name[name]
             file = Path(number[1:]) if number.startswith("@") else None
             data = kind.mutant(int(number)) if file is None else file.read_bytes()
             rng = Random(number if file is None else file.stem.rpartition("-")[2])
@@ -134,17 +134,17 @@ def _prepare_devices(guards: Guards) -> None:
 
     device_module.OpenCLDevice._create = create
     build: Any = module.build
-    known: dict[tuple[str, str], Any] = {}
+    programs: dict[tuple[str, str], Any] = {}
 
-    def kept(source: str, symbol: str, device: Any) -> Any:
+    def build_once(source: str, symbol: str, device: Any) -> Any:
         key = source, symbol
-        if key not in known:
-            if len(known) >= 64:
-                known.clear()
-            known[key] = build(source, symbol, device)
-        return known[key]
+        if key not in programs:
+            if len(programs) >= 64:
+                programs.clear()
+            programs[key] = build(source, symbol, device)
+        return programs[key]
 
-    module.build = kept
+    module.build = build_once
 
 
 if __name__ == "__main__":

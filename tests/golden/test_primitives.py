@@ -239,5 +239,7 @@ def test_primitive(
         np.pad(array, [(0, new - old) for old, new in zip(array.shape, buffer.shape, strict=True)])
         for array, buffer in zip(inputs, schedule.program.inputs, strict=True)
     ]
-    for got, want in zip(interp.run(schedule.program, owned, intrinsics=semantics), interp.run(program, inputs), strict=True):
-        np.testing.assert_array_equal(got, want)
+    for actual, expected in zip(
+        interp.run(schedule.program, owned, intrinsics=semantics), interp.run(program, inputs), strict=True
+    ):
+        np.testing.assert_array_equal(actual, expected)

@@ -304,12 +304,12 @@ def section(name: str) -> str:
     )
     steps = example(schedule)
     next(steps)
-    before, wanted = show(schedule.program), run(schedule)
+    before, expected = show(schedule.program), run(schedule)
     assert next(steps, "done") == "done"
     after = show(schedule.program)
     assert after != before
-    for found, due in zip(run(schedule), wanted, strict=True):
-        np.testing.assert_array_equal(found, due)
+    for actual, expected_output in zip(run(schedule), expected, strict=True):
+        np.testing.assert_array_equal(actual, expected_output)
     body = textwrap.dedent(inspect.getsource(example).partition("\n")[2])
     setup, _, applied = body.partition("yield\n")
     method = getattr(inlaid.Schedule, name)

@@ -6,14 +6,14 @@ import importlib.metadata
 
 import numpy as np
 import pytest
-from tests.made_plugin import discover
+from tests.plugin_registry import discover
 
 from inlaid import ops
 from inlaid.driver import compile_module
 from inlaid.graph import ir
 from inlaid.plugins.hookspecs import GROUP
 from inlaid_runtime.errors import KernelFault, PluginError, Unsupported
-from inlaid_runtime.plugins.blame import blame, some
+from inlaid_runtime.plugins.blame import blame, summarize_nodes
 from inlaid_runtime.types import TensorType
 
 HOOKS = {
@@ -77,9 +77,9 @@ def run(make_plugin):
     """Compile and run relu with a plugin whose hooks do what they are given."""
 
     def do(rules=RULES, **hooks):
-        own = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name == "reference"]
+        reference_points = [point for point in importlib.metadata.entry_points(group=GROUP) if point.name == "reference"]
         source = SOURCE.format(rules=rules, **{**HOOKS, **hooks})
-        registry = discover([*own, make_plugin("acme", source)])
+        registry = discover([*reference_points, make_plugin("acme", source)])
         assert not registry.problems()
         x = ir.var("x", TensorType((4,), "float32"))
         module = ir.Module({"main": ir.function((x,), ops.relu(x, span=ir.Span("m", "the relu")))})
@@ -170,6 +170,6 @@ def test_names_that_are_known_better_stay():
 
 
 def test_of_many_nodes_the_first_are_named():
-    assert some(("a", "b", "c")) == "a, b, c"
-    assert some(("a", "b", "c", "d", "e")) == "a, b, c and 2 more"
-    assert some(()) == ""
+    assert summarize_nodes(("a", "b", "c")) == "a, b, c"
+    assert summarize_nodes(("a", "b", "c", "d", "e")) == "a, b, c and 2 more"
+    assert summarize_nodes(()) == ""

@@ -29,16 +29,20 @@ PLANTED = {
 
 def run(*command: str, folder: Path, path: str = "") -> str:
     """Run a lint that fails, and return what it prints."""
-    done = subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stderr
-    return re.sub(r"\s+", " ", done.stdout)
+    process = subprocess.run(
+        command, cwd=folder, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 1, process.stderr
+    return re.sub(r"\s+", " ", process.stdout)
 
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("planted")
-    for place in SOURCES:
-        shutil.copytree(ROOT / place, folder / place, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "[!_]*.[!p]*"))
+    for folder_name in SOURCES:
+        shutil.copytree(
+            ROOT / folder_name, folder / folder_name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "[!_]*.[!p]*")
+        )
     shutil.copy(ROOT / "pyproject.toml", folder)
     for file, names in PLANTED.items():
         with (folder / file).open("a") as source:
@@ -55,7 +59,7 @@ def test_import_contracts_break(planted: Path) -> None:
         str(LINT),
         "--no-cache",
         folder=planted,
-        path=os.pathsep.join(str(planted / place) for place in SOURCES),
+        path=os.pathsep.join(str(planted / folder_name) for folder_name in SOURCES),
     )
     for file, names in PLANTED.items():
         module = file.removesuffix(".py").partition("src/")[2] or file.removesuffix(".py").partition("/")[2]

@@ -8,7 +8,7 @@ from email.message import Message
 from importlib.metadata import PackageNotFoundError
 
 import pytest
-from tests.made_plugin import discover
+from tests.plugin_registry import discover
 
 from inlaid.plugins import Phase, Target
 from inlaid.plugins.registry import default_registry
@@ -92,8 +92,8 @@ ZZZ = """
 
 @pytest.mark.parametrize("registers", [0, 3])
 def test_too_few_vector_registers_are_refused(make_plugin, registers):
-    given = f'Capabilities(("float32",), vector_bits=128, vector_registers={registers})'
-    registry = discover([make_plugin("good", GOOD.replace('Capabilities(("float32",), cores=options.threads)', given))])
+    capabilities = f'Capabilities(("float32",), vector_bits=128, vector_registers={registers})'
+    registry = discover([make_plugin("good", GOOD.replace('Capabilities(("float32",), cores=options.threads)', capabilities))])
     with pytest.raises(PluginError, match=f"expected at least 4 vector registers, got {registers}"):
         registry.capabilities(registry.target("good"))
 

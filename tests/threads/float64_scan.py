@@ -29,43 +29,43 @@ DRAWN = 60
 _FLOAT64 = re.compile(r"\b\w*double\w*|\bfloat64x\d+\b")
 
 
-def forms_of(entry: Entry, element: str, drawn: int = DRAWN) -> Iterator[Form]:
+def varied_forms(entry: Entry, element: str, drawn: int = DRAWN) -> Iterator[Form]:
     """Yield examples that cover the values of attributes in `drawn` examples, in all their forms."""
-    seen: set[tuple[str, str]] = set()
+    covered_values: set[tuple[str, str]] = set()
     for number in range(drawn):
         try:
             example = entry.example(Choices.pinned(number), element)
         except Unfit:
             continue
         values = set(facts_of(entry, example).items())
-        if number == 0 or not values <= seen:
-            seen |= values
+        if number == 0 or not values <= covered_values:
+            covered_values |= values
             yield from example.forms()
 
 
 def sampled(first: int) -> Iterator[tuple[str, Form]]:
     """Yield one example of each operator. Different values of `first` select different examples and element types."""
-    for place, entry in enumerate(CORPUS, first):
+    for index, entry in enumerate(CORPUS, first):
         elements = [element for element in ELEMENTS if element in entry.dtypes]
         if elements:
-            element = elements[place % len(elements)]
-            forms = list(forms_of(entry, element, 12))
-            yield element, forms[place % len(forms)]
+            element = elements[index % len(elements)]
+            forms = list(varied_forms(entry, element, 12))
+            yield element, forms[index % len(forms)]
 
 
-def whole() -> Iterator[tuple[str, Form]]:
+def corpus_forms() -> Iterator[tuple[str, Form]]:
     """Yield all examples."""
     for entry in CORPUS:
         for element in ELEMENTS:
             if element in entry.dtypes:
-                yield from ((element, form) for form in forms_of(entry, element))
+                yield from ((element, form) for form in varied_forms(entry, element))
 
 
 def problems(target: str, prelude: str, forms: Iterable[tuple[str, Form]]) -> tuple[int, list[str]]:
     """Compile examples for a target. Returns the number of compiled examples, and descriptions of those with float64 in
     a kernel. Examples that the target refuses, and those with float64 operands, are left out. `prelude` is the text that all
     kernels share."""
-    count, found = 0, []
+    count, messages = 0, []
     for element, form in forms:
         operands = (*form.function.params, form.function.body)
         if any("float64" in str(operand.type) for operand in operands):
@@ -85,8 +85,8 @@ def problems(target: str, prelude: str, forms: Iterable[tuple[str, Form]]) -> tu
             source = decode_launches(artifact)[1].decode()
             match = _FLOAT64.search(source.removeprefix(prelude))
             if match:
-                found.append(f"{form.example.operator.name} {element}: {match[0]} in the kernels of {form}")
-    return count, found
+                messages.append(f"{form.example.operator.name} {element}: {match[0]} in the kernels of {form}")
+    return count, messages
 
 
 def main() -> None:
@@ -95,10 +95,10 @@ def main() -> None:
     target = parser.parse_args().target
     from inlaid_cuda.dialect import DIALECT
 
-    count, found = problems(target, DIALECT.prelude, whole())
-    print(*found, sep="\n")
-    print(f"{count} examples for {target}, {len(found)} with float64")
-    sys.exit(bool(found))
+    count, messages = problems(target, DIALECT.prelude, corpus_forms())
+    print(*messages, sep="\n")
+    print(f"{count} examples for {target}, {len(messages)} with float64")
+    sys.exit(bool(messages))
 
 
 if __name__ == "__main__":

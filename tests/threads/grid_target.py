@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from tests.made_plugin import registry_with
+from tests.plugin_registry import registry_with
 from tests.race_free import check_race_free
 
 from inlaid.codegen.launch_plan import ThreadRegion, thread_region
@@ -19,7 +19,7 @@ from inlaid_runtime import arith
 from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.errors import KernelFault
 from inlaid_runtime.execution.host import HostRuntime
-from inlaid_runtime.execution.launches import Launches, Ready
+from inlaid_runtime.execution.launches import EvaluatedLaunch, Launches
 from inlaid_runtime.types import DTYPES
 
 KIND, FORMAT = "grid", "grid-launches"
@@ -101,34 +101,34 @@ class GridKernel:
         memory = {"input": inputs, "output": outputs, "constant": self.constants, "arena": [workspace]}
         parts = {name: [np.reshape(array, -1).view(np.uint8) for array in arrays] for name, arrays in memory.items()}
 
-        def read(number: int, place: tuple[str, int, int]) -> int:
-            storage, index, offset = place
+        def read(number: int, source: tuple[str, int, int]) -> int:
+            storage, index, offset = source
             dims[number] = parts[storage][index][offset : offset + 8].view(np.int64)[0]
             return int(dims[number])
 
-        for ready in self.launches.of([int(dim) for dim in dims], read):
-            self.launch(ready, parts)
+        for launch in self.launches.evaluate([int(dim) for dim in dims], read):
+            self.launch(launch, parts)
 
-    def launch(self, ready: Ready, parts: dict[str, list[np.ndarray]]) -> None:
-        item = self.region.kernels[ready.kernel]
+    def launch(self, launch: EvaluatedLaunch, parts: dict[str, list[np.ndarray]]) -> None:
+        item = self.region.kernels[launch.kernel]
         self.target.launched.append(item.name)
-        program, scalars = item.kernel.program, list(ready.scalars)
-        given = [np.array(scalar, np.int64) for scalar in scalars[: item.scalars]]
+        program, scalars = item.kernel.program, list(launch.scalars)
+        scalar_arrays = [np.array(scalar, np.int64) for scalar in scalars[: item.scalars]]
         sizes = dict(zip(size_vars(program), scalars[item.scalars :], strict=True))
         arrays: list[np.ndarray] = []
         bounds = dict(sizes)
         for size, _ in program.defines:
             bounds[size] = arith.evaluate(size.upper, bounds)
-        for buffer, (storage, index, offset) in zip(self._buffers(item), ready.places, strict=True):
+        for buffer, (storage, index, offset) in zip(self._buffers(item), launch.places, strict=True):
             shape = [arith.evaluate(dim, bounds) for dim in buffer.shape]
             length = int(np.prod(shape)) * buffer.dtype.bytes
-            found = parts[storage][index][offset : offset + length]
-            assert len(found) == length, f"{buffer} does not fit"
-            arrays.append(found.view(buffer.dtype.numpy).reshape(shape))
-        inputs = [*arrays[: len(program.inputs) - item.scalars], *given]
+            elements = parts[storage][index][offset : offset + length]
+            assert len(elements) == length, f"{buffer} does not fit"
+            arrays.append(elements.view(buffer.dtype.numpy).reshape(shape))
+        inputs = [*arrays[: len(program.inputs) - item.scalars], *scalar_arrays]
         with np.errstate(all="ignore"):
             try:
-                translate(program, sizes, {}, len(self.target.launched))(*inputs, *arrays[len(inputs) - len(given) :])
+                translate(program, sizes, {}, len(self.target.launched))(*inputs, *arrays[len(inputs) - len(scalar_arrays) :])
             except KernelFault as error:
                 raise KernelFault(f"{error} (kernel {item.name})") from error
 

@@ -9,7 +9,7 @@ import numpy as np
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.artifact import Artifact, DimSource, KernelInfo, Signature, TensorSpec
 from inlaid_runtime.execution.launch_code import encode_launches
-from inlaid_runtime.execution.launches import KernelFunction, Launch, LaunchPlan, Parameter, Place, Read, Size, Step
+from inlaid_runtime.execution.launches import BufferAddress, KernelFunction, Launch, LaunchPlan, Parameter, Read, Size, Step
 from inlaid_runtime.plugins import DeviceTensor
 from inlaid_runtime.types import dtype
 
@@ -62,7 +62,8 @@ class Language:
 
     def scaled(self):
         """y = 3 * (2 * x + c) + c over n elements, in two launches, the first into the arena."""
-        places = (Place("input", 0, 0), Place("constant", 0, 0), Place("arena", 0, 0), Place("output", 0, 0))
+        storages = ("input", "constant", "arena", "output")
+        places = tuple(BufferAddress(storage, 0, 0) for storage in storages)
         sizes = tuple(map(Size, (0, 1, 2, 3, N, (N + 63) // 64, 64)))
         steps = (
             Step(launch=Launch(0, (0, 1, 2), (2, 4), (5, 1, 1), (6, 1, 1), 0)),
@@ -80,13 +81,13 @@ class Language:
         steps = (Step(launch=Launch(0, (0, 1), (2,), (2, 1, 1), (1, 1, 1), 0)),)
         buffers = (Parameter(4 * N), Parameter(4 * N, reads=False, writes=True))
         lookup = KernelFunction("lookup", buffers, ("n",), (N, 1, 1), (1, 1, 1), reports=True)
-        plan = LaunchPlan((lookup,), (Place("input", 0, 0), Place("output", 0, 0)), sizes, steps, (Size(N),))
+        plan = LaunchPlan((lookup,), (BufferAddress("input", 0, 0), BufferAddress("output", 0, 0)), sizes, steps, (Size(N),))
         return self.artifact(plan, LOOKUP, [(N,)], [(N,)], [DimSource("n", 0, 0)])
 
     def counted(self, later: bool):
         """Dimension k is the number of positive elements of x; with `later`, k elements of y are k."""
         sizes = tuple(map(Size, (0, 1, N, *([K] if later else []))))
-        places = (Place("input", 0, 0), Place("arena", 0, 0), Place("output", 0, 0))
+        places = (BufferAddress("input", 0, 0), BufferAddress("arena", 0, 0), BufferAddress("output", 0, 0))
         steps = [Step(launch=Launch(0, (0, 1), (2,), (1, 1, 1), (1, 1, 1), 0)), Step(read=Read(1, 1))]
         if later:
             steps.append(Step(launch=Launch(1, (2,), (3,), (3, 1, 1), (1, 1, 1), 1)))
@@ -107,7 +108,7 @@ class Language:
         """A region whose only buffer begins after the end of its arena of 64 bytes."""
         launch = Launch(0, (0,), (), (1, 1, 1), (1, 1, 1), 0)
         kernel = KernelFunction("k", (Parameter(1, False, True),), (), (1, 1, 1), (1, 1, 1))
-        plan = LaunchPlan((kernel,), (Place("arena", 0, 0),), (Size(128), Size(1)), (Step(launch=launch),))
+        plan = LaunchPlan((kernel,), (BufferAddress("arena", 0, 0),), (Size(128), Size(1)), (Step(launch=launch),))
         return self.artifact(plan, "KERNEL k(GLOBAL uchar *b, long o) { b[o] = 0; }", [], [], workspace={"": 64})
 
 
@@ -127,19 +128,19 @@ def device_bytes(device, size):
 
 def read(device, queue, source):
     """Read a tensor after all commands on the queue."""
-    found = np.zeros(source.shape, source.dtype)
-    device.download(source, found, queue)
+    array = np.zeros(source.shape, source.dtype)
+    device.download(source, array, queue)
     device.synchronize(device.event(queue))
-    return found
+    return array
 
 
-def check_uploads(device, queue, given):
+def check_uploads(device, queue, source):
     """An array may change right after `upload`, on an idle and on a busy queue."""
-    target, copies = device_bytes(device, given.size), [device_bytes(device, given.size) for _ in range(5)]
+    target, copies = device_bytes(device, source.size), [device_bytes(device, source.size) for _ in range(5)]
     for turn, copied in enumerate(copies):
-        given[:] = turn
-        device.upload(given, target, queue)
-        given[:] = 99
+        source[:] = turn
+        device.upload(source, target, queue)
+        source[:] = 99
         device.copy(target, copied, queue)
     for turn, copied in enumerate(copies):
         assert (read(device, queue, copied) == turn).all()
@@ -163,18 +164,18 @@ class Run:
         self.workspace = self.tensor((workspace,), np.uint8) if workspace else None
         device.upload(self.x, self.inputs[0], queue)
 
-    def tensor(self, shape, of=np.float32):
-        of = np.dtype(of)
-        return DeviceTensor(self.device.allocate(max(int(np.prod(shape)) * of.itemsize, 1)), 0, shape, of)
+    def tensor(self, shape, dtype=np.float32):
+        dtype = np.dtype(dtype)
+        return DeviceTensor(self.device.allocate(max(int(np.prod(shape)) * dtype.itemsize, 1)), 0, shape, dtype)
 
     def launch(self, kernel, dims):
         kernel.launch(self.inputs, self.outputs, self.workspace, np.array(dims), self.queue)
 
     def result(self):
-        found = np.zeros(self.outputs[0].shape, np.float32)
-        self.device.download(self.outputs[0], found, self.queue)
+        array = np.zeros(self.outputs[0].shape, np.float32)
+        self.device.download(self.outputs[0], array, self.queue)
         self.device.synchronize(self.device.event(self.queue))
-        return found
+        return array
 
     def free(self):
         for tensor in (*self.inputs, *self.outputs, *([self.workspace] if self.workspace else [])):

@@ -18,51 +18,60 @@ ROWS = 2
 
 def vectorized(draw: st.DrawFn, number: int, dtypes: tuple[str, ...]) -> tuple[ir.LoopProgram, list[np.ndarray]]:
     """Draw a program of vectorized loops with one or two stores each, and its inputs."""
-    made = _Programs(draw, dtypes)
-    made.buffers = [made.buffer() for _ in range(3)]
-    inputs = (*made.buffers, ir.Buffer("sized", (made.size,), dtype("int32")))
+    programs = _Programs(draw, dtypes)
+    programs.buffers = [programs.buffer() for _ in range(3)]
+    inputs = (*programs.buffers, ir.Buffer("sized", (programs.size,), dtype("int32")))
     outputs, nests = [], []
-    for place in range(draw(st.integers(1, 2))):
+    for index in range(draw(st.integers(1, 2))):
         lanes = draw(st.sampled_from([2, 3, 4, 7, 8, 16, 19]))
         row, lane = arith.Var("row"), arith.Var("lane")
-        out = ir.Buffer(f"out{place}", (ROWS, lanes), dtype(draw(st.sampled_from(dtypes))))
-        made.scope = [(row, ROWS), (lane, lanes), (arith.floormod(lane, 3), min(lanes, 3))]
+        out = ir.Buffer(f"out{index}", (ROWS, lanes), dtype(draw(st.sampled_from(dtypes))))
+        programs.scope = [(row, ROWS), (lane, lanes), (arith.floormod(lane, 3), min(lanes, 3))]
         nests.append(
-            ir.For(row, arith.Const(ROWS), ir.For(lane, arith.Const(lanes), body(made, out, (row, lane)), ir.ForKind.VECTORIZED))
+            ir.For(
+                row, arith.Const(ROWS), ir.For(lane, arith.Const(lanes), body(programs, out, (row, lane)), ir.ForKind.VECTORIZED)
+            )
         )
         outputs.append(out)
     program = ir.LoopProgram(f"lanes{number}", inputs, tuple(outputs), ir.Seq(tuple(nests)))
-    return program, [*(array(draw, item.shape, item.dtype.name) for item in made.buffers), np.zeros(2, np.int32)]
+    return program, [*(array(draw, item.shape, item.dtype.name) for item in programs.buffers), np.zeros(2, np.int32)]
 
 
-def body(made: _Programs, out: ir.Buffer, places: tuple[arith.Expr, ...]) -> ir.Stmt:
+def body(programs: _Programs, out: ir.Buffer, places: tuple[arith.Expr, ...]) -> ir.Stmt:
     """Draw statements that store every element."""
-    draw, of = made.draw, out.dtype.name
+    draw, dtype_name = programs.draw, out.dtype.name
     match draw(st.sampled_from(["plain", "if", "let", "own", "loop"])):
         case "if":
-            first = ir.Store(out, places, made.value(of, 2))
-            otherwise = ir.Store(out, places, made.value(of, 1)) if draw(st.booleans()) else None
-            second = ir.If(made.value("bool", 2), ir.Store(out, places, made.value(of, 2)), otherwise)
+            first = ir.Store(out, places, programs.value(dtype_name, 2))
+            otherwise = ir.Store(out, places, programs.value(dtype_name, 1)) if draw(st.booleans()) else None
+            second = ir.If(programs.value("bool", 2), ir.Store(out, places, programs.value(dtype_name, 2)), otherwise)
             return ir.Seq((first, second))
         case "let":
             var = arith.Var("at")
-            value = ir.minimum(ir.maximum(made.value("int32", 2), te.const(0, "int32")), te.const(2, "int32"))
-            made.scope.append((var, 3))
+            value = ir.minimum(ir.maximum(programs.value("int32", 2), te.const(0, "int32")), te.const(2, "int32"))
+            programs.scope.append((var, 3))
             return ir.Let(
-                var, value, ir.Store(out, places, made.value(of, 3)), draw(st.sampled_from([None, (arith.ZERO, arith.Const(2))]))
+                var,
+                value,
+                ir.Store(out, places, programs.value(dtype_name, 3)),
+                draw(st.sampled_from([None, (arith.ZERO, arith.Const(2))])),
             )
         case "own":
-            own = ir.Buffer("own", (3,), out.dtype)
-            fill = [ir.Store(own, (arith.Const(place),), made.value(of, 2)) for place in range(3)]
-            value = ir.binary("max", own[made.index(3)], made.value(of, 1)) if of != "bool" else own[made.index(3)]
-            return ir.Alloc(own, ir.Seq((*fill, ir.Store(out, places, value))))
+            scratch = ir.Buffer("own", (3,), out.dtype)
+            fill = [ir.Store(scratch, (arith.Const(index),), programs.value(dtype_name, 2)) for index in range(3)]
+            value = (
+                ir.binary("max", scratch[programs.index(3)], programs.value(dtype_name, 1))
+                if dtype_name != "bool"
+                else scratch[programs.index(3)]
+            )
+            return ir.Alloc(scratch, ir.Seq((*fill, ir.Store(out, places, value))))
         case "loop":
             var = arith.Var("k")
-            first = ir.Store(out, places, made.value(of, 1))
-            made.scope.append((var, 3))
-            again = ir.select(made.value("bool", 1), ir.load(out, places), made.value(of, 2))
+            first = ir.Store(out, places, programs.value(dtype_name, 1))
+            programs.scope.append((var, 3))
+            again = ir.select(programs.value("bool", 1), ir.load(out, places), programs.value(dtype_name, 2))
             return ir.Seq((first, ir.For(var, arith.Const(3), ir.Store(out, places, again))))
-    return ir.Store(out, places, made.value(of, 4))
+    return ir.Store(out, places, programs.value(dtype_name, 4))
 
 
 def check_lanes(check: Check, dtypes: tuple[str, ...], examples: int, count: int) -> None:

@@ -66,16 +66,16 @@ def test_sizes_that_a_region_works_out(device, queue, language, loaded, later):
     for x in ([1, -1, 2, 3], [-1, -1], [5]):
         run, dims = Run(device, queue, x, workspace=64), np.array([len(x), 0])
         kernel.launch(run.inputs, run.outputs, run.workspace, dims, queue)
-        found, count = run.result(), sum(value > 0 for value in x)
+        result, count = run.result(), sum(value > 0 for value in x)
         assert dims.tolist() == [len(x), count]
-        assert not later or (found[:count] == count).all()
+        assert not later or (result[:count] == count).all()
         run.free()
 
 
 def test_a_size_beyond_its_bound(device, queue, language, loaded):
-    made = language.counted(later=True)
-    dims = (made.signature.dims[0], dataclasses.replace(made.signature.dims[1], upper=1))
-    kernel = loaded(dataclasses.replace(made, signature=dataclasses.replace(made.signature, dims=dims))).launching
+    artifact = language.counted(later=True)
+    dims = (artifact.signature.dims[0], dataclasses.replace(artifact.signature.dims[1], upper=1))
+    kernel = loaded(dataclasses.replace(artifact, signature=dataclasses.replace(artifact.signature, dims=dims))).launching
     run = Run(device, queue, [1, 2], workspace=64)
     with pytest.raises(KernelFault, match=r"computed size \?k must be 0 to 1, got 2"):
         run.launch(kernel, [2, 0])
@@ -173,8 +173,8 @@ def test_a_thousand_runs_do_not_grow(device, queue, language, loaded):
 
 def test_loading_does_not_grow(device, queue, language, loaded):
     live = device.live
-    for made in [language.lookup(), language.scaled()] * 5:
-        kernel, run = loaded(made).launching, Run(device, queue, [0, 1], workspace=8)
+    for artifact in [language.lookup(), language.scaled()] * 5:
+        kernel, run = loaded(artifact).launching, Run(device, queue, [0, 1], workspace=8)
         run.launch(kernel, [2])
         run.result()
         run.free()

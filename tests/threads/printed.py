@@ -17,13 +17,13 @@ from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.artifact import DimSource, Signature, TensorSpec
 from inlaid_runtime.execution.launch_checks import KernelNeeds, LaunchChecks
-from inlaid_runtime.execution.launches import Launches, Ready
+from inlaid_runtime.execution.launches import EvaluatedLaunch, Launches
 from inlaid_runtime.types import MemoryScope
 
 SCOPES = (MemoryScope("shared", "block", 32 << 10, 16), MemoryScope("local", "thread", 1024))
 
 
-def region_of(programs: Sequence[ir.LoopProgram]) -> RegionProgram:
+def make_region(programs: Sequence[ir.LoopProgram]) -> RegionProgram:
     """Build a region that calls each kernel once, on separate inputs and outputs."""
     buffers, calls, inputs, outputs, dims = [], [], [], [], {}
 
@@ -33,17 +33,17 @@ def region_of(programs: Sequence[ir.LoopProgram]) -> RegionProgram:
         return len(buffers) - 1
 
     for number, program in enumerate(programs):
-        own = {buffer for _, buffer in program.defines}
-        for place, buffer in enumerate(program.inputs, len(inputs)):
+        size_cells = {buffer for _, buffer in program.defines}
+        for input_index, buffer in enumerate(program.inputs, len(inputs)):
             for axis, dim in enumerate(buffer.shape):
                 if isinstance(dim, SizeVar):
-                    dims.setdefault(dim, DimSource(dim.name, place, axis))
-        given = tuple(add(buffer, "input", inputs) for buffer in program.inputs)
-        made = tuple(add(buffer, "output", outputs) for buffer in program.outputs if buffer not in own)
+                    dims.setdefault(dim, DimSource(dim.name, input_index, axis))
+        input_numbers = tuple(add(buffer, "input", inputs) for buffer in program.inputs)
+        output_numbers = tuple(add(buffer, "output", outputs) for buffer in program.outputs if buffer not in size_cells)
         defines = tuple(size for size, _ in program.defines)
-        others = (*defines, *(size for size in size_vars(program) if size not in dims))
-        dims.update({size: DimSource(size.name, None, 0, size.upper) for size in others})
-        calls.append(KernelCall(number, given, made, size_vars(program), defines, (f"node{number}",)))
+        other_sizes = (*defines, *(size for size in size_vars(program) if size not in dims))
+        dims.update({size: DimSource(size.name, None, 0, size.upper) for size in other_sizes})
+        calls.append(KernelCall(number, input_numbers, output_numbers, size_vars(program), defines, (f"node{number}",)))
     signature = Signature(tuple(inputs), tuple(outputs), tuple(dims.values()))
     return RegionProgram("region", tuple(programs), tuple(calls), tuple(buffers), signature)
 
@@ -72,13 +72,13 @@ class Printed:
         specs = self.region.signature.dims
         return [0 if dim.input is None else arrays[dim.input].shape[dim.axis] for dim in specs]
 
-    def ready(
+    def checked_launches(
         self,
         arrays: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
         dims: Sequence[int],
         read: Callable[[int, tuple[str, int, int]], int],
-    ) -> Iterator[Ready]:
+    ) -> Iterator[EvaluatedLaunch]:
         """Yield the launches of a run on arrays, checked as a runtime checks them."""
         constants = list(self.region.constants.values())
         sides = {"input": arrays, "output": outputs, "constant": constants}
@@ -86,9 +86,9 @@ class Printed:
         stores["arena"] = [(None, 0, self.arena_bytes(dims))]
         kernels = self.threads.plan.kernels
         checks = LaunchChecks("region", self.threads.plan, list(map(KernelNeeds, kernels)), stores)
-        for found in self.launches.of(dims, read):
-            checks.check(found)
-            yield found
+        for launch in self.launches.evaluate(dims, read):
+            checks.check(launch)
+            yield launch
 
     def arena_bytes(self, dims: Sequence[int]) -> int:
         """Bytes of the workspace, at least one."""
@@ -114,10 +114,10 @@ class Check(Protocol):
     ) -> object: ...
 
 
-def _of_any_zero(program: ir.LoopProgram) -> bool:
+def _has_signless_zero(program: ir.LoopProgram) -> bool:
     """Whether a program has minima or maxima of floats."""
-    found = (node for stmt in ir.walk_stmts(program.body) for node in ir.walk_exprs(*ir.statement_operands(stmt)[0]))
-    return any(isinstance(node, ir.Binary) and node.op in ("min", "max") and node.dtype.is_float for node in found)
+    nodes = (node for stmt in ir.walk_stmts(program.body) for node in ir.walk_exprs(*ir.statement_operands(stmt)[0]))
+    return any(isinstance(node, ir.Binary) and node.op in ("min", "max") and node.dtype.is_float for node in nodes)
 
 
 def check_printed(
@@ -125,13 +125,21 @@ def check_printed(
 ) -> None:
     """Check that kernels agree with the interpreter bit for bit, up to the bits of NaNs and the sign of a minimum or maximum of 0
     and -0."""
-    expected = [found for program, given in zip(programs, arrays, strict=True) for found in interp.run(program, given)]
+    expected = [output for program, inputs in zip(programs, arrays, strict=True) for output in interp.run(program, inputs)]
     results = [np.zeros_like(array) for array in expected]
-    assert not compiled(region_of(programs)).run([array for given in arrays for array in given], results)
-    of = [(f"{number}: {program.name}", _of_any_zero(program)) for number, program in enumerate(programs) for _ in program.outputs]
-    for (name, any_zero), found, wanted in zip(of, results, expected, strict=True):
-        wide = found.dtype.itemsize >= 4 or found.dtype.kind in "iub"
-        found, wanted = (found, wanted) if wide else (found.astype(np.float32), wanted.astype(np.float32))
-        np.testing.assert_array_equal(found, wanted, err_msg=name, strict=True)
-        if found.dtype.kind == "f" and not any_zero:
-            np.testing.assert_array_equal(np.signbit(found[wanted == 0]), np.signbit(wanted[wanted == 0]), err_msg=name)
+    assert not compiled(make_region(programs)).run([array for inputs in arrays for array in inputs], results)
+    labels = [
+        (f"{number}: {program.name}", _has_signless_zero(program))
+        for number, program in enumerate(programs)
+        for _ in program.outputs
+    ]
+    for (name, any_zero), output, expected_output in zip(labels, results, expected, strict=True):
+        wide = output.dtype.itemsize >= 4 or output.dtype.kind in "iub"
+        output, expected_output = (
+            (output, expected_output) if wide else (output.astype(np.float32), expected_output.astype(np.float32))
+        )
+        np.testing.assert_array_equal(output, expected_output, err_msg=name, strict=True)
+        if output.dtype.kind == "f" and not any_zero:
+            np.testing.assert_array_equal(
+                np.signbit(output[expected_output == 0]), np.signbit(expected_output[expected_output == 0]), err_msg=name
+            )

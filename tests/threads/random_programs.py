@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.unit.schedule.test_random_schedules import PROGRAMS, one_step
 from tests.unit.tensor import fork_join
-from tests.unit.tensor.strategies import NARROW, NATIVE, inputs_of, programs
+from tests.unit.tensor.strategies import NARROW, NATIVE, make_inputs, programs
 
 from inlaid.lowering.kernels.finish import finish
 from inlaid.plugins import Capabilities, MemoryScope, Threads
@@ -54,13 +54,13 @@ def check_statements(check: Check) -> None:
 
     @settings(deadline=None, max_examples=2, suppress_health_check=SLOW)
     @given(st.lists(programs(NATIVE + NARROW), min_size=10, max_size=10), st.data())
-    def run(found, data):
-        kept, arrays = [], []
-        for program in found:
+    def run(generated_programs, data):
+        finished_programs, arrays = [], []
+        for program in generated_programs:
             with contextlib.suppress(ScheduleError):
-                kept.append(finish(program))
-                arrays.append(data.draw(st.composite(inputs_of)(program)))
-        check(kept, arrays, (*SCOPES, OTHER))
+                finished_programs.append(finish(program))
+                arrays.append(data.draw(st.composite(make_inputs)(program)))
+        check(finished_programs, arrays, (*SCOPES, OTHER))
 
     run()
 
@@ -71,14 +71,14 @@ def check_schedules(check: Check) -> None:
     @settings(deadline=None, max_examples=3, suppress_health_check=SLOW)
     @given(st.data())
     def run(data):
-        kept, arrays = [], []
+        scheduled_programs, arrays = [], []
         size = data.draw(st.integers(1, 9))
         for _ in range(12):
-            make, of = (
+            make, dtype_name = (
                 data.draw(st.sampled_from(PROGRAMS)),
                 data.draw(st.sampled_from(["int32", "float32", "int8", "int16", "float64"])),
             )
-            schedule = Schedule(make(size, of))
+            schedule = Schedule(make(size, dtype_name))
             for _ in range(data.draw(st.integers(1, 8))):
                 with contextlib.suppress(ScheduleError):
                     one_step(schedule, data)
@@ -91,7 +91,7 @@ def check_schedules(check: Check) -> None:
                 if any(isinstance(stmt, ir.Intrinsic) for stmt in ir.walk_stmts(program.body)):
                     continue
                 split_launches(program, SCOPES)
-                kept.append(program)
+                scheduled_programs.append(program)
                 rng = np.random.default_rng(0)
                 shapes = [
                     tuple(arith.evaluate(arith.wrap(dim), {SizeVar("n", 1): size}) for dim in item.shape) for item in program.inputs
@@ -102,7 +102,7 @@ def check_schedules(check: Check) -> None:
                         for shape, item in zip(shapes, program.inputs, strict=True)
                     ]
                 )
-        assume(kept)
-        check(kept, arrays, SCOPES)
+        assume(scheduled_programs)
+        check(scheduled_programs, arrays, SCOPES)
 
     run()

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.made_plugin import registry_with
+from tests.plugin_registry import registry_with
 
 from inlaid import ops
 from inlaid.driver import cut
 from inlaid.driver.compile import compile_module
-from inlaid.driver.report import report_of
+from inlaid.driver.report import build_report
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.lowering.kernels import needs as kernel_needs
@@ -33,7 +33,7 @@ WIDE = "wide"
 N = SizeVar("n", 1, 64)
 
 
-def registry_of(able: Capabilities) -> PluginRegistry:
+def make_registry(able: Capabilities) -> PluginRegistry:
     """A registry with a target of a device, with `WIDE` and the reference."""
     grids = {KIND: Grid(able), WIDE: Grid(GPU)}
 
@@ -61,17 +61,19 @@ def lacking(*names: str) -> Capabilities:
     return replace(GPU, dtypes=tuple(name for name in GPU.dtypes if name not in names))
 
 
-def through(of: str, factor: float) -> Operator:
+def through(dtype_name: str, factor: float) -> Operator:
     """An operator on float32 that multiplies in another element type."""
 
     def compute(attrs: Any, x: Any) -> Any:
-        return te.compute(x.shape, lambda *i: te.cast(te.cast(x[i], of) * te.const(factor, of), "float32"), "product")
+        return te.compute(
+            x.shape, lambda *i: te.cast(te.cast(x[i], dtype_name) * te.const(factor, dtype_name), "float32"), "product"
+        )
 
     def reference(attrs: Any, x: Any) -> Any:
-        kind = DTYPES[of].numpy
+        kind = DTYPES[dtype_name].numpy
         return (x.astype(kind) * kind.type(factor)).astype(np.float32)
 
-    return Operator(f"my.through_{of}", lambda attrs, x: x, reference=reference, compute=compute)
+    return Operator(f"my.through_{dtype_name}", lambda attrs, x: x, reference=reference, compute=compute)
 
 
 def in_blocks(threads: int, elements: int) -> Operator:
@@ -113,11 +115,11 @@ def test_a_kernel_that_needs_more_runs_on_the_next_target(rows: Any, operator: O
     inputs = np.random.default_rng(0).integers(-9, 10, (5, 16)).astype(np.float32)
     expected = np.abs(operator.reference(None, -inputs))
     for device, targets in ((able, [KIND, WIDE, KIND]), (GPU, [KIND] * 3)):
-        registry = registry_of(device)
+        registry = make_registry(device)
         partitioned, candidates = cut(module, [KIND, WIDE], registry)
-        found = report_of(partitioned, candidates, registry, schedules=False)
-        assert [item.target for item in found.operators] == targets
-        assert (reason in found.to_text()) == (device is able)
+        report = build_report(partitioned, candidates, registry, schedules=False)
+        assert [item.target for item in report.operators] == targets
+        assert (reason in report.to_text()) == (device is able)
         (result,) = compile_module(module, [KIND, WIDE], registry, keep=False).run({"x": inputs}).values()
         np.testing.assert_array_equal(result, expected)
 
@@ -128,10 +130,10 @@ def test_functions_and_conversions_count() -> None:
     def wide(attrs: Any, x: Any) -> Any:
         return te.compute(x.shape, lambda *i: te.cast(te.math("exp", te.cast(x[i], "float64")), x.dtype), "wide")
 
-    x, whole = ir.var("x", TensorType((4,), "float32")), ir.var("y", TensorType((4,), "float64"))
+    x, double = ir.var("x", TensorType((4,), "float32")), ir.var("y", TensorType((4,), "float64"))
     assert unmet_need(Operator("my.wide", lambda attrs, x: x, compute=wide)(x), lacking("float64")) is not None
     assert unmet_need(ops.exp(x), lacking("float64")) is None
-    assert unmet_need(ops.cast(whole, dtype="float16"), lacking("float64")) is not None
+    assert unmet_need(ops.cast(double, dtype="float16"), lacking("float64")) is not None
     assert unmet_need(ops.less(x, x), lacking("bool")) is not None and unmet_need(ops.relu(x), lacking("bool")) is None
 
 
@@ -141,8 +143,8 @@ def test_intermediate_float64_that_is_computed_in_integers_is_no_need() -> None:
     for call in (through("float64", 0.1)(x), ops.sin(x)):
         assert unmet_need(call, able) is None and unmet_need(call, lacking("float64")) is not None
     assert "uint64" in str(unmet_need(through("float64", 0.1)(x), replace(lacking("float64", "uint64"), full_rate_float64=False)))
-    whole = ir.var("i", TensorType((4,), "int32"))
-    assert unmet_need(ops.cast(whole, dtype="float16"), replace(lacking("float64", "uint64"), full_rate_float64=False)) is None
+    integers = ir.var("i", TensorType((4,), "int32"))
+    assert unmet_need(ops.cast(integers, dtype="float16"), replace(lacking("float64", "uint64"), full_rate_float64=False)) is None
     assert unmet_need(ops.cast(x, dtype="float64"), able) is not None
 
 

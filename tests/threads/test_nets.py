@@ -16,7 +16,7 @@ from .grid_target import CLASSES, KIND, Grid
 @pytest.mark.parametrize("kind", CLASSES)
 def test_models(kind, net) -> None:
     target, inputs = Grid(CLASSES[kind]), net.inputs()
-    found = compile_module(net.module(), [KIND], target.registry(), keep=False).run(inputs)
-    wanted = evaluate(net.build(), list(inputs.values()))
-    for a, b in zip(found.values(), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+    results = compile_module(net.module(), [KIND], target.registry(), keep=False).run(inputs)
+    expected = evaluate(net.build(), list(inputs.values()))
+    for a, b in zip(results.values(), expected if isinstance(expected, tuple) else (expected,), strict=True):
         np.testing.assert_allclose(a.astype(float), b.astype(float), rtol=1e-3, atol=1e-3 * max(np.abs(b.astype(float)).max(), 1))

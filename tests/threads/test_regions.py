@@ -30,13 +30,13 @@ def holds(able: Any, function: ir.Function, inputs: Any) -> Grid:
     names = [param.name for param in function.params]
     with np.errstate(all="ignore"):
         try:
-            wanted = evaluate(function, list(inputs))
+            expected = evaluate(function, list(inputs))
         except KernelFault:
             with pytest.raises(KernelFault):
                 executable.run(dict(zip(names, inputs, strict=True)))
             return target
-        found = executable.run(dict(zip(names, inputs, strict=True)))
-    for a, b in zip(found.values(), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        results = executable.run(dict(zip(names, inputs, strict=True)))
+    for a, b in zip(results.values(), expected if isinstance(expected, tuple) else (expected,), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-3 if b.dtype.kind == "f" else 0)
     return target

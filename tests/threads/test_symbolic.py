@@ -20,20 +20,20 @@ RNG = np.random.default_rng(0)
 N, M = SizeVar("n"), SizeVar("m")
 
 
-def tensor(name: str, *shape: Any, of: str = "float32") -> ir.Var:
-    return ir.var(name, TensorType(shape, of))
+def tensor(name: str, *shape: Any, dtype: str = "float32") -> ir.Var:
+    return ir.var(name, TensorType(shape, dtype))
 
 
-def whole(*shape: int) -> ir.Constant:
+def weights(*shape: int) -> ir.Constant:
     return ir.constant(RNG.integers(-3, 4, shape).astype(np.float32))
 
 
 def product() -> ir.Function:
     x = tensor("x", N, 24)
-    return ir.function([x], ops.relu(ops.matmul(x, whole(24, 40))))
+    return ir.function([x], ops.relu(ops.matmul(x, weights(24, 40))))
 
 
-def attention_like() -> ir.Function:
+def single_head_attention() -> ir.Function:
     x, y = tensor("x", 2, N, 8), tensor("y", 2, M, 8)
     scores = ops.softmax(ops.matmul(x, ops.transpose(y, perm=(0, 2, 1))), axis=2)
     return ir.function([x, y], ops.matmul(scores, y))
@@ -41,7 +41,7 @@ def attention_like() -> ir.Function:
 
 def images() -> ir.Function:
     x = tensor("x", 1, 3, N, M)
-    y = ops.relu(ops.conv(x, whole(4, 3, 3, 3), pads=(1, 1, 1, 1)))
+    y = ops.relu(ops.conv(x, weights(4, 3, 3, 3), pads=(1, 1, 1, 1)))
     return ir.function([x], ops.max_pool(y, kernel=(2, 2), strides=(2, 2)))
 
 
@@ -51,7 +51,7 @@ def sums() -> ir.Function:
     return ir.function([x], ir.tuple_([total, ops.reduce_max(x, axes=(1,)), ops.transpose(x, perm=(1, 0))]))
 
 
-@pytest.mark.parametrize("make", [product, attention_like, images, sums])
+@pytest.mark.parametrize("make", [product, single_head_attention, images, sums])
 @pytest.mark.parametrize("kind", CLASSES)
 def test_one_package_for_all_sizes(kind, make) -> None:
     function, target = make(), Grid(CLASSES[kind])
@@ -63,9 +63,9 @@ def test_one_package_for_all_sizes(kind, make) -> None:
         inputs = [
             RNG.integers(-3, 4, [sizes.get(dim, dim) for dim in param.type.shape]).astype(np.float32) for param in function.params
         ]
-        found = executable.run({param.name: array for param, array in zip(function.params, inputs, strict=True)})
-        wanted = evaluate(function, inputs)
-        for a, b in zip(found.values(), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        results = executable.run({param.name: array for param, array in zip(function.params, inputs, strict=True)})
+        expected = evaluate(function, inputs)
+        for a, b in zip(results.values(), expected if isinstance(expected, tuple) else (expected,), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
     assert target.launched
 

@@ -32,15 +32,15 @@ def test_keys_depend_on_where_parts_end() -> None:
 
 @pytest.mark.parametrize("spread", [0, 2])
 def test_what_is_put_is_got(tmp_path: Path, spread: int) -> None:
-    kept = store(tmp_path / "deep" / "down", spread=spread)
-    assert kept.get(KEYS[0]) is None
+    cache = store(tmp_path / "deep" / "down", spread=spread)
+    assert cache.get(KEYS[0]) is None
     for key in KEYS:
-        kept.put(key, key.encode())
-    kept.put(KEYS[0], b"")
-    assert kept.get(KEYS[0]) == b"" and all(kept.get(key) == key.encode() for key in KEYS[1:])
-    assert kept.usage() == Usage(len(KEYS), sum(path.stat().st_size for path in files(tmp_path)))
-    kept.clear()
-    assert kept.usage() == Usage(0, 0) and kept.get(KEYS[1]) is None
+        cache.put(key, key.encode())
+    cache.put(KEYS[0], b"")
+    assert cache.get(KEYS[0]) == b"" and all(cache.get(key) == key.encode() for key in KEYS[1:])
+    assert cache.usage() == Usage(len(KEYS), sum(path.stat().st_size for path in files(tmp_path)))
+    cache.clear()
+    assert cache.usage() == Usage(0, 0) and cache.get(KEYS[1]) is None
 
 
 def test_nothing_is_kept_nowhere() -> None:
@@ -53,21 +53,21 @@ def test_nothing_is_kept_nowhere() -> None:
 
 
 def test_values_in_memory_live_as_long_as_their_store() -> None:
-    kept = MemoryStore()
-    kept.put(KEYS[0], b"x")
-    assert kept.get(KEYS[0]) == b"x" and kept.get(KEYS[1]) is None and MemoryStore().get(KEYS[0]) is None
-    assert kept.folder is None and kept.usage() == Usage(0, 0)
+    cache = MemoryStore()
+    cache.put(KEYS[0], b"x")
+    assert cache.get(KEYS[0]) == b"x" and cache.get(KEYS[1]) is None and MemoryStore().get(KEYS[0]) is None
+    assert cache.folder is None and cache.usage() == Usage(0, 0)
 
 
 @pytest.mark.parametrize("damage", [b"", b"inlaid-2\n", b"x" * 60, None])
 def test_damaged_values_are_ignored_and_replaced(tmp_path: Path, damage: bytes | None) -> None:
-    kept = store(tmp_path)
-    kept.put(KEYS[0], b"value")
+    cache = store(tmp_path)
+    cache.put(KEYS[0], b"value")
     (path,) = files(tmp_path)
     path.write_bytes(path.read_bytes()[:-1] + b"X" if damage is None else damage)
-    assert kept.get(KEYS[0]) is None and not path.exists()
-    kept.put(KEYS[0], b"value")
-    assert kept.get(KEYS[0]) == b"value"
+    assert cache.get(KEYS[0]) is None and not path.exists()
+    cache.put(KEYS[0], b"value")
+    assert cache.get(KEYS[0]) == b"value"
 
 
 def test_a_value_is_bound_to_its_key(tmp_path: Path) -> None:
@@ -81,12 +81,12 @@ def test_a_value_is_bound_to_its_key(tmp_path: Path) -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    kept = Store(tmp_path / "files", 1 << 20, suffix=".bin")
-    path = kept.add(KEYS[0], lambda path: path.write_bytes(b"content"))
-    found = kept.find(KEYS[0])
-    assert found is not None and found == path and found.name == f"{KEYS[0]}.bin" and found.read_bytes() == b"content"
-    assert kept.add(KEYS[0], lambda path: path.write_bytes(b"new")) == path and found.read_bytes() == b"new"
-    assert len(files(tmp_path)) == 1 and kept.find(KEYS[1]) is None
+    cache = Store(tmp_path / "files", 1 << 20, suffix=".bin")
+    path = cache.add(KEYS[0], lambda path: path.write_bytes(b"content"))
+    file = cache.find(KEYS[0])
+    assert file is not None and file == path and file.name == f"{KEYS[0]}.bin" and file.read_bytes() == b"content"
+    assert cache.add(KEYS[0], lambda path: path.write_bytes(b"new")) == path and file.read_bytes() == b"new"
+    assert len(files(tmp_path)) == 1 and cache.find(KEYS[1]) is None
 
 
 def test_hashes_of_files_that_settled_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,13 +121,13 @@ def test_hashes_of_files_that_settled_are_remembered(tmp_path: Path, monkeypatch
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    kept = Store(tmp_path, 1 << 20)
+    cache = Store(tmp_path, 1 << 20)
 
     def fail(path: Path) -> None:
         path.write_bytes(b"half")
         raise OSError("no space left")
 
-    assert kept.add(KEYS[0], fail) is None and not files(tmp_path)
+    assert cache.add(KEYS[0], fail) is None and not files(tmp_path)
     (tmp_path / "taken").write_bytes(b"")
     blocked = Store(tmp_path / "taken" / "below", 1 << 20)
     blocked.put(KEYS[0], b"x")
@@ -136,30 +136,30 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 
 def test_what_was_used_last_is_kept(tmp_path: Path) -> None:
     Store(tmp_path / "one", 1000).put(KEYS[0], bytes(100))
-    kept = Store(tmp_path, 10 * (tmp_path / "one" / KEYS[0]).stat().st_size)
+    cache = Store(tmp_path, 10 * (tmp_path / "one" / KEYS[0]).stat().st_size)
     for number, key in enumerate(KEYS[:10]):
-        kept.put(key, bytes(100))
+        cache.put(key, bytes(100))
         os.utime(tmp_path / key, (number, number))
-    assert kept.get(KEYS[0]) is not None  # the oldest is now the youngest
-    kept.put(KEYS[10], bytes(100))
-    kept.put(KEYS[11], bytes(600))
+    assert cache.get(KEYS[0]) is not None  # the oldest is now the youngest
+    cache.put(KEYS[10], bytes(100))
+    cache.put(KEYS[11], bytes(600))
     left = [key for key in KEYS if (tmp_path / key).exists()]
-    assert kept.usage().bytes <= kept.limit and KEYS[0] in left and KEYS[11] in left and KEYS[1] not in left
+    assert cache.usage().bytes <= cache.limit and KEYS[0] in left and KEYS[11] in left and KEYS[1] not in left
 
 
 def test_the_share_of_each_folder_bounds_all(tmp_path: Path) -> None:
-    kept = store(tmp_path, limit=256 * 300)
+    cache = store(tmp_path, limit=256 * 300)
     for number in range(600):
-        kept.put(digest(str(number)), bytes(100))
-    assert kept.usage().bytes <= kept.limit
+        cache.put(digest(str(number)), bytes(100))
+    assert cache.usage().bytes <= cache.limit
 
 
 def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:
-    kept = Store(tmp_path, 100)
-    kept.put(KEYS[0], bytes(20))
-    kept.put(KEYS[1], bytes(1000))
-    assert kept.add(KEYS[2], lambda path: path.write_bytes(bytes(1000))) is None
-    assert kept.get(KEYS[0]) == bytes(20) and kept.usage().entries == 1
+    cache = Store(tmp_path, 100)
+    cache.put(KEYS[0], bytes(20))
+    cache.put(KEYS[1], bytes(1000))
+    assert cache.add(KEYS[2], lambda path: path.write_bytes(bytes(1000))) is None
+    assert cache.get(KEYS[0]) == bytes(20) and cache.usage().entries == 1
 
 
 def test_many_processes_at_once(tmp_path: Path) -> None:
@@ -189,19 +189,19 @@ def test_many_processes_at_once(tmp_path: Path) -> None:
         for seed in range(4)
     ]
     for process in processes:
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == 0, said.decode()
+        _, stderr = process.communicate(timeout=120)
+        assert process.returncode == 0, stderr.decode()
     assert Store(tmp_path, 20_000).usage().bytes <= 20_000 + 4 * 2100
     assert not [path for path in files(tmp_path) if path.name.endswith(".tmp")]
 
 
 def test_the_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    kept = caches()
-    kept.objects.put(KEYS[0], b"x")
-    kept.packages.add(KEYS[0], lambda path: path.write_bytes(b"x"))
-    assert kept.folder == tmp_path / "inlaid" and not kept.reason
-    assert stat.S_IMODE(kept.folder.stat().st_mode) == 0o700
+    user_caches = caches()
+    user_caches.objects.put(KEYS[0], b"x")
+    user_caches.packages.add(KEYS[0], lambda path: path.write_bytes(b"x"))
+    assert user_caches.folder == tmp_path / "inlaid" and not user_caches.reason
+    assert stat.S_IMODE(user_caches.folder.stat().st_mode) == 0o700
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files(tmp_path))
 
 
@@ -225,10 +225,10 @@ def test_a_folder_that_others_may_fill_is_not_used(tmp_path: Path, monkeypatch: 
         folder.symlink_to(tmp_path / "elsewhere")
     else:
         folder.write_bytes(b"")
-    kept = caches()
-    assert kept.folder is None and kept.reason and kept.objects.folder is None
-    kept.objects.put(KEYS[0], b"x")
-    assert kept.objects.get(KEYS[0]) is None
+    user_caches = caches()
+    assert user_caches.folder is None and user_caches.reason and user_caches.objects.folder is None
+    user_caches.objects.put(KEYS[0], b"x")
+    assert user_caches.objects.get(KEYS[0]) is None
 
 
 def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from inlaid.support.collector import COLLECTIONS, rare_collections
 
 
 @pytest.fixture(autouse=True)
-def same_thresholds() -> Iterator[None]:
+def restore_thresholds() -> Iterator[None]:
     before = gc.get_threshold()
     yield
     gc.set_threshold(*before)

@@ -12,10 +12,10 @@ from inlaid_runtime import copying
 def test_copies_are_row_major(shape, monkeypatch):
     monkeypatch.setattr(copying, "_LARGE", 1)
     array = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
-    for given in (array, array.transpose(2, 0, 1), array[::-1], np.broadcast_to(array[:1], shape)):
-        found = copying.contiguous(given)
-        assert found.flags.c_contiguous and found.dtype == given.dtype
-        np.testing.assert_array_equal(found, given)
+    for source in (array, array.transpose(2, 0, 1), array[::-1], np.broadcast_to(array[:1], shape)):
+        contiguous_copy = copying.contiguous(source)
+        assert contiguous_copy.flags.c_contiguous and contiguous_copy.dtype == source.dtype
+        np.testing.assert_array_equal(contiguous_copy, source)
     assert copying.contiguous(array) is array
     for large in (1, 1 << 20):
         monkeypatch.setattr(copying, "_LARGE", large)

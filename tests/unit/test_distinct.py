@@ -11,9 +11,9 @@ from inlaid_runtime.distinct import DistinctArrays
 
 def numbers(*arrays):
     distinct = DistinctArrays()
-    found = [distinct.add(np.asarray(array)) for array in arrays]
-    assert len(distinct) == len(set(found))
-    return found
+    keys = [distinct.add(np.asarray(array)) for array in arrays]
+    assert len(distinct) == len(set(keys))
+    return keys
 
 
 def test_equal_arrays_share_a_number():
@@ -31,11 +31,11 @@ def test_bytes_are_compared():
     assert numbers(0.0, -0.0, np.nan, np.nan, np.float32(np.nan)) == [0, 1, 2, 2, 3]
 
 
-@pytest.mark.parametrize("place", [0, 1, 4999, 9999])
-def test_one_element_of_many_differs(place):
+@pytest.mark.parametrize("index", [0, 1, 4999, 9999])
+def test_one_element_of_many_differs(index):
     large = np.zeros((100, 100), ml_dtypes.bfloat16)
     other = large.copy()
-    other.reshape(-1)[place] = 1
+    other.reshape(-1)[index] = 1
     assert numbers(large, other, other.copy(), large.copy()) == [0, 1, 1, 0]
 
 

@@ -22,23 +22,23 @@ PLUGINS = sorted(Path(__file__).parents[2].glob("plugins/*/src"))
 
 
 def test_a_remedy_is_spelt_for_the_interface() -> None:
-    remedy = Remedy.of(
+    remedy = Remedy.join(
         "fix it: ", dims_setting({"input_0": 1, "n": (1, 64), "batch size": None}), " or ", setting("placement", "cost")
     )
     error = InputError("wrong", operator="conv2d", node="m.onnx:c", remedy=remedy)
-    told = "wrong (operator conv2d, at m.onnx:c); fix it: "
-    assert str(error) == told + 'dims={"input_0": 1, "n": (1, 64), "batch size": ...} or placement="cost"'
-    assert error.on_command_line() == told + "--dim input_0=1 --dim n=1:64 --dim 'batch size=SIZE' or --placement cost"
+    message = "wrong (operator conv2d, at m.onnx:c); fix it: "
+    assert str(error) == message + 'dims={"input_0": 1, "n": (1, 64), "batch size": ...} or placement="cost"'
+    assert error.on_command_line() == message + "--dim input_0=1 --dim n=1:64 --dim 'batch size=SIZE' or --placement cost"
     assert str(InputError("wrong", remedy="mend it")) == InputError("wrong", remedy="mend it").on_command_line() == "wrong; mend it"
-    assert str(InputError("wrong", remedy=Remedy.of())) == "wrong"
+    assert str(InputError("wrong", remedy=Remedy.join())) == "wrong"
 
 
 @pytest.mark.parametrize("sizes", [{"n": 4}, {"n": (1, 8)}])
 def test_what_a_remedy_says_is_accepted(sizes: dict[str, int | tuple[int, int]], tmp_path: Path) -> None:
     spelt = dims_setting(sizes)
     (option,) = (param for param in app.commands["compile"].params if param.name == "dims")
-    found = app.commands["compile"].make_context("compile", [*spelt.command.split(), __file__]).params["dims"]
-    assert found == sizes
+    dims = app.commands["compile"].make_context("compile", [*spelt.command.split(), __file__]).params["dims"]
+    assert dims == sizes
     assert eval(spelt.python.removeprefix(f"{option.name}=")) == sizes
 
 
@@ -61,7 +61,7 @@ def test_the_command_spells_remedies_as_options(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_remedy_survives_an_isolated_compile() -> None:
-    remedy = Remedy.of("see ", EXPLAIN)
+    remedy = Remedy.join("see ", EXPLAIN)
     assert Remedy(**asdict(remedy)) == remedy
 
 
@@ -75,9 +75,9 @@ def _texts() -> Iterator[tuple[Path, str]]:
 
 def test_remedies_of_the_library_name_no_option() -> None:
     """A plain text serves both interfaces: it can hold neither an option nor an argument."""
-    found = list(_texts())
-    assert len(found) > 20
+    texts = list(_texts())
+    assert len(texts) > 20
     wrong = [
-        (path.name, text) for path, text in found if re.search(r"(?<!inlaid partition) --?[a-z]|\b(dims|targets|specialize)=", text)
+        (path.name, text) for path, text in texts if re.search(r"(?<!inlaid partition) --?[a-z]|\b(dims|targets|specialize)=", text)
     ]
     assert not wrong

@@ -20,7 +20,7 @@ from inlaid_conformance.corpus import Choices, Example, entry_of
 CORE = Path(inlaid.__file__).parent
 DEFINED = ("frontends", "ops")
 """Packages that name operators: those that define them, and import them from other formats."""
-OF_LOOP_PROGRAMS = ("codegen/c_expressions.py", "schedules/shape.py", "tensor/math/__init__.py")
+LOOP_PROGRAM_FILES = ("codegen/c_expressions.py", "schedules/shape.py", "tensor/math/__init__.py")
 """Files whose collections are of operations of loop programs, which share some names with operators."""
 
 
@@ -35,9 +35,11 @@ def collections(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def test_no_module_decides_by_a_list_of_names() -> None:
     places = [path.relative_to(CORE).as_posix() for path in CORE.rglob("*.py")]
-    places = [place for place in places if not place.startswith(DEFINED)]
-    found = {place: names for place in places if (names := list(collections(CORE / place)))}
-    assert sorted(found) == sorted(OF_LOOP_PROGRAMS), "declare a fact of the operators (Traits), or compare operators themselves"
+    places = [path_name for path_name in places if not path_name.startswith(DEFINED)]
+    collections_by_file = {path_name: names for path_name in places if (names := list(collections(CORE / path_name)))}
+    assert sorted(collections_by_file) == sorted(LOOP_PROGRAM_FILES), (
+        "declare a fact of the operators (Traits), or compare operators themselves"
+    )
 
 
 def test_lists_of_names_are_found(tmp_path: Path) -> None:
@@ -89,8 +91,8 @@ def test_views_keep_the_order(operator: Operator) -> None:
 
 @pytest.mark.parametrize("operator", declaring("idempotent"))
 def test_idempotent_operators(operator: Operator) -> None:
-    for attrs, (x, *others) in ((attrs, example.inputs) for attrs, example in examples(operator)):
-        if others:
+    for attrs, (x, *other_inputs) in ((attrs, example.inputs) for attrs, example in examples(operator)):
+        if other_inputs:
             np.testing.assert_array_equal(compute(operator, attrs, x, x), x)
         else:
             once = compute(operator, attrs, x)
@@ -126,10 +128,10 @@ def test_intervals_hold_every_value(operator: Operator, data: Any) -> None:
             first, second = abs(first) % 2, abs(second) % 2
         bounds.append((min(first, second), max(first, second)))
     assert operator.traits.interval is not None
-    found = operator.traits.interval(*[tuple(np.array(end) for end in pair) for pair in bounds])
+    interval = operator.traits.interval(*[tuple(np.array(end) for end in pair) for pair in bounds])
     grids = list(np.meshgrid(*[np.arange(low, high + 1, dtype=np.int32) for low, high in bounds]))
     if operator is ops.where:
         grids[0] = grids[0].astype(bool)
     result = compute(operator, attrs, *grids).astype(np.int64)
-    if found is not None:
-        assert found[0] <= result.min() and result.max() <= found[1]
+    if interval is not None:
+        assert interval[0] <= result.min() and result.max() <= interval[1]

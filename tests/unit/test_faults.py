@@ -107,7 +107,7 @@ def test_a_fault_during_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("fault", [KeyError("a"), AssertionError("b"), ScheduleError("c")])
 def test_exceptions_of_the_caller_keep_their_type(fault: Exception) -> None:
-    def progress(stage: str, done: int, total: int) -> None:
+    def progress(stage: str, count: int, total: int) -> None:
         raise fault
 
     with pytest.raises(type(fault)) as caught:

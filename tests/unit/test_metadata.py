@@ -44,7 +44,7 @@ PACKAGES = {
     **{f"inlaid_{name}": f"plugins/{name}/src" for name in PLUGINS},
 }
 """Import packages, with the folders that contain them."""
-OTHERS = {"cost": ["scipy>=1.11"]}
+EXTRAS = {"cost": ["scipy>=1.11"]}
 """Extras that are no plugins."""
 
 
@@ -68,8 +68,8 @@ def hooked(monkeypatch: pytest.MonkeyPatch, variable: str = "") -> dict[str, Any
 
 def contract(name: str) -> dict[str, Any]:
     """An import contract by the beginning of its name."""
-    (found,) = [item for item in TOOL["importlinter"]["contracts"] if item["name"].startswith(name)]
-    return found
+    (item_by_name,) = [item for item in TOOL["importlinter"]["contracts"] if item["name"].startswith(name)]
+    return item_by_name
 
 
 def test_every_folder_of_plugins_is_one():
@@ -102,12 +102,12 @@ def test_extras_of_a_checkout_are_the_plugin_folders(monkeypatch):
         for name in PLUGINS
         for extra in spellings(name)
     }
-    assert hooked(monkeypatch)["optional-dependencies"] == {**expected, **OTHERS}
+    assert hooked(monkeypatch)["optional-dependencies"] == {**expected, **EXTRAS}
 
 
 def test_extras_of_a_release_are_versions(monkeypatch):
     expected = {extra: [f"inlaid-{name.replace('_', '-')}{series(VERSION)}"] for name in PLUGINS for extra in spellings(name)}
-    assert hooked(monkeypatch, "INLAID_RELEASE")["optional-dependencies"] == {**expected, **OTHERS}
+    assert hooked(monkeypatch, "INLAID_RELEASE")["optional-dependencies"] == {**expected, **EXTRAS}
 
 
 def test_an_installation_has_the_equal_core_and_runtime(monkeypatch):
@@ -126,8 +126,8 @@ def test_an_installation_has_the_equal_core_and_runtime(monkeypatch):
 def test_each_package_is_in_one_distribution():
     wheels = [project["tool"]["hatch"]["build"]["targets"]["wheel"] for project in (CORE, RUNTIME)]
     shipped = sorted(Path(path).name for wheel in wheels for path in wheel["packages"])
-    assert shipped == sorted(name for name, place in PACKAGES.items() if not place.startswith("plugins"))
-    assert all((ROOT / place / name / part).exists() for name, place in PACKAGES.items() for part in ("__init__.py", "py.typed"))
+    assert shipped == sorted(name for name, folder in PACKAGES.items() if not folder.startswith("plugins"))
+    assert all((ROOT / folder / name / part).exists() for name, folder in PACKAGES.items() for part in ("__init__.py", "py.typed"))
 
 
 @pytest.mark.parametrize("name", PLUGINS)
@@ -171,15 +171,15 @@ def test_the_tools_look_at_every_package(package):
 
 
 def test_import_contracts_list_every_package():
-    others = set(PACKAGES) - {"inlaid", "inlaid_runtime"}
-    formats, tools = ({f"inlaid_{name}" for name in names_of} for names_of in (FORMATS, TOOLS))
-    assert others <= set(contract("the core knows no target")["forbidden_modules"])
-    assert {"inlaid", *others} <= set(contract("the runtime imports no compiler")["forbidden_modules"])
+    plugin_packages = set(PACKAGES) - {"inlaid", "inlaid_runtime"}
+    formats, tools = ({f"inlaid_{name}" for name in group} for group in (FORMATS, TOOLS))
+    assert plugin_packages <= set(contract("the core knows no target")["forbidden_modules"])
+    assert {"inlaid", *plugin_packages} <= set(contract("the runtime imports no compiler")["forbidden_modules"])
     lower = contract("targets and formats import no tool")
     assert {f"inlaid_{name}" for name in TARGETS} | formats == set(lower["source_modules"])
     assert tools == set(lower["forbidden_modules"])
     upper = contract("tools import no target and no format")
-    assert (tools, others - tools) == (set(upper["source_modules"]), set(upper["forbidden_modules"]))
+    assert (tools, plugin_packages - tools) == (set(upper["source_modules"]), set(upper["forbidden_modules"]))
     halves = {f"inlaid_{name}_runtime" if name in SPLIT else f"inlaid_{name}.runtime_plugin" for name in TARGETS}
     assert set(contract("run halves import no compiler")["source_modules"]) == halves
 

@@ -22,17 +22,17 @@ NAMES = re.compile(
 def named(text: str) -> Iterator[tuple[int, str]]:
     """The names of processors in a text, by line."""
     for number, line in enumerate(text.splitlines(), 1):
-        for found in NAMES.finditer(line):
-            yield number, found[0]
+        for name_match in NAMES.finditer(line):
+            yield number, name_match[0]
 
 
 def test_the_core_names_no_processor() -> None:
-    found = [
+    mentions = [
         f"{path.relative_to(CORE)}:{line}: {name}"
         for path in sorted(CORE.rglob("*.py"))
         for line, name in named(path.read_text(encoding="utf-8"))
     ]
-    assert not found, "what is true of one processor is a field of Capabilities, or stands in its target's plugin"
+    assert not mentions, "what is true of one processor is a field of Capabilities, or stands in its target's plugin"
 
 
 def test_names_are_found() -> None:

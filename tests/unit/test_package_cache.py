@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 import inlaid
 from inlaid import package_cache
 from inlaid.api import Compiled, compile_file
-from inlaid.package_cache import Kept, recipe
+from inlaid.package_cache import CachedPackage, recipe
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid.settings import Settings
 from inlaid_runtime.cache import SWITCH, Hashes, caches, file_digest
@@ -59,12 +59,12 @@ def write(path: Path, weights: np.ndarray[Any, Any], external: bool = False) -> 
 def compiled(path: Path, **facts: Any) -> tuple[Compiled, bool]:
     """A file compiled, and whether it was found so."""
     stages: list[str] = []
-    found = compile_file(path, **{"targets": ["reference"], "progress": lambda stage, *_: stages.append(stage), **facts})
-    return found, "import" not in stages
+    result = compile_file(path, **{"targets": ["reference"], "progress": lambda stage, *_: stages.append(stage), **facts})
+    return result, "import" not in stages
 
 
-def product(found: Compiled) -> np.ndarray[Any, Any]:
-    (value,) = inlaid.Executable(found.package).run({"x": X}).values()
+def product(result: Compiled) -> np.ndarray[Any, Any]:
+    (value,) = inlaid.Executable(result.package).run({"x": X}).values()
     assert isinstance(value, np.ndarray)
     return value
 
@@ -74,8 +74,8 @@ def test_a_second_time(folder: Path) -> None:
     second, again = compiled(folder / "model.onnx")
     assert (before, again) == (False, True) and first.file == second.file is not None
     np.testing.assert_array_equal(product(second), X @ WEIGHTS)
-    for found, name in ((first, "a"), (second, "b"), (compiled(folder / "model.onnx", cache=False)[0], "c")):
-        found.save(folder / name)
+    for result, name in ((first, "a"), (second, "b"), (compiled(folder / "model.onnx", cache=False)[0], "c")):
+        result.save(folder / name)
     assert len({(folder / name).read_bytes() for name in "abc"}) == 1
 
 
@@ -110,9 +110,9 @@ def test_what_else_is_asked_for_counts(folder: Path, facts: dict[str, Any]) -> N
 def test_the_bytes_of_the_model_count(folder: Path) -> None:
     compiled(folder / "model.onnx")
     write(folder / "model.onnx", WEIGHTS + 1)
-    found, known = compiled(folder / "model.onnx")
-    assert not known
-    np.testing.assert_array_equal(product(found), X @ (WEIGHTS + 1))
+    result, is_cached = compiled(folder / "model.onnx")
+    assert not is_cached
+    np.testing.assert_array_equal(product(result), X @ (WEIGHTS + 1))
 
 
 def test_files_beside_the_model_count(folder: Path) -> None:
@@ -120,9 +120,9 @@ def test_files_beside_the_model_count(folder: Path) -> None:
     write(path, WEIGHTS, external=True)
     assert not compiled(path)[1] and compiled(path)[1]
     (folder / "weights.bin").write_bytes((WEIGHTS * 2).tobytes())
-    found, known = compiled(path)
-    assert not known
-    np.testing.assert_array_equal(product(found), X @ (WEIGHTS * 2))
+    result, is_cached = compiled(path)
+    assert not is_cached
+    np.testing.assert_array_equal(product(result), X @ (WEIGHTS * 2))
     (folder / "weights.bin").unlink()
     with pytest.raises(inlaid.InlaidError, match=r"weights\.bin"):
         compiled(path)
@@ -137,9 +137,9 @@ def test_a_model_that_changes_while_it_is_compiled_is_not_kept(folder: Path) -> 
             os.utime(path, (1, 1))
 
     compile_file(path, ["reference"], progress=change)
-    found, known = compiled(path)
-    assert not known
-    np.testing.assert_array_equal(product(found), X @ (WEIGHTS + 1))
+    result, is_cached = compiled(path)
+    assert not is_cached
+    np.testing.assert_array_equal(product(result), X @ (WEIGHTS + 1))
 
 
 def test_damaged_packages_are_replaced(folder: Path) -> None:
@@ -147,12 +147,14 @@ def test_damaged_packages_are_replaced(folder: Path) -> None:
     assert first.file is not None
     content = first.file.read_bytes()
     weights, directory = content.index(WEIGHTS.tobytes()), content.rindex(b"PK\1\2")
-    places = (bytes([content[place] ^ 1]).join((content[:place], content[place + 1 :])) for place in (200, weights, directory + 12))
+    places = (
+        bytes([content[offset] ^ 1]).join((content[:offset], content[offset + 1 :])) for offset in (200, weights, directory + 12)
+    )
     for damage in (content[:-1], *places, b""):
         first.file.write_bytes(damage)
-        found, known = compiled(folder / "model.onnx")
-        assert not known and found.file == first.file and found.file.read_bytes() == content
-        np.testing.assert_array_equal(product(found), X @ WEIGHTS)
+        result, is_cached = compiled(folder / "model.onnx")
+        assert not is_cached and result.file == first.file and result.file.read_bytes() == content
+        np.testing.assert_array_equal(product(result), X @ WEIGHTS)
 
 
 @pytest.mark.parametrize(
@@ -160,10 +162,10 @@ def test_damaged_packages_are_replaced(folder: Path) -> None:
 )
 def test_records_that_make_no_sense_are_ignored(folder: Path, record: bytes) -> None:
     compiled(folder / "model.onnx")
-    asked = {"dims": {}, **asdict(Settings())}
-    made = recipe(folder / "model.onnx", ["reference"], asked, default_registry(), caches())
-    assert made is not None and made.key is not None and caches().models.get(made.key) is not None
-    caches().models.put(made.key, record)
+    options = {"dims": {}, **asdict(Settings())}
+    cache_recipe = recipe(folder / "model.onnx", ["reference"], options, default_registry(), caches())
+    assert cache_recipe is not None and cache_recipe.key is not None and caches().models.get(cache_recipe.key) is not None
+    caches().models.put(cache_recipe.key, record)
     assert not compiled(folder / "model.onnx")[1] and compiled(folder / "model.onnx")[1]
 
 
@@ -177,27 +179,27 @@ def test_a_model_is_hashed_in_a_thread_if_no_package_can_be_found(folder: Path, 
 
 def test_a_package_outlives_its_place_in_the_cache(folder: Path) -> None:
     compiled(folder / "model.onnx")
-    found, known = compiled(folder / "model.onnx")
+    result, is_cached = compiled(folder / "model.onnx")
     caches().packages.clear()
-    assert known and found.file is not None and not found.file.exists()
-    np.testing.assert_array_equal(product(found), X @ WEIGHTS)
-    found.save(folder / "saved.inlaid")
+    assert is_cached and result.file is not None and not result.file.exists()
+    np.testing.assert_array_equal(product(result), X @ WEIGHTS)
+    result.save(folder / "saved.inlaid")
     (value,) = inlaid.runtime.load(folder / "saved.inlaid").run({"x": X}).values()
     np.testing.assert_array_equal(value, X @ WEIGHTS)
 
 
 def test_a_package_that_another_process_takes_away_stays_usable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = package_cache.keep
+    original_keep = package_cache.keep
 
-    def keep_and_lose(*arguments: Any) -> Kept | None:
-        found = kept(*arguments)
+    def keep_and_lose(*arguments: Any) -> CachedPackage | None:
+        entry = original_keep(*arguments)
         caches().packages.clear()
-        return found
+        return entry
 
     monkeypatch.setattr(package_cache, "keep", keep_and_lose)
-    found, known = compiled(folder / "model.onnx")
-    assert not known and found.file is not None and not found.file.exists()
-    np.testing.assert_array_equal(product(found), X @ WEIGHTS)
+    result, is_cached = compiled(folder / "model.onnx")
+    assert not is_cached and result.file is not None and not result.file.exists()
+    np.testing.assert_array_equal(product(result), X @ WEIGHTS)
     assert not compiled(folder / "model.onnx")[1]
 
 
@@ -220,9 +222,9 @@ def test_a_cache_that_cannot_be_written_does_no_harm(folder: Path) -> None:
     (folder / "cache" / "inlaid").chmod(0o700)
     for name in ("models", "packages", "objects"):
         (folder / "cache" / "inlaid" / "v1" / name).write_bytes(b"in the way")
-    found, known = compiled(folder / "model.onnx", targets=["x86:threads=1"])
-    assert not known and found.file is None
-    np.testing.assert_array_equal(product(found), X @ WEIGHTS)
+    result, is_cached = compiled(folder / "model.onnx", targets=["x86:threads=1"])
+    assert not is_cached and result.file is None
+    np.testing.assert_array_equal(product(result), X @ WEIGHTS)
 
 
 def test_plugins_outside_of_files_are_not_cached(folder: Path) -> None:
@@ -240,11 +242,19 @@ def test_plugins_outside_of_files_are_not_cached(folder: Path) -> None:
     assert recipe(folder / "model.onnx", [], {}, registry, caches()) is None
 
 
-USED = ("inlaid", "inlaid_onnx", "inlaid_quantization", "inlaid_runtime", "inlaid_tflite", "inlaid_x86", "inlaid_x86_runtime")
-UNUSED = ("inlaid_bench", "inlaid_cli", "inlaid_conformance")
+SOURCE_PACKAGES = (
+    "inlaid",
+    "inlaid_onnx",
+    "inlaid_quantization",
+    "inlaid_runtime",
+    "inlaid_tflite",
+    "inlaid_x86",
+    "inlaid_x86_runtime",
+)
+TOOL_PACKAGES = ("inlaid_bench", "inlaid_cli", "inlaid_conformance")
 
 
-@pytest.mark.parametrize("name", [*USED, *UNUSED])
+@pytest.mark.parametrize("name", [*SOURCE_PACKAGES, *TOOL_PACKAGES])
 def test_an_edit_counts_if_it_can_change_a_package(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The key of a cached package covers core, runtime, shared packages, targets, formats and quantization, but no other tool."""
     spec = importlib.util.find_spec(name)
@@ -254,7 +264,7 @@ def test_an_edit_counts_if_it_can_change_a_package(folder: Path, name: str, monk
     before = registry.sources()
     assert before is not None and before == registry.sources()
     monkeypatch.setattr(Hashes, "tree", lambda self, path: tree(self, path) + ("edited" if path == edited else ""))
-    assert (registry.sources() != before) == (name in USED)
+    assert (registry.sources() != before) == (name in SOURCE_PACKAGES)
 
 
 def test_no_compiler_is_loaded_for_what_is_known(folder: Path) -> None:

@@ -60,8 +60,8 @@ def test_the_stub_is_that_of_the_operators() -> None:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     written = typing.cast(str, module.render())
-    kept = (CORE / "ops" / "__init__.pyi").read_text(encoding="utf-8")
-    assert ast.dump(ast.parse(kept)) == ast.dump(ast.parse(written)), "run: python tools/operator_stubs.py"
+    stub = (CORE / "ops" / "__init__.pyi").read_text(encoding="utf-8")
+    assert ast.dump(ast.parse(stub)) == ast.dump(ast.parse(written)), "run: python tools/operator_stubs.py"
 
 
 PROGRAM = """
@@ -91,7 +91,7 @@ def test_a_type_checker_finds_mistakes(tmp_path: Path) -> None:
         str(tmp_path),
         "program.py",
     ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
-    lines = [line for line in done.stdout.splitlines() if "error" in line and line.startswith("program.py")]
-    assert [line.split(":")[1] for line in lines] == ["8", "9", "10"], done.stdout + done.stderr
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
+    lines = [line for line in process.stdout.splitlines() if "error" in line and line.startswith("program.py")]
+    assert [line.split(":")[1] for line in lines] == ["8", "9", "10"], process.stdout + process.stderr
     assert 'did you mean "strides"' in lines[1]

@@ -67,7 +67,7 @@ def test_a_record_is_a_frozen_dataclass(maker: Callable[..., Any], slots: bool) 
 @SLOTS
 def test_what_a_class_defines_stays(maker: Callable[..., Any], slots: bool) -> None:
     @maker(frozen=True, slots=slots)
-    class Own:
+    class Custom:
         """Has methods of its own, and a default that is no parameter."""
 
         size: int
@@ -78,7 +78,7 @@ def test_what_a_class_defines_stays(maker: Callable[..., Any], slots: bool) -> N
             object.__setattr__(self, "kind", "text")
 
         def __repr__(self) -> str:
-            return "Own()"
+            return "Custom()"
 
     @maker(frozen=True, slots=slots)
     class Fixed:
@@ -87,7 +87,7 @@ def test_what_a_class_defines_stays(maker: Callable[..., Any], slots: bool) -> N
         size: int
         kind: str = records.field(default="fixed", init=False)
 
-    assert (repr(Own("abc")), Own("abc").size, Own("abc").kind) == ("Own()", 3, "text")
+    assert (repr(Custom("abc")), Custom("abc").size, Custom("abc").kind) == ("Custom()", 3, "text")
     assert Fixed(3).kind == "fixed" and Fixed(3) == Fixed(3)
 
 
@@ -150,7 +150,7 @@ def test_own_methods_stay(maker: Callable[..., Any], slots: bool) -> None:
             return self.text
 
     @maker(frozen=True, slots=slots, eq=False)
-    class Same:
+    class Identity:
         """Compares by identity."""
 
         text: str
@@ -161,7 +161,7 @@ def test_own_methods_stay(maker: Callable[..., Any], slots: bool) -> None:
 
     assert {Folded("a"), Folded("A")} == {Folded("A")}
     assert repr(Folded("A")) == "A"
-    assert Same("a") != Same("a")
+    assert Identity("a") != Identity("a")
     assert {Empty()} == {Empty()}
 
 
@@ -196,8 +196,8 @@ def test_other_options_are_those_of_the_standard_library() -> None:
         size: int = 1
 
     @records.dataclass(frozen=True, init=False)
-    class Own:
-        """Has an own __init__."""
+    class Custom:
+        """Has its own __init__."""
 
         size: int
 
@@ -207,4 +207,4 @@ def test_other_options_are_those_of_the_standard_library() -> None:
     item = Mutable()
     item.size = 2
     assert item == Mutable(2)
-    assert Own().size == 4
+    assert Custom().size == 4

@@ -21,9 +21,9 @@ VOID = frozenset(("br", "hr", "img", "input", "link", "meta", "col"))
 
 def schedule() -> inlaid.Schedule:
     a = te.placeholder((4, 4), "float32", "a")
-    made = inlaid.Schedule(te.program([a], [te.compute((4, 4), lambda i, j: a[i, j] * 2, "b")]))
-    made.parallel(made.loops("b")[0])
-    return made
+    result = inlaid.Schedule(te.program([a], [te.compute((4, 4), lambda i, j: a[i, j] * 2, "b")]))
+    result.parallel(result.loops("b")[0])
+    return result
 
 
 def executable() -> inlaid.Executable:
@@ -84,14 +84,16 @@ def test_html_is_escaped_and_not_endless() -> None:
 
 
 def test_a_module_of_many_functions_is_still_a_line() -> None:
-    many = inlaid.Module({"main": MODEL, **{f"f{number}": MODEL for number in range(100)}})
-    assert repr(many).endswith("; @f3: 2 operators; 96 more functions>") and repr(inlaid.Module({})) == "<Module without functions>"
+    module = inlaid.Module({"main": MODEL, **{f"f{number}": MODEL for number in range(100)}})
+    assert (
+        repr(module).endswith("; @f3: 2 operators; 96 more functions>") and repr(inlaid.Module({})) == "<Module without functions>"
+    )
 
 
 def test_inputs_and_outputs_have_names_types_and_shapes() -> None:
-    made = executable()
-    assert made.inputs == (TensorSpec("x", X.type.shape, dtype("float32")),)
-    (output,) = made.outputs
+    model = executable()
+    assert model.inputs == (TensorSpec("x", X.type.shape, dtype("float32")),)
+    (output,) = model.outputs
     assert (output.name, output.dtype.name, str(output.shape)) == ("output0", "float32", "(batch, 4)")
-    html = made._repr_html_()
+    html = model._repr_html_()
     assert all(word in html for word in ("input", "output0", "float32", "[batch, 3]", "region0_reference"))

@@ -109,11 +109,11 @@ def random_inputs(executable):
     return {spec.name: generator.integers(-128, 128, spec.shape).astype(np.int8) for spec in executable.inputs}
 
 
-def exact(whole, vendors, targets=("acme",)):
+def exact(model, vendors, targets=("acme",)):
     """Compile a module for the accelerator, and check that results are the reference's to the last bit."""
-    executable = compile_module(whole, list(targets), vendors)
+    executable = compile_module(model, list(targets), vendors)
     inputs = random_inputs(executable)
-    expected = compile_module(whole, ["reference"], vendors).run(inputs)
+    expected = compile_module(model, ["reference"], vendors).run(inputs)
     for key, result in executable.run(inputs).items():
         np.testing.assert_array_equal(result, expected[key], strict=True)
         assert len(np.unique(result)) > 1
@@ -186,8 +186,8 @@ def two_regions():
 
 def test_regions_exchange_stored_tensors(vendors):
     """The first region's result enters the second as it is stored."""
-    whole = two_regions()
-    partitioned, candidates = cut(whole, ["acme"], vendors)
+    model = two_regions()
+    partitioned, candidates = cut(model, ["acme"], vendors)
     regions = [name for name, number in partitioned.regions.items() if number == 0]
     assert len(regions) == 2
     main = at_borders(partitioned, candidates, vendors).partitioned.module.main
@@ -200,7 +200,7 @@ def test_regions_exchange_stored_tensors(vendors):
     assert regions[0] in sources
     # Into the first and out of the second; the host's region between them converts its own operand and result.
     assert sum(name.startswith("border") for name in calls) == 2
-    executable = exact(whole, vendors)
+    executable = exact(model, vendors)
     (plan,) = executable.package.program.plans.values()
     first, second = (step for step in plan.instructions if isinstance(step, Invoke) and step.symbol in regions)
     assert {*first.outputs} & {*second.inputs}, "the value stays in device memory"
@@ -208,10 +208,10 @@ def test_regions_exchange_stored_tensors(vendors):
 
 def test_neighbors_that_agree_convert_nothing(vendors):
     """Two regions in a row convert at the ends of the model alone."""
-    whole = module(residual(image(1, 21, 9, 8), 21))
-    partitioned, candidates = cut(whole, ["acme", "reference"], vendors)
+    model = module(residual(image(1, 21, 9, 8), 21))
+    partitioned, candidates = cut(model, ["acme", "reference"], vendors)
     (name,) = partitioned.regions
-    region, x = partitioned.module[name], whole.main.params[0]
+    region, x = partitioned.module[name], model.main.params[0]
     first = ir.Call(region.type.result, None, ir.global_var(name, region.type), (x,), ops.abs(x).attrs)
     second = ir.Call(region.type.result, None, ir.global_var(name, region.type), (ir.tuple_item(first, 0),), first.attrs)
     main = ir.function([x], ir.tuple_item(second, 0))
@@ -227,9 +227,9 @@ def channels_last(body):
     return module(ops.transpose(inside, perm=(0, 2, 3, 1)))
 
 
-def host_operators(whole, targets, vendors):
+def host_operators(model, targets, vendors):
     """Return the operators of the host's regions, in order of the regions."""
-    partitioned, candidates = cut(whole, targets, vendors)
+    partitioned, candidates = cut(model, targets, vendors)
     bordered = at_borders(partitioned, candidates, vendors).partitioned
     hosts = [bordered.module[name] for name, number in bordered.regions.items() if candidates[number].target.kind != "acme"]
     return [[call.callee.name for call in region_operators(host)] for host in hosts]
@@ -241,20 +241,20 @@ def test_models_in_channels_last_are_not_transposed(vendors, host, channels, res
     """Inputs enter by a copy, padded if channels do not fill the lanes; results leave in the same way."""
     if host != "reference":
         pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
-    whole = channels_last(conv(image(2, channels, 7, 6), results, kernel=3))
-    operators = host_operators(whole, ["acme", host], vendors)
+    model = channels_last(conv(image(2, channels, 7, 6), results, kernel=3))
+    operators = host_operators(model, ["acme", host], vendors)
     names = [name for region in operators for name in region]
     assert len(operators) == 2 and "transpose" not in names
     assert names.count("pad") == (channels % 16 != 0) + (results % 16 != 0)
-    exact(whole, vendors, ["acme", host])
+    exact(model, vendors, ["acme", host])
 
 
 def test_values_in_channels_last_with_several_readers(vendors):
     """A result of the model in N C H W beside one in N H W C needs the conversion that ONNX models have."""
     y = conv(ops.transpose(image(1, 7, 6, 16), perm=(0, 3, 1, 2)), 16)
-    whole = module(ops.transpose(y, perm=(0, 2, 3, 1)), y, added(y, conv(ops.abs(y), 16)))
-    exact(whole, vendors)
-    assert host_operators(whole, ["acme"], vendors)[0] == ["reshape"]
+    model = module(ops.transpose(y, perm=(0, 2, 3, 1)), y, added(y, conv(ops.abs(y), 16)))
+    exact(model, vendors)
+    assert host_operators(model, ["acme"], vendors)[0] == ["reshape"]
 
 
 def test_models_in_channels_first_convert_once(vendors):
@@ -314,13 +314,13 @@ def test_a_damaged_program(vendors):
 
 
 def test_shadow_mode_names_the_layer_that_is_wrong(vendors, monkeypatch):
-    whole = two_regions()
+    model = two_regions()
     inputs = {"x": np.random.default_rng(0).integers(-128, 128, (1, 21, 9, 8)).astype(np.int8)}
-    assert shadow(whole, inputs, ["acme"], vendors).difference is None
+    assert shadow(model, inputs, ["acme"], vendors).difference is None
     from inlaid_acme import simulator
 
     monkeypatch.setitem(simulator.UNITS, "add", lambda word, tile: simulator.add(word, tile) + 1)
-    difference = shadow(whole, {"x": np.zeros((1, 21, 9, 8), np.int8)}, ["acme"], vendors).difference
+    difference = shadow(model, {"x": np.zeros((1, 21, 9, 8), np.int8)}, ["acme"], vendors).difference
     assert difference is not None and difference.unit == "composite add"
 
 
@@ -334,8 +334,8 @@ def test_measured_placement_leaves_conversions_out(vendors, monkeypatch):
 
 
 def test_isolated_code_generators_have_borders(vendors):
-    whole = module(layers(21)["conv"])
-    packages = [build_package(whole, ["acme"], vendors, settings=Settings(isolation=each)) for each in (Isolation(), None)]
+    model = module(layers(21)["conv"])
+    packages = [build_package(model, ["acme"], vendors, settings=Settings(isolation=each)) for each in (Isolation(), None)]
     isolated, direct = ({item.symbol: (item.code, item.signature) for item in package.artifacts} for package in packages)
     assert isolated == direct and any(item.format == "acme-program" for item in packages[0].artifacts)
 
@@ -362,22 +362,22 @@ def network():
     return net.build()
 
 
-@pytest.mark.parametrize("others", [("x86",), ()], ids=["x86", "reference"])
-def test_a_network_shared_with_another_target(vendors, others):
+@pytest.mark.parametrize("other_targets", [("x86",), ()], ids=["x86", "reference"])
+def test_a_network_shared_with_another_target(vendors, other_targets):
     pytest.importorskip("onnxruntime", reason="quantizes the model: pip install onnxruntime")
-    if not {*others} <= {*vendors.kinds()}:
+    if not {*other_targets} <= {*vendors.kinds()}:
         pytest.skip('the x86 plugin is not installed: pip install "inlaid[x86]"')
     float_model = network()
     model = quantized(float_model, lambda seed: feeds(float_model, seed), signed=True)
-    whole = inlaid.load(model)
-    shared = compile_module(whole, ["acme", *others], vendors)
+    module = inlaid.load(model)
+    shared = compile_module(module, ["acme", *other_targets], vendors)
     targets = [region.target for region in shared.regions]
-    assert targets.count("acme") == 2 and set(targets) == {"acme", *(others or ("reference",))}
-    report = explain(*cut(whole, ["acme", *others], vendors))
+    assert targets.count("acme") == 2 and set(targets) == {"acme", *(other_targets or ("reference",))}
+    report = explain(*cut(module, ["acme", *other_targets], vendors))
     composites_of_acme = {operator.composite for operator in report.operators if operator.target == "acme"}
     assert composites_of_acme == {"conv", "matmul", "mean", "add", "max_pool", "flatten"}
     assert {"conv", "matmul", "max_pool"}.isdisjoint(item.operator for item in report.operators if item.target != "acme")
-    reference = compile_module(whole, ["reference"], vendors)
+    reference = compile_module(module, ["reference"], vendors)
     for seed in (3, 4):
         arrays = feeds(model, seed)
         results, expected = shared.run(arrays), reference.run(arrays)
@@ -436,10 +436,10 @@ def conformance(vendors):
 def test_composites_are_varied(conformance):
     results, examples = conformance
     assert {result.outcome for result in results} == {Outcome.PASSED} and not any(result.unexercised for result in results)
-    properties = [facts(made.function, "conv") for made in examples["operators/composite[conv]"]]
+    properties = [facts(example.function, "conv") for example in examples["operators/composite[conv]"]]
     assert {"one", "depthwise"} <= {each["groups"].partition(",")[0] for each in properties}
     assert {"all 1", "all 2", "mixed"} <= {each["strides"] for each in properties}
-    products = [np.asarray(evaluate(made.function, made.inputs)) for made in examples["operators/composite[matmul]"]]
+    products = [np.asarray(evaluate(example.function, example.inputs)) for example in examples["operators/composite[matmul]"]]
     assert sum(len(np.unique(product)) > 8 for product in products) > 3
     assert max(len(chain.names) for chain in examples["operators/chains"]) > 2
     for chain in examples["operators/chains"]:

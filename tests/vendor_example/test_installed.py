@@ -14,8 +14,8 @@ from zoo.net import Net
 
 pytestmark = pytest.mark.slow
 
-HERE = Path(__file__).parent
-PROJECTS = {"acme": HERE.parents[1] / "examples" / "acme", "blas": HERE / "blas"}
+FOLDER = Path(__file__).parent
+PROJECTS = {"acme": FOLDER.parents[1] / "examples" / "acme", "blas": FOLDER / "blas"}
 
 
 def product():

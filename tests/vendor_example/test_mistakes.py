@@ -386,7 +386,7 @@ def test_a_mistake_is_caught(name: str, tmp_path: Path, request: pytest.FixtureR
         pytest.skip("it is not in the sample: add --mistakes to run every mistake")
     mistake = MISTAKES[name]
     line = [sys.executable, "-m", "inlaid", "conformance", "--target", "acme", "--only", mistake.case, "--jobs", "1", "--json"]
-    done = subprocess.run(line, env=_environment(tmp_path, mistake), capture_output=True, text=True, timeout=600)
-    assert done.returncode in (0, 1), done.stderr
-    outcomes = {result["id"]: result["outcome"] for result in json.loads(done.stdout)["results"]}
+    process = subprocess.run(line, env=_environment(tmp_path, mistake), capture_output=True, text=True, timeout=600)
+    assert process.returncode in (0, 1), process.stderr
+    outcomes = {result["id"]: result["outcome"] for result in json.loads(process.stdout)["results"]}
     assert outcomes == {mistake.case: "failed"}

@@ -21,12 +21,12 @@ C_TYPES = {
 """C type by name of the element type, for element types with C arithmetic."""
 
 
-def c_type(of: DType) -> str:
+def c_type(dtype: DType) -> str:
     """Return the C type of an element type. Raises `Unsupported` for a type that C lacks."""
-    found = C_TYPES.get(of.name)
-    if found is None:
-        raise Unsupported(f"C has no type for {of}, expected one of {', '.join(C_TYPES)}")
-    return found
+    name = C_TYPES.get(dtype.name)
+    if name is None:
+        raise Unsupported(f"C has no type for {dtype}, expected one of {', '.join(C_TYPES)}")
+    return name
 
 
 def address(buffer: RegionBuffer, offset: str = "") -> str:

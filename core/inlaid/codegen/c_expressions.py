@@ -22,23 +22,23 @@ WIDTH = 110
 
 
 class Expressions:
-    """Prints the values and indices of one kernel. `known` maps the values available at this point to their text, `names` index
+    """Prints the values and indices of one kernel. `texts` maps the values available at this point to their text, `names` index
     variables to C names; `index_type` is the C type of indices. Subclasses define how buffers are read and how a bad index is
     reported."""
 
     language = "C"
 
-    def __init__(self, program: ir.LoopProgram, index_type: str, taken: Collection[str], ranges: Ranges) -> None:
+    def __init__(self, program: ir.LoopProgram, index_type: str, reserved_words: Collection[str], ranges: Ranges) -> None:
         self.program = program
         self.index_type = index_type
         self.ranges = ranges
         self.lines: list[str] = []
         self.depth = 1
         self.count = 0
-        self.taken: set[str] = set(taken)
+        self.identifiers: set[str] = set(reserved_words)
         self.buffers: dict[ir.Buffer, str] = {}
         self.names: dict[arith.Expr, str] = {}
-        self.known: dict[ir.Expr, Text] = {}
+        self.texts: dict[ir.Expr, Text] = {}
 
     def check(self, name: str, low: arith.Dim, high: arith.Dim) -> None:
         """Print a check that an index variable is in [low, high]."""
@@ -51,27 +51,27 @@ class Expressions:
         self.count += 1
         return self.unique(f"{letter}{self.count}")
 
-    def unique(self, wanted: str) -> str:
+    def unique(self, label: str) -> str:
         """Make a C identifier that is unique in the function."""
-        clean = re.sub(r"[^A-Za-z0-9_]", "_", wanted) or "x"
+        clean = re.sub(r"[^A-Za-z0-9_]", "_", label) or "x"
         clean = clean if clean[0].isalpha() else f"x{clean}"
-        return unique(clean, self.taken)
+        return unique(clean, self.identifiers)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
         """Print a braced block. Variables declared in it are out of scope after it."""
-        outer = self.known
-        self.known = dict(outer)
+        outer = self.texts
+        self.texts = dict(outer)
         self.line(f"{head} {{".lstrip())
         self.depth += 1
         yield
         self.depth -= 1
         self.line("}")
-        self.known = outer
+        self.texts = outer
 
     def inside(self, value: ir.Expr, low: arith.Dim, high: arith.Dim) -> bool:
         """Test whether an integer is proved to be in [low, high]."""
-        match self.ranges.of(value), arith.wrap(low), arith.wrap(high):
+        match self.ranges.infer(value), arith.wrap(low), arith.wrap(high):
             case (least, greatest), arith.Const(value=first), arith.Const(value=last):
                 return first <= least and greatest <= last
         return False
@@ -121,7 +121,7 @@ class Expressions:
             return f"({kind}){text.atom}"
         if not is_name(text.code):
             self.name_value(expr, text)
-            text = self.known[expr]
+            text = self.texts[expr]
         low, high = (f"INT{width.bits}_{end}" for end in ("MIN", "MAX"))
         least = f"{text.code} < {low} ? {low} : " if expr.dtype.kind == "int" else ""
         return f"{least}{text.code} > {high} ? {high} : ({kind}){text.code}"
@@ -139,68 +139,68 @@ class Expressions:
         uses: dict[ir.Expr, int] = {}
         order: list[ir.Expr] = []
         stack: list[tuple[ir.Expr, bool]] = [(root, False)]
-        seen: set[ir.Expr] = set()
+        visited: set[ir.Expr] = set()
         while stack:
-            node, ready = stack.pop()
-            if ready:
+            node, expanded = stack.pop()
+            if expanded:
                 order.append(node)
                 continue
-            if node in seen:
+            if node in visited:
                 continue
-            seen.add(node)
+            visited.add(node)
             stack.append((node, True))
             for item in self.eager(node):
                 uses[item] = uses.get(item, 0) + (2 if self.repeats(node) else 1)
                 stack.append((item, False))
         for node in order:
-            if node is not root and node not in self.known and not isinstance(node, ir.Const):
+            if node is not root and node not in self.texts and not isinstance(node, ir.Const):
                 text = self.expression(node)
                 if (uses[node] > 1 and text.level != ATOM) or (uses[node] > 1 and not is_name(text.code)) or len(text.code) > WIDTH:
                     self.name_value(node, text)
                 else:
-                    self.known[node] = text
+                    self.texts[node] = text
 
     def name_value(self, node: ir.Expr, text: Text) -> None:
         name = self.fresh("v")
         self.line(f"const {c_values.value_type(node.dtype)} {name} = {text.code};")
-        self.known[node] = Text(name, ATOM)
+        self.texts[node] = Text(name, ATOM)
 
     def repeats(self, node: ir.Expr) -> bool:
         """Test whether the C text of a node repeats its operands."""
-        of = ir.operands(node)[0].dtype if ir.operands(node) else node.dtype
+        dtype = ir.operands(node)[0].dtype if ir.operands(node) else node.dtype
         match node:
             case ir.Binary(op="div" | "mod"):
-                return not of.is_float and not self.divides(node)
+                return not dtype.is_float and not self.divides(node)
             case ir.Binary(op="shl" | "shr"):
                 return not self.shifts(node)
             case ir.Binary(op=op):
                 return op in c_values.REPEATS
             case ir.Unary(op=op):
-                return op in ("abs", "clz", *c_values.REPEATS) and not (of.is_float and op == "abs")
+                return op in ("abs", "clz", *c_values.REPEATS) and not (dtype.is_float and op == "abs")
             case ir.Cast():
-                return of.is_float and node.dtype.is_int
+                return dtype.is_float and node.dtype.is_int
         return False
 
     def value(self, expr: ir.Expr) -> Text:
         """Print a value as an expression over the known variables."""
         if isinstance(expr, ir.Const):
             return c_values.constant(expr.value, expr.dtype)
-        if expr not in self.known:
+        if expr not in self.texts:
             self.share(expr)
-            self.known[expr] = self.expression(expr)
-        return self.known[expr]
+            self.texts[expr] = self.expression(expr)
+        return self.texts[expr]
 
     def chosen(self, kind: str, flag: str, then: Callable[[], Text], otherwise: Callable[[], Text]) -> Text:
         """Print a choice between two values, each evaluated only if it is chosen."""
         sides = []
         for side in (then, otherwise):
-            lines, known = self.lines, self.known
-            self.lines, self.known = [], dict(known)
+            lines, outer_texts = self.lines, self.texts
+            self.lines, self.texts = [], dict(outer_texts)
             self.depth += 1
             text = side()
             self.depth -= 1
             sides.append((self.lines, text))
-            self.lines, self.known = lines, known
+            self.lines, self.texts = lines, outer_texts
         if not any(lines for lines, _ in sides):
             return Text(f"{Text(flag, ATOM if is_name(flag) else c_values.OTHER).atom} ? {sides[0][1].atom} : {sides[1][1].atom}")
         name = self.fresh("v")
@@ -211,23 +211,23 @@ class Expressions:
             self.line("}")
         return Text(name, ATOM)
 
-    def reinterpreted(self, value: ir.Expr, of: DType) -> Text:
+    def reinterpreted(self, value: ir.Expr, dtype: DType) -> Text:
         """Print a bitcast to a dtype of the same width, as a copy of the bytes, which is valid in C++, too."""
         text, source, name = self.value(value), self.fresh("v"), self.fresh("v")
         self.line(f"const {c_values.value_type(value.dtype)} {source} = {text.code};")
-        self.line(f"{c_values.value_type(of)} {name};")
+        self.line(f"{c_values.value_type(dtype)} {name};")
         self.line(f"memcpy(&{name}, &{source}, sizeof {name});")
         return Text(name, ATOM)
 
     def shifts(self, expr: ir.Binary) -> bool:
         """Test whether a shift count is proved to be in [0, width)."""
-        count = self.ranges.of(expr.b)
+        count = self.ranges.infer(expr.b)
         return count is not None and count[0] >= 0 and count[1] < expr.dtype.bits
 
     def divides(self, expr: ir.Binary) -> bool:
         """Test whether a divisor is proved to be neither 0 nor -1."""
-        of = self.ranges.of(expr.b)
-        return of is not None and (of[0] > 0 or of[1] < -1)
+        bounds = self.ranges.infer(expr.b)
+        return bounds is not None and (bounds[0] > 0 or bounds[1] < -1)
 
     def expression(self, expr: ir.Expr) -> Text:
         match expr:
@@ -237,15 +237,15 @@ class Expressions:
             case ir.Load(buffer=buffer, indices=indices):
                 text = self.element(buffer, indices)
                 return Text(f"{text} != 0") if expr.dtype.kind == "bool" else Text(text, ATOM)
-            case ir.Index(index=index, dtype=of):
+            case ir.Index(index=index, dtype=dtype):
                 text = self.index(index)
-                if of.kind == "bool":
+                if dtype.kind == "bool":
                     return (
                         Text(text) if isinstance(index, (arith.Compare, arith.And, arith.Or, arith.Not)) else Text(f"({text}) != 0")
                     )
                 if not is_name(text):
-                    return Text(f"({c_type(of)})({text})", ATOM)
-                return Text(text if c_type(of) == self.index_type else f"({c_type(of)}){text}", ATOM)
+                    return Text(f"({c_type(dtype)})({text})", ATOM)
+                return Text(text if c_type(dtype) == self.index_type else f"({c_type(dtype)}){text}", ATOM)
             case ir.Binary(op=op, a=a, b=b):
                 exact = op in ("add", "sub", "mul") and a.dtype.is_int and self.ranges.exact(expr)
                 exact = exact or (op in ("div", "mod") and a.dtype.is_int and self.divides(expr))
@@ -253,10 +253,10 @@ class Expressions:
                 return c_values.binary(op, self.value(a), self.value(b), a.dtype, exact, shift)
             case ir.Unary(op=op, a=a):
                 return c_values.unary(op, self.value(a), a.dtype)
-            case ir.Cast(a=a, dtype=of):
-                return c_values.convert(self.value(a), a.dtype, of)
-            case ir.Bitcast(a=a, dtype=of):
-                return self.reinterpreted(a, of)
+            case ir.Cast(a=a, dtype=dtype):
+                return c_values.convert(self.value(a), a.dtype, dtype)
+            case ir.Bitcast(a=a, dtype=dtype):
+                return self.reinterpreted(a, dtype)
             case ir.Fma(a=a, b=b, c=c):
                 return c_values.fma(self.value(a), self.value(b), self.value(c), expr.dtype)
         raise Unsupported(f"kernel {self.program.name}: {self.language} has no {type(expr).__name__}")

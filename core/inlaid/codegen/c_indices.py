@@ -32,10 +32,10 @@ static inline float inlaid_floorf(float x) {
 
 def helpers(text: str, index: str = "int64_t") -> str:
     """Print the helper functions that `text` calls, with index type `index`."""
-    wanted = [name for name in HELPERS if f"inlaid_{name}(" in text]
-    if "floormod" in wanted and "floordiv" not in wanted:
-        wanted.insert(0, "floordiv")
-    return "".join(f"{HELPERS[name].replace('INDEX', index)}\n" for name in wanted)
+    helper_names = [name for name in HELPERS if f"inlaid_{name}(" in text]
+    if "floormod" in helper_names and "floordiv" not in helper_names:
+        helper_names.insert(0, "floordiv")
+    return "".join(f"{HELPERS[name].replace('INDEX', index)}\n" for name in helper_names)
 
 
 LONGEST = 256
@@ -78,9 +78,9 @@ def _unconditional(expr: arith.Expr) -> tuple[arith.Expr, ...]:
 
 
 def _index(expr: arith.Expr, leaf: Callable[[arith.Expr], str | None], indices: arith.Analyzer) -> Text:
-    found = leaf(expr)
-    if found is not None:
-        return Text(found, ATOM)
+    leaf_text = leaf(expr)
+    if leaf_text is not None:
+        return Text(leaf_text, ATOM)
     if isinstance(expr, arith.Const):
         return Text(str(expr.value) if expr.value >= 0 else f"({expr.value})", ATOM)
     parts = [_index(operand, leaf, indices) for operand in expr.operands]
@@ -103,7 +103,7 @@ def _index(expr: arith.Expr, leaf: Callable[[arith.Expr], str | None], indices: 
     if type(expr) in _OPERATORS:
         symbol, level = _OPERATORS[type(expr)]
         # C evaluates a * b / c left to right, and the division rounds.
-        others = ATOM if isinstance(expr, arith.Mul) else level
-        texts = [part.within(others if number else level) for number, part in enumerate(parts)]
+        operand_level = ATOM if isinstance(expr, arith.Mul) else level
+        texts = [part.within(operand_level if number else level) for number, part in enumerate(parts)]
         return Text(f" {symbol} ".join(texts), level or c_values.OTHER)
     raise CompileError(f"index variable {expr!r} is not in scope")

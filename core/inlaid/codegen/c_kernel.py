@@ -57,46 +57,46 @@ class KernelText:
     checks: bool
 
 
-def stored_type(of: DType) -> str:
+def stored_type(dtype: DType) -> str:
     """Return the C type of a buffer's elements. Types that C lacks are stored as integers of equal width."""
-    return c_type(of if of.name in C_TYPES else carrier(of))
+    return c_type(dtype if dtype.name in C_TYPES else carrier(dtype))
 
 
 def print_kernel(
     program: ir.LoopProgram,
     name: str,
     dialect: Dialect = PLAIN,
-    known: Mapping[int, Range] | None = None,
+    ranges: Mapping[int, Range] | None = None,
     shared: Collection[int] = (),
     names: Sequence[str] = (),
 ) -> KernelText:
-    """Print a kernel as a static function `name`. `known` maps parameter numbers to value ranges; parameters in `shared` may alias
+    """Print a kernel as a static function `name`. `ranges` maps parameter numbers to value ranges; parameters in `shared` may alias
     others (no `restrict`); `names` overrides parameter names. Raises `Unsupported` for loops and intrinsics that C lacks."""
-    return print_prepared(prepared(program, known), name, dialect, known, shared, names)
+    return print_prepared(prepared(program, ranges), name, dialect, ranges, shared, names)
 
 
 def print_prepared(
     program: ir.LoopProgram,
     name: str,
     dialect: Dialect = PLAIN,
-    known: Mapping[int, Range] | None = None,
+    ranges: Mapping[int, Range] | None = None,
     shared: Collection[int] = (),
     names: Sequence[str] = (),
 ) -> KernelText:
     """Print a kernel that `prepared` has returned, as `print_kernel` does."""
-    return _Kernel(program, name, dialect, _of_params(program, known)).print(
+    return _Kernel(program, name, dialect, _parameter_ranges(program, ranges)).print(
         shared, names or [item.name for item in program.params]
     )
 
 
-def prepared(program: ir.LoopProgram, known: Mapping[int, Range] | None = None) -> ir.LoopProgram:
-    """Legalize a kernel to C types and simplify it by the ranges `known` (see `print_kernel`)."""
+def prepared(program: ir.LoopProgram, ranges: Mapping[int, Range] | None = None) -> ir.LoopProgram:
+    """Legalize a kernel to C types and simplify it by `ranges` (see `print_kernel`)."""
     program = legalize(expand_program(program), c_values.NATIVE)
-    return narrow(program, _of_params(program, known))
+    return narrow(program, _parameter_ranges(program, ranges))
 
 
-def _of_params(program: ir.LoopProgram, known: Mapping[int, Range] | None) -> dict[ir.Buffer, Range]:
-    return {program.params[number]: range_ for number, range_ in (known or {}).items()}
+def _parameter_ranges(program: ir.LoopProgram, ranges: Mapping[int, Range] | None) -> dict[ir.Buffer, Range]:
+    return {program.params[number]: range_ for number, range_ in (ranges or {}).items()}
 
 
 _DECLARATION = re.compile(r" *const \w+ (\w+) = ")
@@ -105,21 +105,21 @@ _DECLARATION = re.compile(r" *const \w+ (\w+) = ")
 def without_unused(lines: Sequence[str]) -> list[str]:
     """Return the lines of a function without declarations of constants that no line reads. Names are unique in the function."""
     uses = Counter(word for line in lines for word in re.findall(r"\w+", line))
-    found = []
+    live_lines = []
     for line in reversed(lines):
         match = _DECLARATION.match(line)
         if match and uses[match[1]] == 1:
             uses.subtract(re.findall(r"\w+", line))
         else:
-            found.append(line)
-    return found[::-1]
+            live_lines.append(line)
+    return live_lines[::-1]
 
 
 class _Kernel(Statements):
     """Prints one kernel."""
 
-    def __init__(self, program: ir.LoopProgram, name: str, dialect: Dialect, known: Mapping[ir.Buffer, Range]) -> None:
-        super().__init__(program, dialect.index, _WORDS.split(), Ranges(program, known))
+    def __init__(self, program: ir.LoopProgram, name: str, dialect: Dialect, ranges: Mapping[ir.Buffer, Range]) -> None:
+        super().__init__(program, dialect.index, _WORDS.split(), Ranges(program, ranges))
         self.name = name
         self.dialect = dialect
         self.emitters = dialect.emitters

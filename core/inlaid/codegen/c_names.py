@@ -22,12 +22,12 @@ def c_name(name: str) -> str:
     return clean if clean[:1].isalpha() and clean not in RESERVED_WORDS else f"model_{clean}"
 
 
-def c_identifier(label: str, taken: set[str]) -> str:
+def c_identifier(label: str, identifiers: set[str]) -> str:
     """Make a unique C identifier. Characters that C does not allow become underscores."""
     clean = re.sub(r"[^A-Za-z0-9_]", "_", label)
     if not clean[:1].isalpha() or clean.startswith("inlaid_"):
         clean = f"x_{clean}"
-    return unique(clean, taken)
+    return unique(clean, identifiers)
 
 
 def c_comment(label: str) -> str:

@@ -41,7 +41,7 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
     def size(expr: arith.Dim) -> str:
         return index_text(arith.wrap(expr), places.get, assigned, leaves=places)
 
-    def place(buffer: RegionBuffer) -> str:
+    def pointer(buffer: RegionBuffer) -> str:
         const = "const " if buffer.storage in ("input", "constant") else ""
         return f"({const}{stored_type(buffer.dtype)} *){address(buffer, size(arith.substitute(arith.wrap(buffer.offset), bounds)))}"
 
@@ -49,7 +49,7 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
         negated = "" if predicate.holds else "!"
         if isinstance(predicate.condition, arith.Expr):
             return f"{negated}({size(predicate.condition)})"
-        return f"{negated}*(const uint8_t *){place(region.buffers[predicate.condition])}"
+        return f"{negated}*(const uint8_t *){pointer(region.buffers[predicate.condition])}"
 
     lines: list[str] = []
     # Common subexpressions of offsets.
@@ -59,7 +59,7 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
     violation = VIOLATION
     for call in region.calls:
         name = region.kernels[call.kernel].name
-        buffers = [place(region.buffers[number]) for number in (*call.inputs, *call.outputs)]
+        buffers = [pointer(region.buffers[number]) for number in (*call.inputs, *call.outputs)]
         arguments = [*buffers, *(f"&{places[variable]}" for variable in call.defines), *map(size, call.sizes)]
         called = [*map(holds, call.predicates), f"kernel{call.kernel}({', '.join(arguments)})"]
         if checks[call.kernel]:
@@ -85,18 +85,18 @@ def _failing(condition: str, message: str, code: int) -> list[str]:
 
 def _maxima(region: RegionProgram, bounds: Mapping[arith.Expr, arith.Expr]) -> list[arith.Expr]:
     """Collect the `max` expressions in the offsets of used buffers, inner expressions first."""
-    used = dict.fromkeys(number for call in region.calls for number in (*call.reads, *call.outputs))
-    found: dict[arith.Expr, None] = {}
-    seen: set[arith.Expr] = set()
-    stack = [(arith.substitute(arith.wrap(region.buffers[number].offset), bounds), False) for number in used]
+    buffer_numbers = dict.fromkeys(number for call in region.calls for number in (*call.reads, *call.outputs))
+    maxima: dict[arith.Expr, None] = {}
+    visited: set[arith.Expr] = set()
+    stack = [(arith.substitute(arith.wrap(region.buffers[number].offset), bounds), False) for number in buffer_numbers]
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            found[node] = None
+        node, expanded = stack.pop()
+        if expanded:
+            maxima[node] = None
         elif isinstance(node, arith.Max):
-            if node not in seen:
-                seen.add(node)
+            if node not in visited:
+                visited.add(node)
                 stack += [(node, True), *((operand, False) for operand in node.operands)]
         else:
             stack += ((operand, False) for operand in node.operands)
-    return list(found)
+    return list(maxima)

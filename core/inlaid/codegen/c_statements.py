@@ -44,7 +44,7 @@ class Statements(Expressions):
                     else:
                         self.statement(item)
             case ir.Store():
-                self.known = {}
+                self.texts = {}
                 self.store(stmt)
             case ir.For():
                 self.loop(stmt)
@@ -57,7 +57,7 @@ class Statements(Expressions):
                 self.statement(body)
             case ir.While(condition=condition, body=body):
                 with self.block("for (;;)"):
-                    self.known = {}
+                    self.texts = {}
                     self.line(f"if (!{self.value(condition).atom}) break;")
                     self.statement(body)
             case ir.Intrinsic(name="prefetch"):
@@ -66,7 +66,7 @@ class Statements(Expressions):
                 emitter = self.emitters.get(name)
                 if emitter is None:
                     raise Unsupported(f"kernel {self.program.name}: {self.language} has no tensor intrinsic {name!r}")
-                self.known = {}
+                self.texts = {}
                 places = [RegionPointer(region, f"&{self.corner(region)}") for region in regions]
                 for line in emitter(places, [*(self.value(arg).atom for arg in args), *self.further_arguments(stmt)]):
                     self.line(line)
@@ -96,7 +96,7 @@ class Statements(Expressions):
     def loop(self, loop: ir.For) -> None:
         if loop.kind not in _LOOPS:
             raise Unsupported(f"loop {loop.var.name}: {self.language} has no {loop.kind.value} loops")
-        self.known = {}
+        self.texts = {}
         extent = arith.simplify(loop.extent)
         name = self.unique(loop.var.name)
         kind = self.index_type
@@ -108,10 +108,10 @@ class Statements(Expressions):
         with self.block(head):
             self.names[loop.var] = name
             self.statement(loop.body)
-        self.taken.discard(name)
+        self.identifiers.discard(name)
 
     def choice(self, condition: ir.Expr, then: ir.Stmt, otherwise: ir.Stmt | None) -> None:
-        self.known = {}
+        self.texts = {}
         flag = self.value(condition).code
         with self.block(f"if ({flag})"):
             self.statement(then)
@@ -120,7 +120,7 @@ class Statements(Expressions):
                 self.statement(otherwise)
 
     def let(self, stmt: ir.Let) -> None:
-        self.known = {}
+        self.texts = {}
         value = self.narrowed(stmt.value)
         name = self.unique(stmt.var.name)
         self.line(f"const {self.index_type} {name} = {value};")

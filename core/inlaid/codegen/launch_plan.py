@@ -15,12 +15,12 @@ from inlaid_runtime.artifact import ALIGNMENT
 from inlaid_runtime.errors import CompileError, Unsupported
 from inlaid_runtime.execution.launches import (
     HOST_VARIABLE,
+    BufferAddress,
     Descriptor,
     KernelFunction,
     Launch,
     LaunchPlan,
     Parameter,
-    Place,
     Read,
     Size,
     Step,
@@ -79,7 +79,7 @@ class _Builder:
     _kernels: list[ThreadKernel] = field(default_factory=list)
     _functions: list[KernelFunction] = field(default_factory=list)
     _witnesses: list[tuple[arith.Expr, ...]] = field(default_factory=list)
-    _places: list[Place] = field(default_factory=list)
+    _places: list[BufferAddress] = field(default_factory=list)
     _sizes: dict[arith.Expr, int] = field(default_factory=dict)
     _variables: list[Size] = field(default_factory=list)
     _workspace: Dim = 0
@@ -87,21 +87,21 @@ class _Builder:
     def build(self) -> ThreadRegion:
         self._workspace = self.program.workspace
         for buffer in self.program.buffers:
-            self._places.append(Place(buffer.storage, buffer.index, self._size(buffer.offset)))
+            self._places.append(BufferAddress(buffer.storage, buffer.index, self._size(buffer.offset)))
         split = [split_launches(kernel, self.scopes, self.subgroup) for kernel in self.program.kernels]
         assumed = {call.kernel: call.assumed for call in self.program.calls}
         numbers: list[dict[str, int]] = []
         for position, launches in enumerate(split):
-            known = {}
+            kernel_numbers = {}
             computed: set[arith.SizeVar] = set()
             for name, site in _sites(launches.host.body, assumed.get(position, ())):
-                known[name] = len(self._kernels)
+                kernel_numbers[name] = len(self._kernels)
                 kernel = ThreadKernel(_identifier(position, name), launches.kernels[name], len(site.variables))
                 function, witnesses = _function(kernel, site, position, launches.host.defines, computed)
                 self._kernels.append(kernel)
                 self._functions.append(function)
                 self._witnesses.append(witnesses)
-            numbers.append(known)
+            numbers.append(kernel_numbers)
         steps: list[Step] = []
         for number, call in enumerate(self.program.calls):
             steps += self._call(number, call, split[call.kernel], numbers[call.kernel])
@@ -124,7 +124,7 @@ class _Builder:
         steps: list[Step] = []
         for (_, buffer), defined in zip(source.defines, call.defines, strict=True):
             buffers[buffer] = len(self._places)
-            self._places.append(Place("arena", 0, self._size(self._workspace)))
+            self._places.append(BufferAddress("arena", 0, self._size(self._workspace)))
             self._workspace = arith.unwrap(arith.add(self._workspace, ALIGNMENT))
             steps.append(Step(read=Read(self._dims.index(defined.name), buffers[buffer])))
         host = self._host(launches.host.body, launches, numbers, buffers, values, number)
@@ -144,8 +144,8 @@ class _Builder:
         values: Mapping[arith.Expr, arith.Expr],
         call: int,
     ) -> list[Step]:
-        def inner(part: ir.Stmt, known: Mapping[arith.Expr, arith.Expr] = values) -> list[Step]:
-            return self._host(part, launches, numbers, buffers, known, call)
+        def inner(part: ir.Stmt, bindings: Mapping[arith.Expr, arith.Expr] = values) -> list[Step]:
+            return self._host(part, launches, numbers, buffers, bindings, call)
 
         match stmt:
             case ir.Seq(stmts=stmts):
@@ -163,10 +163,10 @@ class _Builder:
                 return inner(body, {**values, var: arith.wrap(_substituted(index, values))})
             case ir.Intrinsic(name=name, args=args):
                 kernel = launches.kernels[name]
-                given = [arg.index for arg in args if isinstance(arg, ir.Index)]
+                index_args = [arg.index for arg in args if isinstance(arg, ir.Index)]
                 program = kernel.program
-                touched = program.params if not given else (*program.inputs[: -len(given)], *program.outputs)
-                scalars = (*given, *(size for size in size_vars(program)))
+                touched = program.params if not index_args else (*program.inputs[: -len(index_args)], *program.outputs)
+                scalars = (*index_args, *(size for size in size_vars(program)))
                 launch = Launch(
                     numbers[name],
                     tuple(buffers[buffer] for buffer in touched),
@@ -239,21 +239,21 @@ def _function(
     ]
     read = dict.fromkeys(variable for expr in (*sizes, *extents, *site.conditions) for variable in _variables(expr))
     witnesses = tuple(variable for variable in read if variable not in scalars)
-    known = (*scalars, *witnesses)
-    conditions = [*site.conditions, *(bound for variable in known for bound in _bounds(variable, known))]
+    variables = (*scalars, *witnesses)
+    conditions = [*site.conditions, *(bound for variable in variables for bound in _bounds(variable, variables))]
     names: dict[arith.Expr, arith.Expr] = {}
-    for variable in known:
+    for variable in variables:
         host = f"{HOST_VARIABLE}{len(names)}"
         names[variable] = SizeVar(variable.name if isinstance(variable, SizeVar) else host)
-    own = {buffer: size for size, buffer in defines}
+    sizes_by_buffer = {buffer: size for size, buffer in defines}
     parameters = []
     for buffer, size in zip((*inputs, *program.outputs), sizes, strict=True):
-        writes, defined = buffer in program.outputs, own.get(buffer)
+        writes, defined = buffer in program.outputs, sizes_by_buffer.get(buffer)
         reads = not writes or defined in computed
         parameters.append(Parameter(_substituted(size, names), reads, writes, "" if defined is None else defined.name))
     computed |= {size for size, buffer in defines if buffer in program.outputs}
     x, y, z, tx, ty, tz = (_substituted(extent, names) for extent in extents)
-    listed = [str(names[variable]) for variable in known]
+    listed = [str(names[variable]) for variable in variables]
     open_conditions = dict.fromkeys(_substituted(condition, names) for condition in conditions)
     function = KernelFunction(
         kernel.name,
@@ -279,19 +279,19 @@ def _greatest(buffer: ir.Buffer, defines: _Defines) -> arith.Expr:
     bounds: dict[arith.Expr, tuple[arith.Expr, arith.Expr]] = {
         defined: (arith.ZERO, arith.wrap(defined.upper)) for defined, _ in defines if defined.upper is not None
     }
-    found = arith.limits(size, bounds)
-    if found is None:
+    limits = arith.limits(size, bounds)
+    if limits is None:
         raise CompileError(f"buffer {buffer.name} of shape {buffer.shape} must have a size with an upper bound")
-    return found[1]
+    return limits[1]
 
 
-def _bounds(variable: arith.Expr, known: Collection[arith.Expr]) -> Iterator[arith.Expr]:
+def _bounds(variable: arith.Expr, arguments: Collection[arith.Expr]) -> Iterator[arith.Expr]:
     """Yield the declared bounds of a dimension as conditions."""
     if isinstance(variable, SizeVar):
         if variable.lower > 0:
             yield arith.compare("<=", variable.lower, variable)
         if variable.upper is not None:
-            inside = arith.free_vars(variable.upper) <= set(known)
+            inside = arith.free_vars(variable.upper) <= set(arguments)
             upper = variable.upper if inside else arith.bounds(variable.upper)[1]
             if upper is not None:
                 yield arith.compare("<=", variable, upper)

@@ -39,7 +39,7 @@ TEAM_ALIGNMENT = 128
 
 
 @dataclass(frozen=True)
-class Place:
+class MemoryAddress:
     """An address: argument number `number`, or byte offset `number` in the workspace or the weights."""
 
     memory: Literal["argument", "workspace", "weights"]
@@ -52,9 +52,9 @@ class CallStep:
     computes them. If it fails, return its message, and its error code or, for a size that violates a constraint, `INVALID_SIZE`."""
 
     symbol: str
-    inputs: tuple[Place, ...]
-    outputs: tuple[Place, ...]
-    constants: tuple[Place, ...]
+    inputs: tuple[MemoryAddress, ...]
+    outputs: tuple[MemoryAddress, ...]
+    constants: tuple[MemoryAddress, ...]
     dims: tuple[Dim, ...] = ()
 
 
@@ -62,8 +62,8 @@ class CallStep:
 class CopyStep:
     """Copy `size` bytes between places that are disjoint or equal; equal places are a no-op."""
 
-    target: Place
-    source: Place
+    target: MemoryAddress
+    source: MemoryAddress
     size: Dim
 
 

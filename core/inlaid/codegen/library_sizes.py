@@ -31,7 +31,7 @@ class LibrarySizes:
                 raise Unsupported(f"value {number} of the plan must have a bounded size, so that its memory can be planned")
             size = byte_count(value)
             # Places are planned for the largest sizes, and hold for others as long as no value is larger there.
-            if value.storage == "arena" and self.most(size, "a value") != self.at_largest(size, "a value"):
+            if value.storage == "arena" and self.upper_bound(size, "a value") != self.at_largest(size, "a value"):
                 raise Unsupported(
                     f"the size of a value of shape {value.shape} must be largest at the upper bounds of its dimensions"
                 )
@@ -40,22 +40,22 @@ class LibrarySizes:
         """Evaluate an expression with all sizes at their upper bounds."""
         if isinstance(dim, int):
             return dim
-        if others := sorted(repr(variable) for variable in free_vars(dim) if variable not in self.largest):
-            raise Unsupported(f"{what} must have a size over dimensions of inputs, got {dim!r}: {others[0]} depends on data")
+        if unknown_sizes := sorted(repr(variable) for variable in free_vars(dim) if variable not in self.largest):
+            raise Unsupported(f"{what} must have a size over dimensions of inputs, got {dim!r}: {unknown_sizes[0]} depends on data")
         return arith.evaluate(dim, self.largest)
 
-    def most(self, dim: Dim, what: str) -> int:
+    def upper_bound(self, dim: Dim, what: str) -> int:
         """Compute an upper bound of an expression over all sizes. The bound need not be attained."""
         self.at_largest(dim, what)
-        found = arith.limits(dim, self._ranges)
-        upper = None if found is None else arith.unwrap(found[1])
+        limits = arith.limits(dim, self._ranges)
+        upper = None if limits is None else arith.unwrap(limits[1])
         if not isinstance(upper, int):
             raise Unsupported(f"{what} must have a size with a known upper bound, got {dim!r}")
         return upper
 
-    def of_region(self, artifact: Artifact, invoke: Invoke) -> dict[arith.Expr, arith.Expr]:
+    def region_dims(self, artifact: Artifact, invoke: Invoke) -> dict[arith.Expr, arith.Expr]:
         """Return the dimensions of a region that its caller knows, as expressions over the sizes."""
-        found: dict[arith.Expr, arith.Expr] = {}
+        dims: dict[arith.Expr, arith.Expr] = {}
         for source in artifact.signature.dims:
             if source.input is None and source.upper is not None:
                 continue  # the region computes it
@@ -64,13 +64,13 @@ class LibrarySizes:
             else:
                 dim = SizeVar(source.name)
             self.at_largest(dim, f"dimension {source.name}")
-            found[SizeVar(source.name)] = arith.wrap(dim)
-        return found
+            dims[SizeVar(source.name)] = arith.wrap(dim)
+        return dims
 
     def scratch(self, artifact: Artifact, invoke: Invoke) -> int:
         """Compute an upper bound of the scratch memory of a region, in bytes."""
-        wanted = arith.wrap(artifact.workspace.get("", 0))
-        return self.most(arith.unwrap(arith.substitute(wanted, self.of_region(artifact, invoke))), artifact.symbol)
+        workspace = arith.wrap(artifact.workspace.get("", 0))
+        return self.upper_bound(arith.unwrap(arith.substitute(workspace, self.region_dims(artifact, invoke))), artifact.symbol)
 
     def checks(self, artifacts: Mapping[str, Artifact]) -> Iterator[SizeCheck]:
         """Yield the conditions on the sizes: their bounds, then the constraints of the plan and of regions. The code of a region
@@ -79,23 +79,23 @@ class LibrarySizes:
             lower, upper = variable.lower, self.largest[variable]
             inside = arith.compare(">=", variable, lower) & arith.compare("<=", variable, upper)
             yield SizeCheck(inside, f"{variable.name} must be {lower} to {upper}")
-        asked: dict[tuple[Dim, str], SizeCheck] = {}
+        checks: dict[tuple[Dim, str], SizeCheck] = {}
         for constraint in self._plan.constraints:
-            self._ask(asked, constraint, constraint.condition)
+            self._add_check(checks, constraint, constraint.condition)
         for item in self._plan.instructions:
             if isinstance(item, Invoke):
                 artifact = artifacts[item.symbol]
-                sizes = self.of_region(artifact, item)
+                sizes = self.region_dims(artifact, item)
                 for constraint in artifact.constraints:
                     if constraint.sizes <= sizes.keys():
                         condition = arith.unwrap(arith.substitute(arith.wrap(constraint.condition), sizes))
-                        self._ask(asked, constraint, condition)
-        yield from asked.values()
+                        self._add_check(checks, constraint, condition)
+        yield from checks.values()
 
-    def _ask(self, asked: dict[tuple[Dim, str], SizeCheck], constraint: Constraint, condition: Dim) -> None:
+    def _add_check(self, checks: dict[tuple[Dim, str], SizeCheck], constraint: Constraint, condition: Dim) -> None:
         """Add the check of a constraint, with its condition over the sizes of the library."""
         self.at_largest(condition, constraint.what)
-        asked.setdefault((condition, constraint.statement), SizeCheck(condition, constraint.statement))
+        checks.setdefault((condition, constraint.statement), SizeCheck(condition, constraint.statement))
 
 
 def byte_count(value: Value) -> Dim:
@@ -111,5 +111,5 @@ def _upper(variable: SizeVar) -> int:
         return variable.upper
     raise Unsupported(
         f"dimension {variable.name} has no upper bound, for which memory is planned",
-        remedy=Remedy.of("bound or fix it: ", dims_setting({variable.name: (max(variable.lower, 1), 64)})),
+        remedy=Remedy.join("bound or fix it: ", dims_setting({variable.name: (max(variable.lower, 1), 64)})),
     )

@@ -23,7 +23,7 @@ from inlaid.codegen.library import (
     CopyStep,
     LibraryCodegen,
     LibraryFunction,
-    Place,
+    MemoryAddress,
 )
 from inlaid.codegen.library_sizes import LibrarySizes, byte_count
 from inlaid.plugins.registry import PluginRegistry
@@ -51,9 +51,9 @@ class SharedLibrary:
         self.weights = package.weights
         self._check()
         self.sizes = LibrarySizes(self.plan)
-        taken = set(RESERVED_WORDS)
-        self.size_names = {size: c_identifier(size.name, taken) for size in self.sizes.variables}
-        self.names = {number: c_identifier(label, taken) for label, number in (*self.plan.inputs, *self.plan.outputs)}
+        identifiers = set(RESERVED_WORDS)
+        self.size_names = {size: c_identifier(size.name, identifiers) for size in self.sizes.variables}
+        self.names = {number: c_identifier(label, identifiers) for label, number in (*self.plan.inputs, *self.plan.outputs)}
         self.arena = self.sizes.at_largest(self.plan.workspace, "the arena")
         invokes = [item for item in self.plan.instructions if isinstance(item, Invoke)]
         self.scratch = max((self.sizes.scratch(self.artifacts[item.symbol], item) for item in invokes), default=0)
@@ -70,7 +70,7 @@ class SharedLibrary:
         for artifact in self.artifacts.values():
             if not artifact.format.startswith("elf-"):
                 raise Unsupported(
-                    f"expected native code, got {artifact.format} in region {artifact.symbol}", remedy=Remedy.of("see ", EXPLAIN)
+                    f"expected native code, got {artifact.format} in region {artifact.symbol}", remedy=Remedy.join("see ", EXPLAIN)
                 )
         for instruction in self.plan.instructions:
             if not isinstance(instruction, (Invoke, Move)):
@@ -113,7 +113,7 @@ class SharedLibrary:
                 chosen = [Remedy(f'targets=["{text}"]', f"--target {text}") for text in texts]
                 raise Unsupported(
                     f"region {region.symbol} has code for several processors, but a library can hold only one",
-                    remedy=Remedy.of(
+                    remedy=Remedy.join(
                         "compile for one processor: ", chosen[0], *(part for one in chosen[1:] for part in (" or ", one))
                     ),
                 )
@@ -130,9 +130,9 @@ class SharedLibrary:
                 continue
             if isinstance(codegen, LibraryCodegen):
                 return codegen
-        found = ", ".join(texts) or "no installed target"
+        target_names = ", ".join(texts) or "no installed target"
         raise Unsupported(
-            f"cannot link code for {found} into a shared library",
+            f"cannot link code for {target_names} into a shared library",
             remedy="compile the model for a target whose plugin links libraries, such as x86",
         )
 
@@ -140,9 +140,9 @@ class SharedLibrary:
         return [f"{const}{self._type(number)} *{self.names[number]}" for _, number in pairs]
 
     def _type(self, number: int) -> str:
-        of = self.plan.values[number].dtype
-        assert of is not None
-        return C_TYPES.get(of.name, f"uint{of.bytes * 8}_t")
+        dtype = self.plan.values[number].dtype
+        assert dtype is not None
+        return C_TYPES.get(dtype.name, f"uint{dtype.bytes * 8}_t")
 
     def _prototype(self, name: str, *first: str) -> str:
         params = [
@@ -219,35 +219,37 @@ void {self.prefix}_worker(void *team, int64_t number);
             if isinstance(instruction, Invoke):
                 constants = self.artifacts[instruction.symbol].constants
                 weights = [self._weight(f"{instruction.symbol}.{key}", array) for key, array in constants.items()]
-                inputs, outputs = (tuple(map(self._place, numbers)) for numbers in (instruction.inputs, instruction.outputs))
+                inputs, outputs = (
+                    tuple(map(self._value_address, numbers)) for numbers in (instruction.inputs, instruction.outputs)
+                )
                 yield CallStep(instruction.symbol, inputs, outputs, tuple(weights), self._dims(instruction))
             elif isinstance(instruction, Move):
                 size = byte_count(self.plan.values[instruction.target])
-                target, source = self._place(instruction.target), self._place(instruction.source)
+                target, source = self._value_address(instruction.target), self._value_address(instruction.source)
                 if target != source:
                     yield CopyStep(target, source, size)
 
     def _dims(self, invoke: Invoke) -> tuple[Dim, ...]:
         """Return the dimensions that a region is called with, in the order of its signature: 0 for those that it computes."""
         artifact = self.artifacts[invoke.symbol]
-        known = self.sizes.of_region(artifact, invoke)
-        return tuple(arith.unwrap(known.get(SizeVar(source.name), arith.Const(0))) for source in artifact.signature.dims)
+        region_dims = self.sizes.region_dims(artifact, invoke)
+        return tuple(arith.unwrap(region_dims.get(SizeVar(source.name), arith.Const(0))) for source in artifact.signature.dims)
 
-    def _place(self, number: int) -> Place:
+    def _value_address(self, number: int) -> MemoryAddress:
         value = self.plan.values[number]
         if value.storage == "constant":
             return self._weight(value.name, self.weights[value.name])
         if value.storage == "arena":
-            return Place("workspace", self.sizes.at_largest(value.offset, "an offset"))
-        return Place("argument", self.arguments.index(number))
+            return MemoryAddress("workspace", self.sizes.at_largest(value.offset, "an offset"))
+        return MemoryAddress("argument", self.arguments.index(number))
 
-    def _weight(self, name: str, array: np.ndarray[Any, Any]) -> Place:
+    def _weight(self, name: str, array: np.ndarray[Any, Any]) -> MemoryAddress:
         """Store a weight and return its place among the weights."""
         if name not in self.arrays:
             self.arrays[name] = array
             self.offsets[name] = -(-self.end // ALIGNMENT) * ALIGNMENT
             self.end = self.offsets[name] + array.nbytes
-        return Place("weights", self.offsets[name])
+        return MemoryAddress("weights", self.offsets[name])
 
 
 def _content(array: np.ndarray[Any, Any]) -> memoryview:

@@ -13,11 +13,11 @@ from inlaid.driver.donation import warn_of_unused
 from inlaid.driver.fallback import with_fallback, without
 from inlaid.driver.isolate import Isolated, isolation
 from inlaid.driver.prepare import FALLBACK
-from inlaid.driver.region import borders_of, compile_region, source_nodes
+from inlaid.driver.region import compile_region, request_borders, source_nodes
 from inlaid.driver.standalone import on_fallback, standalone
 from inlaid.graph import ir
 from inlaid.graph.ir import Function
-from inlaid.graph.scope_conditions import conditions_in, held_constraints
+from inlaid.graph.scope_conditions import conditions_in, scope_constraints
 from inlaid.graph.scopes import analyse
 from inlaid.lowering.plans.build import build_plans
 from inlaid.lowering.signature import constrained
@@ -67,8 +67,8 @@ def build_regions(
     bordered = at_borders(partitioned, candidates, registry, isolated)
     partitioned = bordered.partitioned
     waiting = list(partitioned.regions)
-    kept = caches(keep).objects
-    objects = MemoryStore() if kept.folder is None else kept  # kernels shared by several regions are compiled once
+    disk_cache = caches(keep).objects
+    objects = MemoryStore() if disk_cache.folder is None else disk_cache  # kernels shared by several regions are compiled once
     programs: Programs = {}
     printed: dict[Any, Any] = {}
     for name in waiting:
@@ -76,7 +76,7 @@ def build_regions(
         target = candidates[index].target
         region = bordered.region(name, partitioned.module[name], target)
         context = DriverContext(
-            target, registry, ops.TABLE, partial(_of_region, report, name), settings.fusion, objects, programs, printed,
+            target, registry, ops.TABLE, partial(_report_step, report, name), settings.fusion, objects, programs, printed,
             instruments, instructions=instructions,
         )  # fmt: skip
         try:
@@ -89,12 +89,12 @@ def build_regions(
             unable = failed.get(name, frozenset()) | {index}
             if bound or isolated is None or len(unable) == len(candidates):
                 raise
-            partitioned, others = without(partitioned, name, candidates, unable, registry)
-            if standalone(candidates, registry) and on_fallback(candidates, partitioned, others):
+            partitioned, new_regions = without(partitioned, name, candidates, unable, registry)
+            if standalone(candidates, registry) and on_fallback(candidates, partitioned, new_regions):
                 raise
-            failed.update(dict.fromkeys(others, unable))
-            waiting += others
-            instead = ", ".join(dict.fromkeys(str(candidates[partitioned.regions[other]].target) for other in others))
+            failed.update(dict.fromkeys(new_regions, unable))
+            waiting += new_regions
+            instead = ", ".join(dict.fromkeys(str(candidates[partitioned.regions[other]].target) for other in new_regions))
             warnings.warn(f"region {name} falls back from {target} to {instead}: {error}", FallbackWarning, stacklevel=2)
         else:
             functions[name] = region.function
@@ -111,26 +111,29 @@ def _with_constraints(
 ) -> dict[str, Artifact]:
     """Add the conditions of each region's operators to its artifact, except those that the plan checks before it runs the region.
     `functions` has the regions' functions."""
-    held: dict[str, frozenset[Dim]] = {}
+    conditions_by_callee: dict[str, frozenset[Dim]] = {}
     args: dict[str, Sequence[ir.Expr]] = {}
     for name, function in partitioned.module.functions.items():
         if name not in partitioned.regions:
             scopes = analyse(function)
-            constraints = held_constraints(scopes)
+            constraints = scope_constraints(scopes)
             for scope in scopes.inner.values():
                 for expr in scope.order:
                     if isinstance(expr, ir.Call) and isinstance(expr.callee, ir.GlobalVar):
-                        here, callee = conditions_in(scope, constraints), expr.callee.name
-                        held[callee], args[callee] = held.get(callee, here) & here, expr.args
-    found = {}
+                        call_conditions, callee = conditions_in(scope, constraints), expr.callee.name
+                        conditions_by_callee[callee], args[callee] = (
+                            conditions_by_callee.get(callee, call_conditions) & call_conditions,
+                            expr.args,
+                        )
+    constrained_artifacts = {}
     for name, artifact in artifacts.items():
         region = functions[name]
         computed = frozenset().union(*map(ir.introduced_sizes, ir.post_order(region.body)))
         conditions = region_conditions(region, args.get(name, ()))
-        known = held.get(name, frozenset())
-        missing = [item for item in conditions if item.condition not in known or not computed.isdisjoint(item.sizes)]
-        found[name] = constrained(artifact, region.params, missing)
-    return found
+        plan_conditions = conditions_by_callee.get(name, frozenset())
+        missing = [item for item in conditions if item.condition not in plan_conditions or not computed.isdisjoint(item.sizes)]
+        constrained_artifacts[name] = constrained(artifact, region.params, missing)
+    return constrained_artifacts
 
 
 def _devices(partitioned: Partitioned, candidates: Sequence[Candidate], registry: PluginRegistry) -> dict[str, str]:
@@ -168,12 +171,12 @@ def _ask(
     its failure is reported when the region is compiled."""
     region = Region(name, function, candidates[index].target)
     if isolated is None or region.target.kind == FALLBACK:
-        return borders_of(region, registry)
+        return request_borders(region, registry)
     try:
         return isolated.borders(region)
     except InlaidError:
         return None
 
 
-def _of_region(report: Progress, region: str, step: str, done: int, total: int) -> None:
+def _report_step(report: Progress, region: str, step: str, done: int, total: int) -> None:
     report(f"{step} {region}", done, total)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from inlaid.driver.build import ALONE, build_regions
-from inlaid.driver.candidates import candidate_of
+from inlaid.driver.candidates import build_candidate
 from inlaid.graph import ir
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.lowering.kernels.kernel import LoopCompute
@@ -32,7 +32,7 @@ def build_scheduled(
     """Compile a scheduled program for a target that accepts loop programs. Inputs and outputs have the program's names. With
     `keep`, the user's object cache is used. Raises `Unsupported` for a target that takes graphs, `ScheduleError` for a malformed
     program, `InputError` for invalid instructions, and as `compile.build_package`."""
-    candidate = candidate_of(registry.target(target), registry)
+    candidate = build_candidate(registry.target(target), registry)
     if registry.spec(candidate.target.kind).level is not Level.LOOP:
         able = [kind for kind in registry.kinds() if registry.spec(kind).level is Level.LOOP]
         raise Unsupported(

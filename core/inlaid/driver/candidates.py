@@ -8,7 +8,7 @@ from inlaid.plugins import Target
 from inlaid.plugins.registry import PluginRegistry
 
 
-def candidate_of(target: Target, registry: PluginRegistry) -> Candidate:
+def build_candidate(target: Target, registry: PluginRegistry) -> Candidate:
     """Return a target with its operator rules. Raises `PluginError` for invalid rules."""
     capabilities = registry.capabilities(target)
     dtypes, plugin = frozenset(capabilities.dtypes), registry.owner(target.kind)

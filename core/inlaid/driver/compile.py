@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from inlaid import ops
 from inlaid.driver.build import Progress, at_borders, build_regions
-from inlaid.driver.candidates import candidate_of
+from inlaid.driver.candidates import build_candidate
 from inlaid.driver.context import DriverContext
 from inlaid.driver.donation import check_donated
 from inlaid.driver.extents import check_extents
@@ -17,7 +17,7 @@ from inlaid.driver.isolate import isolation
 from inlaid.driver.placement import placement
 from inlaid.driver.prepare import FALLBACK, graph_passes, prepare
 from inlaid.driver.region import watch_region
-from inlaid.driver.standalone import check_whole
+from inlaid.driver.standalone import check_standalone
 from inlaid.graph.ir import Module
 from inlaid.partitioning import Partitioned, partition, verify_partition
 from inlaid.partitioning.annotate import Candidate
@@ -41,7 +41,7 @@ def candidates_for(targets: Sequence[str], registry: PluginRegistry) -> tuple[Ca
     """Return the targets in order of priority, with the fallback last. Raises `TargetError` for a target that is not installed."""
     if not targets:
         raise CompileError("expected at least one target, got none", remedy="give one, such as x86")
-    return with_fallback([candidate_of(registry.target(text), registry) for text in targets], registry)
+    return with_fallback([build_candidate(registry.target(text), registry) for text in targets], registry)
 
 
 @reports_faults
@@ -56,7 +56,7 @@ def cut(
     registry = registry or default_registry()
     candidates = candidates_for(targets, registry)
     module = prepare(module, candidates, FALLBACK, registry, instruments, settings.precision)
-    partitioned = partition(module, candidates, place=placement(settings, candidates, registry, FALLBACK))
+    partitioned = partition(module, candidates, placer=placement(settings, candidates, registry, FALLBACK))
     able = [registry.capabilities(candidate.target) for candidate in candidates]
     loops = [number for number, item in enumerate(able) if item.control_flow]
     branches = [number for number, item in enumerate(able) if item.branches]
@@ -82,18 +82,18 @@ def after_step(
     partitioned, candidates = cut(module, targets, registry, settings=settings)
     if step == PARTITION:
         return partitioned.module
-    seen, kernels = Capture[Module](step), Capture[LoopProgram](step)
+    capture, kernels = Capture[Module](step), Capture[LoopProgram](step)
     bordered = at_borders(partitioned, candidates, registry)
-    whole = bordered.partitioned.module
+    bordered_module = bordered.partitioned.module
     for lower in (False, True):
         for symbol, index in bordered.partitioned.regions.items():
-            region = bordered.region(symbol, whole[symbol], candidates[index].target)
-            context = DriverContext(region.target, registry, ops.TABLE, fusion=settings.fusion, instruments=[seen])
+            region = bordered.region(symbol, bordered_module[symbol], candidates[index].target)
+            context = DriverContext(region.target, registry, ops.TABLE, fusion=settings.fusion, instruments=[capture])
             watch_region(region, replace(context, kernel_instruments=[kernels]), lower)
-        if seen.units:
-            return Module({**whole.functions, **{name: unit[name] for unit in seen.units for name in unit.functions}})
+        if capture.units:
+            return Module({**bordered_module.functions, **{name: unit[name] for unit in capture.units for name in unit.functions}})
     if not kernels.units:
-        names = dict.fromkeys((*(item.name for item in passes), PARTITION, *seen.names, *kernels.names))
+        names = dict.fromkeys((*(item.name for item in passes), PARTITION, *capture.names, *kernels.names))
         raise CompileError(f"unknown pass {step!r}", remedy=f"choose from {', '.join(names)}")
     return tuple(kernels.units)
 
@@ -140,5 +140,5 @@ def build_package(
     report("partition", 0, 0)
     with isolation(registry, settings, keep) as isolated:  # the worker process starts during partitioning
         partitioned, candidates = cut(module, targets, registry, instruments, settings)
-        check_whole(partitioned, candidates, len(targets), registry)
+        check_standalone(partitioned, candidates, len(targets), registry)
         return build_regions(partitioned, candidates, registry, report, settings, keep, isolated, instruments=instruments)

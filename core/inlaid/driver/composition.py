@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from inlaid.plugins.registry import PluginRegistry
     from inlaid_runtime.execution.executable import Executable
 
-__all__ = ["choose_convolution", "library_of", "shared_rules", "shared_transforms"]
+__all__ = ["build_library", "choose_convolution", "shared_rules", "shared_transforms"]
 
 
-def library_of(executable: Executable, name: str, registry: PluginRegistry) -> SharedLibrary:
+def build_library(executable: Executable, name: str, registry: PluginRegistry) -> SharedLibrary:
     """Prepare the export of a model as a shared library. `name` is the prefix of its C names once it is a C identifier."""
     from inlaid.codegen.shared_library import SharedLibrary  # on use: compiling needs no linker
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from inlaid.driver.candidates import candidate_of
+from inlaid.driver.candidates import build_candidate
 from inlaid.driver.loop_lowering import LoopLowering, kernel_context
 from inlaid.driver.region_steps import region_steps
 from inlaid.graph.ir import Call, Module
@@ -86,10 +86,10 @@ class DriverContext:
 
     def operator(self, name: str) -> Operator:
         """Look up a canonical operator by name. Raises `CompileError` for an unknown name."""
-        found = self.operators.get(name)
-        if found is None:
+        operator = self.operators.get(name)
+        if operator is None:
             raise CompileError(f"unknown operator {name!r}")
-        return found
+        return operator
 
     def report(self, step: str, done: int, total: int) -> None:
         """Forward the progress of a step."""
@@ -97,7 +97,7 @@ class DriverContext:
 
     @cached_property
     def _candidate(self) -> Candidate:
-        return candidate_of(self.target, self.registry)
+        return build_candidate(self.target, self.registry)
 
     @cached_property
     def _loops(self) -> LoopLowering:

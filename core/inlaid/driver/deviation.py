@@ -57,49 +57,49 @@ def failed(error: str) -> Deviation:
     return Deviation(error, math.inf, excess=math.inf)
 
 
-def deviation(type_: TensorType, wanted: Array, found: Array, allowed: Tolerance | None = None) -> Deviation:
-    """Compare array `found` with the expected array `wanted`. Without `allowed`, the tolerance of whole models applies."""
-    if wanted.shape != found.shape:
-        return failed(f"expected shape {wanted.shape}, got {found.shape}")
+def deviation(type_: TensorType, expected: Array, actual: Array, allowed: Tolerance | None = None) -> Deviation:
+    """Compare array `actual` with the expected array `expected`. Without `allowed`, the tolerance of whole models applies."""
+    if expected.shape != actual.shape:
+        return failed(f"expected shape {expected.shape}, got {actual.shape}")
     if not type_.dtype.is_float:
-        return _of_integers(type_, wanted, found, 0 if allowed is None else allowed.steps)
-    a, b = wanted.astype(np.float64), found.astype(np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    unlike = int(np.count_nonzero(~same))
+        return _integer_deviation(type_, expected, actual, 0 if allowed is None else allowed.steps)
+    a, b = expected.astype(np.float64), actual.astype(np.float64)
+    equal = (a == b) | (np.isnan(a) & np.isnan(b))
+    unlike = int(np.count_nonzero(~equal))
     if not unlike:
         return Deviation(size=a.size)
     finite = np.isfinite(a)
-    astray = (finite != np.isfinite(b)) | (~finite & ~same)
+    astray = (finite != np.isfinite(b)) | (~finite & ~equal)
     if astray.any():
         return Deviation("NaN or infinity at different places", math.inf, None, _first(astray), unlike, a.size, math.inf)
     apart = np.abs(np.where(finite, a, 0) - np.where(finite, b, 0))
     at = _first(apart == apart.max())
     worst, greatest = float(apart[at]), float(np.max(np.abs(a[finite])))
     limit = allowed or Tolerance(type_.dtype.name, RELATIVE.get(type_.dtype.name, NARROW), ABSOLUTE)
-    most = limit.relative * greatest + limit.absolute
-    error = f"by {worst:.3g}, expected at most {most:.3g}" if worst > most else None
+    bound = limit.relative * greatest + limit.absolute
+    error = f"by {worst:.3g}, expected at most {bound:.3g}" if worst > bound else None
     relative = worst / greatest if greatest else math.inf
-    return Deviation(error, worst, relative, at, unlike, a.size, worst / most if most else math.inf)
+    return Deviation(error, worst, relative, at, unlike, a.size, worst / bound if bound else math.inf)
 
 
-def _of_integers(type_: TensorType, wanted: Array, found: Array, steps: int) -> Deviation:
-    if not type_.dtype.is_int or found.dtype != wanted.dtype:
-        differs = wanted != found
+def _integer_deviation(type_: TensorType, expected: Array, actual: Array, steps: int) -> Deviation:
+    if not type_.dtype.is_int or actual.dtype != expected.dtype:
+        differs = expected != actual
         wrong = int(np.count_nonzero(differs))
         if not wrong:
-            return Deviation(size=wanted.size)
-        return Deviation(f"{wrong} of {wanted.size} elements", 1.0, None, _first(differs), wrong, wanted.size, math.inf)
+            return Deviation(size=expected.size)
+        return Deviation(f"{wrong} of {expected.size} elements", 1.0, None, _first(differs), wrong, expected.size, math.inf)
     # The distance of two int64 needs up to 64 unsigned bits.
-    a, b = (each if each.dtype.itemsize == 8 else each.astype(np.int64) for each in (wanted, found))
+    a, b = (each if each.dtype.itemsize == 8 else each.astype(np.int64) for each in (expected, actual))
     apart = (np.maximum(a, b) - np.minimum(a, b)).astype(np.uint64)
     unlike = int(np.count_nonzero(apart))
     if not unlike:
-        return Deviation(size=wanted.size)
+        return Deviation(size=expected.size)
     worst, beyond = int(apart.max()), int(np.count_nonzero(apart > steps))
     bound = f", expected at most {steps}" if steps else ""
-    error = f"{beyond} of {wanted.size} elements, by up to {worst} steps{bound}" if beyond else None
+    error = f"{beyond} of {expected.size} elements, by up to {worst} steps{bound}" if beyond else None
     excess = worst / steps if steps else math.inf
-    return Deviation(error, worst, None, _first(apart == worst), unlike, wanted.size, excess)
+    return Deviation(error, worst, None, _first(apart == worst), unlike, expected.size, excess)
 
 
 def _first(where: Array) -> tuple[int, ...]:

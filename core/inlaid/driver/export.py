@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from inlaid.driver.composition import library_of
+from inlaid.driver.composition import build_library
 from inlaid.plugins import Exported as Files
 from inlaid.plugins.registry import PluginRegistry, default_registry
 from inlaid_runtime.errors import EXPLAIN, InputError, Remedy, Unsupported
@@ -43,7 +43,7 @@ def export_library(executable: Executable, path: Path, name: str | None = None, 
     check_output(header)
     if path == header:
         raise InputError(f"expected a library path, got the header's path {path}", remedy="use the suffix .so")
-    library = library_of(executable, path.stem.removeprefix("lib") if name is None else name, registry or default_registry())
+    library = build_library(executable, path.stem.removeprefix("lib") if name is None else name, registry or default_registry())
     chunks = library.link(path.name)
     write_files({path: chunks, header: [library.header().encode()]})
     bounds = {size.name: (size.lower, library.sizes.largest[size]) for size in library.sizes.variables}
@@ -79,5 +79,5 @@ def export_folder(package: Package, folder: Path, name: str, registry: PluginReg
     raise Unsupported(
         f"expected a target that exports files, got {', '.join(targets) or 'none'}",
         node=nodes[0] if nodes else None,
-        remedy=Remedy.of("see ", EXPLAIN, "; or save a package, such as model.inlaid, and export it as a library: ", EXPORT),
+        remedy=Remedy.join("see ", EXPLAIN, "; or save a package, such as model.inlaid, and export it as a library: ", EXPORT),
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from inlaid.driver.candidates import candidate_of
+from inlaid.driver.candidates import build_candidate
 from inlaid.driver.prepare import FALLBACK, prepare
 from inlaid.graph import ir
 from inlaid.graph.transform import transform
@@ -23,7 +23,7 @@ def with_fallback(candidates: Sequence[Candidate], registry: PluginRegistry) -> 
     """Append the fallback target if it is installed and not listed."""
     if FALLBACK not in registry.kinds() or any(candidate.target.kind == FALLBACK for candidate in candidates):
         return tuple(candidates)
-    return (*candidates, candidate_of(registry.target(FALLBACK), registry))
+    return (*candidates, build_candidate(registry.target(FALLBACK), registry))
 
 
 def without(
@@ -31,19 +31,19 @@ def without(
 ) -> tuple[Partitioned, tuple[str, ...]]:
     """Repartition region `name` for the candidates whose indices are not in `failed`. The region becomes a function that calls the
     new regions. Also returns the names of the new regions. Raises `CompileError` for an operator that no other target accepts."""
-    others = [number for number in range(len(candidates)) if number not in failed]
-    able = [candidates[number] for number in others]
+    candidate_indices = [number for number in range(len(candidates)) if number not in failed]
+    able = [candidates[number] for number in candidate_indices]
     region = partitioned.module[name]
-    whole = dissolve(ir.function(region.params, region.body))
-    module = prepare(ir.Module({_MAIN: whole}), able, FALLBACK, registry)
+    main = dissolve(ir.function(region.params, region.body))
+    module = prepare(ir.Module({_MAIN: main}), able, FALLBACK, registry)
     instead = partition(module, able)
     verify_partition(module, instead)
     names = {old: name if old == _MAIN else f"{name}_{old}" for old in instead.module.functions}
     functions = {names[old]: _renamed(function, names) for old, function in instead.module.functions.items()}
-    regions = {names[old]: others[number] for old, number in instead.regions.items()}
-    kept = {symbol: number for symbol, number in partitioned.regions.items() if symbol != name}
+    regions = {names[old]: candidate_indices[number] for old, number in instead.regions.items()}
+    other_regions = {symbol: number for symbol, number in partitioned.regions.items() if symbol != name}
     everything = ir.Module({**partitioned.module.functions, **functions})
-    return replace(partitioned, module=everything, regions={**kept, **regions}), tuple(regions)
+    return replace(partitioned, module=everything, regions={**other_regions, **regions}), tuple(regions)
 
 
 def _renamed(function: ir.Function, names: dict[str, str]) -> ir.Function:

@@ -14,7 +14,7 @@ from inlaid.tensor.scheduling.dot_products import bytes_are_slow
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.errors import ScheduleWarning, dims_setting
 
-MOST = 0.5
+WARNED_SHARE = 0.5
 """Share of a region's predicted time above which a warning is issued."""
 LEAST = 2e-5
 """Predicted seconds of the reported kernels below which no warning is issued, since such kernels are fast with any schedule."""
@@ -29,8 +29,8 @@ def generic_kernels(schedules: Sequence[KernelSchedule]) -> tuple[tuple[KernelSc
     since the generic schedule suits them.
     """
     total = sum(item.seconds for item in schedules)
-    found = [(item, item.seconds / total) for item in schedules if _is_slow(item)]
-    return tuple(sorted(found, key=lambda pair: -pair[1]))
+    slow_kernels = [(item, item.seconds / total) for item in schedules if _is_slow(item)]
+    return tuple(sorted(slow_kernels, key=lambda pair: -pair[1]))
 
 
 def _is_slow(item: KernelSchedule) -> bool:
@@ -45,13 +45,13 @@ def described(item: KernelSchedule, share: float) -> str:
 
 def warn_of_generic(region: str, schedules: Sequence[KernelSchedule]) -> None:
     """Issue a `ScheduleWarning` if `generic_kernels` take most of a region's predicted time."""
-    found = generic_kernels(schedules)
-    share = sum(part for _, part in found)
-    if share <= MOST or sum(item.seconds for item, _ in found) < LEAST:
+    slow_kernels = generic_kernels(schedules)
+    share = sum(part for _, part in slow_kernels)
+    if share <= WARNED_SHARE or sum(item.seconds for item, _ in slow_kernels) < LEAST:
         return
-    names = "; ".join(described(item, part) for item, part in found[:NAMED])
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    dims = sorted({name for item, _ in found for name in item.dims if not name.startswith("?")})
+    names = "; ".join(described(item, part) for item, part in slow_kernels[:NAMED])
+    more = f" and {len(slow_kernels) - NAMED} more" if len(slow_kernels) > NAMED else ""
+    dims = sorted({name for item, _ in slow_kernels for name in item.dims if not name.startswith("?")})
     fixed = dims_setting(dict.fromkeys(dims))
     remedy = f"fix sizes that do not vary ({fixed.python}, {fixed.command}), or " if dims else ""
     text = f"region {region} is expected to be slow: kernels with a generic schedule take {share:.0%} of its predicted time: "

@@ -34,7 +34,7 @@ from inlaid_runtime.artifact.plan import Program
 from inlaid_runtime.errors import InlaidError, PackageError, PluginError, Remedy
 from inlaid_runtime.execution.output import write_text
 from inlaid_runtime.execution.package import Package, read_package, write_package
-from inlaid_runtime.plugins.blame import describe, some
+from inlaid_runtime.plugins.blame import describe, summarize_nodes
 from inlaid_runtime.types import Layout
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ SESSION, LOG = "session.json", "log"
 TEXT, CONSTANTS, REQUEST = "region.txt", "constants.inlaid", "request.json"
 RESULT, BORDERS, ERROR = "result.inlaid", "borders.json", "error.json"
 """Files of a region's folder."""
-READY, DONE, FAILED = b"r", b"0", b"1"
+STARTED, SUCCEEDED, FAILED = b"r", b"0", b"1"
 """Replies of the worker: READY once after the start; then DONE or FAILED for each request."""
 _QUOTED = 300
 """Number of trailing bytes of the log that an error quotes."""
@@ -110,7 +110,7 @@ class Isolated:
     def compile(self, region: Region) -> Artifact:
         """Run `compile_region` in the worker. Raises `PluginError`, naming the plugin, the region and the source nodes."""
         with self._blamed(region):
-            folder = self._folder_of(region)
+            folder = self._request_folder(region)
             artifact = self._ask(folder, region, False, partial(_artifact, folder / RESULT, region.symbol))
             del self._written[region.symbol]
             for file in folder.iterdir():  # the artifact's constants are mapped and stay valid
@@ -118,9 +118,9 @@ class Isolated:
             return artifact
 
     def borders(self, region: Region) -> Borders | None:
-        """Run `borders_of` in the worker. Raises as `compile`."""
+        """Run `request_borders` in the worker. Raises as `compile`."""
         with self._blamed(region):
-            folder = self._folder_of(region)
+            folder = self._request_folder(region)
             return self._ask(folder, region, True, partial(_borders, folder / BORDERS))
 
     @contextlib.contextmanager
@@ -130,10 +130,10 @@ class Isolated:
         except InlaidError as error:
             error.plugin = error.plugin or self._registry.owner(region.target.kind)
             error.region = error.region or region.symbol
-            error.node = error.node or some(source_nodes(region))
+            error.node = error.node or summarize_nodes(source_nodes(region))
             raise
 
-    def _folder_of(self, region: Region) -> Path:
+    def _request_folder(self, region: Region) -> Path:
         """Return the region's folder, which contains the region's function and is shared by both requests."""
         function, folder = self._written.get(region.symbol, (None, self._folder))
         if function is not region.function:
@@ -185,7 +185,7 @@ class _Worker:
         theirs, self._requests = os.pipe()
         self._replies, back = os.pipe()
         command = [sys.executable, "-P", "-m", "inlaid.driver.isolated", str(folder), str(theirs), str(back)]
-        self.served, self._ready = 0, False
+        self.served, self._started = 0, False
         self._log = folder / LOG
         try:
             with self._log.open("wb") as log:
@@ -203,9 +203,9 @@ class _Worker:
 
     def serve(self, folder: Path, seconds: float) -> None:
         """Send the worker the request in a folder, and wait at most `seconds` for the reply. Raises `PluginError`."""
-        said = self._log.stat().st_size
-        if not self._ready:
-            self._ready = self._reply(time.monotonic() + _START) == READY
+        log_size = self._log.stat().st_size
+        if not self._started:
+            self._started = self._reply(time.monotonic() + _START) == STARTED
         with contextlib.suppress(BrokenPipeError):
             os.write(self._requests, f"{folder}\n".encode())
         reply = self._reply(time.monotonic() + seconds)
@@ -214,8 +214,8 @@ class _Worker:
         if reply == FAILED:
             with contextlib.suppress(OSError, ValueError, TypeError):
                 raise _error(json.loads((folder / ERROR).read_text(encoding="utf-8")))
-        if reply != DONE:
-            raise PluginError(f"the process of the code generator {self._how(reply)}{_quoted(self._log, said)}")
+        if reply != SUCCEEDED:
+            raise PluginError(f"the process of the code generator {self._how(reply)}{_quoted(self._log, log_size)}")
         self.served += 1
 
     def end(self) -> None:
@@ -270,8 +270,8 @@ def _signal(number: int) -> str:
 def _borders(path: Path) -> Borders | None:
     """Read the borders that the code generator asks for. Raises `PluginError`."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return None if found is None else borders_from_json(found)
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        return None if fields is None else borders_from_json(fields)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PluginError(f"the code generator gave no valid borders: {describe(error)}") from error
 
@@ -291,5 +291,5 @@ def _quoted(log: Path, begin: int) -> str:
     """Quote the tail of the worker's output since position `begin` of the log."""
     with log.open("rb") as file:
         file.seek(max(log.stat().st_size - _QUOTED, begin))
-        said = " ".join(file.read().decode("utf-8", "replace").split())
-    return f', with output: "{said}"' if said else ""
+        output = " ".join(file.read().decode("utf-8", "replace").split())
+    return f', with output: "{output}"' if output else ""

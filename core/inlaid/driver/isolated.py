@@ -21,19 +21,19 @@ from inlaid.driver.context import DriverContext, Programs
 from inlaid.driver.isolate import (
     BORDERS,
     CONSTANTS,
-    DONE,
     ERROR,
     FAILED,
-    READY,
     REQUEST,
     RESULT,
     SESSION,
+    STARTED,
+    SUCCEEDED,
     TEXT,
     Request,
     Session,
     borders_from_json,
 )
-from inlaid.driver.region import borders_of, compile_region, source_nodes
+from inlaid.driver.region import compile_region, request_borders, source_nodes
 from inlaid.graph.ir import Function
 from inlaid.graph.parse import parse
 from inlaid.plugins import Region
@@ -54,7 +54,7 @@ def main(folder: Path, requests: int, replies: int) -> int:
         resource.setrlimit(limit, (session.memory, session.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     server = _Server(session)
-    os.write(replies, READY)
+    os.write(replies, STARTED)
     with open(requests, "rb") as lines:
         for line in lines:
             os.write(replies, server.serve(Path(os.fsdecode(line[:-1]))))
@@ -67,8 +67,8 @@ class _Server:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._registry = PluginRegistry.discover([importlib.metadata.EntryPoint(*plugin) for plugin in session.plugins])
-        kept = caches(session.keep).objects
-        self._objects = MemoryStore() if kept.folder is None else kept
+        disk_cache = caches(session.keep).objects
+        self._objects = MemoryStore() if disk_cache.folder is None else disk_cache
         self._programs: Programs = {}
         self._printed: dict[Any, Any] = {}
         self._functions: dict[Path, Function] = {}
@@ -86,7 +86,7 @@ class _Server:
             facts["refused"] = isinstance(error, Unsupported)
             write_text(folder / ERROR, json.dumps(facts))
             return FAILED
-        return DONE
+        return SUCCEEDED
 
     def _answer(self, folder: Path) -> None:
         request = Request(**json.loads((folder / REQUEST).read_text(encoding="utf-8")))
@@ -99,8 +99,8 @@ class _Server:
         region = Region(request.symbol, function, target, borders)
         if request.asks_borders:
             self._functions[folder] = function
-            found = borders_of(region, self._registry)
-            write_text(folder / BORDERS, json.dumps(None if found is None else asdict(found)))
+            region_borders = request_borders(region, self._registry)
+            write_text(folder / BORDERS, json.dumps(None if region_borders is None else asdict(region_borders)))
             return
         context = DriverContext(
             target, self._registry, ops.TABLE, fusion=self._session.fusion, objects=self._objects, programs=self._programs,

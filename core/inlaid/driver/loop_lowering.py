@@ -8,10 +8,10 @@ from typing import Any
 
 from inlaid.driver.composition import choose_convolution, shared_rules, shared_transforms
 from inlaid.graph.ir import Function, Module, introduced_sizes, post_order
-from inlaid.graph.scope_conditions import conditions_of
-from inlaid.lowering.control import carries, loop_body, loop_of, lower_loop
+from inlaid.graph.scope_conditions import call_conditions
+from inlaid.lowering.control import carries, find_loop, loop_body, lower_loop
 from inlaid.lowering.kernels.finish import LoopPass, finish, without_prefetches
-from inlaid.lowering.region import RegionSource, lower_region, schedules_of
+from inlaid.lowering.region import RegionSource, lower_region, report_schedules
 from inlaid.lowering.rewrites.pipeline import rewrites
 from inlaid.lowering.selection.updates import Exchange
 from inlaid.partitioning.borders import stored_function
@@ -56,7 +56,7 @@ class LoopLowering:
 
     def unit(self, region: Region) -> RegionProgram | RegionLoop:
         """Lower the region to the input of a loop-level code generator."""
-        loop = loop_of(region.function)
+        loop = find_loop(region.function)
         if loop is None:
             return self.lower(region)
         return lower_loop(region.symbol, region.function, loop, self.lower(_inside(region), carries(loop)))
@@ -73,11 +73,11 @@ class LoopLowering:
         if capabilities.vector_bits and not capabilities.prefetch:
             early = (UnitPass("drop_prefetches", without_prefetches), *early)
         report = partial(self.progress, "lower")
-        finished = partial(finish, own=early, instruments=self.kernel_instruments, able=capabilities)
-        own = PassManager(self.registry.passes(self.target, Phase.LOOP), self.kernel_instruments)
-        begin = None if own.passes else self.begin
+        finished = partial(finish, target_passes=early, instruments=self.kernel_instruments, able=capabilities)
+        loop_passes = PassManager(self.registry.passes(self.target, Phase.LOOP), self.kernel_instruments)
+        begin = None if loop_passes.passes else self.begin
         program = lower_region(source, rules, self.context, report, self.programs, finished, self.watch, begin, shared)
-        program = replace(program, kernels=tuple(map(own.run, program.kernels)))
+        program = replace(program, kernels=tuple(map(loop_passes.run, program.kernels)))
         for kernel in program.kernels:
             check_scopes(kernel, capabilities.scopes)
         return program
@@ -85,7 +85,7 @@ class LoopLowering:
     def schedules(self, region: Region) -> tuple[KernelSchedule, ...]:
         """Return the schedules chosen for the kernels of a region, or of its body if it is a loop."""
         rules, shared = self._rules()
-        return schedules_of(self._source(_inside(region)), rules, self.context, shared)
+        return report_schedules(self._source(_inside(region)), rules, self.context, shared)
 
     def replay(self, kernel: LoopProgram, trace: str) -> Scheduled:
         """Replay a trace on an unscheduled kernel. Raises as `replay_kernel`."""
@@ -114,11 +114,11 @@ def _conditions_on_computed_sizes(original: Function, rewritten: Function) -> tu
     operators, which a rewrite may have removed, and those of the operators that kernels are made from."""
     if not any(map(introduced_sizes, post_order(rewritten.body))):
         return ()
-    of_operators = conditions_of((*region_operators(original), *region_operators(rewritten)))
-    return tuple({item.condition: item for item in reversed((*original.constraints, *of_operators))}.values())[::-1]
+    operator_conditions = call_conditions((*region_operators(original), *region_operators(rewritten)))
+    return tuple({item.condition: item for item in reversed((*original.constraints, *operator_conditions))}.values())[::-1]
 
 
 def _inside(region: Region) -> Region:
     """Return the loop's body if the region is a loop, otherwise the region."""
-    loop = loop_of(region.function)
+    loop = find_loop(region.function)
     return region if loop is None else Region(f"{region.symbol}.body", loop_body(region.function, loop), region.target)

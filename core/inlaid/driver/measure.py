@@ -44,8 +44,8 @@ class MeasuredCosts(CostModel):
         key = (claim.target, rule, members)
         if key not in self._measured:
             self._measured[key] = self._measure(claim)
-        found = self._measured[key]
-        return super().seconds(claim) if found is None else found
+        measurement = self._measured[key]
+        return super().seconds(claim) if measurement is None else measurement
 
     def _measure(self, claim: Claim) -> float | None:
         function, _ = enclosed(claim)
@@ -79,25 +79,25 @@ def region_seconds(executable: Executable, inputs: Mapping[str, Any]) -> dict[st
     """Return the median seconds of each region in a run, by name. A region's executions in a run are added up. Raises as
     `Executable.run`."""
     executable.run(inputs)
-    seen: dict[str, list[float]] = {}
+    samples: dict[str, list[float]] = {}
 
     def once() -> None:
         sums: dict[str, float] = {}
         for event in executable.profile(inputs).events:
-            if not event.part_of:
+            if not event.region:
                 sums[event.name] = sums.get(event.name, 0.0) + event.seconds
         for name, seconds in sums.items():
-            seen.setdefault(name, []).append(seconds)
+            samples.setdefault(name, []).append(seconds)
 
     _runs(once)
-    return {name: statistics.median(seconds) for name, seconds in seen.items()}
+    return {name: statistics.median(seconds) for name, seconds in samples.items()}
 
 
 def _runs(run: Callable[[], object]) -> list[float]:
     """Time `RUNS` runs, or fewer if they take long. Returns the seconds of each run."""
-    found: list[float] = []
-    while not found or (len(found) < RUNS and sum(found) < LONGEST):
+    durations: list[float] = []
+    while not durations or (len(durations) < RUNS and sum(durations) < LONGEST):
         begin = time.perf_counter()
         run()
-        found.append(time.perf_counter() - begin)
-    return found
+        durations.append(time.perf_counter() - begin)
+    return durations

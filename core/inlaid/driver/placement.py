@@ -9,7 +9,7 @@ from inlaid.partitioning.annotate import Annotated, Candidate, Claim
 from inlaid.partitioning.cost import CostModel
 from inlaid.partitioning.lock import Lock, replay
 from inlaid.partitioning.optimize import by_cost
-from inlaid.partitioning.outline import Place, first_come
+from inlaid.partitioning.outline import Placer, first_come
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import MEASURED, PLACEMENTS, PRIORITY, Settings
 from inlaid_runtime.errors import InputError, LockWarning, PlacementWarning
@@ -18,14 +18,14 @@ WORTH_TELLING = 1e-3
 """Relative gap to the optimal placement above which the user is warned."""
 
 
-def placement(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Place:
+def placement(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Placer:
     """Return the placement algorithm. With a lock, `LockWarning` lists the operators that would be placed elsewhere without it.
     Raises `InputError` for an unknown placement or an invalid lock."""
     fresh = _fresh(settings, candidates, registry, fallback)
     return replay(Lock.from_text(settings.lock), candidates, fresh, _tell) if settings.lock else fresh
 
 
-def _fresh(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Place:
+def _fresh(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Placer:
     if settings.placement not in PLACEMENTS:
         raise InputError(f"unknown placement {settings.placement!r}", remedy=f"choose from {', '.join(PLACEMENTS)}")
     if settings.placement == PRIORITY:
@@ -33,14 +33,14 @@ def _fresh(settings: Settings, candidates: Sequence[Candidate], registry: Plugin
     costs = cost_model(settings, candidates, registry)
     last = next((number for number, candidate in enumerate(candidates) if candidate.target.kind == fallback), None)
 
-    def place(name: str, annotated: Annotated) -> tuple[Claim, ...]:
-        found = by_cost(annotated, costs, last)
-        if found.gap > WORTH_TELLING:
-            text = f"the solver reached its time limit: the optimal placement of {name} may be up to {found.gap:.1%} faster"
+    def assign_by_cost(name: str, annotated: Annotated) -> tuple[Claim, ...]:
+        solution = by_cost(annotated, costs, last)
+        if solution.gap > WORTH_TELLING:
+            text = f"the solver reached its time limit: the optimal placement of {name} may be up to {solution.gap:.1%} faster"
             warnings.warn(text, PlacementWarning, stacklevel=2)
-        return found.claims
+        return solution.claims
 
-    return place
+    return assign_by_cost
 
 
 def cost_model(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry) -> CostModel:

@@ -51,7 +51,7 @@ def graph_passes(
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}", remedy=f"choose from {', '.join(PRECISIONS)}")
     listed = [candidate for candidate in candidates if candidate.target.kind != fallback] or list(candidates)
-    own = [step for candidate in candidates for step in registry.passes(candidate.target, Phase.BEFORE_PARTITION)]
+    target_passes = [step for candidate in candidates for step in registry.passes(candidate.target, Phase.BEFORE_PARTITION)]
     decomposed = FunctionPass("decompose", partial(_decompose, candidates=listed))
     lanes = max([1, *(registry.capabilities(candidate.target).vector_bits // LANE for candidate in listed)])
     return (
@@ -63,7 +63,7 @@ def graph_passes(
         FunctionPass("dead_channels", partial(remove_dead_channels, lanes=lanes), ("narrow_integers",)),
         *CANONICAL,
         FunctionPass("bind_invariants", bind_invariants, ("graph_form",)),
-        *own,
+        *target_passes,
         FunctionPass("sink_transposes", partial(_sink, candidates=candidates, fallback=fallback), ("graph_form",)),
     )
 
@@ -92,8 +92,8 @@ def _sink(function: ir.Function, candidates: Sequence[Candidate], fallback: str)
         return function
     function = simplify(function)
     composed = (claim for claim in annotate(function, listed).claims if claim.composite is not None)
-    held = {id(member) for claim in composed for member in claim.members}
-    sunk = sink_transposes(function, lambda call: id(call) not in held and refused(call))
+    composite_members = {id(member) for claim in composed for member in claim.members}
+    sunk = sink_transposes(function, lambda call: id(call) not in composite_members and refused(call))
     return sunk if sunk is not function and _regions(sunk, candidates) < _regions(function, candidates) else function
 
 
@@ -109,5 +109,7 @@ def _decompose(function: ir.Function, candidates: Sequence[Candidate]) -> ir.Fun
 
     if not any(candidate.composites for candidate in candidates):
         return decompose(function, keep)
-    held = compose(function, tuple(claim for claim in by_priority(annotate(function, candidates)) if claim.composite is not None))
-    return dissolve(decompose(held.function, keep), held.composites)
+    composed = compose(
+        function, tuple(claim for claim in by_priority(annotate(function, candidates)) if claim.composite is not None)
+    )
+    return dissolve(decompose(composed.function, keep), composed.composites)

@@ -25,23 +25,23 @@ def source_nodes(region: Region) -> tuple[str, ...]:
     return tuple(dict.fromkeys(call.span.node for call in region_operators(region.function) if call.span is not None))
 
 
-def borders_of(region: Region, registry: PluginRegistry) -> Borders | None:
+def request_borders(region: Region, registry: PluginRegistry) -> Borders | None:
     """Return the borders that a region's code generator asks for. Raises as `compile_region`."""
     target = region.target
     plugin, nodes = registry.owner(target.kind), source_nodes(region)
     with blame(plugin, "the code generator", region.symbol, nodes):
-        found = registry.codegen(target).borders(_own_passes(region, registry))
-        if found is not None:
-            check_borders(region.function, found)
-        return found
+        borders = registry.codegen(target).borders(_run_target_passes(region, registry))
+        if borders is not None:
+            check_borders(region.function, borders)
+        return borders
 
 
-def _own_passes(region: Region, registry: PluginRegistry, instruments: Sequence[Instrument[Module]] = ()) -> Region:
+def _run_target_passes(region: Region, registry: PluginRegistry, instruments: Sequence[Instrument[Module]] = ()) -> Region:
     """Run the target's passes on a region, as the entry function of a module. `instruments` get the region under its symbol."""
     symbol = region.symbol
     with blame(registry.owner(region.target.kind), "passes after partitioning", symbol, source_nodes(region)):
-        own = [on_function(step, symbol) for step in registry.passes(region.target, Phase.AFTER_PARTITION)]
-        return replace(region, function=PassManager(own, instruments).run(Module({symbol: region.function}))[symbol])
+        passes = [on_function(step, symbol) for step in registry.passes(region.target, Phase.AFTER_PARTITION)]
+        return replace(region, function=PassManager(passes, instruments).run(Module({symbol: region.function}))[symbol])
 
 
 def compile_region(region: Region, context: DriverContext) -> Artifact:
@@ -49,10 +49,10 @@ def compile_region(region: Region, context: DriverContext) -> Artifact:
     kernels predicted to be slow. Inlaid's errors from the plugin pass through; other exceptions become a `PluginError`, naming the
     plugin, the region and the source nodes."""
     targets = context.registry.versions(region.target)
-    made = [_compile(replace(region, target=target), replace(context, target=target)) for target in targets]
-    warn_of_generic(region.symbol, made[-1][1])  # once, for the most demanding version
+    versions = [_compile(replace(region, target=target), replace(context, target=target)) for target in targets]
+    warn_of_generic(region.symbol, versions[-1][1])  # once, for the most demanding version
     warn_of_bytes(region, replace(context, target=targets[-1]).kernels)
-    return joined([artifact for artifact, _ in made])
+    return joined([artifact for artifact, _ in versions])
 
 
 def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelSchedule, ...]:
@@ -60,7 +60,7 @@ def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelS
     registry = context.registry
     if registry.spec(region.target.kind).level is not Level.LOOP:
         return ()
-    inside = _own_passes(region, registry)
+    inside = _run_target_passes(region, registry)
     with blame(registry.owner(region.target.kind), "the schedules", region.symbol, source_nodes(region)):
         return context.schedules(inside)
 
@@ -68,7 +68,7 @@ def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelS
 def watch_region(region: Region, context: DriverContext, kernels: bool) -> None:
     """Run the passes over a region, observed by the context's instruments: its target's passes, the passes before lowering, and,
     with `kernels`, the passes over kernels. Raises as `compile_region`."""
-    inside, registry = _own_passes(region, context.registry, context.instruments), context.registry
+    inside, registry = _run_target_passes(region, context.registry, context.instruments), context.registry
     if registry.spec(region.target.kind).level is Level.LOOP:
         with blame(registry.owner(region.target.kind), "the passes over kernels", region.symbol, source_nodes(region)):
             context.unit(inside) if kernels else context.rewrite(inside)
@@ -79,7 +79,7 @@ def _compile(region: Region, context: DriverContext) -> tuple[Artifact, tuple[Ke
     returns the schedules of its kernels, if any."""
     target, registry = region.target, context.registry
     plugin, nodes = registry.owner(target.kind), source_nodes(region)
-    region = _own_passes(region, registry, context.instruments)
+    region = _run_target_passes(region, registry, context.instruments)
     with blame(plugin, "the code generator", region.symbol, nodes):
         codegen = registry.codegen(target)
         with codegen.compiling(context) as begin:

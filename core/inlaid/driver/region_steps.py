@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from inlaid.graph.ir import Call, in_order
 from inlaid.graph.operator import Operator
-from inlaid.lowering.steps import Step, StepProgram, steps_of
+from inlaid.lowering.steps import Step, StepProgram, convert_to_steps
 from inlaid.partitioning.annotate import Candidate
 from inlaid.partitioning.borders import stored_function, stored_type
 from inlaid.plugins import Form, MemoryScope, Region, Reject, Scratch
@@ -28,4 +28,4 @@ def region_steps(
                 raise Unsupported(verdict.reason, operator=expr.callee.name, node=str(expr.span or "") or None)
     outside = region.function if region.borders is None else stored_function(region.function, region.borders)
     inside = (lambda type_: type_) if form is None else (lambda type_: stored_type(type_, form(type_)))
-    return steps_of(region.symbol, region.function, candidate.rules, outside, inside, scratch, scopes)
+    return convert_to_steps(region.symbol, region.function, candidate.rules, outside, inside, scratch, scopes)

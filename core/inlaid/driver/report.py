@@ -23,7 +23,7 @@ from inlaid.settings import DEFAULT, Settings
 from inlaid_runtime.errors import InlaidError, InlaidWarning
 
 
-def report_of(
+def build_report(
     partitioned: Partitioned,
     candidates: Sequence[Candidate],
     registry: PluginRegistry,

@@ -18,7 +18,7 @@ from inlaid.graph.interp import Interpreter
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.scopes import analyse
 from inlaid.graph.transform import map_functions, transform
-from inlaid.partitioning.annotate import Candidate, nodes_of
+from inlaid.partitioning.annotate import Candidate, node_names
 from inlaid.partitioning.outline import region_operators
 from inlaid.plugins.contract import COMPOSITE, Tolerance
 from inlaid.plugins.registry import PluginRegistry, default_registry
@@ -117,7 +117,7 @@ def shadow(
 
 
 @dataclass
-class _Seen:
+class _RegionState:
     """State of a region: its executable, number of compared runs, and the worst deviation with its inputs."""
 
     region: ir.Function
@@ -134,35 +134,35 @@ class _Watch:
     def __init__(self, registry: PluginRegistry, settings: Settings) -> None:
         self.registry = registry
         self.settings = settings
-        self.seen: dict[str, _Seen] = {}
+        self.states: dict[str, _RegionState] = {}
 
     def double(self, name: str, region: ir.Function, candidate: Candidate) -> Operator:
         """Create an operator that evaluates a region on the reference and on its target, and compares the results."""
         interpreter = Interpreter()
 
         def run(attrs: Attrs, *values: Any) -> Any:
-            wanted = interpreter.run(region, values)
-            if name not in self.seen:
-                self.seen[name] = _Seen(region, candidate, self._native(region, candidate))
-            seen = self.seen[name]
-            found = _compare(region.body.type, seen.executable, values, wanted, self._allowed(candidate, ""))
-            if seen.runs == 0 or _badness(found) > _badness(seen.worst):
-                seen.worst, seen.values = found, values
-            seen.runs += 1
-            return wanted
+            expected = interpreter.run(region, values)
+            if name not in self.states:
+                self.states[name] = _RegionState(region, candidate, self._native(region, candidate))
+            state = self.states[name]
+            deviation = _compare(region.body.type, state.executable, values, expected, self._allowed(candidate, ""))
+            if state.runs == 0 or _badness(deviation) > _badness(state.worst):
+                state.worst, state.values = deviation, values
+            state.runs += 1
+            return expected
 
         return Operator(name, lambda attrs, *types: region.body.type, reference=run, arity=(0, None))
 
     def report(self) -> tuple[Compared, ...]:
         """Return the comparisons of the regions that ran, worst first."""
-        found = [self._compared(name, seen) for name, seen in self.seen.items()]
-        return tuple(sorted(found, key=lambda item: _badness(item.deviation), reverse=True))
+        comparisons = [self._compared(name, state) for name, state in self.states.items()]
+        return tuple(sorted(comparisons, key=lambda item: _badness(item.deviation), reverse=True))
 
-    def _compared(self, name: str, seen: _Seen) -> Compared:
-        error, difference = seen.worst.error, None
+    def _compared(self, name: str, state: _RegionState) -> Compared:
+        error, difference = state.worst.error, None
         if error is not None:
-            difference = self._locate(name, seen.region, seen.candidate, seen.values, error)
-        return Compared(name, str(seen.candidate.target), seen.runs, seen.worst, difference)
+            difference = self._locate(name, state.region, state.candidate, state.values, error)
+        return Compared(name, str(state.candidate.target), state.runs, state.worst, difference)
 
     def _allowed(self, candidate: Candidate, unit: str) -> Allowed:
         """Return the tolerance that the plugin declares, by element type, for results of a unit or of whole regions."""
@@ -173,36 +173,38 @@ class _Watch:
 
     def _locate(self, name: str, region: ir.Function, candidate: Candidate, values: Sequence[Any], error: str) -> Difference:
         """Find the first unit of a region, in execution order, that differs when run alone on the reference's values."""
-        found = partial(Difference, name, str(candidate.target))
+        make_difference = partial(Difference, name, str(candidate.target))
         units = [expr for expr in analyse(region).body(region).order if isinstance(expr, (ir.Call, ir.Loop, ir.If))]
         everything = {param.name: value for param, value in zip(region.params, values, strict=True)}
         if len(units) == 1:
-            return found(*_named(units[0]), error, everything)
+            return make_difference(*_named(units[0]), error, everything)
         results = Interpreter().run(ir.function(region.params, ir.tuple_(units)), values)
-        known: dict[int, Any] = {id(param): value for param, value in zip(region.params, values, strict=True)}
-        known.update((id(unit), wanted) for unit, wanted in zip(units, results, strict=True))
+        values_by_id: dict[int, Any] = {id(param): value for param, value in zip(region.params, values, strict=True)}
+        values_by_id.update((id(unit), expected) for unit, expected in zip(units, results, strict=True))
         for unit in units:
             if isinstance(unit, ir.Call):
-                alone, given = _alone(unit, known)
+                alone, operand_values = _alone(unit, values_by_id)
                 try:
                     compiled = self._native(alone, candidate)
                 except InlaidError:
                     continue  # the target rejects it without its context
-                wrong = _compare(unit.type, compiled, given, known[id(unit)], self._allowed(candidate, _name(unit))).error
+                wrong = _compare(
+                    unit.type, compiled, operand_values, values_by_id[id(unit)], self._allowed(candidate, _name(unit))
+                ).error
                 if wrong is not None:
-                    inputs = {param.name: value for param, value in zip(alone.params, given, strict=True)}
-                    return found(*_named(unit), wrong, inputs)
-        return found("", (), error, everything)
+                    inputs = {param.name: value for param, value in zip(alone.params, operand_values, strict=True)}
+                    return make_difference(*_named(unit), wrong, inputs)
+        return make_difference("", (), error, everything)
 
 
-def _alone(unit: ir.Call, known: Mapping[int, Any]) -> tuple[ir.Function, list[Any]]:
+def _alone(unit: ir.Call, values_by_id: Mapping[int, Any]) -> tuple[ir.Function, list[Any]]:
     """Return a function of the non-constant operands of a call, whose body is the call, and the values of these operands."""
     moving = [arg for arg in dict.fromkeys(unit.args) if not isinstance(arg, ir.Constant)]
     params = [ir.var(f"x{number}", arg.type) for number, arg in enumerate(moving)]
     inside = dict(zip(moving, params, strict=True))
     args = tuple(inside.get(arg, arg) for arg in unit.args)
     call = ir.Call(unit.type, unit.span, unit.callee, args, unit.attrs)
-    return ir.function(params, call), [_value(arg, known) for arg in moving]
+    return ir.function(params, call), [_value(arg, values_by_id) for arg in moving]
 
 
 def _name(unit: ir.Call) -> str:
@@ -214,34 +216,34 @@ def _named(unit: ir.Expr) -> tuple[str, tuple[str, ...]]:
     """Return a unit's name for messages, and its source nodes."""
     match unit:
         case ir.Call(callee=Operator() as operator):
-            return operator.name, nodes_of((unit,))
+            return operator.name, node_names((unit,))
         case ir.Call(callee=ir.Function() as function):
-            return f"composite {function.attr(COMPOSITE)}", nodes_of(region_operators(function))
-    return "loop" if isinstance(unit, ir.Loop) else "branch", nodes_of(
+            return f"composite {function.attr(COMPOSITE)}", node_names(region_operators(function))
+    return "loop" if isinstance(unit, ir.Loop) else "branch", node_names(
         [expr for expr in ir.post_order(unit) if isinstance(expr, ir.Call)]
     )
 
 
-def _value(expr: ir.Expr, known: Mapping[int, Any]) -> Any:
+def _value(expr: ir.Expr, values_by_id: Mapping[int, Any]) -> Any:
     match expr:
         case ir.Constant(data=data):
             return data
         case ir.TupleItem(tuple=inner, index=index):
-            return _value(inner, known)[index]
+            return _value(inner, values_by_id)[index]
         case ir.Tuple(fields=fields):
-            return tuple(_value(field, known) for field in fields)
-    return known[id(expr)]
+            return tuple(_value(field, values_by_id) for field in fields)
+    return values_by_id[id(expr)]
 
 
-def _compare(type_: Type, compiled: Executable, values: Sequence[Any], wanted: Any, allowed: Allowed) -> Deviation:
-    """Run `compiled`, and return the worst deviation of its results from `wanted`."""
+def _compare(type_: Type, compiled: Executable, values: Sequence[Any], reference: Any, allowed: Allowed) -> Deviation:
+    """Run `compiled`, and return the worst deviation of its results from `reference`."""
     try:
-        found = compiled.run({spec.name: value for spec, value in zip(compiled.inputs, values, strict=True)}).values()
+        results = compiled.run({spec.name: value for spec, value in zip(compiled.inputs, values, strict=True)}).values()
     except InlaidError as error:
         return failed(f"failed: {error}")
-    parts = flat(type_, wanted)
+    parts = flat(type_, reference)
     worst = Deviation()
-    for (part, expected), actual in zip(parts, found, strict=True):
+    for (part, expected), actual in zip(parts, results, strict=True):
         if isinstance(part, TensorType) and isinstance(actual, np.ndarray):
             each = deviation(part, np.asarray(expected), actual, allowed(part.dtype.name))
             if each.error is not None and len(parts) > 1:
@@ -250,9 +252,9 @@ def _compare(type_: Type, compiled: Executable, values: Sequence[Any], wanted: A
     return worst
 
 
-def _badness(found: Deviation) -> tuple[bool, float, float]:
+def _badness(deviation: Deviation) -> tuple[bool, float, float]:
     """Compute a sort key of deviations: within tolerance, then beyond; within each group by excess, then by difference."""
-    return found.error is not None, found.excess, found.worst
+    return deviation.error is not None, deviation.excess, deviation.worst
 
 
 def flat(type_: Type, value: Any) -> list[tuple[Type, Any]]:

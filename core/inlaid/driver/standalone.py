@@ -28,15 +28,15 @@ def on_fallback(candidates: Sequence[Candidate], partitioned: Partitioned, regio
     return any(candidates[partitioned.regions[name]].target.kind == FALLBACK for name in regions)
 
 
-def check_whole(partitioned: Partitioned, candidates: Sequence[Candidate], listed: int, registry: PluginRegistry) -> None:
+def check_standalone(partitioned: Partitioned, candidates: Sequence[Candidate], listed: int, registry: PluginRegistry) -> None:
     """Raise `Unsupported` if a standalone target is listed and part of the model runs on no listed target: the first `listed`
     candidates. The error names the operators and the reasons, or the control flow, which needs a host target."""
     alone = standalone(candidates[:listed], registry)
     if alone is None:
         return
     sizes = sorted({repr(size) for param in partitioned.module.main.params for size in type_vars(param.type)})
-    fixed = Remedy.of("fix its sizes: ", dims_setting(dict.fromkeys(sizes)), "; ") if sizes and not alone.dynamic_dims else ""
-    remedy = Remedy.of(fixed, "see all of it with ", EXPLAIN, f", or list a host target after {alone.target.kind} for the rest")
+    fixed = Remedy.join("fix its sizes: ", dims_setting(dict.fromkeys(sizes)), "; ") if sizes and not alone.dynamic_dims else ""
+    remedy = Remedy.join(fixed, "see all of it with ", EXPLAIN, f", or list a host target after {alone.target.kind} for the rest")
     for placement in partitioned.placements:
         calls = [call for claim in placement.claims if claim.target >= listed for call in reversed(claim.members)]
         if calls:

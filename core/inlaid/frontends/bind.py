@@ -16,7 +16,7 @@ from inlaid import ops
 from inlaid.frontends.finish import Finisher
 from inlaid.frontends.values import Values
 from inlaid.graph.ir import Expr, Span, constant
-from inlaid.ops.compose import tensor_of
+from inlaid.ops.compose import expr_type
 from inlaid.ops.shape import simple
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
@@ -44,19 +44,19 @@ class Binder:
     def sizes(self, value: Expr, name: str, span: Span) -> tuple[Dim, ...] | None:
         """Return the elements of a 0-d or 1-d integer tensor as dimensions; None if its length is unknown. The run checks that
         data-dependent elements are >= 0. Errors call the tensor `name`."""
-        found = self.values.elements(value)
-        if found is None:
+        elements = self.values.elements(value)
+        if elements is None:
             return None
-        return tuple(self.size(value, index, item, f"{name}[{index}]", span) for index, item in enumerate(found))
+        return tuple(self.size(value, index, item, f"{name}[{index}]", span) for index, item in enumerate(elements))
 
     def size(self, value: Expr, index: int, element: Dim, name: str, span: Span) -> Dim:
         """Bind element number `index` of `value` to a dimension. `element` is the expression of the element."""
-        known = self.known(element)
-        if known is None:
-            known = self._clamped.get(_key(element))  # a length and the range up to it share a dimension
-        if known is None:
-            known = self._bind(element, *self._place(value, index, element), name, span)
-        return known
+        dimension = self.bound_dim(element)
+        if dimension is None:
+            dimension = self._clamped.get(_key(element))  # a length and the range up to it share a dimension
+        if dimension is None:
+            dimension = self._bind(element, *self._locate(value, index, element), name, span)
+        return dimension
 
     def clamped(self, value: Expr, name: str, span: Span) -> Dim:
         """Bind max(element, 0) to a dimension, for the only element of `value`."""
@@ -64,31 +64,31 @@ class Binder:
         if elements is None or len(elements) != 1:
             raise ValueError(f"expected one element, got {value.type!r}")
         (element,) = elements
-        known = self.known(element)
-        if known is not None:
-            return simple(arith.maximum(known, 0))
+        dimension = self.bound_dim(element)
+        if dimension is not None:
+            return simple(arith.maximum(dimension, 0))
         if _key(element) not in self._clamped:
-            positive = ops.maximum(element_of(*self._place(value, 0, element)), _integer(0))
+            positive = ops.maximum(extract_element(*self._locate(value, 0, element)), _integer(0))
             self._clamped[_key(element)] = self.computed(positive, name, span)
         return self._clamped[_key(element)]
 
     def signed(self, value: Expr, name: str, span: Span) -> tuple[Dim, ...] | None:
         """Like `sizes`, for elements that may be negative. An element is returned as the difference of two dimensions, its positive
         and its negative part."""
-        found = self.values.elements(value)
-        if found is None:
+        elements = self.values.elements(value)
+        if elements is None:
             return None
-        return tuple(self._signed(value, index, item, f"{name}[{index}]", span) for index, item in enumerate(found))
+        return tuple(self._signed(value, index, item, f"{name}[{index}]", span) for index, item in enumerate(elements))
 
     def _signed(self, value: Expr, index: int, element: Dim, name: str, span: Span) -> Dim:
-        known = self.known(element)
-        if known is not None:
-            return known
-        scalar = element_of(*self._place(value, index, element))
+        dimension = self.bound_dim(element)
+        if dimension is not None:
+            return dimension
+        scalar = extract_element(*self._locate(value, index, element))
         parts = []
         for sign, part in ((1, scalar), (-1, ops.neg(scalar))):
             key = arith.maximum(arith.mul(element, sign), 0)
-            bound = self.known(key)
+            bound = self.bound_dim(key)
             parts.append(self._bind(key, ops.maximum(part, _integer(0)), 0, name, span) if bound is None else bound)
         return arith.unwrap(arith.add(parts[0], arith.mul(parts[1], -1)))
 
@@ -96,9 +96,9 @@ class Binder:
         """Bind an element of an int64 value to a new dimension, after the assertion `check` has passed."""
         checks = () if check is None else (check,)
         witness = self.finisher.finish(ops.bind_size(value, *checks, message=name, element=element), span)
-        return tensor_of(witness).shape[0]
+        return expr_type(witness).shape[0]
 
-    def known(self, element: Dim) -> Dim | None:
+    def bound_dim(self, element: Dim) -> Dim | None:
         """Return an element if it depends on no unbound data, else None."""
         item = _key(element)
         if item in self._bound:
@@ -108,9 +108,9 @@ class Binder:
             return None
         return simple(arith.substitute(item, {size: self._bound[size] for size in unknown}))
 
-    def _place(self, value: Expr, index: int, element: Dim) -> tuple[Expr, int]:
+    def _locate(self, value: Expr, index: int, element: Dim) -> tuple[Expr, int]:
         item = _key(element)
-        return self.values.place(item) if item in self.values.unknowns(item) else (value, index)
+        return self.values.element_of_unknown(item) if item in self.values.unknowns(item) else (value, index)
 
     def _bind(self, element: Dim, value: Expr, index: int, name: str, span: Span) -> Dim:
         bound = self.computed(integer(value), name, span, index)
@@ -118,9 +118,9 @@ class Binder:
         return bound
 
 
-def element_of(value: Expr, index: int) -> Expr:
+def extract_element(value: Expr, index: int) -> Expr:
     """Return an element of a tensor of static size, by row-major index, as 0-d int64."""
-    shape = tensor_of(value).shape
+    shape = expr_type(value).shape
     flat = value if len(shape) == 1 else ops.reshape(value, shape=(arith.product(shape),))
     part = ops.strided_slice(flat, begin=(index,), end=(index + 1,), strides=(1,))
     return integer(ops.reshape(part, shape=()))
@@ -128,7 +128,7 @@ def element_of(value: Expr, index: int) -> Expr:
 
 def integer(value: Expr) -> Expr:
     """Cast a value to int64."""
-    return value if tensor_of(value).dtype.name == "int64" else ops.cast(value, dtype="int64")
+    return value if expr_type(value).dtype.name == "int64" else ops.cast(value, dtype="int64")
 
 
 def _integer(value: int) -> Expr:

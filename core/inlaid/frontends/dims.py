@@ -15,7 +15,7 @@ LARGEST = 2**63 - 1
 DimSpec = int | tuple[int, int]
 """The size of a symbolic dimension, or its inclusive bounds (minimum, maximum)."""
 
-_BY_NAME = Remedy.of("give sizes by name, such as ", dims_setting({"batch": 1}))
+_BY_NAME = Remedy.join("give sizes by name, such as ", dims_setting({"batch": 1}))
 
 
 def checked_dims(dims: Mapping[str, Any] | None) -> dict[str, DimSpec]:
@@ -47,14 +47,14 @@ def _size(name: str, size: object, value: object, least: int) -> int:
     """Convert a size to int; it may be any integer type, such as numpy's."""
     if isinstance(size, bool) or not hasattr(size, "__index__"):
         raise _wrong(name, value, "an integer size")
-    found = operator.index(size)
-    if not least <= found <= LARGEST:
+    extent = operator.index(size)
+    if not least <= extent <= LARGEST:
         raise _wrong(name, value, f"a size >= {least} and <= {LARGEST}")
-    return found
+    return extent
 
 
 def _wrong(name: str, value: object, expected: str) -> InputError:
-    remedy = Remedy.of("give a size, such as ", dims_setting({name: 4}), ", or bounds, such as ", dims_setting({name: (1, 64)}))
+    remedy = Remedy.join("give a size, such as ", dims_setting({name: 4}), ", or bounds, such as ", dims_setting({name: (1, 64)}))
     return InputError(f"expected {expected} for dimension {name!r}, got {value!r}", remedy=remedy)
 
 
@@ -62,7 +62,7 @@ _NAMELESS = frozenset(("?", "none", "null", "nil", "dynamic", "unknown", "unk", 
 """Names that exporters give to unknown dimensions, in lower case."""
 
 
-def own_name(name: str) -> str:
+def dimension_name(name: str) -> str:
     """Return the name of a dimension in a model, or "" for a placeholder of an unknown dimension, such as "?" or "-1". Dimensions
     with the same placeholder need not be equal."""
     plain = name.strip()

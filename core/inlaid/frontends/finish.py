@@ -26,40 +26,40 @@ class Finisher:
     def finish(self, root: Expr, span: Span) -> Expr:
         """Add `span` to each new expression under `root` that has no span. Add witnesses (see `ops.shape`) of existential sizes
         that occur only in attributes."""
-        done: dict[Expr, Expr] = {}
+        replacements: dict[Expr, Expr] = {}
         for expr in self._fresh(root):
-            found = expr
+            rebuilt = expr
             if not isinstance(expr, (Var, Constant, GlobalVar)):
-                found = rebuild(expr, tuple(done.get(child, child) for child in children(expr)))
-            if isinstance(found, Call) and isinstance(found.callee, Operator):
-                found = self._witnessed(found, found.callee)
-            if found.span is None:
+                rebuilt = rebuild(expr, tuple(replacements.get(child, child) for child in children(expr)))
+            if isinstance(rebuilt, Call) and isinstance(rebuilt.callee, Operator):
+                rebuilt = self._witnessed(rebuilt, rebuilt.callee)
+            if rebuilt.span is None:
                 # The expression is new and not yet shared, so that it can be modified in place.
-                object.__setattr__(found, "span", span)
-            self.values.add_origin(found)
-            self._finished.add(found)
-            done[expr] = found
-        return done.get(root, root)
+                object.__setattr__(rebuilt, "span", span)
+            self.values.add_origin(rebuilt)
+            self._finished.add(rebuilt)
+            replacements[expr] = rebuilt
+        return replacements.get(root, root)
 
     def _fresh(self, root: Expr) -> Iterator[Expr]:
         """Yield the unfinished expressions under the root, children first."""
-        seen: set[Expr] = set()
+        visited: set[Expr] = set()
         stack = [(root, False)]
         while stack:
             expr, expanded = stack.pop()
             if expanded:
                 yield expr
-            elif expr not in seen and expr not in self._finished:
-                seen.add(expr)
+            elif expr not in visited and expr not in self._finished:
+                visited.add(expr)
                 stack.append((expr, True))
-                stack.extend((child, False) for child in reversed(children(expr)) if child not in seen)
+                stack.extend((child, False) for child in reversed(children(expr)) if child not in visited)
 
     def _witnessed(self, expr: Call, operator: Operator) -> Expr:
         read = [size for size in attr_vars(expr.attrs) if existential(size)]
         if not read:
             return expr
-        known = frozenset().union(*(type_vars(arg.type) for arg in expr.args))
-        origins = (self.values.origin(size) for size in read if size not in known)
+        operand_sizes = frozenset().union(*(type_vars(arg.type) for arg in expr.args))
+        origins = (self.values.origin(size) for size in read if size not in operand_sizes)
         witnesses = tuple(dict.fromkeys(origin for origin in origins if origin is not None))
         if not witnesses:
             return expr

@@ -43,8 +43,8 @@ def import_model(
         if len(named) != 1:
             content = _head(model) if model.suffix != _PACKAGE else b""
             # TensorFlow's .pb looks like ONNX: both are protocol buffers whose first field is a version.
-            known = None if named else identify_format(model, content)
-            named = [] if known in (SAVED_MODEL, LFS) else [*_recognizing(content, named or list(frontends)), *named]
+            file_format = None if named else identify_format(model, content)
+            named = [] if file_format in (SAVED_MODEL, LFS) else [*_recognizing(content, named or list(frontends)), *named]
     else:
         named = _recognizing(model[:HEAD_BYTES] if isinstance(model, bytes) else model, list(frontends))
     if not named:
@@ -105,8 +105,8 @@ def _recognizing(model: object, frontends: list[tuple[str, Frontend]]) -> list[t
 def _unknown(model: object, head: bytes, registry: PluginRegistry) -> InlaidError:
     frontends = [frontend for _, frontend in registry.frontends()]
     if not isinstance(model, (Path, bytes)):
-        known = " or ".join(item.title for item in frontends)
-        remedy = f"give the path of a model file, {known}, its bytes, or an inlaid.Module or Function"
+        format_titles = " or ".join(item.title for item in frontends)
+        remedy = f"give the path of a model file, {format_titles}, its bytes, or an inlaid.Module or Function"
         return InputError(f"expected a model, got an object of type {type(model).__name__}", remedy=remedy)
     if isinstance(model, Path) and model.suffix == _PACKAGE:
         return ModelImportError(f"expected a model, but {model} is a compiled package", remedy="load it with inlaid.runtime.load")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from inlaid.graph.ir import Expr
-from inlaid.ops.compose import cast_to, count, expand_dims, join, scalar, slice_axis, squeeze, tensor_of
+from inlaid.ops.compose import cast_to, count, expand_dims, expr_type, join, scalar, slice_axis, squeeze
 from inlaid.ops.elementwise import add, cos, div, mod, mul, neg, sin, sub
 from inlaid.ops.linear import matmul
 from inlaid.ops.shape import iota, pad, transpose
@@ -27,7 +27,7 @@ def waves(rows: Dim, columns: Dim, length: Dim, dtype: DType) -> tuple[Expr, Exp
 
 def resize_axis(x: Expr, axis: int, length: Dim) -> Expr:
     """Crop or zero-pad the tensor at the end to a length along an axis."""
-    type_ = tensor_of(x)
+    type_ = expr_type(x)
     extent = type_.shape[axis]
     if extent == length:
         return x
@@ -41,7 +41,7 @@ def resize_axis(x: Expr, axis: int, length: Dim) -> Expr:
 
 def transform(real: Expr, imaginary: Expr | None, length: Dim, inverse: bool, bins: Dim) -> tuple[Expr, Expr]:
     """Build the real and imaginary parts of the first `bins` values of the transform along the last axis, of `length` elements."""
-    dtype = tensor_of(real).dtype
+    dtype = expr_type(real).dtype
     cosine, sine = waves(length, bins, length, dtype)
     sine = sine if inverse else neg(sine)
     out_real, out_imaginary = matmul(real, cosine), matmul(real, sine)
@@ -56,7 +56,7 @@ def transform(real: Expr, imaginary: Expr | None, length: Dim, inverse: bool, bi
 
 def swap_axes(x: Expr, axis: int) -> Expr:
     """Swap an axis with the last one."""
-    last = tensor_of(x).rank - 1
+    last = expr_type(x).rank - 1
     perm = list(range(last + 1))
     perm[axis], perm[last] = last, axis
     return x if axis == last else transpose(x, perm=tuple(perm))
@@ -64,11 +64,11 @@ def swap_axes(x: Expr, axis: int) -> Expr:
 
 def stack_parts(*parts: Expr) -> Expr:
     """Stack parts along a new last axis."""
-    rank = tensor_of(parts[0]).rank
+    rank = expr_type(parts[0]).rank
     return join([expand_dims(part, rank) for part in parts], rank)
 
 
-def part_of(x: Expr, number: int) -> Expr:
+def select_part(x: Expr, number: int) -> Expr:
     """Return the elements of a number along the last axis, such as the real (0) or the imaginary part (1)."""
-    last = tensor_of(x).rank - 1
+    last = expr_type(x).rank - 1
     return squeeze(slice_axis(x, last, number, number + 1), last)

@@ -50,14 +50,14 @@ class Relations:
         if stated:
             self._open[-1].append((tuple(results), tuple(stated)))
 
-    def of(self, results: Sequence[Expr]) -> Constraints:
+    def collect(self, results: Sequence[Expr]) -> Constraints:
         """Return the constraints of the innermost scope, a function or branch that returns `results`: the relations of operators
         that these depend on, without duplicates. An operator whose results nothing reads requires nothing."""
         if not self._open[-1]:
             return ()
         read = {id(expr) for result in results for expr in post_order(result)}
-        found: dict[arith.Dim, Constraint] = {}
+        constraints: dict[arith.Dim, Constraint] = {}
         for values, stated in self._open[-1]:
             if any(id(value) in read for value in values):
-                found.update((item.condition, item) for item in stated if item.condition not in found)
-        return tuple(found.values())
+                constraints.update((item.condition, item) for item in stated if item.condition not in constraints)
+        return tuple(constraints.values())

@@ -7,23 +7,23 @@ from collections.abc import Collection, Mapping, Sequence
 
 from inlaid.graph.conditions import require, require_equal
 from inlaid.graph.ir import Expr
-from inlaid.ops.compose import tensor_of
+from inlaid.ops.compose import expr_type
 from inlaid.ops.shape import bounded_stride, simple, strided_slice
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Constraint, Dim
 
-_FAR = 2**31 - 1
+_OPEN_END = 2**31 - 1
 """Ends from this value on mean "to the end of the axis": exporters write the maximum of some integer width."""
-NEAR = 2**61
+MAX_RANGE_END = 2**61
 """Greatest magnitude of an end of a range from or to a symbolic size: the distance, plus a stride, does not overflow."""
 
 
-def quotient(shape: Sequence[Dim], known: Sequence[Dim]) -> Dim:
-    """Return the dimension with which `known` has as many elements as `shape`. Common dimensions cancel, even if they may be 0: (n,
-    4, 5) reshaped to (n, -1) is (n, 20)."""
+def quotient(shape: Sequence[Dim], divisor: Sequence[Dim]) -> Dim:
+    """Return the dimension with which `divisor` has as many elements as `shape`. Common dimensions cancel, even if they may be 0:
+    (n, 4, 5) reshaped to (n, -1) is (n, 20)."""
     over = list(shape)
     under: list[Dim] = []
-    for dim in known:
+    for dim in divisor:
         if dim in over:
             over.remove(dim)
         else:
@@ -61,7 +61,7 @@ def require_parts(parts: Sequence[Dim], extent: Dim, axis: int) -> list[tuple[Di
 
 def cut(x: Expr, ranges: Mapping[int, tuple[Dim, Dim, int]]) -> Expr:
     """Slice along some axes. `ranges` maps an axis to (begin, end, stride) for `strided_slice`."""
-    every = [ranges.get(axis, (0, dim, 1)) for axis, dim in enumerate(tensor_of(x).shape)]
+    every = [ranges.get(axis, (0, dim, 1)) for axis, dim in enumerate(expr_type(x).shape)]
     begin, end, strides = (tuple(item) for item in zip(*every, strict=True)) if every else ((), (), ())
     return strided_slice(x, begin=begin, end=end, strides=strides)
 
@@ -73,7 +73,7 @@ def normal_range(extent: Dim, start: Dim, end: Dim, step: int, least: int = 0) -
 
     def clamped(position: Dim, least: int) -> arith.Expr:
         low = arith.minimum(least, high)  # less than `least` on an empty axis
-        if isinstance(position, int) and abs(position) >= _FAR:
+        if isinstance(position, int) and abs(position) >= _OPEN_END:
             return high if position > 0 else low
         positive = arith.select(arith.compare("<", position, 0), arith.add(position, extent), position)
         return arith.minimum(arith.maximum(positive, low), high)
@@ -85,11 +85,11 @@ def normal_range(extent: Dim, start: Dim, end: Dim, step: int, least: int = 0) -
 
 def range_size(begin: Dim, end: Dim, step: int) -> Dim | None:
     """Return the number of integers from `begin` to the exclusive `end`, `step` apart, which is not 0. None if one end is symbolic
-    and the other one is further from 0 than `NEAR`: their distance could overflow at run time."""
+    and the other one is further from 0 than `MAX_RANGE_END`: their distance could overflow at run time."""
     first, last = (begin, end) if step > 0 else (end, begin)
     if isinstance(first, int) and isinstance(last, int):
         return max(0, -((first - last) // abs(step)))
-    if any(isinstance(limit, int) and abs(limit) > NEAR for limit in (first, last)):
+    if any(isinstance(limit, int) and abs(limit) > MAX_RANGE_END for limit in (first, last)):
         return None
     # `bounded_stride` exceeds the distance, too, so that a longer stride has the same number of integers.
     distance = arith.add(last, arith.mul(first, -1))

@@ -57,13 +57,13 @@ class Values:
         """Record the existential sizes that an expression defines."""
         for size in introduced_sizes(expr):
             fields = enumerate(expr.type.fields) if isinstance(expr.type, TupleType) else ()
-            found = expr if isinstance(expr.type, TensorType) else None
+            tensor = expr if isinstance(expr.type, TensorType) else None
             for index, field in fields:
                 if isinstance(field, TensorType) and size in field.shape:
-                    found = tuple_item(expr, index, expr.span)
+                    tensor = tuple_item(expr, index, expr.span)
                     break
-            if found is not None:
-                self._origin.setdefault(size, found)
+            if tensor is not None:
+                self._origin.setdefault(size, tensor)
 
     def add_parameter(self, variable: Var) -> None:
         """Record a parameter of a body, whose type may introduce existential sizes."""
@@ -90,8 +90,8 @@ class Values:
 
     def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
         """Return the elements of a 0-d or 1-d integer tensor as dimensions; None if one is data-dependent."""
-        found = self.elements(expr)
-        return None if found is None or any(map(self.unknowns, found)) else found
+        elements = self.elements(expr)
+        return None if elements is None or any(map(self.unknowns, elements)) else elements
 
     def elements(self, expr: Expr) -> tuple[Dim, ...] | None:
         """Return the elements of a 0-d or 1-d integer or bool tensor of static length as expressions over dimensions and, for
@@ -104,7 +104,7 @@ class Values:
         """Return the data-dependent variables in an expression from `elements`."""
         return frozenset(size for size in arith.free_vars(element) if size in self._unknown)
 
-    def place(self, unknown: arith.Expr) -> tuple[Expr, int]:
+    def element_of_unknown(self, unknown: arith.Expr) -> tuple[Expr, int]:
         """Return the tensor and the element index of an unknown."""
         return self._unknown[unknown]
 
@@ -112,7 +112,7 @@ class Values:
         """Return the graph inputs and symbolic dimensions that determine a value; None if the value depends on other data."""
         inputs: dict[str, None] = {}
         dims: dict[str, None] = {}
-        pending, seen = [expr], {expr}
+        pending, visited = [expr], {expr}
         while pending:
             for node in post_order(pending.pop()):
                 if isinstance(node, Loop):
@@ -126,8 +126,8 @@ class Values:
                         origin = self._origin.get(dim)
                         if not dim.existential:
                             dims[dim.name] = None
-                        elif origin is not None and origin not in seen:
-                            seen.add(origin)
+                        elif origin is not None and origin not in visited:
+                            visited.add(origin)
                             pending.append(origin)
         return Sources(tuple(inputs), tuple(dims)) if inputs or dims else None
 
@@ -140,23 +140,23 @@ class Values:
 
     def _follow(self, expr: Expr) -> Array:
         """Evaluate a value symbolically. Its type must be `_followable`."""
-        found: Array = _evaluate(expr, self._symbolic, self._symbolic_operands, self._symbolic_value)
-        return found
+        elements: Array = _evaluate(expr, self._symbolic, self._symbolic_operands, self._symbolic_value)
+        return elements
 
     def _symbolic_operands(self, expr: Expr) -> tuple[Expr, ...]:
         if self._fold(expr) is None and isinstance(expr, Call) and isinstance(expr.callee, Operator):
-            known = _rule(expr.callee) is not None and expr.callee is not ops.sizes  # whose operands are witnesses
-            if known and all(_followable(arg.type) for arg in expr.args):
+            has_rule = _rule(expr.callee) is not None and expr.callee is not ops.sizes  # whose operands are witnesses
+            if has_rule and all(_followable(arg.type) for arg in expr.args):
                 return expr.args
         return ()
 
     def _symbolic_value(self, expr: Expr, args: Sequence[Array]) -> Array:
         assert isinstance(expr.type, TensorType)
-        known = self._fold(expr)
-        if isinstance(known, np.ndarray):
-            exact = np.empty(known.size, object)
-            exact[:] = [int(item) for item in known.reshape(-1)]
-            return exact.reshape(known.shape)
+        folded = self._fold(expr)
+        if isinstance(folded, np.ndarray):
+            exact = np.empty(folded.size, object)
+            exact[:] = [int(item) for item in folded.reshape(-1)]
+            return exact.reshape(folded.shape)
         rule = _rule(expr.callee) if isinstance(expr, Call) and isinstance(expr.callee, Operator) else None
         if isinstance(expr, Call) and rule is not None and (args or expr.callee is ops.sizes):
             try:
@@ -170,12 +170,12 @@ class Values:
 
     def _new_unknowns(self, expr: Expr, type_: TensorType) -> Array:
         """Return new unknowns for data-dependent elements."""
-        found = np.empty(_count(type_), object)
-        for index in range(found.size):
+        unknowns = np.empty(_count(type_), object)
+        for index in range(unknowns.size):
             limits = (0, 1) if type_.dtype.kind == "bool" else (-(2**63), None)
-            found[index] = unknown = SizeVar(f"${len(self._unknown)}", *limits)
+            unknowns[index] = unknown = SizeVar(f"${len(self._unknown)}", *limits)
             self._unknown[unknown] = expr, index
-        return found.reshape(type_.shape)
+        return unknowns.reshape(type_.shape)
 
 
 def _followable(type_: Type) -> bool:
@@ -204,15 +204,15 @@ def _evaluate(
         if expr in memo:
             stack.pop()
             continue
-        needed = operands(expr)
-        if needed is None or any(item in memo and memo[item] is None for item in needed):
+        dependencies = operands(expr)
+        if dependencies is None or any(item in memo and memo[item] is None for item in dependencies):
             memo[expr] = None
             continue
-        missing = next((item for item in needed if item not in memo), None)
+        missing = next((item for item in dependencies if item not in memo), None)
         if missing is not None:
             stack.append(missing)
             continue
-        memo[expr] = value(expr, [memo[item] for item in needed])
+        memo[expr] = value(expr, [memo[item] for item in dependencies])
     return memo[root]
 
 
@@ -416,11 +416,11 @@ def _rule(operator: Operator) -> Rule | None:
         # Run the reference on the indices of the elements.
         moved = (*moves.places(len(args)), moves.filling(len(args)))
         elements: list[Array] = []
-        given: list[Array] = []
-        for place, x in enumerate(args):
+        index_arrays: list[Array] = []
+        for position, x in enumerate(args):
             start = sum(part.size for part in elements)
-            given.append(np.arange(start, start + x.size).reshape(x.shape) if place in moved else _integers(x))
-            elements += [x.reshape(-1)] if place in moved else []
-        return np.asarray(np.concatenate(elements)[reference(attrs, *given)], object)
+            index_arrays.append(np.arange(start, start + x.size).reshape(x.shape) if position in moved else _integers(x))
+            elements += [x.reshape(-1)] if position in moved else []
+        return np.asarray(np.concatenate(elements)[reference(attrs, *index_arrays)], object)
 
     return rule

@@ -58,16 +58,16 @@ def operand_names(operator: Operator) -> tuple[str, ...]:
     return tuple(f"{name}_" if name in _fields(operator) else name for name in operator.inputs)
 
 
-def signature_of(operator: Operator) -> Signature:
+def call_signature(operator: Operator) -> Signature:
     """Return the signature of a call: operands by position or keyword, attributes by keyword only."""
     least, greatest = operator.arity
     parameters = []
     names = operand_names(operator)
-    for place, name in enumerate(names):
-        if greatest is None and place == len(names) - 1:
+    for position, name in enumerate(names):
+        if greatest is None and position == len(names) - 1:
             parameters.append(Parameter(name, Parameter.VAR_POSITIONAL))
         else:
-            default = Parameter.empty if place < least else None
+            default = Parameter.empty if position < least else None
             parameters.append(Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default))
     for item in dataclasses.fields(operator.attrs):
         default = Parameter.empty if item.default is dataclasses.MISSING else item.default
@@ -75,32 +75,32 @@ def signature_of(operator: Operator) -> Signature:
     return Signature([*parameters, Parameter("span", Parameter.KEYWORD_ONLY, default=None)], return_annotation="Call")
 
 
-def operands_of(operator: Operator, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the operands in order. Operands given by keyword are removed from `given`. Raises `TypeInferenceError` for a keyword
-    that is neither an operand nor an attribute, and for a missing attribute or operand."""
+def bind_operands(operator: Operator, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the operands in order. Operands given by keyword are removed from `keywords`. Raises `TypeInferenceError` for a
+    keyword that is neither an operand nor an attribute, and for a missing attribute or operand."""
     fields = _fields(operator)
     operands = args
-    if not given.keys() <= fields.keys():
+    if not keywords.keys() <= fields.keys():
         names = operand_names(operator)
-        for name in given.keys() - fields.keys():
+        for name in keywords.keys() - fields.keys():
             if name not in names:
                 raise _wrong(operator, f"expected an operand or an attribute, got {name!r}{suggestion(name, [*fields, *names])}")
             if name in names[: len(args)]:
                 raise _wrong(operator, f"operand {name!r} is given by position and by keyword")
-        while len(operands) < len(names) and names[len(operands)] in given:
-            operands += (given.pop(names[len(operands)]),)
-        if left := given.keys() - fields.keys():
+        while len(operands) < len(names) and names[len(operands)] in keywords:
+            operands += (keywords.pop(names[len(operands)]),)
+        if left := keywords.keys() - fields.keys():
             raise _wrong(operator, f"operand {names[len(operands)]!r} is missing before {min(left, key=names.index)!r}")
     for name, field in fields.items():
-        if field.required and name not in given:
+        if field.required and name not in keywords:
             raise _wrong(operator, f"attribute {name!r} is missing")
-    _check_kinds(operator, given)
+    _check_kinds(operator, keywords)
     return operands
 
 
-def _check_kinds(operator: Operator, given: Mapping[str, Any]) -> None:
+def _check_kinds(operator: Operator, attrs: Mapping[str, Any]) -> None:
     """Raise `TypeInferenceError` for an attribute whose value does not have the declared type."""
-    for name, value in given.items():
+    for name, value in attrs.items():
         declared = _fields(operator)[name].annotation
         if not _fits(value, declared):
             raise _wrong(operator, f"attribute {name!r} must be {declared}, got {value!r}")
@@ -130,9 +130,9 @@ def _wrong(operator: Operator, problem: str) -> TypeInferenceError:
 
 def usage(operator: Operator) -> str:
     """Return the operator's call syntax: its signature without annotations and without `span`."""
-    parameters = signature_of(operator).parameters
-    kept = [item.replace(annotation=Parameter.empty) for name, item in parameters.items() if name != "span"]
-    return f"{operator.name}{Signature(kept)}"
+    parameters = call_signature(operator).parameters
+    bare_parameters = [item.replace(annotation=Parameter.empty) for name, item in parameters.items() if name != "span"]
+    return f"{operator.name}{Signature(bare_parameters)}"
 
 
 def as_operands(operator: Operator, args: Sequence[Any]) -> tuple[Expr, ...]:
@@ -146,32 +146,36 @@ def as_operands(operator: Operator, args: Sequence[Any]) -> tuple[Expr, ...]:
 
     if all(isinstance(item, Expr) for item in args):
         return tuple(args)
-    known = [item.type.dtype for item in args if isinstance(item, Expr) and isinstance(item.type, TensorType)]
-    kinds = [dtype for dtype in known if dtype.kind != "bool"] if operator.elementwise else []
-    return tuple(item if isinstance(item, Expr) else _constant(operator, place, item, kinds) for place, item in enumerate(args))
+    dtypes = [item.type.dtype for item in args if isinstance(item, Expr) and isinstance(item.type, TensorType)]
+    kinds = [dtype for dtype in dtypes if dtype.kind != "bool"] if operator.elementwise else []
+    return tuple(
+        item if isinstance(item, Expr) else _constant(operator, position, item, kinds) for position, item in enumerate(args)
+    )
 
 
-def _constant(operator: Operator, place: int, value: Any, known: Sequence[Any]) -> Expr:
+def _constant(operator: Operator, position: int, value: Any, dtypes: Sequence[Any]) -> Expr:
     from inlaid.graph.ir import constant
 
     if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, float):
         return constant(value)
     if isinstance(value, (bool, int, float, list)):
         array = np.asarray(value)
-        floats = [dtype for dtype in known if dtype.is_float]
+        floats = [dtype for dtype in dtypes if dtype.is_float]
         if array.dtype == np.bool_:
             return constant(array)
         if array.dtype.kind == "f":
             return constant(array, floats[0].name if floats else "float32")
         if array.dtype.kind in "iu":
-            of = known[0] if known else None
-            made = constant(array, of.name if of is not None else "int64")
-            if of is not None and not np.array_equal(made.data.astype(np.float64), array.astype(np.float64)):
+            target_dtype = dtypes[0] if dtypes else None
+            result = constant(array, target_dtype.name if target_dtype is not None else "int64")
+            if target_dtype is not None and not np.array_equal(result.data.astype(np.float64), array.astype(np.float64)):
                 raise TypeInferenceError(
-                    f"{value!r} is out of range for {of.name}", operator=operator.name, remedy="cast the other operand first"
+                    f"{value!r} is out of range for {target_dtype.name}",
+                    operator=operator.name,
+                    remedy="cast the other operand first",
                 )
-            return made
-    name = operator.inputs[min(place, len(operator.inputs) - 1)] if operator.inputs else str(place)
+            return result
+    name = operator.inputs[min(position, len(operator.inputs) - 1)] if operator.inputs else str(position)
     raise TypeInferenceError(
         f"operand {name!r} must be an expression, a number or an array, got {type(value).__name__}",
         operator=operator.name,
@@ -179,31 +183,31 @@ def _constant(operator: Operator, place: int, value: Any, known: Sequence[Any]) 
     )
 
 
-def normalized(given: Mapping[str, Any], args: Sequence[Expr], operator: Operator) -> dict[str, Any]:
+def normalized(attrs: Mapping[str, Any], args: Sequence[Expr], operator: Operator) -> dict[str, Any]:
     """Return the attributes with lists as tuples and negative axes made non-negative. The extent -1 in the shape of a view becomes
     that which keeps the number of elements. Raises `TypeInferenceError` for an axis out of range."""
-    found = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-    for name in _AXES & found.keys():
-        value = found[name]
+    result = {name: tuple(value) if isinstance(value, list) else value for name, value in attrs.items()}
+    for name in _AXES & result.keys():
+        value = result[name]
         axes = value if isinstance(value, tuple) else (value,)
         negative = [axis for axis in axes if isinstance(axis, int) and axis < 0]
-        rank = _rank(found, args) if negative else None
+        rank = _rank(result, args) if negative else None
         if rank is not None:
             if min(negative) < -rank:
                 raise TypeInferenceError(
                     f"{name} must be >= -{rank} for an operand of rank {rank}, got {min(negative)}", operator=operator.name
                 )
             moved = tuple(axis + rank if axis in negative else axis for axis in axes)
-            found[name] = moved if isinstance(value, tuple) else moved[0]
-    shape = found.get("shape")
+            result[name] = moved if isinstance(value, tuple) else moved[0]
+    shape = result.get("shape")
     if operator.traits.view and args and isinstance(shape, tuple) and shape.count(-1) == 1:
         rest = arith.product(tuple(dim for dim in shape if dim != -1))
         extent = 0 if rest == 0 else arith.unwrap(arith.simplify(arith.floordiv(arith.product(args[0].shape), rest)))
-        found["shape"] = tuple(extent if dim == -1 else dim for dim in shape)
-    return found
+        result["shape"] = tuple(extent if dim == -1 else dim for dim in shape)
+    return result
 
 
-def _rank(given: Mapping[str, Any], args: Sequence[Expr]) -> int | None:
+def _rank(attrs: Mapping[str, Any], args: Sequence[Expr]) -> int | None:
     if args:
         return args[0].type.rank if isinstance(args[0].type, TensorType) else None
-    return len(given["shape"]) if isinstance(given.get("shape"), tuple) else None
+    return len(attrs["shape"]) if isinstance(attrs.get("shape"), tuple) else None

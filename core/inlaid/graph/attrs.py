@@ -47,13 +47,13 @@ def sizes_in(value: Any) -> Iterator[arith.SizeVar]:
 
 def shown_sizes(*types: Type) -> frozenset[arith.Expr]:
     """Return the symbolic sizes that are extents of tensors, so that a value of these types shows them."""
-    found: set[arith.Expr] = set()
+    sizes: set[arith.Expr] = set()
     for type_ in types:
         if isinstance(type_, TupleType):
-            found |= shown_sizes(*type_.fields)
+            sizes |= shown_sizes(*type_.fields)
         elif isinstance(type_, TensorType):
-            found.update(dim for dim in type_.shape if isinstance(dim, arith.SizeVar))
-    return frozenset(found)
+            sizes.update(dim for dim in type_.shape if isinstance(dim, arith.SizeVar))
+    return frozenset(sizes)
 
 
 def attr_vars(attrs: Attrs) -> frozenset[arith.Expr]:

@@ -81,7 +81,7 @@ def require_at_least(size: Dim, least: Dim, what: str) -> None:
 def require_at_most(size: Dim, greatest: Dim, what: str) -> None:
     """Require `size <= greatest`. Raises ValueError."""
     if not (isinstance(size, int) and isinstance(greatest, int) and size <= greatest):
-        require(arith.at_most(size, greatest, what))
+        require(arith.does_not_exceed(size, greatest, what))
 
 
 def require_within(size: Dim, least: Dim, greatest: Dim, what: str) -> None:
@@ -93,7 +93,7 @@ def require_within(size: Dim, least: Dim, greatest: Dim, what: str) -> None:
 def require_multiple(size: Dim, divisor: Dim, what: str) -> Dim:
     """Require a size to be a multiple of a divisor that is at least 1. Returns the quotient. Raises ValueError."""
     if not (isinstance(size, int) and isinstance(divisor, int) and divisor >= 1 and size % divisor == 0):
-        require(arith.multiple_of(size, divisor, what))
+        require(arith.divisible_by(size, divisor, what))
         if isinstance(divisor, int) and divisor < 1:
             return size  # while violations are recorded
     return arith.unwrap(size // divisor) if divisor != 1 else size

@@ -59,18 +59,18 @@ class _Frame:
     def get(self, expr: Expr) -> Value:
         frame: _Frame | None = self
         while frame is not None:
-            found = frame.values.get(id(expr), _NEVER)
-            if found is not _NEVER:
-                return found
+            value = frame.values.get(id(expr), _NEVER)
+            if value is not _NEVER:
+                return value
             frame = frame.parent
         raise VerifyError(f"{expr!r} is used outside of its scope")
 
     def size(self, dim: arith.Expr) -> int | None:
         frame: _Frame | None = self
         while frame is not None:
-            found = frame.dims.get(dim)
-            if found is not None:
-                return found
+            extent = frame.dims.get(dim)
+            if extent is not None:
+                return extent
             frame = frame.parent
         return None
 
@@ -105,11 +105,11 @@ class Interpreter:
         return self._drive(self._evaluate(scopes.body(target), frame, scopes))
 
     def _scopes(self, root: Expr) -> Scopes:
-        found = self._analyses.get(id(root))
-        if found is None:
-            found = self._analyses[id(root)] = (root, analyse(root))
-            self._conditions.update(scope_conditions(found[1], self.module.functions))
-        return found[1]
+        analysis = self._analyses.get(id(root))
+        if analysis is None:
+            analysis = self._analyses[id(root)] = (root, analyse(root))
+            self._conditions.update(scope_conditions(analysis[1], self.module.functions))
+        return analysis[1]
 
     def _drive(self, first: Steps) -> Value:
         """Run an evaluation and all nested ones, on an explicit stack."""
@@ -133,14 +133,14 @@ class Interpreter:
         for expr, dead in zip(scope.order, self._dead(scope, scopes), strict=True):
             match expr:
                 case Call(callee=callee, args=args, attrs=attrs):
-                    given = tuple(self._read(arg, frame, scopes) for arg in args)
+                    operands = tuple(self._read(arg, frame, scopes) for arg in args)
                     if isinstance(callee, Operator) and callee.reference is not None:
-                        value = self._apply(callee, attrs, given, frame, expr)
+                        value = self._apply(callee, attrs, operands, frame, expr)
                     elif isinstance(callee, Operator):
-                        closure = self._decompose(callee, attrs, expr, given, frame)
-                        value = yield closure.scopes.body(closure.function), self._bind(closure, given), closure.scopes
+                        closure = self._decompose(callee, attrs, expr, operands, frame)
+                        value = yield closure.scopes.body(closure.function), self._bind(closure, operands), closure.scopes
                     else:
-                        value = yield from self._invoke(self._read(callee, frame, scopes), given)
+                        value = yield from self._invoke(self._read(callee, frame, scopes), operands)
                 case Tuple(fields=fields):
                     value = tuple(self._read(item, frame, scopes) for item in fields)
                 case TupleItem(tuple=inner, index=index):
@@ -278,23 +278,23 @@ def _unchecked(constraints: Sequence[arith.Constraint], frame: _Frame) -> list[a
 def _last_uses(scopes: Scopes) -> dict[Scope, list[list[int]]]:
     """Return, for each scope and each of its expressions, the ids of the scope's values that no later expression reads. A value
     that an inner scope reads is kept until the end of the outer scope."""
-    kept: set[int] = set()
+    pinned_ids: set[int] = set()
     last: dict[int, tuple[Scope, int]] = {}
     every = [scopes.root, *scopes.inner.values()]
     for scope in every:
-        kept.add(id(scopes.resolve(scope.result)))
+        pinned_ids.add(id(scopes.resolve(scope.result)))
         for position, expr in enumerate(scope.order):
             for index, child in enumerate(children(expr)):
                 if isinstance(expr, Let) and index == 0:
                     continue  # a Let does not read its variable
                 key = id(scopes.resolve(child))
-                if scopes.of.get(key) is scope and not opens_scope(expr, index):
+                if scopes.expr_scopes.get(key) is scope and not opens_scope(expr, index):
                     last[key] = scope, position
                 else:
-                    kept.add(key)
+                    pinned_ids.add(key)
     dead: dict[Scope, list[list[int]]] = {scope: [[] for _ in scope.order] for scope in every}
     for key, (scope, position) in last.items():
-        if key not in kept:
+        if key not in pinned_ids:
             dead[scope][position].append(key)
     return dead
 
@@ -362,19 +362,19 @@ def _concrete(attrs: Attrs, frame: _Frame, operator: Operator, node: str | None)
 def _misfit(type_: Type, value: Value, sizes: dict[arith.Expr, int] | _Sizes) -> str | None:
     """Explain why a value does not have a type. Returns None if it does. Binds symbolic dimensions that have no size yet."""
     match type_:
-        case TensorType(shape=shape, dtype=of):
+        case TensorType(shape=shape, dtype=dtype):
             if not isinstance(value, np.ndarray):
                 return f"is {value!r:.40}, but must have {type_!r}"
-            if value.dtype != of.numpy:
-                return f"has element type {value.dtype.name}, but must have {of}"
+            if value.dtype != dtype.numpy:
+                return f"has element type {value.dtype.name}, but must have {dtype}"
             if value.ndim != len(shape):
                 return f"has shape {value.shape}, but must have {type_!r}"
             for dim, size in zip(shape, value.shape, strict=True):
                 if isinstance(dim, arith.SizeVar):
-                    known = sizes.get(dim)
-                    if known is None:
+                    extent = sizes.get(dim)
+                    if extent is None:
                         sizes[dim] = size
-                    dim = size if known is None else known
+                    dim = size if extent is None else extent
                 if isinstance(dim, int) and dim != size:
                     return f"has shape {value.shape}, but must have {type_!r}"
         case TupleType(fields=fields):
@@ -399,10 +399,10 @@ def _wrong_size(type_: Type, value: Value, frame: _Frame) -> str | None:
                         upper = "any" if dim.upper is None else dim.upper
                         return f"has shape {value.shape}, but {dim.name} must be {dim.lower} to {upper}"
                     continue
-                sizes = {name: known for name in arith.free_vars(dim) if (known := frame.size(name)) is not None}
+                sizes = {name: extent for name in arith.free_vars(dim) if (extent := frame.size(name)) is not None}
                 with suppress(KeyError, ZeroDivisionError):
-                    if (wanted := arith.evaluate(dim, sizes)) != size:
-                        return f"has shape {value.shape}, but must have {type_!r}, where {dim!r} is {wanted}"
+                    if (expected := arith.evaluate(dim, sizes)) != size:
+                        return f"has shape {value.shape}, but must have {type_!r}, where {dim!r} is {expected}"
         case TupleType(fields=fields):
             return next(filter(None, (_wrong_size(*pair, frame) for pair in zip(fields, value, strict=True))), None)
     return None
@@ -422,8 +422,8 @@ def _bind_sizes(type_: Type, value: Value, dims: dict[arith.Expr, int]) -> None:
 def _actual_type(type_: Type, value: Value) -> Type:
     """Return the type of a value. Types of tensors and of tuples of tensors have no symbolic dimensions."""
     match type_:
-        case TensorType(dtype=of):
-            return TensorType(value.shape, of)
+        case TensorType(dtype=dtype):
+            return TensorType(value.shape, dtype)
         case TupleType(fields=fields):
             return TupleType(tuple(map(_actual_type, fields, value)))
         case OptionalType(element=element) if value is not None:

@@ -113,8 +113,8 @@ def _operators() -> Any:
 
 
 def _apply(name: str, *operands: Operand) -> Call:
-    made: Call = _operators().TABLE[name](*operands)
-    return made
+    result: Call = _operators().TABLE[name](*operands)
+    return result
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -287,7 +287,7 @@ class Module:
                         f"cannot pickle function {name!r}: its operator {callee.name!r} is not one of inlaid.ops",
                         remedy="compile the module and pickle the executable",
                     )
-        return _module_of, print_module(self)
+        return _parse_module, print_module(self)
 
     def __getitem__(self, name: str) -> Function:
         return self.functions[name]
@@ -304,7 +304,7 @@ class Module:
         return self.functions["main"]
 
 
-def _module_of(text: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> Module:
+def _parse_module(text: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> Module:
     """Return a pickled module."""
     from inlaid.graph.parse import parse
 
@@ -343,10 +343,10 @@ def call(callee: Operator | Expr, args: Iterable[Expr], attrs: Attrs | None = No
         return Call(callee.infer_type(attrs, types, span), span, callee, args, attrs)
     if not isinstance(callee.type, FunctionType):
         raise TypeInferenceError(f"the callee must be an operator or a function, got {callee.type!r}", node=str(span or ""))
-    return Call(instantiate(callee.type, types, span, own_sizes(callee), name_of(callee)), span, callee, args, attrs)
+    return Call(instantiate(callee.type, types, span, defined_sizes(callee), callee_name(callee)), span, callee, args, attrs)
 
 
-def name_of(callee: Expr) -> str:
+def callee_name(callee: Expr) -> str:
     """Return the name of a function in error messages."""
     return f"@{callee.name}" if isinstance(callee, GlobalVar) else "the function"
 
@@ -356,15 +356,15 @@ def _expressions(values: Iterable[Any], what: str, usage: str) -> tuple[Expr, ..
     if isinstance(values, Expr):
         raise TypeInferenceError(f"expected a list of {what}s, got {values!r}", remedy=f"call it as {usage}")
     values = tuple(values)
-    for place, value in enumerate(values):
+    for position, value in enumerate(values):
         if not isinstance(value, Expr):
             raise TypeInferenceError(
-                f"{what} {place} must be an expression, got {type(value).__name__}", remedy="make constants with inlaid.constant"
+                f"{what} {position} must be an expression, got {type(value).__name__}", remedy="make constants with inlaid.constant"
             )
     return values
 
 
-def own_sizes(callee: Expr) -> frozenset[arith.Expr]:
+def defined_sizes(callee: Expr) -> frozenset[arith.Expr]:
     """Return the existential dimensions of a function's result that the function defines.
 
     For a `Function` expression, only dimensions that an expression in its body introduces are returned. Its result may also have
@@ -382,10 +382,10 @@ def introduced_sizes(expr: Expr) -> frozenset[arith.Expr]:
     sizes = frozenset(filter(existential, type_vars(expr.type)))
     if not sizes or isinstance(expr, (Var, GlobalVar, Function)):
         return frozenset()
-    known = [type_vars(child.type) for child in children(expr)]
+    operand_sizes = [type_vars(child.type) for child in children(expr)]
     if isinstance(expr, Call):
-        known.append(attr_vars(expr.attrs))
-    return sizes.difference(*known)
+        operand_sizes.append(attr_vars(expr.attrs))
+    return sizes.difference(*operand_sizes)
 
 
 def existential(size: arith.Expr) -> bool:
@@ -519,39 +519,39 @@ def rebuild(expr: Expr, new: tuple[Expr, ...]) -> Expr:
     old = children(expr)
     if old == new:  # expressions are equal if they are identical
         return expr
-    same_types = all(a.type == b.type for a, b in zip(old, new, strict=True))
+    types_unchanged = all(a.type == b.type for a, b in zip(old, new, strict=True))
     span = expr.span
     match expr:
         case Call(callee=callee, attrs=attrs):
             operator, args = (callee, new) if isinstance(callee, Operator) else (new[0], new[1:])
-            return Call(expr.type, span, operator, args, attrs) if same_types else call(operator, args, attrs, span)
+            return Call(expr.type, span, operator, args, attrs) if types_unchanged else call(operator, args, attrs, span)
         case Tuple():
             return tuple_(new, span)
         case TupleItem(index=index):
             return tuple_item(new[0], index, span)
-        case Function(params=params, attrs=attrs, constraints=held):
-            if same_types:
-                return Function(expr.type, span, params, new[0], attrs, held)
-            return function(params, new[0], attrs, span=span, constraints=held)
-        case If(constraints=of_branches):
-            if same_types:
-                return If(expr.type, span, new[0], new[1], new[2], of_branches)
-            return if_(new[0], new[1], new[2], span, of_branches)
+        case Function(params=params, attrs=attrs, constraints=constraints):
+            if types_unchanged:
+                return Function(expr.type, span, params, new[0], attrs, constraints)
+            return function(params, new[0], attrs, span=span, constraints=constraints)
+        case If(constraints=branch_constraints):
+            if types_unchanged:
+                return If(expr.type, span, new[0], new[1], new[2], branch_constraints)
+            return if_(new[0], new[1], new[2], span, branch_constraints)
         case Let(var=variable):
-            return Let(new[1].type, span, variable, *new) if same_types else let(variable, new[0], new[1], span)
+            return Let(new[1].type, span, variable, *new) if types_unchanged else let(variable, new[0], new[1], span)
         case Loop():
-            return _rebuild_loop(expr, new, same_types)
+            return _rebuild_loop(expr, new, types_unchanged)
     raise AssertionError(f"{expr!r} has no children")
 
 
-def _rebuild_loop(expr: Loop, new: tuple[Expr, ...], same_types: bool) -> Expr:
+def _rebuild_loop(expr: Loop, new: tuple[Expr, ...], types_unchanged: bool) -> Expr:
     rest = iter(new)
     body = next(rest)
     trips = next(rest) if expr.trip_count is not None else None
     condition = next(rest) if expr.condition is not None else None
     state = tuple(next(rest) for _ in expr.state)
     scanned = tuple(rest)
-    if same_types:
+    if types_unchanged:
         return Loop(expr.type, expr.span, body, trips, condition, state, scanned)
     assert isinstance(expr.type, TupleType)
     extents = [output.shape[0] for output in expr.type.fields[len(state) :] if isinstance(output, TensorType)]
@@ -559,22 +559,22 @@ def _rebuild_loop(expr: Loop, new: tuple[Expr, ...], same_types: bool) -> Expr:
     return loop(body, state=state, scanned=scanned, trip_count=trips, condition=condition, stacked_extent=extent, span=expr.span)
 
 
-def traits_of(expr: Expr) -> Traits:
+def operator_traits(expr: Expr) -> Traits:
     """Return the traits of the operator that an expression calls; `NO_TRAITS` for any other expression."""
     return expr.callee.traits if isinstance(expr, Call) and isinstance(expr.callee, Operator) else NO_TRAITS
 
 
 def post_order(*roots: Expr) -> Iterator[Expr]:
     """Yield every expression reachable from the roots once, children before parents. Iterative: depth is not limited."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     for root in roots:
         stack: list[Expr | None] = [root]  # None marks an expression whose children have been yielded
         while stack:
             expr = stack.pop()
             if expr is None:
                 yield stack.pop()  # type: ignore[misc]
-            elif id(expr) not in seen:
-                seen.add(id(expr))
+            elif id(expr) not in visited:
+                visited.add(id(expr))
                 stack += (expr, None, *children(expr)[::-1])
 
 
@@ -583,8 +583,8 @@ def in_order(body: Expr) -> list[Expr]:
     order: dict[int, Expr] = {}
     stack: list[tuple[Expr, bool]] = [(body, False)]
     while stack:
-        expr, ready = stack.pop()
-        if ready:
+        expr, is_expanded = stack.pop()
+        if is_expanded:
             order[id(expr)] = expr
         elif id(expr) not in order:
             stack.append((expr, True))

@@ -43,7 +43,7 @@ class _Walk:
                 assert isinstance(expr, Let)
                 self._keys[id(expr.var)] = self._keys[id(expr.value)]
             elif step == "done":
-                self._keys[id(expr)] = self._of(expr)
+                self._keys[id(expr)] = self._expr_key(expr)
             elif id(expr) not in self._keys:
                 pending.append((expr, "done"))
                 if isinstance(expr, Function):
@@ -59,7 +59,7 @@ class _Walk:
         self._vars += 1
         return _digest("var", str(self._vars), self._type(variable.type))
 
-    def _of(self, expr: Expr) -> str:
+    def _expr_key(self, expr: Expr) -> str:
         self._number(expr.type)
         parts = [self._keys[id(child)] for child in children(expr)]
         match expr:
@@ -76,9 +76,9 @@ class _Walk:
                 return _digest("tuple", *parts)
             case TupleItem(index=index):
                 return _digest("item", str(index), *parts)
-            case Function(params=params, attrs=facts, constraints=held):
+            case Function(params=params, attrs=facts, constraints=constraints):
                 return _digest(
-                    "fn", *(self._keys[id(param)] for param in params), repr(facts), *parts, *map(self._constraint, held)
+                    "fn", *(self._keys[id(param)] for param in params), repr(facts), *parts, *map(self._constraint, constraints)
                 )
             case If(constraints=(then, otherwise)):
                 sides = [";".join(map(self._constraint, side)) for side in (then, otherwise)] if then or otherwise else []

@@ -44,10 +44,10 @@ def infer_loop(
         )
     unify(params[0], ITERATION, span)
     unify(KEEP_GOING, results[0], span)
-    for scalar, wanted in ((trip_count, ITERATION), (condition, KEEP_GOING)):
+    for scalar, expected in ((trip_count, ITERATION), (condition, KEEP_GOING)):
         if scalar is not None:
-            unify(wanted, scalar.type, span)
-    known = _bind_params(body.type, state, scanned, captured, span)
+            unify(expected, scalar.type, span)
+    bindings = _bind_params(body.type, state, scanned, captured, span)
     for param, result in zip(params[1 : 1 + len(state)], results[1:], strict=False):
         if not fits(param, result):
             raise TypeInferenceError(f"a state of the loop must have type {param!r} after an iteration, got {result!r}", node=where)
@@ -59,8 +59,8 @@ def infer_loop(
             require(arith.equals(count, stacked_extent, "the number of iterations of the loop"))
     # A size that varies between iterations, or that the body computes, gets a fresh existential dimension in the loop's type.
     changing = _changing(body.type, state)
-    renamed = {size: value for size, value in known.items() if size not in changing}
-    freshen(changing | ir.own_sizes(body), renamed)
+    renamed = {size: value for size, value in bindings.items() if size not in changing}
+    freshen(changing | ir.defined_sizes(body), renamed)
     outputs: list[Type] = [substitute_type(param, renamed) for param in params[1 : 1 + len(state)]]
     for result in results[1 + len(state) :]:
         row = substitute_type(result, renamed)
@@ -76,12 +76,12 @@ def require_carried(loop: Loop, captured: frozenset[Expr] = frozenset()) -> None
     params, results = loop.body.type.params, loop.body.type.result.fields
     changing = _changing(loop.body.type, loop.state) - captured
     states = range(1, 1 + len(loop.state))
-    found: dict[Expr, Expr] = {}
-    for place in states:
-        match_dims(params[place], results[place], found)
-    sizes = {size: value for size, value in found.items() if size in changing}
-    for place in states:
-        unify(substitute_type(params[place], sizes), results[place], loop.span, f"state {place - 1} after an iteration of the loop")
+    bindings: dict[Expr, Expr] = {}
+    for index in states:
+        match_dims(params[index], results[index], bindings)
+    sizes = {size: value for size, value in bindings.items() if size in changing}
+    for index in states:
+        unify(substitute_type(params[index], sizes), results[index], loop.span, f"state {index - 1} after an iteration of the loop")
     require_bounds(sizes, "the loop")
 
 

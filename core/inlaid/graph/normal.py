@@ -17,9 +17,9 @@ def to_a_normal_form(unit: Function) -> Function:
     if is_a_normal_form(unit):
         return unit
     builder = _Normalizer(analyse(unit))
-    found = rebuild(unit, (builder.scope(builder.scopes.body(unit)),))
-    assert isinstance(found, Function)
-    return found
+    result = rebuild(unit, (builder.scope(builder.scopes.body(unit)),))
+    assert isinstance(result, Function)
+    return result
 
 
 def is_a_normal_form(unit: Function) -> bool:
@@ -81,38 +81,38 @@ def to_graph_form(unit: Function) -> Function:
     scopes = analyse(unit)
     if not scopes.bound:
         return unit
-    kept = _kept_lets(unit, scopes)
-    done: dict[int, Expr] = {}
+    let_ids = _uninlinable_lets(unit, scopes)
+    replacements: dict[int, Expr] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
-        if isinstance(old, Let) and id(old.var) not in kept:
+        if isinstance(old, Let) and id(old.var) not in let_ids:
             assert isinstance(new, Let)
             new = new.body
-        elif id(old) in scopes.bound and id(old) not in kept:
-            new = done[id(scopes.bound[id(old)])]
-        done[id(old)] = new
+        elif id(old) in scopes.bound and id(old) not in let_ids:
+            new = replacements[id(scopes.bound[id(old)])]
+        replacements[id(old)] = new
         return new
 
     return transform_function(unit, visit)
 
 
-def _kept_lets(unit: Function, scopes: Scopes) -> set[int]:
+def _uninlinable_lets(unit: Function, scopes: Scopes) -> set[int]:
     """Return the ids of the variables whose uses are all inside one function in the scope of their `Let`."""
-    used: dict[int, Scope] = {}
+    use_scopes: dict[int, Scope] = {}
     home: dict[int, Scope] = {}
     for expr in post_order(unit):
         if isinstance(expr, Let):
-            home[id(expr.var)] = scopes.of[id(expr)]
+            home[id(expr.var)] = scopes.expr_scopes[id(expr)]
         for index, child in enumerate(children(expr)):
             if id(child) in scopes.bound:
-                here = scopes.inner[id(expr), index] if opens_scope(expr, index) else scopes.of[id(expr)]
-                used[id(child)] = common_scope(used[id(child)], here) if id(child) in used else here
-    kept = set()
-    for key, scope in used.items():
+                use_scope = scopes.inner[id(expr), index] if opens_scope(expr, index) else scopes.expr_scopes[id(expr)]
+                use_scopes[id(child)] = common_scope(use_scopes[id(child)], use_scope) if id(child) in use_scopes else use_scope
+    let_ids = set()
+    for key, scope in use_scopes.items():
         while scope is not home[key]:
             if isinstance(scope.owner, Function):
-                kept.add(key)
+                let_ids.add(key)
                 break
             assert scope.parent is not None
             scope = scope.parent
-    return kept
+    return let_ids

@@ -208,15 +208,15 @@ class Operator:
         from inlaid.graph import arguments
         from inlaid.graph.ir import call
 
-        operands = arguments.as_operands(self, arguments.operands_of(self, args, attrs))
+        operands = arguments.as_operands(self, arguments.bind_operands(self, args, attrs))
         return call(self, operands, self.attrs(**arguments.normalized(attrs, operands, self)), span=span)
 
     def __getattr__(self, name: str) -> Any:
         # For `inspect.signature` and completion. The class itself keeps the signature of its constructor.
         if name == "__signature__":
-            from inlaid.graph.arguments import signature_of
+            from inlaid.graph.arguments import call_signature
 
-            return signature_of(self)
+            return call_signature(self)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @cached_property
@@ -237,8 +237,8 @@ class Operator:
         least, greatest = self.arity
         where = str(span) if span else None
         if len(types) < least or (greatest is not None and len(types) > greatest):
-            wanted = f"{least}" if greatest == least else f"{least} or more" if greatest is None else f"{least} to {greatest}"
-            raise TypeInferenceError(f"expected {wanted} operands, got {len(types)}", operator=self.name, node=where)
+            expected = f"{least}" if greatest == least else f"{least} or more" if greatest is None else f"{least} to {greatest}"
+            raise TypeInferenceError(f"expected {expected} operands, got {len(types)}", operator=self.name, node=where)
         try:
             result = self.infer(attrs, *types)
             if not self.has_traced_rule:
@@ -258,12 +258,12 @@ class Operator:
 class _Documentation:
     """`__doc__` of the class and of its instances: `help(inlaid.ops.conv)` documents convolution, not `Operator`."""
 
-    def __init__(self, of_class: str) -> None:
-        self._of_class = of_class
+    def __init__(self, class_doc: str) -> None:
+        self._class_doc = class_doc
 
     def __get__(self, operator: Operator | None, owner: type[Operator]) -> str:
         if operator is None:
-            return self._of_class
+            return self._class_doc
         from inlaid.graph.arguments import usage
 
         attributes = (operator.attrs.__doc__ or "") if dataclasses.fields(operator.attrs) else ""

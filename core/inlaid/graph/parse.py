@@ -62,19 +62,19 @@ def parse(text: str, operators: Mapping[str, Operator], constants: Mapping[str, 
 
 def _signatures(tokens: Tokens) -> dict[str, FunctionType]:
     """Return the declared types of all global functions. Bodies are parsed afterwards, because functions may call each other."""
-    found: dict[str, FunctionType] = {}
+    signatures: dict[str, FunctionType] = {}
     while tokens.next.kind != "end":
         if tokens.accept("def"):
             name = unquoted(tokens.expect_kind("global")[1:])
-            if name in found:
+            if name in signatures:
                 raise ParseError(f"line {tokens.next.line}: @{name} is defined twice")
             parser = _Parser(tokens, {}, {}, {})
             params = tuple(param.type for param in parser.params())
             tokens.expect("->")
-            found[name] = FunctionType(params, parser.type())
+            signatures[name] = FunctionType(params, parser.type())
         else:
             tokens.take()
-    return found
+    return signatures
 
 
 class _Parser:
@@ -112,12 +112,12 @@ class _Parser:
 
     def _list(self, close: str, item: Callable[[], _T]) -> list[_T]:
         """Parse comma-separated items up to a closing symbol."""
-        found = []
+        items = []
         while not self._tokens.accept(close):
-            found.append(item())
+            items.append(item())
             if not self._tokens.at(close):
                 self._tokens.expect(",")
-        return found
+        return items
 
     # --- functions, blocks, statements --------------------------------------------------------------------------------
 
@@ -174,8 +174,8 @@ class _Parser:
 
     def _span(self) -> Span | None:
         """Parse the span in a comment at the end of the line."""
-        found = _SPAN.fullmatch(self._tokens.comment() or "")
-        return Span(unquoted(found[1]), unquoted(found[2])) if found else None
+        match = _SPAN.fullmatch(self._tokens.comment() or "")
+        return Span(unquoted(match[1]), unquoted(match[2])) if match else None
 
     def _block(self) -> tuple[Expr, Span | None]:
         """Parse a block in braces, and the span on its first line."""
@@ -227,8 +227,8 @@ class _Parser:
                     constraints = self._requires()
                     then, span = self._block()
                     tokens.expect("else")
-                    others = self._requires()
-                    return if_(condition, then, self._block()[0], span, (constraints, others))
+                    else_constraints = self._requires()
+                    return if_(condition, then, self._block()[0], span, (constraints, else_constraints))
                 case "end":
                     return self._end(lets)
                 case "loop":
@@ -277,10 +277,10 @@ class _Parser:
         tokens.expect("(")
         self._list(")", item)
         try:
-            made = operator.attrs(**attrs)
+            call_attrs = operator.attrs(**attrs)
         except TypeError as error:
             raise ParseError(f"line {tokens.next.line}: {error}", operator=name) from None
-        return call(operator, args, made, self._span())
+        return call(operator, args, call_attrs, self._span())
 
     def _loop(self, declared: Type | None) -> Expr:
         tokens = self._tokens
@@ -320,11 +320,11 @@ class _Parser:
     def _atom(self) -> Expr:
         tokens, token = self._tokens, self._tokens.next
         if token.kind == "local":
-            found = self._names.get(token.text)
-            if found is None:
+            expr = self._names.get(token.text)
+            if expr is None:
                 tokens.fail("expected a name in scope")
             tokens.take()
-            return found
+            return expr
         if token.kind == "global":
             name = unquoted(token.text[1:])
             if name not in self._signatures:
@@ -337,7 +337,7 @@ class _Parser:
     def _constant(self) -> Constant:
         tokens, line = self._tokens, self._tokens.next.line
         tokens.expect("[")
-        of = dtype(tokens.expect_kind("name"))
+        element_dtype = dtype(tokens.expect_kind("name"))
         shape: tuple[Any, ...] | None = None
         if tokens.accept(","):
             tokens.expect("(")
@@ -350,19 +350,19 @@ class _Parser:
             elements = self._elements()
             tokens.expect(")")
             try:
-                return constant(np.asarray(elements, of.numpy))
+                return constant(np.asarray(elements, element_dtype.numpy))
             except (ValueError, TypeError, OverflowError) as error:
-                raise ParseError(f"line {line}: expected a constant of type {of}: {error}") from None
+                raise ParseError(f"line {line}: expected a constant of type {element_dtype}: {error}") from None
         digest = unquoted(tokens.expect_kind("string"))
         tokens.expect(")")
         if digest not in self._weights:
             if digest not in self._constants:
                 raise ParseError(f"line {line}: unknown constant with hash {digest}")
             self._weights[digest] = constant(self._constants[digest])
-        found = self._weights[digest]
-        if found.type != TensorType(shape, of) or found.digest() != digest:
+        weight = self._weights[digest]
+        if weight.type != TensorType(shape, element_dtype) or weight.digest() != digest:
             raise ParseError(f"line {line}: the constant given for hash {digest} has a different type or content")
-        return found
+        return weight
 
     def _elements(self) -> Any:
         if self._tokens.accept("["):
@@ -413,21 +413,21 @@ class _Parser:
                 tokens.expect("(")
                 shape = self._list(")", lambda: arith.unwrap(parse_expr(tokens, self._size)))
                 tokens.expect(",")
-                made: Type = TensorType(shape, dtype(tokens.expect_kind("name")))
+                result: Type = TensorType(shape, dtype(tokens.expect_kind("name")))
                 tokens.expect("]")
             case "Sequence" | "Optional" as kind:
                 tokens.expect("[")
                 element = self.type()
                 tokens.expect("]")
-                made = SequenceType(element) if kind == "Sequence" else OptionalType(element)
+                result = SequenceType(element) if kind == "Sequence" else OptionalType(element)
             case "fn":
                 tokens.expect("(")
                 params = tuple(self._list(")", self.type))
                 tokens.expect("->")
-                made = FunctionType(params, self.type())
+                result = FunctionType(params, self.type())
             case other:
                 raise ParseError(f"line {tokens.next.line}: expected a type, got {other!r}")
-        return made
+        return result
 
     def _size(self, tokens: Tokens) -> arith.Expr:
         """Parse a symbolic dimension, with its bounds at the first occurrence."""

@@ -47,17 +47,17 @@ class Match:
 
     def constant(self, name: str) -> np.ndarray[Any, Any]:
         """Return the value of the constant captured as `name`. Raises TypeError for any other expression."""
-        found = self.captures[name]
-        if not isinstance(found, Constant):
-            raise TypeError(f"{name!r} must match a constant, but matched {found!r}")
-        return found.data
+        capture = self.captures[name]
+        if not isinstance(capture, Constant):
+            raise TypeError(f"{name!r} must match a constant, but matched {capture!r}")
+        return capture.data
 
     def call(self, name: str) -> Call:
         """Return the call captured as `name`. Raises TypeError for any other expression."""
-        found = self.captures[name]
-        if not isinstance(found, Call):
-            raise TypeError(f"{name!r} must match a call, but matched {found!r}")
-        return found
+        capture = self.captures[name]
+        if not isinstance(capture, Call):
+            raise TypeError(f"{name!r} must match a call, but matched {capture!r}")
+        return capture
 
     def attrs(self, name: str) -> Any:
         """Return the attributes of the call captured as `name`."""
@@ -86,7 +86,7 @@ class _Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Requirements:
     """A declarative form of a `where` predicate: required attributes of the operator, and the required type, dtypes, ranks and
     constant element value of the expression. `second` returns the required value of a constant second operand for a first one."""
 
@@ -122,8 +122,8 @@ class Pattern:
             else:
                 attempt.fail(state, lambda: "two occurrences of one pattern matched different expressions")
             return
-        for found in self._match(expr, state, attempt):
-            yield _State({**found.bound, id(self): expr}, found.captures, found.calls)
+        for next_state in self._match(expr, state, attempt):
+            yield _State({**next_state.bound, id(self): expr}, next_state.captures, next_state.calls)
 
     def __or__(self, other: Pattern) -> Pattern:
         return Either(self, other)
@@ -137,11 +137,11 @@ class Pattern:
         return Named(self, name)
 
     def where(
-        self, predicate: Callable[[Expr], bool], reason: str = "a predicate does not hold", wanted: Wanted | None = None
+        self, predicate: Callable[[Expr], bool], reason: str = "a predicate does not hold", requirements: Requirements | None = None
     ) -> Pattern:
-        """Restrict the pattern by a predicate on the expression. `reason` explains a failure; `wanted` is the predicate's
+        """Restrict the pattern by a predicate on the expression. `reason` explains a failure; `requirements` is the predicate's
         declarative form."""
-        return Where(self, predicate, reason, wanted or Wanted())
+        return Where(self, predicate, reason, requirements or Requirements())
 
     def has_attr(self, **attrs: object) -> Pattern:
         """Restrict the pattern to calls with these attribute values."""
@@ -151,18 +151,18 @@ class Pattern:
             return isinstance(expr, Call) and all(getattr(expr.attrs, key, missing) == value for key, value in attrs.items())
 
         words = ", ".join(f"{key}={value!r}" for key, value in attrs.items())
-        return self.where(holds, f"expected {words}", Wanted(attrs=attrs))
+        return self.where(holds, f"expected {words}", Requirements(attrs=attrs))
 
     def has_type(self, type_: Type) -> Pattern:
         """Restrict the pattern to values of a type."""
-        return self.where(lambda expr: fits(type_, expr.type), f"expected type {type_!r}", Wanted(type=type_))
+        return self.where(lambda expr: fits(type_, expr.type), f"expected type {type_!r}", Requirements(type=type_))
 
     def has_dtype(self, *names: str) -> Pattern:
         """Restrict the pattern to tensors with one of these dtypes."""
         return self.where(
             lambda expr: isinstance(expr.type, TensorType) and expr.type.dtype.name in names,
             f"expected dtype {' or '.join(names)}",
-            Wanted(dtypes=names),
+            Requirements(dtypes=names),
         )
 
     def has_rank(self, *ranks: int) -> Pattern:
@@ -170,7 +170,7 @@ class Pattern:
         return self.where(
             lambda expr: isinstance(expr.type, TensorType) and expr.type.rank in ranks,
             f"expected rank {' or '.join(map(str, ranks))}",
-            Wanted(ranks=ranks),
+            Requirements(ranks=ranks),
         )
 
 
@@ -212,7 +212,7 @@ class OpPattern(Pattern):
             assert isinstance(expr, Call)
             yield _State(state.bound, state.captures, (*state.calls, expr))
         else:
-            attempt.fail(state, lambda: f"{_describe(expr)} is not {_wanted(self.operators)}")
+            attempt.fail(state, lambda: f"{_describe(expr)} is not {_alternatives(self.operators)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,7 +230,7 @@ class CallPattern(Pattern):
 
     def _match(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
         if not _calls(expr, self.operators):
-            attempt.fail(state, lambda: f"{_describe(expr)} is not {_wanted(self.operators)}")
+            attempt.fail(state, lambda: f"{_describe(expr)} is not {_alternatives(self.operators)}")
             return
         assert isinstance(expr, Call) and isinstance(expr.callee, Operator)
         args, callee = expr.args, expr.callee
@@ -238,9 +238,9 @@ class CallPattern(Pattern):
             attempt.fail(state, lambda: f"{callee.name} has {len(args)} operands, expected {len(self.args)}")
             return
         state = _State(state.bound, state.captures, (*state.calls, expr))
-        yield from _all(self.args, args, state, attempt)
+        yield from _match_sequence(self.args, args, state, attempt)
         if callee.commutative and len(expr.args) == 2 and expr.args[0] is not expr.args[1]:
-            yield from _all(self.args, expr.args[::-1], state, attempt)
+            yield from _match_sequence(self.args, expr.args[::-1], state, attempt)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,7 +254,7 @@ class TuplePattern(Pattern):
 
     def _match(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
         if isinstance(expr, Tuple) and len(expr.fields) == len(self.fields):
-            yield from _all(self.fields, expr.fields, state, attempt)
+            yield from _match_sequence(self.fields, expr.fields, state, attempt)
         else:
             attempt.fail(state, lambda: f"expected a tuple of {len(self.fields)} fields, found {_describe(expr)}")
 
@@ -309,8 +309,8 @@ class Named(Pattern):
         return self.inner.roots()
 
     def _match(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
-        for found in self.inner.matches(expr, state, attempt):
-            yield _State(found.bound, {**found.captures, self.name: expr}, found.calls)
+        for next_state in self.inner.matches(expr, state, attempt):
+            yield _State(next_state.bound, {**next_state.captures, self.name: expr}, next_state.calls)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -320,7 +320,7 @@ class Where(Pattern):
     inner: Pattern
     predicate: Callable[[Expr], bool]
     reason: str
-    wanted: Wanted = field(default_factory=Wanted)
+    requirements: Requirements = field(default_factory=Requirements)
 
     def parts(self) -> tuple[Pattern, ...]:
         return (self.inner,)
@@ -329,11 +329,11 @@ class Where(Pattern):
         return self.inner.roots()
 
     def _match(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
-        for found in self.inner.matches(expr, state, attempt):
+        for next_state in self.inner.matches(expr, state, attempt):
             if self.predicate(expr):
-                yield found
+                yield next_state
             else:
-                attempt.fail(found, lambda: f"{_describe(expr)}: {self.reason}")
+                attempt.fail(next_state, lambda: f"{_describe(expr)}: {self.reason}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -351,17 +351,17 @@ class Dominates(Pattern):
         return self.child.roots()
 
     def _match(self, expr: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
-        for found in self.child.matches(expr, state, attempt):
-            yield from self._ascend(expr, found, attempt)
+        for next_state in self.child.matches(expr, state, attempt):
+            yield from self._ascend(expr, next_state, attempt)
 
     def _ascend(self, child: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
-        pending, seen = list(children(child)), set[int]()
+        pending, visited = list(children(child)), set[int]()
         top: Expr | None = None
         while pending:
             expr = pending.pop()
-            if id(expr) in seen or isinstance(expr, (Constant, Var)):
+            if id(expr) in visited or isinstance(expr, (Constant, Var)):
                 continue
-            seen.add(id(expr))
+            visited.add(id(expr))
             matched = next(self.parent.matches(expr, state, attempt), None)
             if matched is not None:
                 if top is not None:
@@ -404,10 +404,10 @@ def is_scalar(value: float) -> Pattern:
             return False
         assert isinstance(expr.type, TensorType)
         wide = expr.data.astype(np.float64)
-        same_sign = not expr.type.dtype.is_float or bool(np.all(np.signbit(wide) == np.signbit(value)))
-        return bool(np.all(wide == value)) and same_sign
+        signs_match = not expr.type.dtype.is_float or bool(np.all(np.signbit(wide) == np.signbit(value)))
+        return bool(np.all(wide == value)) and signs_match
 
-    return is_const().where(holds, f"expected the constant {value}", Wanted(value=value))
+    return is_const().where(holds, f"expected the constant {value}", Requirements(value=value))
 
 
 def is_var() -> Pattern:
@@ -435,25 +435,25 @@ def dominates(parent: Pattern, path: Pattern, child: Pattern) -> Pattern:
     return Dominates(parent, path, child)
 
 
-def operators_of(pattern: Pattern) -> tuple[str | Operator, ...]:
+def pattern_operators(pattern: Pattern) -> tuple[str | Operator, ...]:
     """Return the operators that a pattern mentions, without duplicates, each as the name or object given to the pattern."""
-    found: dict[str | Operator, None] = {}
-    seen: dict[int, Pattern] = {}
+    operators: dict[str | Operator, None] = {}
+    visited: dict[int, Pattern] = {}
     stack = [pattern]
     while stack:
         part = stack.pop()
-        if id(part) not in seen:
-            seen[id(part)] = part
+        if id(part) not in visited:
+            visited[id(part)] = part
             stack.extend(reversed(part.parts()))
             if isinstance(part, (OpPattern, CallPattern)):
-                found.update(dict.fromkeys(part.operators))
-    return tuple(found)
+                operators.update(dict.fromkeys(part.operators))
+    return tuple(operators)
 
 
 def match(pattern: Pattern, expr: Expr) -> Match | None:
     """Match a pattern at an expression. Returns the first match, or None."""
-    found = next(pattern.matches(expr, _State(), _Attempt()), None)
-    return None if found is None else Match(expr, found.captures, found.calls)
+    state = next(pattern.matches(expr, _State(), _Attempt()), None)
+    return None if state is None else Match(expr, state.captures, state.calls)
 
 
 def explain_mismatch(pattern: Pattern, expr: Expr) -> str | None:
@@ -464,13 +464,13 @@ def explain_mismatch(pattern: Pattern, expr: Expr) -> str | None:
     return max(attempt.reasons, key=lambda reason: reason[0])[1]
 
 
-def _all(patterns: tuple[Pattern, ...], exprs: tuple[Expr, ...], state: _State, attempt: _Attempt) -> Iterator[_State]:
+def _match_sequence(patterns: tuple[Pattern, ...], exprs: tuple[Expr, ...], state: _State, attempt: _Attempt) -> Iterator[_State]:
     """Yield every way to match a sequence of patterns with a sequence of expressions."""
     if not patterns:
         yield state
         return
-    for found in patterns[0].matches(exprs[0], state, attempt):
-        yield from _all(patterns[1:], exprs[1:], found, attempt)
+    for next_state in patterns[0].matches(exprs[0], state, attempt):
+        yield from _match_sequence(patterns[1:], exprs[1:], next_state, attempt)
 
 
 def _calls(expr: Expr, operators: tuple[str | Operator, ...]) -> bool:
@@ -484,7 +484,7 @@ def _names(operators: tuple[str | Operator, ...]) -> frozenset[str]:
     return frozenset(item if isinstance(item, str) else item.name for item in operators)
 
 
-def _wanted(operators: tuple[str | Operator, ...]) -> str:
+def _alternatives(operators: tuple[str | Operator, ...]) -> str:
     return " or ".join(sorted(_names(operators)))
 
 

@@ -64,12 +64,12 @@ def spread_span(expr: Expr, span: Span | None) -> Expr:
 
 
 class _Rewriter:
-    """One sweep. `_done` maps the id of each visited expression to (the expression, its replacement)."""
+    """One sweep. `_replacements` maps the id of each visited expression to (the expression, its replacement)."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = [(rule, rule.pattern.roots()) for rule in rules]
         self._by_operator: dict[Operator | None, list[Rule]] = {}
-        self._done: dict[int, tuple[Expr, Expr]] = {}
+        self._replacements: dict[int, tuple[Expr, Expr]] = {}
 
     def visit(self, old: Expr, new: Expr) -> Expr:
         """Rewrite an expression whose children are already rewritten."""
@@ -79,21 +79,21 @@ class _Rewriter:
         stack = [new]
         while stack:
             expr = stack[-1]
-            if id(expr) in self._done:
+            if id(expr) in self._replacements:
                 stack.pop()
             elif id(expr) in waiting:
-                if id(waiting[id(expr)]) not in self._done:
+                if id(waiting[id(expr)]) not in self._replacements:
                     raise _oscillation(fired, old.span)
-                self._done[id(expr)] = expr, self._done[id(waiting[id(expr)])][1]
-            elif missing := [part for part in children(expr) if id(part) not in self._done]:
+                self._replacements[id(expr)] = expr, self._replacements[id(waiting[id(expr)])][1]
+            elif missing := [part for part in children(expr) if id(part) not in self._replacements]:
                 generation.update((id(part), generation[id(expr)]) for part in missing if id(part) not in generation)
                 stack += missing
             else:
-                whole = with_span(rebuild(expr, tuple(self._done[id(part)][1] for part in children(expr))), old.span)
-                rule, replacement = self._apply(whole)
+                candidate = with_span(rebuild(expr, tuple(self._replacements[id(part)][1] for part in children(expr))), old.span)
+                rule, replacement = self._apply(candidate)
                 if replacement is None:
-                    self._done[id(expr)] = expr, whole
-                    self._done[id(whole)] = whole, whole
+                    self._replacements[id(expr)] = expr, candidate
+                    self._replacements[id(candidate)] = candidate, candidate
                     continue
                 fired.append(rule)
                 if generation[id(expr)] == MAX_GENERATIONS or replacement is expr:
@@ -101,13 +101,13 @@ class _Rewriter:
                 generation.setdefault(id(replacement), generation[id(expr)] + 1)
                 waiting[id(expr)] = replacement
                 stack.append(replacement)
-        return self._done[id(new)][1]
+        return self._replacements[id(new)][1]
 
     def _apply(self, expr: Expr) -> tuple[str, Expr | None]:
         """Return the name of the first rule that matches an expression, and its replacement."""
         for rule in self._candidates(expr):
-            found = match(rule.pattern, expr)
-            replacement = None if found is None else rule.build(found)
+            rule_match = match(rule.pattern, expr)
+            replacement = None if rule_match is None else rule.build(rule_match)
             if replacement is not None:
                 if not fits(expr.type, replacement.type):
                     raise VerifyError(
@@ -119,12 +119,12 @@ class _Rewriter:
 
     def _candidates(self, expr: Expr) -> Sequence[Rule]:
         operator = expr.callee if isinstance(expr, Call) and isinstance(expr.callee, Operator) else None
-        found = self._by_operator.get(operator)
-        if found is None:
+        rules = self._by_operator.get(operator)
+        if rules is None:
             name, traits = ("", NO_TRAITS) if operator is None else (operator.name, operator.traits)
             named = [rule for rule, roots in self._rules if roots is None or name in roots]
-            found = self._by_operator[operator] = [rule for rule in named if rule.traits is None or rule.traits(traits)]
-        return found
+            rules = self._by_operator[operator] = [rule for rule in named if rule.traits is None or rule.traits(traits)]
+        return rules
 
 
 def _oscillation(fired: list[str], span: Span | None) -> VerifyError:

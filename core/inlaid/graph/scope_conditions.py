@@ -1,9 +1,9 @@
 """Conditions on sizes, collected from the expressions that state them, by the scope in which they must hold.
 
-Type relations state conditions by `require`. `conditions_of` collects those of operator calls. `scope_conditions` collects those of
-all expressions of a function, for each scope (see `graph.scopes`): a condition must hold if its scope is entered, before anything
-in the scope runs, or as soon as the scope has computed the sizes in it. Nothing is required of a branch that is not taken, or of
-the body of a loop without iterations.
+Type relations state conditions by `require`. `call_conditions` collects those of operator calls. `scope_conditions` collects those
+of all expressions of a function, for each scope (see `graph.scopes`): a condition must hold if its scope is entered, before
+anything in the scope runs, or as soon as the scope has computed the sizes in it. Nothing is required of a branch that is not
+taken, or of the body of a loop without iterations.
 
 `Function.constraints` and `If.constraints` hold the conditions of a scope while passes change the expressions in it: a pass that
 removes a call does not remove what the call required of the sizes.
@@ -29,15 +29,15 @@ _LOOP = "loop"
 """Name of a `Loop` in errors, in place of an operator's."""
 
 
-def conditions_of(calls: Iterable[ir.Call]) -> tuple[Constraint, ...]:
+def call_conditions(calls: Iterable[ir.Call]) -> tuple[Constraint, ...]:
     """Return the preconditions of operator calls that cannot be proved at compile time, in the order of the calls, without
     duplicates: the constraints that type relations pass to `require`, that dimensions of results are >= 0, and that results have
     the declared type."""
-    found: dict[arith.Dim, Constraint] = {}
+    conditions: dict[arith.Dim, Constraint] = {}
     proofs = _Proofs()
     for call in calls:
-        proofs.add(found, _of_operator(call))
-    return tuple(found.values())
+        proofs.add(conditions, _operator_conditions(call))
+    return tuple(conditions.values())
 
 
 def scope_conditions(scopes: Scopes, functions: Mapping[str, ir.Function] | None = None) -> dict[Scope, tuple[Constraint, ...]]:
@@ -45,19 +45,19 @@ def scope_conditions(scopes: Scopes, functions: Mapping[str, ir.Function] | None
     the constraints of the function or branch, and the conditions of the scope's expressions. `functions` are the module's functions
     by name. Scopes without conditions are omitted."""
     collector = _Collector(scopes, functions or {})
-    held: dict[Scope, frozenset[arith.Dim]] = {}
+    conditions_by_scope: dict[Scope, frozenset[arith.Dim]] = {}
     result: dict[Scope, tuple[Constraint, ...]] = {}
     for scope in (scopes.root, *scopes.inner.values()):  # outer scopes first
-        outer = held[scope.parent] if scope.parent is not None else frozenset()
-        found: dict[arith.Dim, Constraint] = {}
-        _Proofs().add(found, collector.stated(scope), outer)
-        held[scope] = outer.union(found)
-        if found:
-            result[scope] = tuple(found.values())
+        outer = conditions_by_scope[scope.parent] if scope.parent is not None else frozenset()
+        conditions: dict[arith.Dim, Constraint] = {}
+        _Proofs().add(conditions, collector.stated(scope), outer)
+        conditions_by_scope[scope] = outer.union(conditions)
+        if conditions:
+            result[scope] = tuple(conditions.values())
     return result
 
 
-def constraints_of(scope: Scope) -> tuple[Constraint, ...]:
+def owner_constraints(scope: Scope) -> tuple[Constraint, ...]:
     """Return the constraints that the owner of a scope holds for it."""
     match scope.owner:
         case ir.Function(constraints=constraints):
@@ -67,36 +67,36 @@ def constraints_of(scope: Scope) -> tuple[Constraint, ...]:
     return ()
 
 
-def held_constraints(scopes: Scopes) -> dict[Scope, tuple[Constraint, ...]]:
+def scope_constraints(scopes: Scopes) -> dict[Scope, tuple[Constraint, ...]]:
     """Return the constraints of each scope that its owner holds, without those of enclosing scopes, and without constraints on
     sizes that neither the scope nor an enclosing one knows: a pass has removed what computes the size, and nothing depends on
     it."""
-    known: dict[Scope, frozenset[Expr]] = {}
+    visible_sizes: dict[Scope, frozenset[Expr]] = {}
     outer: dict[Scope, frozenset[arith.Dim]] = {}
-    found: dict[Scope, tuple[Constraint, ...]] = {}
-    if not any(map(constraints_of, scopes.inner.values())):
-        return found
+    result: dict[Scope, tuple[Constraint, ...]] = {}
+    if not any(map(owner_constraints, scopes.inner.values())):
+        return result
     for scope in (scopes.root, *scopes.inner.values()):
         types = [expr.type for expr in scope.order]
         if isinstance(scope.owner, ir.Function):
             types += [param.type for param in scope.owner.params]
-        known[scope] = shown_sizes(*types).union(known[scope.parent] if scope.parent is not None else ())
-        held = outer[scope.parent] if scope.parent is not None else frozenset()
-        own = {item.condition: item for item in reversed(constraints_of(scope)) if item.sizes <= known[scope]}
-        kept = tuple(item for condition, item in reversed(own.items()) if condition not in held)
-        outer[scope] = held.union(own)
-        if kept:
-            found[scope] = kept
-    return found
+        visible_sizes[scope] = shown_sizes(*types).union(visible_sizes[scope.parent] if scope.parent is not None else ())
+        outer_conditions = outer[scope.parent] if scope.parent is not None else frozenset()
+        candidates = {item.condition: item for item in reversed(owner_constraints(scope)) if item.sizes <= visible_sizes[scope]}
+        constraints = tuple(item for condition, item in reversed(candidates.items()) if condition not in outer_conditions)
+        outer[scope] = outer_conditions.union(candidates)
+        if constraints:
+            result[scope] = constraints
+    return result
 
 
-def conditions_in(scope: Scope | None, held: Mapping[Scope, Iterable[Constraint]]) -> frozenset[arith.Dim]:
-    """Return the conditions that hold in a scope: those of the scope and of enclosing scopes in `held`."""
-    found: set[arith.Dim] = set()
+def conditions_in(scope: Scope | None, constraints: Mapping[Scope, Iterable[Constraint]]) -> frozenset[arith.Dim]:
+    """Return the conditions that hold in a scope: those of the scope and of enclosing scopes in `constraints`."""
+    conditions: set[arith.Dim] = set()
     while scope is not None:
-        found.update(item.condition for item in held.get(scope, ()))
+        conditions.update(item.condition for item in constraints.get(scope, ()))
         scope = scope.parent
-    return frozenset(found)
+    return frozenset(conditions)
 
 
 def with_added(old: ir.Expr, new: ir.Expr, scopes: Scopes, added: Mapping[Scope, tuple[Constraint, ...]]) -> ir.Expr:
@@ -122,25 +122,25 @@ def with_constraints(module: ir.Module) -> ir.Module:
     """Add the conditions of all scopes to the functions and branches that own the scopes. Returns the same object if there are
     none."""
     changed = {name: _with_constraints(target, module.functions) for name, target in module.functions.items()}
-    same = all(changed[name] is target for name, target in module.functions.items())
-    return module if same else ir.Module(changed)
+    is_unchanged = all(changed[name] is target for name, target in module.functions.items())
+    return module if is_unchanged else ir.Module(changed)
 
 
 def _with_constraints(target: ir.Function, functions: Mapping[str, ir.Function]) -> ir.Function:
     scopes = analyse(target)
-    found = scope_conditions(scopes, functions)
-    if not found:
+    conditions = scope_conditions(scopes, functions)
+    if not conditions:
         return target
-    done: dict[int, ir.Expr] = {}
+    replacements: dict[int, ir.Expr] = {}
     for expr in ir.post_order(target):
-        new = ir.rebuild(expr, tuple(done[id(child)] for child in ir.children(expr)))
+        new = ir.rebuild(expr, tuple(replacements[id(child)] for child in ir.children(expr)))
         if isinstance(expr, ir.Function) and isinstance(new, ir.Function):
-            new = dataclasses.replace(new, constraints=found.get(scopes.body(expr), ()))
+            new = dataclasses.replace(new, constraints=conditions.get(scopes.body(expr), ()))
         elif isinstance(expr, ir.If) and isinstance(new, ir.If):
-            then, otherwise = (found.get(branch, ()) for branch in scopes.branches(expr))
+            then, otherwise = (conditions.get(branch, ()) for branch in scopes.branches(expr))
             new = dataclasses.replace(new, constraints=(then, otherwise))
-        done[id(expr)] = new
-    result = done[id(target)]
+        replacements[id(expr)] = new
+    result = replacements[id(target)]
     assert isinstance(result, ir.Function)
     return result
 
@@ -166,24 +166,26 @@ class _Proofs:
         self._analyzer = arith.Analyzer()
         self._provable: set[arith.Dim] = set()
 
-    def add(self, found: dict[arith.Dim, Constraint], stated: Iterable[Constraint], known: Container[arith.Dim] = ()) -> None:
-        """Add the conditions that are neither known nor provable to `found`. A condition does not hold where it divides by 0."""
+    def add(
+        self, conditions: dict[arith.Dim, Constraint], stated: Iterable[Constraint], assumptions: Container[arith.Dim] = ()
+    ) -> None:
+        """Add to `conditions` what is stated and neither assumed nor provable. A condition does not hold where it divides by 0."""
         for constraint in stated:
             condition = arith.with_value(constraint.condition)
             if condition is not constraint.condition:
                 constraint = dataclasses.replace(constraint, condition=condition)
-            if condition in found or condition in known or condition in self._provable:
+            if condition in conditions or condition in assumptions or condition in self._provable:
                 continue
             if self._analyzer.prove(condition):
                 self._provable.add(condition)
             else:
-                found[condition] = constraint
+                conditions[condition] = constraint
 
 
 # --- operators --------------------------------------------------------------------------------------------------------
 
 
-def _of_operator(call: ir.Call) -> Iterator[Constraint]:
+def _operator_conditions(call: ir.Call) -> Iterator[Constraint]:
     types = [arg.type for arg in call.args]
     if not any(map(type_vars, (*types, call.type))) and not attr_vars(call.attrs):
         return
@@ -205,10 +207,12 @@ def _fresh_names(expr: ir.Expr, inferred: Type) -> dict[Expr, Expr]:
     names: dict[Expr, Expr] = {}
     if expr.type is not inferred and any(map(ir.existential, type_vars(inferred))):
         match_dims(inferred, expr.type, names)
-        known = frozenset().union(*(type_vars(child.type) for child in ir.children(expr)))
+        operand_sizes = frozenset().union(*(type_vars(child.type) for child in ir.children(expr)))
         if isinstance(expr, ir.Call):
-            known |= attr_vars(expr.attrs)
-        names = {size: value for size, value in names.items() if ir.existential(size) and size not in known and size != value}
+            operand_sizes |= attr_vars(expr.attrs)
+        names = {
+            size: value for size, value in names.items() if ir.existential(size) and size not in operand_sizes and size != value
+        }
     return names
 
 
@@ -237,42 +241,42 @@ class _Collector:
     def stated(self, scope: Scope) -> Iterator[Constraint]:
         """Yield the conditions that must hold in a scope: those that its owner holds, those of its expressions, and those on its
         result."""
-        yield from constraints_of(scope)
+        yield from owner_constraints(scope)
         for expr in scope.order:
-            yield from self._of(expr)
+            yield from self._expr_conditions(expr)
         match scope.owner:
             case ir.Function() as owner:
-                yield from self._of_function(owner)
+                yield from self._function_conditions(owner)
             case ir.If() as owner:
-                yield from self._of_branch(owner, scope.result)
+                yield from self._branch_conditions(owner, scope.result)
 
-    def _of(self, expr: ir.Expr) -> Iterator[Constraint]:
+    def _expr_conditions(self, expr: ir.Expr) -> Iterator[Constraint]:
         match expr:
             case ir.Call(callee=Operator()):
-                yield from _of_operator(expr)
+                yield from _operator_conditions(expr)
             case ir.Call():
-                yield from self._of_call(expr)
+                yield from self._call_conditions(expr)
             case ir.Loop():
-                yield from self._of_loop(expr)
+                yield from self._loop_conditions(expr)
             case ir.Let(var=variable, value=value):
                 if variable.type != value.type:
-                    yield from self._of_let(expr)
+                    yield from self._let_conditions(expr)
             case ir.Tuple(fields=fields):
-                yield from self._of_wiring(expr, TupleType(tuple(field.type for field in fields)))
-            case ir.TupleItem(tuple=whole, index=index):
-                assert isinstance(whole.type, TupleType)
-                yield from self._of_wiring(expr, whole.type.fields[index])
+                yield from self._wiring_conditions(expr, TupleType(tuple(field.type for field in fields)))
+            case ir.TupleItem(tuple=operand, index=index):
+                assert isinstance(operand.type, TupleType)
+                yield from self._wiring_conditions(expr, operand.type.fields[index])
 
-    def _of_wiring(self, expr: ir.Expr, inferred: Type) -> Iterator[Constraint]:
+    def _wiring_conditions(self, expr: ir.Expr, inferred: Type) -> Iterator[Constraint]:
         if expr.type is not inferred and expr.type != inferred:
             with recording() as recorded:
                 unify(expr.type, inferred, what="the value")
             yield from _at(recorded.symbolic, expr)
 
-    def _of_call(self, expr: ir.Call) -> Iterator[Constraint]:
+    def _call_conditions(self, expr: ir.Call) -> Iterator[Constraint]:
         callee = expr.callee
         assert isinstance(callee, ir.Expr)
-        declared, name = callee.type, ir.name_of(callee)
+        declared, name = callee.type, ir.callee_name(callee)
         if isinstance(callee, ir.GlobalVar) and callee.name in self._functions:
             declared = self._functions[callee.name].type
         assert isinstance(declared, FunctionType)
@@ -286,12 +290,14 @@ class _Collector:
             result = substitute_type(declared.result, sizes)
             fresh: dict[Expr, Expr] = {}
             match_dims(result, expr.type, fresh)
-            own = ir.own_sizes(callee) if isinstance(callee, ir.Function) else filter(ir.existential, type_vars(declared.result))
-            names = {size: fresh[size] for size in own if size not in sizes and size in fresh}
+            result_sizes = (
+                ir.defined_sizes(callee) if isinstance(callee, ir.Function) else filter(ir.existential, type_vars(declared.result))
+            )
+            names = {size: fresh[size] for size in result_sizes if size not in sizes and size in fresh}
             unify(expr.type, substitute_type(result, names), what=f"the result of {name}")
         yield from _at(recorded.symbolic, expr)
 
-    def _of_loop(self, expr: ir.Loop) -> Iterator[Constraint]:
+    def _loop_conditions(self, expr: ir.Loop) -> Iterator[Constraint]:
         parts = [child.type for child in ir.children(expr)]
         if not any(map(type_vars, (expr.type, *parts))):
             return
@@ -304,23 +310,23 @@ class _Collector:
             unify(expr.type, substitute_type(inferred, _fresh_names(expr, inferred)), what="the result of the loop")
         yield from _at(recorded.symbolic, expr, _LOOP)
 
-    def _of_let(self, expr: ir.Let) -> Iterator[Constraint]:
+    def _let_conditions(self, expr: ir.Let) -> Iterator[Constraint]:
         """State that the value has the variable's type. Dimensions that nothing else binds are bound by the value."""
-        bound = self._bound_sizes(self._scopes.of[id(expr)])
+        bound = self._bound_sizes(self._scopes.expr_scopes[id(expr)])
         name = f"%{expr.var.name}"
         with recording() as recorded:
             bind_dims([expr.var.type], [expr.value.type], [name], name, expr.span, bound)
         yield from _at(recorded.symbolic, expr)
 
-    def _of_function(self, owner: ir.Function) -> Iterator[Constraint]:
+    def _function_conditions(self, owner: ir.Function) -> Iterator[Constraint]:
         """State that the body has the declared result type, and that the states of a loop keep their types. Existential dimensions
         of the declared type are bound by the body."""
         assert isinstance(owner.type, FunctionType)
         declared, actual = owner.type.result, owner.body.type
         if declared is not actual and declared != actual:
-            found: dict[Expr, Expr] = {}
-            match_dims(declared, actual, found)
-            names = {size: value for size, value in found.items() if ir.existential(size)}
+            bindings: dict[Expr, Expr] = {}
+            match_dims(declared, actual, bindings)
+            names = {size: value for size, value in bindings.items() if ir.existential(size)}
             with recording() as recorded:
                 unify(substitute_type(declared, names), actual, what="the result of the function")
             yield from _at(recorded.symbolic, owner)
@@ -330,14 +336,14 @@ class _Collector:
                     require_carried(loop, self._captured_sizes(owner))
                 yield from _at(recorded.symbolic, loop, _LOOP)
 
-    def _of_branch(self, owner: ir.If, result: ir.Expr) -> Iterator[Constraint]:
+    def _branch_conditions(self, owner: ir.If, result: ir.Expr) -> Iterator[Constraint]:
         """State that the result of a branch has the type of the conditional, in the dimensions that it does not introduce."""
         if owner.type is result.type or owner.type == result.type:
             return
-        found: dict[Expr, Expr] = {}
-        match_dims(owner.type, result.type, found)
-        own = ir.introduced_sizes(owner)
-        names = {size: value for size, value in found.items() if size in own}
+        bindings: dict[Expr, Expr] = {}
+        match_dims(owner.type, result.type, bindings)
+        new_sizes = ir.introduced_sizes(owner)
+        names = {size: value for size, value in bindings.items() if size in new_sizes}
         with recording() as recorded:
             unify(substitute_type(owner.type, names), result.type, what="the result of the branch")
         yield from _at(recorded.symbolic, owner)
@@ -353,31 +359,31 @@ class _Collector:
 
     def _read_sizes(self, body: Scope) -> frozenset[Expr]:
         """Return the dimensions of the values of enclosing scopes that the body of a function reads."""
-        found: set[Expr] = set()
-        own: set[int] = set()
+        sizes: set[Expr] = set()
+        inner_ids: set[int] = set()
         inside = [scope for scope in self._scopes.inner.values() if _encloses(body, scope)]
         for scope in inside:
-            own.update(map(id, scope.order))
+            inner_ids.update(map(id, scope.order))
             if isinstance(scope.owner, ir.Function):
-                own.update(map(id, scope.owner.params))
+                inner_ids.update(map(id, scope.owner.params))
         for scope in inside:
             read = [child for expr in scope.order for child in ir.children(expr)]
             for child in map(self._scopes.resolve, (*read, scope.result)):
-                if id(child) not in own and (isinstance(child, ir.Var) or not is_leaf(child)):
-                    found |= type_vars(child.type)
-        return frozenset(found)
+                if id(child) not in inner_ids and (isinstance(child, ir.Var) or not is_leaf(child)):
+                    sizes |= type_vars(child.type)
+        return frozenset(sizes)
 
     def _bound_sizes(self, scope: Scope | None) -> frozenset[Expr]:
         """Return the dimensions that parameters and expressions of a scope and of enclosing scopes bind."""
-        found: set[Expr] = set()
+        sizes: set[Expr] = set()
         while scope is not None:
             for expr in scope.order:
                 if not isinstance(expr, ir.Let):
-                    found |= ir.introduced_sizes(expr)
+                    sizes |= ir.introduced_sizes(expr)
             if isinstance(scope.owner, ir.Function):
-                found = found.union(*(type_vars(param.type) for param in scope.owner.params))
+                sizes = sizes.union(*(type_vars(param.type) for param in scope.owner.params))
             scope = scope.parent
-        return frozenset(found)
+        return frozenset(sizes)
 
 
 def _encloses(outer: Scope, inner: Scope | None) -> bool:

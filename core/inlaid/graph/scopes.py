@@ -35,13 +35,13 @@ class Scope:
 class Scopes:
     """The scopes under a root expression.
 
-    `root` is the scope of the root expression. `of` maps the `id` of each non-leaf expression to its scope. `uses` maps the `id` of
-    each expression to the number of its uses as a child. `bound` maps the `id` of each let-bound variable to its value.
+    `root` is the scope of the root expression. `expr_scopes` maps the `id` of each non-leaf expression to its scope. `uses` maps
+    the `id` of each expression to the number of its uses as a child. `bound` maps the `id` of each let-bound variable to its value.
     `loop_bodies` has the ids of the functions that are bodies of loops.
     """
 
     root: Scope
-    of: dict[int, Scope]
+    expr_scopes: dict[int, Scope]
     inner: dict[tuple[int, int], Scope]
     uses: dict[int, int]
     bound: dict[int, Expr]
@@ -86,7 +86,7 @@ def analyse(root: Expr, opens: Callable[[Expr, int], bool] = opens_scope) -> Sco
     """Compute the scopes of all expressions under `root`. `opens(expr, index)` tests whether a child opens a scope."""
     order = list(post_order(root))
     top = Scope(None, 0, root, None, 0)
-    of: dict[int, Scope] = {id(root): top}
+    expr_scopes: dict[int, Scope] = {id(root): top}
     inner: dict[tuple[int, int], Scope] = {}
     uses: dict[int, int] = {}
     bound: dict[int, Expr] = {}
@@ -97,19 +97,19 @@ def analyse(root: Expr, opens: Callable[[Expr, int], bool] = opens_scope) -> Sco
             bound[id(expr.var)] = expr.value
         elif isinstance(expr, Loop):
             loop_bodies.add(id(expr.body))
-        here = of.get(id(expr))
+        parent_scope = expr_scopes.get(id(expr))
         for index, child in enumerate(children(expr)):
-            assert here is not None
+            assert parent_scope is not None
             uses[id(child)] = uses.get(id(child), 0) + 1
-            scope = here
+            scope = parent_scope
             if opens(expr, index):
-                scope = inner[id(expr), index] = Scope(expr, index, child, here, here.depth + 1)
+                scope = inner[id(expr), index] = Scope(expr, index, child, parent_scope, parent_scope.depth + 1)
             if not is_leaf(child):
-                known = of.get(id(child))
-                of[id(child)] = scope if known is None else common_scope(known, scope)
+                earlier_scope = expr_scopes.get(id(child))
+                expr_scopes[id(child)] = scope if earlier_scope is None else common_scope(earlier_scope, scope)
     for expr in order:
         if not is_leaf(expr):
-            of[id(expr)].order.append(expr)
+            expr_scopes[id(expr)].order.append(expr)
     if is_leaf(root):
-        del of[id(root)]
-    return Scopes(top, of, inner, uses, bound, frozenset(loop_bodies))
+        del expr_scopes[id(root)]
+    return Scopes(top, expr_scopes, inner, uses, bound, frozenset(loop_bodies))

@@ -180,7 +180,7 @@ class _Printer:
         self._indent = ""
         self._count = 0
         self._names: dict[int, str] = {}
-        self._taken: set[str] = set()
+        self._reserved_names: set[str] = set()
         self._sizes: dict[arith.Expr, arith.SizeVar] = {}
 
     # --- lines --------------------------------------------------------------------------------------------------------
@@ -199,7 +199,11 @@ class _Printer:
     def block(self, scope: Scope) -> None:
         """Print the lines of a scope, its result last. A `Let` that extends to the end of the scope needs no `end`."""
         result, open_lets = scope.result, set()
-        while isinstance(result, Let) and self.scopes.of.get(id(result)) is scope and self.scopes.uses.get(id(result), 1) == 1:
+        while (
+            isinstance(result, Let)
+            and self.scopes.expr_scopes.get(id(result)) is scope
+            and self.scopes.uses.get(id(result), 1) == 1
+        ):
             open_lets.add(id(result))
             result = result.body
         for expr, binds in self._events.get(scope, ()):
@@ -289,10 +293,10 @@ class _Printer:
         """Give a variable a unique name."""
         stem = re.sub(r"_\d+$", "", variable.name)
         name, count = variable.name, 0
-        while name in self._taken:
+        while name in self._reserved_names:
             count += 1
             name = f"{stem}_{count}"
-        self._taken.add(name)
+        self._reserved_names.add(name)
         self._names[id(variable)] = text = f"%{name if _NAME.fullmatch(name) else quoted(name)}"
         return text
 
@@ -321,7 +325,7 @@ class _Printer:
 
     def _attrs(self, attrs: Attrs) -> list[str]:
         default = {item.name: item.default for item in dataclasses.fields(attrs)}
-        return [f"{name}={self._value(value)}" for name, value in attr_items(attrs) if not _same(value, default[name])]
+        return [f"{name}={self._value(value)}" for name, value in attr_items(attrs) if not _is_default(value, default[name])]
 
     def _value(self, value: object) -> str:
         match value:
@@ -346,8 +350,8 @@ class _Printer:
 
     def _type(self, type_: Type) -> str:
         match type_:
-            case TensorType(shape=shape, dtype=of):
-                return f"Tensor[{_tuple_text([self._dim(dim) for dim in shape])}, {of}]"
+            case TensorType(shape=shape, dtype=dtype):
+                return f"Tensor[{_tuple_text([self._dim(dim) for dim in shape])}, {dtype}]"
             case TupleType(fields=fields):
                 return _tuple_text([self._type(item) for item in fields])
             case FunctionType(params=params, result=result):
@@ -390,25 +394,25 @@ def _tuple_text(items: Sequence[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
-def _same(value: object, default: object) -> bool:
+def _is_default(value: object, default: object) -> bool:
     """Test whether an attribute has its default value. Equality is not sufficient, as 0.0 == -0.0 and 1 == True."""
     return type(value) is type(default) and repr(value) == repr(default)
 
 
 def _events(scopes: Scopes) -> dict[Scope, list[tuple[Expr, bool]]]:
     """Return what each scope prints, in order: (expression, False), or (`Let`, True) for a `Let` whose value is printed."""
-    found: dict[Scope, list[tuple[Expr, bool]]] = {}
-    seen: set[int] = set()
+    events: dict[Scope, list[tuple[Expr, bool]]] = {}
+    visited: set[int] = set()
     pending: list[tuple[Expr, str]] = [(scopes.root.result, "visit")]
     while pending:
         expr, step = pending.pop()
         if step != "visit":
-            found.setdefault(scopes.of[id(expr)], []).append((expr, step == "bind"))
-        elif id(expr) not in seen and not is_leaf(expr):
-            seen.add(id(expr))
+            events.setdefault(scopes.expr_scopes[id(expr)], []).append((expr, step == "bind"))
+        elif id(expr) not in visited and not is_leaf(expr):
+            visited.add(id(expr))
             pending.append((expr, "done"))
             if isinstance(expr, Let):
                 pending += [(expr.body, "visit"), (expr, "bind"), (expr.value, "visit")]
             else:
                 pending.extend((child, "visit") for child in reversed(children(expr)))
-    return found
+    return events

@@ -91,9 +91,9 @@ class TracedSize(int):
             self._report(repr(condition))
 
     def _report(self, text: str) -> None:
-        place = _place()
-        if place is not None:
-            self.comparisons.append(Comparison(text, *place))
+        location = _comparison_location()
+        if location is not None:
+            self.comparisons.append(Comparison(text, *location))
 
 
 def _traced(value: int, expr: arith.Expr, comparisons: list[Comparison]) -> TracedSize:
@@ -110,9 +110,9 @@ def _arithmetic(name: str) -> Callable[..., Any]:
     """Return the method `name` of traced sizes, which applies it to integers and to the sizes that they stand for."""
     on_integers, on_sizes = getattr(int, name), getattr(arith.Expr, name)
 
-    def method(self: TracedSize, *others: Any) -> Any:
-        value = on_integers(self, *others)
-        return value if value is NotImplemented else _traced(value, on_sizes(self.expr, *map(_expr, others)), self.comparisons)
+    def method(self: TracedSize, *operands: Any) -> Any:
+        value = on_integers(self, *operands)
+        return value if value is NotImplemented else _traced(value, on_sizes(self.expr, *map(_expr, operands)), self.comparisons)
 
     return method
 
@@ -137,7 +137,7 @@ for _name, _operator in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), 
 TracedSize.__pos__ = lambda self: self  # type: ignore[method-assign]
 
 
-def _place() -> tuple[str, int] | None:
+def _comparison_location() -> tuple[str, int] | None:
     """Return file and line of the comparison that is being made; None if symbolic sizes are compared there, too."""
     frame: Any = sys._getframe(1)
     while frame.f_globals["__name__"] == __name__:
@@ -170,8 +170,8 @@ def trace(infer: Callable[..., Type], attrs: Attrs, types: tuple[Type, ...], siz
 
     with recording(lenient=True) as recorded:
         try:
-            given = dataclasses.replace(attrs, **{name: traced(value) for name, value in attr_items(attrs)})
-            result = infer(given, *map(traced, types))
+            traced_attrs = dataclasses.replace(attrs, **{name: traced(value) for name, value in attr_items(attrs)})
+            result = infer(traced_attrs, *map(traced, types))
         except Exception:  # the type relation has accepted the symbolic sizes: it may be undefined for these integers
             result = None
     return Trace(result, tuple(dict.fromkeys(comparisons)), tuple(recorded.violations))
@@ -187,20 +187,20 @@ def check_rule(infer: Callable[..., Type], attrs: Attrs, types: tuple[Type, ...]
         infer(attrs, *types)
     constraints = (*recorded.symbolic, *itertools.chain(*map(not_negative, (*types, result))))
     sizes = _suitable(constraints, variables)
-    found = trace(infer, attrs, types, sizes)
+    outcome = trace(infer, attrs, types, sizes)
     remedy = "compare sizes by inlaid.conditions: require_equal, require_at_most, broadcast_shapes, require_static, ..."
-    if found.comparisons:
+    if outcome.comparisons:
         raise TypeInferenceError(
-            f"a type relation must state what it requires of symbolic sizes, but compares {found.comparisons[0]}", remedy=remedy
+            f"a type relation must state what it requires of symbolic sizes, but compares {outcome.comparisons[0]}", remedy=remedy
         )
-    if found.result is None or found.violations:
+    if outcome.result is None or outcome.violations:
         return
-    known = {size: arith.wrap(value) for size, value in sizes.items()}
-    if not agree(substitute_type(result, known), found.result):
+    substitution = {size: arith.wrap(value) for size, value in sizes.items()}
+    if not agree(substitute_type(result, substitution), outcome.result):
         values = ", ".join(f"{size!r} is {value}" for size, value in sorted(sizes.items(), key=repr))
         raise TypeInferenceError(
             f"a type relation must have the same result for symbolic sizes as for integers, got {result!r} and "
-            f"{found.result!r} where {values}",
+            f"{outcome.result!r} where {values}",
             remedy="compute extents by arithmetic on sizes, or by the functions of inlaid_runtime.arith",
         )
 
@@ -220,8 +220,8 @@ def agree(symbolic: Type, integers: Type) -> bool:
     """Test whether two types are equal, except for dimensions that only a kernel computes."""
     match symbolic, integers:
         case TensorType(), TensorType():
-            same = symbolic.dtype is integers.dtype and symbolic.rank == integers.rank
-            return same and all(map(_dims_agree, symbolic.shape, integers.shape))
+            ranks_match = symbolic.dtype is integers.dtype and symbolic.rank == integers.rank
+            return ranks_match and all(map(_dims_agree, symbolic.shape, integers.shape))
         case TupleType(), TupleType():
             return len(symbolic.fields) == len(integers.fields) and all(map(agree, symbolic.fields, integers.fields))
         case (SequenceType(element=a), SequenceType(element=b)) | (OptionalType(element=a), OptionalType(element=b)):

@@ -42,26 +42,26 @@ def transform(root: Expr, visit: Callable[[Expr, Expr], Expr]) -> Expr:
     sweep = _Sweep()
     for expr in post_order(root):
         sweep.put(expr, visit(expr, sweep.over_new_parts(expr)))
-    return _with_sizes(sweep.done[id(root)], sweep.sizes)
+    return _with_sizes(sweep.replacements[id(root)], sweep.sizes)
 
 
 class _Sweep:
     """The replacements of expressions, by id, and the substitution of existential sizes."""
 
     def __init__(self) -> None:
-        self.done: dict[int, Expr] = {}
+        self.replacements: dict[int, Expr] = {}
         self.sizes: dict[arith.Expr, arith.Expr] = {}
 
     def put(self, old: Expr, new: Expr) -> None:
-        self.done[id(old)] = new
+        self.replacements[id(old)] = new
         if new is not old and new.type != old.type:
-            found: dict[arith.Expr, arith.Expr] = {}
-            match_dims(old.type, new.type, found)
-            self.sizes.update((size, found[size]) for size in introduced_sizes(old) if found.get(size, size) != size)
+            bindings: dict[arith.Expr, arith.Expr] = {}
+            match_dims(old.type, new.type, bindings)
+            self.sizes.update((size, bindings[size]) for size in introduced_sizes(old) if bindings.get(size, size) != size)
 
     def over_new_parts(self, expr: Expr) -> Expr:
         """Rebuild an expression from the replacements of its children."""
-        new = tuple([self.done[id(child)] for child in children(expr)])
+        new = tuple([self.replacements[id(child)] for child in children(expr)])
         if not self.sizes:
             return rebuild(expr, new)
         match expr:
@@ -70,15 +70,15 @@ class _Sweep:
             case Call(callee=Operator() as operator, attrs=attrs) if not self.sizes.keys().isdisjoint(attr_vars(attrs)):
                 return call(operator, new, substitute_attrs(attrs, self.sizes), expr.span)
             case Let(var=variable) if (renamed := self._variable(variable)) is not variable:
-                return let(renamed, self.done[id(expr.value)], self.done[id(expr.body)], expr.span)
+                return let(renamed, self.replacements[id(expr.value)], self.replacements[id(expr.body)], expr.span)
             case Function(params=params) if (renames := tuple(map(self._variable, params))) != params:
-                body = self.done[id(expr.body)]
+                body = self.replacements[id(expr.body)]
                 return function(renames, body, expr.attrs, span=expr.span, constraints=expr.constraints)
         return rebuild(expr, new)
 
     def _variable(self, variable: Var) -> Var:
         """Return the variable that replaces a parameter or the variable of a `Let` at its binder."""
-        new = self.done.get(id(variable), variable)
+        new = self.replacements.get(id(variable), variable)
         return new if isinstance(new, Var) else variable
 
 
@@ -86,16 +86,16 @@ def _with_sizes(root: Expr, sizes: Mapping[arith.Expr, arith.Expr]) -> Expr:
     """Substitute sizes in the constraints of functions and branches."""
     if not sizes:
         return root
-    done: dict[int, Expr] = {}
+    replacements: dict[int, Expr] = {}
     for expr in post_order(root):
-        new = rebuild(expr, tuple([done[id(child)] for child in children(expr)]))
+        new = rebuild(expr, tuple([replacements[id(child)] for child in children(expr)]))
         if isinstance(new, Function) and new.constraints:
             new = replace(new, constraints=substitute_constraints(new.constraints, sizes))
         elif isinstance(new, If) and any(new.constraints):
-            then, otherwise = (substitute_constraints(held, sizes) for held in new.constraints)
+            then, otherwise = (substitute_constraints(constraints, sizes) for constraints in new.constraints)
             new = replace(new, constraints=(then, otherwise))
-        done[id(expr)] = new
-    return done[id(root)]
+        replacements[id(expr)] = new
+    return replacements[id(root)]
 
 
 def map_functions(module: Module, change: Callable[[Function], Function]) -> Module:
@@ -106,9 +106,9 @@ def map_functions(module: Module, change: Callable[[Function], Function]) -> Mod
 
 def transform_function(target: Function, visit: Callable[[Expr, Expr], Expr]) -> Function:
     """Apply `transform` to a function. The result must be a function."""
-    found = transform(target, visit)
-    assert isinstance(found, Function), "a pass has replaced a function of the module by something else"
-    return found
+    result = transform(target, visit)
+    assert isinstance(result, Function), "a pass has replaced a function of the module by something else"
+    return result
 
 
 def substitute(root: Expr, values: Mapping[Var, Expr]) -> Expr:

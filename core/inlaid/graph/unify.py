@@ -82,49 +82,49 @@ def _require_equal(declared: Type, actual: Type, what: str) -> None:
     """Require the dimensions of two types that fit to be equal, except inside of function types, which bind their dimensions."""
     match declared, actual:
         case TensorType(), TensorType():
-            for axis, (wanted, dim) in enumerate(zip(declared.shape, actual.shape, strict=True)):
-                if wanted != dim:
-                    require(arith.equals(dim, wanted, f"dimension {axis} of {what}"))
+            for axis, (declared_dim, dim) in enumerate(zip(declared.shape, actual.shape, strict=True)):
+                if declared_dim != dim:
+                    require(arith.equals(dim, declared_dim, f"dimension {axis} of {what}"))
         case TupleType(), TupleType():
-            for index, (wanted_field, field) in enumerate(zip(declared.fields, actual.fields, strict=True)):
-                _require_equal(wanted_field, field, f"field {index} of {what}")
+            for index, (declared_field, field) in enumerate(zip(declared.fields, actual.fields, strict=True)):
+                _require_equal(declared_field, field, f"field {index} of {what}")
         case (SequenceType(element=a), SequenceType(element=b)) | (OptionalType(element=a), OptionalType(element=b)):
             _require_equal(a, b, f"an element of {what}")
 
 
-def match_dims(declared: Type, actual: Type, found: dict[Expr, Expr]) -> None:
-    """Record in `found`, for each symbolic dimension of the declared type, the corresponding dimension of the actual type."""
+def match_dims(declared: Type, actual: Type, bindings: dict[Expr, Expr]) -> None:
+    """Record in `bindings`, for each symbolic dimension of the declared type, the corresponding dimension of the actual type."""
     match declared, actual:
         case TensorType(), TensorType():
             for a, b in zip(declared.shape, actual.shape, strict=False):
-                if isinstance(a, SizeVar) and a not in found:
-                    found[a] = wrap(b)
+                if isinstance(a, SizeVar) and a not in bindings:
+                    bindings[a] = wrap(b)
         case TupleType(), TupleType():
             for a_field, b_field in zip(declared.fields, actual.fields, strict=False):
-                match_dims(a_field, b_field, found)
+                match_dims(a_field, b_field, bindings)
         case (SequenceType(element=a), SequenceType(element=b)) | (OptionalType(element=a), OptionalType(element=b)):
-            match_dims(a, b, found)
+            match_dims(a, b, bindings)
 
 
 def instantiate(
     callee: FunctionType,
     args: tuple[Type, ...],
     span: Span | None = None,
-    own: frozenset[Expr] = frozenset(),
+    defined_sizes: frozenset[Expr] = frozenset(),
     name: str = "the function",
     captured: frozenset[Expr] = frozenset(),
 ) -> Type:
     """Return the result type of a call: the function's result type with its dimensions replaced by those of the arguments.
 
-    The existential dimensions in `own`, which the function defines, are fresh at each call. For `captured`, and for the conditions
-    that this states, see `bind_dims`; `name` is the function's name in them. Raises `TypeInferenceError` if the arguments do not
-    fit, or if a dimension has two values.
+    The existential dimensions in `defined_sizes`, which the function defines, are fresh at each call. For `captured`, and for the
+    conditions that this states, see `bind_dims`; `name` is the function's name in them. Raises `TypeInferenceError` if the
+    arguments do not fit, or if a dimension has two values.
     """
     if len(callee.params) != len(args):
         raise TypeInferenceError(f"expected {len(callee.params)} arguments, got {len(args)}", node=str(span or ""))
     places = [f"argument {number} of {name}" for number in range(len(args))]
     sizes = bind_dims(callee.params, args, places, name, span, captured)
-    freshen(own, sizes)
+    freshen(defined_sizes, sizes)
     return substitute_type(callee.result, sizes)
 
 
@@ -142,10 +142,10 @@ def bind_dims(
     bounds; `places` name the values, `owner` the function in these conditions. Raises `TypeInferenceError` if the types do not fit.
     """
     sizes = {size: size for size in captured}
-    for wanted, found in zip(declared, actual, strict=True):
-        match_dims(wanted, found, sizes)
-    for wanted, found, place in zip(declared, actual, places, strict=True):
-        unify(substitute_type(wanted, sizes), found, span, place)
+    for declared_type, actual_type in zip(declared, actual, strict=True):
+        match_dims(declared_type, actual_type, sizes)
+    for declared_type, actual_type, what in zip(declared, actual, places, strict=True):
+        unify(substitute_type(declared_type, sizes), actual_type, span, what)
     try:
         require_bounds({size: value for size, value in sizes.items() if size not in captured}, owner)
     except ValueError as error:
@@ -162,16 +162,16 @@ def require_bounds(sizes: Mapping[Expr, Expr], owner: str) -> None:
         if size.lower > 0:
             require(arith.at_least(value, size.lower, what))
         if size.upper is not None:
-            require(arith.at_most(value, unwrap(substitute(wrap(size.upper), sizes)), what))
+            require(arith.does_not_exceed(value, unwrap(substitute(wrap(size.upper), sizes)), what))
 
 
-def freshen(sizes: Iterable[Expr], found: dict[Expr, Expr]) -> None:
-    """Add a fresh existential dimension to `found` for each size that `found` lacks."""
+def freshen(sizes: Iterable[Expr], bindings: dict[Expr, Expr]) -> None:
+    """Add a fresh existential dimension to `bindings` for each size that `bindings` lacks."""
     for size in sorted(sizes, key=repr):
-        if size not in found:
+        if size not in bindings:
             assert isinstance(size, SizeVar)
-            upper = None if size.upper is None else unwrap(substitute(wrap(size.upper), found))
-            found[size] = fresh_size(size.name, upper)
+            upper = None if size.upper is None else unwrap(substitute(wrap(size.upper), bindings))
+            bindings[size] = fresh_size(size.name, upper)
 
 
 def join_types(a: Type, b: Type, span: Span | None = None) -> Type:
@@ -195,10 +195,10 @@ def join_types(a: Type, b: Type, span: Span | None = None) -> Type:
 
 def upper_bound(dim: Dim) -> Dim | None:
     """Return an inclusive upper bound of a dimension in terms of non-existential dimensions, or None."""
-    found: Dim | None = dim
-    while isinstance(found, SizeVar) and found.existential:
-        found = found.upper
-    return found
+    bound: Dim | None = dim
+    while isinstance(bound, SizeVar) and bound.existential:
+        bound = bound.upper
+    return bound
 
 
 def _join_dims(a: Dim, b: Dim) -> Dim:

@@ -16,7 +16,7 @@ class UseCounts:
 
     def __init__(self, root: Expr) -> None:
         self._counts: dict[int, int] = {}
-        self._kept: list[Expr] = []
+        self._replacements: list[Expr] = []
         for expr in post_order(root):
             for child in children(expr):
                 self._counts[id(child)] = self._counts.get(id(child), 0) + 1
@@ -28,7 +28,7 @@ class UseCounts:
     def note(self, old: Expr, new: Expr) -> None:
         """Record that `new` replaces `old`. Call it at the end of each visit of the sweep."""
         if new is not old:
-            self._kept.append(new)
+            self._replacements.append(new)
             self._counts[id(new)] = self._counts.get(id(new), 0) + self._counts.get(id(old), 0)
 
 
@@ -38,9 +38,9 @@ def rewrite(function: Function, rule: Callable[[Expr, UseCounts], Expr | None]) 
     uses = UseCounts(function)
 
     def visit(old: Expr, new: Expr) -> Expr:
-        found = rule(new, uses)
-        uses.note(old, new if found is None else found)
-        return new if found is None else found
+        replacement = rule(new, uses)
+        uses.note(old, new if replacement is None else replacement)
+        return new if replacement is None else replacement
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)

@@ -55,10 +55,10 @@ def verify_model(module: Module) -> None:
     functions = module.functions
     main = functions.get("main") if isinstance(functions, Mapping) else None
     if not isinstance(main, Function):
-        found = "none of that name" if main is None else f"a {type(main).__name__}"
+        actual = "none of that name" if main is None else f"a {type(main).__name__}"
         names = ", ".join(map(str, functions)) if isinstance(functions, Mapping) else type(functions).__name__
         raise VerifyError(
-            f"a module must have a function main, its entry point; found {found} among {names or 'no functions'}",
+            f"a module must have a function main, its entry point; found {actual} among {names or 'no functions'}",
             remedy='make it with inlaid.Module({"main": function})',
         )
     for name, target in functions.items():
@@ -67,12 +67,12 @@ def verify_model(module: Module) -> None:
     verify(module)
     for name, target in functions.items():
         _check_sizes(name, target)
-    names_of = [param.name for param in main.params]
-    for name in names_of:
-        if names_of.count(name) > 1:
+    parameter_names = [param.name for param in main.params]
+    for name in parameter_names:
+        if parameter_names.count(name) > 1:
             raise VerifyError(
                 f"in @main: parameters must have different names, as inputs are given by name; found {name!r} "
-                f"{names_of.count(name)} times",
+                f"{parameter_names.count(name)} times",
                 remedy="rename them: inlaid.var(name, type)",
             )
     if isinstance(main.type, FunctionType) and _holds_function(main.type.result):
@@ -127,19 +127,21 @@ class _Verifier:
             except TypeInferenceError as error:
                 self._fail(expr, f"ill-typed: {error.message}")
             for index, child in enumerate(children(expr)):
-                if isinstance(child, Var) and not self._inside(self._vars.get(id(child)), self._scope_of(expr, index)):
-                    known = f"bind it once around all its uses: %{child.name} is bound elsewhere"
+                if isinstance(child, Var) and not self._inside(self._vars.get(id(child)), self._child_scope(expr, index)):
+                    rebind_remedy = f"bind it once around all its uses: %{child.name} is bound elsewhere"
                     free = f"add it to the parameters of the function: inlaid.function([..., {child.name}], body)"
-                    self._fail(expr, f"%{child.name} is used outside of its scope", known if id(child) in self._vars else free)
+                    self._fail(
+                        expr, f"%{child.name} is used outside of its scope", rebind_remedy if id(child) in self._vars else free
+                    )
             if isinstance(expr, Call):
-                here = self._scopes.of[id(expr)]
+                call_scope = self._scopes.expr_scopes[id(expr)]
                 for size in attr_vars(expr.attrs):
                     homes = self._sizes.get(size, ())
-                    if not any(since < position and self._inside(home, here) for home, since in homes):
+                    if not any(since < position and self._inside(home, call_scope) for home, since in homes):
                         self._fail(expr, f"the dimension {size!r} is not bound in this scope", "make it a dimension of a parameter")
 
-    def _scope_of(self, parent: Expr, index: int) -> Scope:
-        return self._scopes.inner[id(parent), index] if _binds(parent, index) else self._scopes.of[id(parent)]
+    def _child_scope(self, parent: Expr, index: int) -> Scope:
+        return self._scopes.inner[id(parent), index] if _binds(parent, index) else self._scopes.expr_scopes[id(parent)]
 
     def _inside(self, outer: Scope | None, inner: Scope) -> bool:
         if outer is None:
@@ -161,7 +163,7 @@ class _Verifier:
             for size in sizes_in(variable.type):
                 self._sizes.setdefault(size, []).append((scope, -1))
         for introduced in introduced_sizes(expr):
-            home = self._scopes.of.get(id(expr), self._scopes.root)
+            home = self._scopes.expr_scopes.get(id(expr), self._scopes.root)
             while isinstance(home.owner, Let):  # a size defined in the body of a `Let` occurs in the type of the `Let`
                 assert home.parent is not None
                 home = home.parent
@@ -224,7 +226,7 @@ def _intervals(scopes: Scopes) -> dict[Scope, tuple[int, int]]:
         assert scope.parent is not None
         inside.setdefault(scope.parent, []).append(scope)
     start: dict[Scope, int] = {}
-    found: dict[Scope, tuple[int, int]] = {}
+    intervals: dict[Scope, tuple[int, int]] = {}
     stack = [scopes.root]
     while stack:
         scope = stack[-1]
@@ -233,5 +235,5 @@ def _intervals(scopes: Scopes) -> dict[Scope, tuple[int, int]]:
             stack.extend(inside.get(scope, ()))
         else:
             stack.pop()
-            found.setdefault(scope, (start[scope], len(start) - 1))
-    return found
+            intervals.setdefault(scope, (start[scope], len(start) - 1))
+    return intervals

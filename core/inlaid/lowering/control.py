@@ -5,7 +5,7 @@ from __future__ import annotations
 from inlaid.graph import ir as graph
 from inlaid.lowering.kernels.kernel import tensor_type
 from inlaid.lowering.selection.updates import Exchange
-from inlaid.lowering.signature import bound_bytes, signature_of
+from inlaid.lowering.signature import bound_bytes, build_signature
 from inlaid.tensor.region import RegionLoop, RegionProgram
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
@@ -13,7 +13,7 @@ from inlaid_runtime.memory.planner import aligned
 from inlaid_runtime.types import FunctionType, TupleType
 
 
-def loop_of(function: graph.Function) -> graph.Loop | None:
+def find_loop(function: graph.Function) -> graph.Loop | None:
     """Match a region whose results are all results of one loop; None for any other region."""
     if not isinstance(function.body, graph.Tuple):
         return None
@@ -46,8 +46,8 @@ def carries(loop: graph.Loop) -> Exchange:
 
 def lower_loop(name: str, function: graph.Function, loop: graph.Loop, body: RegionProgram) -> RegionLoop:
     """Build the region of a loop from its lowered body."""
-    needed: set[arith.Expr] = {arith.SizeVar(dim.name) for dim in body.signature.dims}
-    in_place = frozenset(given - 1 for _, given in body.aliases)
+    dims: set[arith.Expr] = {arith.SizeVar(dim.name) for dim in body.signature.dims}
+    in_place = frozenset(input_index - 1 for _, input_index in body.aliases)
     offsets: list[Dim] = []
     size = aligned(body.workspace)
     for number, state in enumerate(loop.state):
@@ -58,7 +58,7 @@ def lower_loop(name: str, function: graph.Function, loop: graph.Loop, body: Regi
     return RegionLoop(
         name,
         body,
-        signature_of(function, (), arith.free_vars(size).union(needed)),
+        build_signature(function, (), arith.free_vars(size).union(dims)),
         trip_count=loop.trip_count is not None,
         condition=loop.condition is not None,
         may_stop=_may_stop(loop),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from inlaid.graph.ir import Call, introduced_sizes
 from inlaid.graph.operator import Operator
 from inlaid.graph.unify import upper_bound
-from inlaid.lowering.kernels.kernel import grid_of, meaning
+from inlaid.lowering.kernels.kernel import meaning, thread_grid
 from inlaid.lowering.kernels.needs import unmet_need
 from inlaid.plugins import Accept, Capabilities, OpRule, Reject, Verdict
 from inlaid_runtime import arith
@@ -23,7 +23,7 @@ def loop_rule(
     bound, so that buffers of that size can be allocated. Of a target with threads, pass the capabilities: its devices may lack
     element types, threads or memory, and the rule rejects operators whose kernels need them."""
 
-    grid = None if capabilities is None else grid_of(capabilities)
+    grid = None if capabilities is None else thread_grid(capabilities)
 
     def accepts(call: Call) -> Verdict:
         operator = call.callee
@@ -35,7 +35,7 @@ def loop_rule(
             if upper_bound(arith.unwrap(size)) is None:
                 return Reject(f"dimension {size!r} has no upper bound before the run")
         dims = (dim for type_ in (*(arg.type for arg in call.args), call.type) for dim in _dims(type_))
-        why = next((found for found in map(problem, dims) if found is not None), None)
+        why = next((message for message in map(problem, dims) if message is not None), None)
         if why is None and capabilities is not None:
             why = unmet_need(call, capabilities)
         return Accept() if why is None else Reject(why)

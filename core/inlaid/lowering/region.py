@@ -1,7 +1,7 @@
 """Lower a region of the graph to a region program: kernels, ordered calls, and placed buffers.
 
 Three stages with immutable results: `choose` selects an implementation of every call, `emit` creates kernels, calls and buffers,
-`place` orders the calls and plans the arena.
+`plan_region` orders the calls and plans the arena.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Callable, Sequence
 
 from inlaid.lowering.emission.emit import Begin, Finish, Watch, emit
 from inlaid.lowering.kernels.finish import finish
-from inlaid.lowering.memory.place import place
+from inlaid.lowering.memory.place import plan_region
 from inlaid.lowering.selection.choose import Programs, RegionSource, choose, schedules
 from inlaid.tensor.region import KernelSchedule, RegionProgram
 from inlaid.tensor.scheduling.rule import KernelContext, ScheduleRule
 
-__all__ = ["RegionSource", "lower_region", "schedules_of"]
+__all__ = ["RegionSource", "lower_region", "report_schedules"]
 
 
 def lower_region(
     source: RegionSource,
     rules: Sequence[ScheduleRule],
     context: KernelContext,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda count, total: None,
     programs: Programs | None = None,
     finish: Finish = finish,
     watch: Watch | None = None,
@@ -36,14 +36,14 @@ def lower_region(
 
     Raises `CompileError` naming operator and node.
     """
-    known = {} if programs is None else programs
-    decisions = choose(source, rules, context, known, shared)
-    scheduled = schedules(decisions, known, context.capabilities)
-    emission = emit(source.function, decisions, context, known, finish, progress, watch, begin)
-    return place(source.name, source.function, emission, scheduled, context.capabilities.memory, source.conditions)
+    cache = {} if programs is None else programs
+    decisions = choose(source, rules, context, cache, shared)
+    scheduled = schedules(decisions, cache, context.capabilities)
+    emission = emit(source.function, decisions, context, cache, finish, progress, watch, begin)
+    return plan_region(source.name, source.function, emission, scheduled, context.capabilities.memory, source.conditions)
 
 
-def schedules_of(
+def report_schedules(
     source: RegionSource, rules: Sequence[ScheduleRule], context: KernelContext, shared: Sequence[ScheduleRule] = ()
 ) -> tuple[KernelSchedule, ...]:
     """Report the schedule rules that `lower_region` would choose, without scheduling. Raises the errors of `lower_region`."""

@@ -15,10 +15,10 @@ from inlaid_runtime.errors import CompileError
 from inlaid_runtime.types import type_vars
 
 
-def signature_of(
-    function: graph.Function, defined: Collection[arith.SizeVar] = (), needed: frozenset[arith.Expr] = frozenset()
+def build_signature(
+    function: graph.Function, defined: Collection[arith.SizeVar] = (), read_dims: frozenset[arith.Expr] = frozenset()
 ) -> Signature:
-    """Build the signature of a region's function. `defined` are the dimensions that the region computes. `needed` are dimensions
+    """Build the signature of a region's function. `defined` are the dimensions that the region computes. `read_dims` are dimensions
     that its code reads and that no input or output has. Raises `CompileError` for a defined dimension without an upper bound."""
     inputs = tuple(TensorSpec(p.name, tensor_type(p.type).shape, tensor_type(p.type).dtype) for p in function.params)
     types = result_types(function.body.type)
@@ -36,8 +36,8 @@ def signature_of(
             assert isinstance(variable, arith.SizeVar)
             dims.setdefault(variable, DimSource(variable.name))
         dims.setdefault(size, DimSource(size.name, None, 0, bounded(bound)))
-    used = needed.union(*(type_vars(p.type) for p in function.params), type_vars(function.body.type))
-    for variable in sorted(used, key=repr):
+    variables = read_dims.union(*(type_vars(p.type) for p in function.params), type_vars(function.body.type))
+    for variable in sorted(variables, key=repr):
         if isinstance(variable, arith.SizeVar):
             dims.setdefault(variable, DimSource(variable.name))
     return Signature(inputs, outputs, tuple(dims.values()))
@@ -57,11 +57,11 @@ def constrained(artifact: Artifact, params: Iterable[graph.Var], conditions: Ite
     for size in sorted(frozenset().union(*(type_vars(param.type) for param in params)), key=repr):
         if isinstance(size, arith.SizeVar):
             shown.setdefault(size.name, DimSource(size.name))
-    known = {constraint.condition for constraint in artifact.constraints}
+    checked_conditions = {constraint.condition for constraint in artifact.constraints}
     added = []
     for constraint in conditions:
         sizes = sorted((size for size in constraint.sizes if isinstance(size, arith.SizeVar)), key=repr)
-        if constraint.condition not in known and all(size.name in dims or size.name in shown for size in sizes):
+        if constraint.condition not in checked_conditions and all(size.name in dims or size.name in shown for size in sizes):
             for size in sizes:
                 dims.setdefault(size.name, shown.get(size.name) or dims[size.name])
             added.append(constraint)
@@ -86,10 +86,10 @@ def bounded(dim: Dim) -> Dim:
     ranges: dict[arith.Expr, tuple[arith.Expr, arith.Expr]] = {}
 
     def greatest(dim: Dim) -> arith.Expr:
-        found = arith.limits(dim, ranges)
-        if found is None:
+        limits = arith.limits(dim, ranges)
+        if limits is None:
             raise CompileError(f"extent {dim!r} must have an upper bound, so that its buffer can be allocated")
-        return found[1]
+        return limits[1]
 
     for node in arith.post_order(arith.wrap(dim), below=_bounds):
         bound = upper_bound(node) if isinstance(node, arith.SizeVar) and node.existential else None

@@ -12,8 +12,8 @@ from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, match
 from inlaid.lowering.kernels.bodies import source_nodes
 from inlaid.lowering.kernels.kernel import result_types
-from inlaid.lowering.memory.scratch import place_in_scope, scratch_bytes
-from inlaid.lowering.signature import bound_bytes, signature_of
+from inlaid.lowering.memory.scratch import plan_scope, scratch_bytes
+from inlaid.lowering.signature import bound_bytes, build_signature
 from inlaid.ops.composites import Quantized, quantization
 from inlaid.plugins.contract import COMPOSITE, OpRule, Scratch
 from inlaid.tensor.region import RegionBuffer
@@ -54,20 +54,20 @@ class Step:
     def buffer(self, part: str) -> int:
         """Return the number of the buffer that holds a part. A constant part becomes a constant of the region. Raises
         `CompileError` for a part that is computed inside the step."""
-        found = self._part(part)
-        if isinstance(found, ir.Constant):
-            return self._constant(found.data)
-        number = self._numbers.get(id(found))
+        expr = self._part(part)
+        if isinstance(expr, ir.Constant):
+            return self._constant(expr.data)
+        number = self._numbers.get(id(expr))
         if number is None:
             raise CompileError(f"part {part!r} of {self.name} must be an operand or a constant, but is computed inside the step")
         return number
 
     def array(self, part: str) -> Array:
         """Return the value of a constant part. Raises `CompileError` if the part is not constant."""
-        found = self._part(part)
-        if not isinstance(found, ir.Constant):
-            raise CompileError(f"part {part!r} of {self.name} must be a constant, found {type(found).__name__}")
-        return found.data
+        expr = self._part(part)
+        if not isinstance(expr, ir.Constant):
+            raise CompileError(f"part {part!r} of {self.name} must be a constant, found {type(expr).__name__}")
+        return expr.data
 
     def attrs(self, part: str = "") -> Any:
         """Return the attributes of a part. Raises `CompileError` if the part is not an operator call."""
@@ -76,22 +76,22 @@ class Step:
     def quantized(self, part: str = "") -> Quantized:
         """Return the scale and zero point of a `quantize`, `dequantize` or `requantize` part. Raises `CompileError` if they are not
         constant."""
-        found = quantization(self._call(part))
-        if found is None:
+        parameters = quantization(self._call(part))
+        if parameters is None:
             raise CompileError(f"part {part!r} of {self.name} must have a constant scale and zero point")
-        return found
+        return parameters
 
     def _part(self, part: str) -> ir.Expr:
-        found = self.parts.get(part)
-        if found is None:
+        expr = self.parts.get(part)
+        if expr is None:
             raise CompileError(f"unknown part {part!r} of {self.name}, expected one of {', '.join(filter(None, self.parts))}")
-        return found
+        return expr
 
     def _call(self, part: str) -> ir.Call:
-        found = self._part(part)
-        if not isinstance(found, ir.Call):
-            raise CompileError(f"part {part!r} of {self.name} must be an operator call, found {type(found).__name__}")
-        return found
+        call = self._part(part)
+        if not isinstance(call, ir.Call):
+            raise CompileError(f"part {part!r} of {self.name} must be an operator call, found {type(call).__name__}")
+        return call
 
 
 @dataclass
@@ -107,23 +107,23 @@ class StepProgram:
     constants: dict[str, Array] = field(default_factory=dict)
     workspace: Dim = 0
     scopes: dict[str, int] = field(default_factory=dict)
-    _of_constants: dict[str, int] = field(default_factory=dict, repr=False)
+    _constant_numbers: dict[str, int] = field(default_factory=dict, repr=False)
 
     def constant(self, array: Array) -> int:
         """Add a constant array, such as repacked weights, to the region; returns its buffer number. Equal arrays share a buffer."""
         name = ir.constant(array).digest()[:32]
-        if name not in self._of_constants:
-            self._of_constants[name] = len(self.buffers)
+        if name not in self._constant_numbers:
+            self._constant_numbers[name] = len(self.buffers)
             self.buffers.append(RegionBuffer(name, "constant", array.shape, from_numpy(array.dtype), len(self.constants)))
             self.constants[name] = array
-        return self._of_constants[name]
+        return self._constant_numbers[name]
 
     def artifact(self, format: str, format_version: int, code: bytes) -> Artifact:
         """Build the region's artifact from its compiled code."""
         return Artifact(self.name, format, format_version, code, self.signature, self.constants, {"": self.workspace})
 
 
-def steps_of(
+def convert_to_steps(
     name: str,
     function: ir.Function,
     rules: Sequence[OpRule],
@@ -139,14 +139,14 @@ def steps_of(
     an operator call nor a composite of the rules."""
     outside = function if outside is None else outside
     defined = {size: None for expr in ir.post_order(function.body) for size in ir.introduced_sizes(expr)}
-    program = StepProgram(name, signature_of(outside, tuple(defined)))  # type: ignore[arg-type]
+    program = StepProgram(name, build_signature(outside, tuple(defined)))  # type: ignore[arg-type]
     walk = _Walk(program, rules, inside)
     walk.run(function, outside)
     if scratch is not None:
         walk.add_scratch(scratch, scopes, frozenset(defined).union(*(type_vars(param.type) for param in function.params)))
-    walk.place(scopes)
+    walk.plan_memory(scopes)
     # The bound of an input's existential size is not among the input's sizes, and the workspace may depend on it.
-    program.signature = signature_of(outside, tuple(defined), arith.free_vars(program.workspace))  # type: ignore[arg-type]
+    program.signature = build_signature(outside, tuple(defined), arith.free_vars(program.workspace))  # type: ignore[arg-type]
     return program
 
 
@@ -170,8 +170,8 @@ class _Walk:
             if id(expr) not in self.values:
                 self.values[id(expr)] = self._value(expr)
         buffers = self.program.buffers
-        given = zip(self.values[id(function.body)], result_types(outside.body.type), strict=True)
-        for number, (result, stored_type) in enumerate(given):
+        outputs = zip(self.values[id(function.body)], result_types(outside.body.type), strict=True)
+        for number, (result, stored_type) in enumerate(outputs):
             if buffers[result].storage != "arena":
                 raise CompileError(
                     f"result {number} of region {self.program.name} must be computed in the region and differ from other results"
@@ -207,9 +207,9 @@ class _Walk:
 
     def _matched(self, function: ir.Function) -> Match:
         for name, pattern in self.patterns:
-            found = match(pattern, function.body) if name == function.attr(COMPOSITE) else None
-            if found is not None:
-                return Match(found.root, {"": found.root, **found.captures}, found.calls)
+            composite = match(pattern, function.body) if name == function.attr(COMPOSITE) else None
+            if composite is not None:
+                return Match(composite.root, {"": composite.root, **composite.captures}, composite.calls)
         raise CompileError(
             f"no rule {function.attr(COMPOSITE)!r} of the target matches the composite", node=str(function.body.span)
         )
@@ -246,7 +246,7 @@ class _Walk:
                 buffers.append(RegionBuffer(name, storage, (size,), UINT8, scope=item.scope))
             steps[number] = replace(step, scratch=tuple(range(first, len(buffers))))
 
-    def place(self, scopes: Sequence[MemoryScope]) -> None:
+    def plan_memory(self, scopes: Sequence[MemoryScope]) -> None:
         """Assign offsets in the arena and in memory scopes to buffers other than inputs, outputs and constants."""
         buffers = self.program.buffers
         inside = [number for number, buffer in enumerate(buffers) if buffer.storage == "arena"]
@@ -258,7 +258,7 @@ class _Walk:
         for scope in scopes:
             inside = [number for number, buffer in enumerate(buffers) if buffer.storage == "scope" and buffer.scope == scope.name]
             if inside:
-                offsets, peak = place_in_scope(scope, [Lifetime(buffers[n].shape[0], *self.lives[n]) for n in inside], steps)
+                offsets, peak = plan_scope(scope, [Lifetime(buffers[n].shape[0], *self.lives[n]) for n in inside], steps)
                 self.program.scopes[scope.name] = peak
                 for number, start in zip(inside, offsets, strict=True):
                     buffers[number] = replace(buffers[number], offset=start)

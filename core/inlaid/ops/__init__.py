@@ -88,8 +88,8 @@ def __getattr__(name: str) -> Operator:
     try:
         return TABLE[name]
     except KeyError:
-        near = f"{suggestion(name, [*TABLE, *_FUNCTIONS])}; dir(inlaid.ops) lists all operators"
-        raise AttributeError(f"unknown operator {name!r}{near}") from None
+        hint = f"{suggestion(name, [*TABLE, *_FUNCTIONS])}; dir(inlaid.ops) lists all operators"
+        raise AttributeError(f"unknown operator {name!r}{hint}") from None
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 from inlaid.graph.conditions import require_broadcast_to, require_multiple, require_shape, require_static
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Attrs, Operator, Threaded
-from inlaid.ops.compose import cast_to, count, expand_dims, scalar, tensor_of, widened
+from inlaid.ops.compose import cast_to, count, expand_dims, expr_type, scalar, widened
 from inlaid.ops.define import (
     FLOAT,
     INTEGER,
@@ -106,8 +106,8 @@ def _reference(attrs: AttentionAttrs, q: Array, k: Array, v: Array, *rest: Array
         bias = np.where(key < lengths, bias, -np.inf)
     scores = scores + bias
     powers = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
-    seen = bias.max(axis=-1, keepdims=True, initial=-np.inf) != -np.inf  # NaN counts as visible, so that it propagates
-    probabilities = np.where(seen, powers / powers.sum(axis=-1, keepdims=True), 0)
+    any_visible = bias.max(axis=-1, keepdims=True, initial=-np.inf) != -np.inf  # NaN counts as visible, so that it propagates
+    probabilities = np.where(any_visible, powers / powers.sum(axis=-1, keepdims=True), 0)
     return as_array(probabilities.astype(wide_v.dtype) @ wide_v, from_numpy(q.dtype))
 
 
@@ -128,35 +128,35 @@ class Attended:
 
 def attend(attrs: AttentionAttrs, q: Expr, k: Expr, v: Expr, *rest: Expr) -> Attended:
     """Decompose attention into simpler operators."""
-    of = tensor_of(widened(q)).dtype
-    scores = products(mul(widened(q), scalar(attrs.scale, of)), widened(k))
+    dtype = expr_type(widened(q)).dtype
+    scores = products(mul(widened(q), scalar(attrs.scale, dtype)), widened(k))
     capped = scores
     if attrs.softcap:
-        capped = mul(tanh(div(scores, scalar(attrs.softcap, of))), scalar(attrs.softcap, of))
+        capped = mul(tanh(div(scores, scalar(attrs.softcap, dtype))), scalar(attrs.softcap, dtype))
     bias = _bias(attrs, q, k, rest)
     if bias is None:
         biased, probabilities = capped, softmax(capped, axis=3)
     else:
         biased = add(capped, bias)
         # The softmax of a row of minus infinities is NaN.
-        unseen = equal(reduce_max(bias, axes=(tensor_of(bias).rank - 1,), keepdims=True), scalar(-np.inf, of))
-        probabilities = where(unseen, scalar(0, of), softmax(biased, axis=3))
-    return Attended(scores, capped, biased, probabilities, cast_to(weighted(probabilities, widened(v)), tensor_of(q).dtype))
+        unseen = equal(reduce_max(bias, axes=(expr_type(bias).rank - 1,), keepdims=True), scalar(-np.inf, dtype))
+        probabilities = where(unseen, scalar(0, dtype), softmax(biased, axis=3))
+    return Attended(scores, capped, biased, probabilities, cast_to(weighted(probabilities, widened(v)), expr_type(q).dtype))
 
 
 def products(q: Expr, k: Expr) -> Expr:
     """Multiply q (B, H, L, E) by k (B, K, S, E): (B, H, L, S). Each key head serves H / K adjacent query heads, which become rows
     of one matrix."""
-    batch, heads, length, size = tensor_of(q).shape
-    groups, keys = tensor_of(k).shape[1:3]
+    batch, heads, length, size = expr_type(q).shape
+    groups, keys = expr_type(k).shape[1:3]
     rows = reshape(q, shape=(batch, groups, heads // groups * length, size))
     return reshape(matmul(rows, transpose(k, perm=(0, 1, 3, 2))), shape=(batch, heads, length, keys))
 
 
 def weighted(probabilities: Expr, v: Expr) -> Expr:
     """Multiply probabilities (B, H, L, S) by v (B, K, S, V): (B, H, L, V)."""
-    batch, heads, length, keys = tensor_of(probabilities).shape
-    groups, size = tensor_of(v).shape[1], tensor_of(v).shape[3]
+    batch, heads, length, keys = expr_type(probabilities).shape
+    groups, size = expr_type(v).shape[1], expr_type(v).shape[3]
     rows = reshape(probabilities, shape=(batch, groups, heads // groups * length, keys))
     return reshape(matmul(rows, v), shape=(batch, heads, length, size))
 
@@ -164,32 +164,32 @@ def weighted(probabilities: Expr, v: Expr) -> Expr:
 def _bias(attrs: AttentionAttrs, q: Expr, k: Expr, rest: tuple[Expr, ...]) -> Expr | None:
     """Return the additive bias of the scores: 0 or the mask for a visible key, else minus infinity. Returns None if no key is
     masked."""
-    of = tensor_of(widened(q)).dtype
-    length, keys = tensor_of(q).shape[2], tensor_of(k).shape[2]
-    seen: list[Expr] = []
+    dtype = expr_type(widened(q)).dtype
+    length, keys = expr_type(q).shape[2], expr_type(k).shape[2]
+    conditions: list[Expr] = []
     added: Expr | None = None
     if attrs.masked:
-        if tensor_of(rest[0]).dtype.kind == "bool":
-            seen.append(rest[0])
+        if expr_type(rest[0]).dtype.kind == "bool":
+            conditions.append(rest[0])
         else:
-            added = cast_to(rest[0], of)
+            added = cast_to(rest[0], dtype)
     key = iota(shape=(1, keys), axis=1)
     lengths = expand_dims(cast_to(rest[-1], "int64"), 1, 2, 3) if attrs.padded else None
     if lengths is not None:
-        seen.append(less(key, lengths))
+        conditions.append(less(key, lengths))
     if attrs.left >= 0 or attrs.right >= 0:
         first = count([attrs.offset], "int64") if lengths is None else sub(lengths, count([length], "int64"))
         position = add(iota(shape=(length, 1), axis=0), first)
         if attrs.right >= 0:
-            seen.append(less_equal(key, add(position, scalar(attrs.right, "int64"))))
+            conditions.append(less_equal(key, add(position, scalar(attrs.right, "int64"))))
         if attrs.left >= 0:
-            seen.append(less_equal(position, add(key, scalar(attrs.left, "int64"))))
-    if not seen:
+            conditions.append(less_equal(position, add(key, scalar(attrs.left, "int64"))))
+    if not conditions:
         return added
-    allowed = seen[0]
-    for other in seen[1:]:
+    allowed = conditions[0]
+    for other in conditions[1:]:
         allowed = logical_and(allowed, other)
-    return where(allowed, scalar(0, of) if added is None else added, scalar(-np.inf, of))
+    return where(allowed, scalar(0, dtype) if added is None else added, scalar(-np.inf, dtype))
 
 
 def _threaded(grid: Grid, attrs: AttentionAttrs, q: te.Tensor, k: te.Tensor, v: te.Tensor, *rest: te.Tensor) -> te.Tensor:

@@ -17,7 +17,7 @@ import numpy as np
 
 from inlaid.graph.ir import Call, Constant, Expr
 from inlaid.graph.operator import Operator
-from inlaid.graph.pattern import Pattern, Wanted, is_const, is_op, is_scalar, wildcard
+from inlaid.graph.pattern import Pattern, Requirements, is_const, is_op, is_scalar, wildcard
 from inlaid.ops.convolution import conv as convolution
 from inlaid.ops.elementwise import shift_right
 from inlaid.ops.fixed_point import fixed_points
@@ -34,7 +34,7 @@ STORED = ("int8", "uint8", "int16")
 """Dtypes of results of integer-only requantization."""
 LARGEST_SHIFT = 30
 LARGEST_ADDED = 1 << 30
-CLAMPED = Wanted(attrs={"minimum": 0.0, "maximum": 127.0})
+CLAMPED = Requirements(attrs={"minimum": 0.0, "maximum": 127.0})
 
 
 @dataclass(frozen=True)
@@ -119,19 +119,19 @@ class Binary:
 def decode_layer(parts: Parts) -> Layer:
     """Extract the parameters of a layer from the parts of its pattern."""
     scaled, data = parts["scaled"], parts["x"]
-    found = factor(scaled)
-    assert found is not None and isinstance(data.type, TensorType) and isinstance(scaled, Call)
+    scaling = factor(scaled)
+    assert scaling is not None and isinstance(data.type, TensorType) and isinstance(scaled, Call)
     total = parts.get("sum", parts.get("conv", parts.get("matmul")))
     assert isinstance(total, Call) and isinstance(total.type, TensorType)
     bias = _bias(parts, total.type.dtype.numpy)
     if "sum" in parts:
         count = math.prod(int(data.type.shape[axis]) for axis in total.attrs.axes)
         bias = bias - bias.dtype.type(count) * _constant(parts, "center", 0).astype(bias.dtype)
-    channels = max(bias.size, found.shifts.size)
+    channels = max(bias.size, scaling.shifts.size)
     return Layer(
         _constant(parts, "w", 0) if "w" in parts else None,
         np.resize(bias, channels),
-        Factor(np.resize(found.multipliers, channels), np.resize(found.shifts, channels), found.rounding),
+        Factor(np.resize(scaling.multipliers, channels), np.resize(scaling.shifts, channels), scaling.rounding),
         _output(parts),
     )
 
@@ -146,9 +146,9 @@ def decode_binary(parts: Parts) -> Binary:
     if stored is not None:
         step = np.float32(stored.scale)
         return Binary(name, a, b, 0, Factor(*fixed_points([1 / float(step)]), HALF_EVEN), _output(parts), step)
-    found = factor(parts["scaled"]) if "scaled" in parts else _one()
-    assert found is not None
-    return Binary(name, a, b, int(_bias(parts, np.dtype(np.int32)).item()), found, _output(parts), None)
+    scaling = factor(parts["scaled"]) if "scaled" in parts else _one()
+    assert scaling is not None
+    return Binary(name, a, b, int(_bias(parts, np.dtype(np.int32)).item()), scaling, _output(parts), None)
 
 
 def _one() -> Factor:
@@ -161,10 +161,10 @@ def _operand(parts: Parts, name: str) -> Operand:
     assert isinstance(data, TensorType)
     real = parts.get(f"real_{name}")
     if isinstance(real, Call):
-        found = quantization(real)
-        assert found is not None
-        scale = Factor(*fixed_points(found.scale.reshape(-1).tolist()), HALF_EVEN)
-        return Operand(int(found.zero_point), 0, scale, data.dtype)
+        parameters = quantization(real)
+        assert parameters is not None
+        scale = Factor(*fixed_points(parameters.scale.reshape(-1).tolist()), HALF_EVEN)
+        return Operand(int(parameters.zero_point), 0, scale, data.dtype)
     scaled = factor(parts.get(f"scaled_{name}")) or _one()
     return Operand(int(_constant(parts, f"zero_{name}", 0)), int(_constant(parts, f"left_{name}", 0)), scaled, data.dtype)
 
@@ -201,8 +201,8 @@ def _output(parts: Parts) -> Output:
 
 
 def _constant(parts: Parts, name: str, default: float) -> np.ndarray[Any, Any]:
-    found = parts.get(name)
-    return found.data if isinstance(found, Constant) else np.asarray(default)
+    part = parts.get(name)
+    return part.data if isinstance(part, Constant) else np.asarray(default)
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,9 @@ def conv() -> Pattern:
 
 def padded_conv() -> Pattern:
     """Match a convolution "conv" without padding, of a constant spatial "pad" of "x", by constant weights "w"."""
-    padded = is_op("pad")(wildcard().named("x"), _scalar()).where(_of_space, "expected pads of spatial axes only").named("pad")
+    padded = (
+        is_op("pad")(wildcard().named("x"), _scalar()).where(_pads_spatial_axes, "expected pads of spatial axes only").named("pad")
+    )
     return is_op("conv")(padded, is_const().named("w")).where(_pads_nothing, "expected no padding after a pad").named("conv")
 
 
@@ -288,8 +290,8 @@ def biased(product: Pattern, axis: int) -> Pattern:
     """Match an int32 product, plus an optional constant "bias" with one element per index of an axis, or one for all."""
 
     def added(total: Pattern) -> Pattern:
-        whole = is_op("add")(total, is_const().named("bias"))
-        return whole.where(lambda expr: _by_channel(expr, axis), "expected a bias with one element per output channel")
+        pattern = is_op("add")(total, is_const().named("bias"))
+        return pattern.where(lambda expr: _by_channel(expr, axis), "expected a bias with one element per output channel")
 
     return product.optional(added)
 
@@ -316,7 +318,7 @@ def quantized_mean() -> Pattern:
     requantized per tensor to "y", with optional clamps "least" and "greatest"."""
     wide = is_op("cast")(wildcard().named("x")).has_dtype("int32", "int64")
     centerd = wide.optional(lambda it: is_op("sub")(it, _scalar().named("center")))
-    return _requantized(is_op("reduce_sum")(centerd).named("sum"), _one_in_all)
+    return _requantized(is_op("reduce_sum")(centerd).named("sum"), _has_scalar_constants)
 
 
 def quantized_average_pool() -> Pattern:
@@ -324,19 +326,19 @@ def quantized_average_pool() -> Pattern:
     whole images, is divided by the number of elements that are not padding, rounded half away from 0, and clipped ("clamp") to "y".
     The average is in the scale of the data: it has no requantization."""
     x = wildcard().has_dtype(*STORED).named("x")
-    ones = is_const().has_rank(3, 4, 5).where(_are_ones, "expected weights of 1", Wanted(value=1.0, ranks=(4,)))
+    ones = is_const().has_rank(3, 4, 5).where(_are_ones, "expected weights of 1", Requirements(value=1.0, ranks=(4,)))
     windows = is_op("conv")(x, ones).where(_by_plane, "expected one window per channel").named("conv")
     wide = is_op("cast")(x).has_dtype("int32")
-    over_image = Wanted(attrs={"axes": (2, 3), "keepdims": True})
+    over_image = Requirements(attrs={"axes": (2, 3), "keepdims": True})
     images = is_op("reduce_sum")(wide).where(_is_of_images, "expected a sum over the spatial axes", over_image).named("sum")
     total = (windows | images).has_dtype("int32")
     minus, plus, zero = (is_scalar(value).has_dtype("int32") for value in (-1, 1, 0))
     sign = is_op("where")(is_op("less")(total, zero), minus, plus)
     raised = is_op("add")(is_op("mul")(sign, total), is_const())
-    raised = raised.where(lambda it: _second_is(it, _halves), "expected half of the divisors", Wanted(second=_halves))
+    raised = raised.where(lambda it: _second_is(it, _halves), "expected half of the divisors", Requirements(second=_halves))
     quotient = is_op("div")(raised, is_const())
     reason = "expected the number of elements in each window as divisors, at least 1"
-    quotient = quotient.where(lambda it: _second_is(it, _divisors), reason, Wanted(second=_divisors))
+    quotient = quotient.where(lambda it: _second_is(it, _divisors), reason, Requirements(second=_divisors))
     return _narrowed(is_op("mul")(sign, quotient))
 
 
@@ -348,7 +350,7 @@ def quantized_binary(*operators: str) -> Pattern:
     real = is_op(*operators)(*sides).named("operator")
     stored = _bounded(_scaled("quantize", real.optional(lambda it: is_op("relu")(it).named("relu"))).named("y"))
     total = is_op(*operators)(_raised("a"), _raised("b")).has_dtype("int32").named("operator")
-    return stored | _requantized(total, _one_in_all)
+    return stored | _requantized(total, _has_scalar_constants)
 
 
 def exact_binary(*operators: str) -> Pattern:
@@ -371,7 +373,9 @@ def _requantized(total: Pattern, spread: Callable[[Expr], bool]) -> Pattern:
     an optional zero point "point" and a "clamp". The call that scales is captured as "scaled". `spread` tests whether the constants
     of a call have an accepted number of elements."""
     reason = "expected constants with one element, or one per output channel"
-    real = is_op("requantize")(total, is_const(), _scalar()).where(spread, reason).where(_is_known, "the scale is not finite")
+    real = (
+        is_op("requantize")(total, is_const(), _scalar()).where(spread, reason).where(_has_finite_scale, "the scale is not finite")
+    )
     fixed = is_op("multiply_fixed")(total, is_const(), is_const()).where(spread, reason)
     halved = total.optional(lambda it: is_op("add")(it, is_const().named("halves")).where(spread, reason))
     shifted = is_op("shift_right")(halved, _places()).where(spread, reason)
@@ -405,27 +409,27 @@ def _leaves_room(shifted: Expr) -> bool:
     """Test whether the constants added before a right shift sum to at most 2^30. The shift adds its rounding half in int32, which a
     larger sum could overflow."""
     assert isinstance(shifted, Call)
-    total, most = shifted.args[0], 0
+    total, bound = shifted.args[0], 0
     while isinstance(total, Call) and isinstance(total.callee, Operator) and total.callee.name == "add":
         constants = [arg for arg in total.args if isinstance(arg, Constant)]
-        others = [arg for arg in total.args if not isinstance(arg, Constant)]
-        if len(constants) != 1 or len(others) != 1:
+        non_constants = [arg for arg in total.args if not isinstance(arg, Constant)]
+        if len(constants) != 1 or len(non_constants) != 1:
             break
-        most += int(np.abs(constants[0].data.astype(np.int64)).max(initial=0))
-        (total,) = others
-    return most <= LARGEST_ADDED
+        bound += int(np.abs(constants[0].data.astype(np.int64)).max(initial=0))
+        (total,) = non_constants
+    return bound <= LARGEST_ADDED
 
 
 def _places() -> Pattern:
     """Match constant shift counts."""
-    return is_const().where(_are_places, "expected shift counts from 0 to 30", Wanted(value=3))
+    return is_const().where(_are_places, "expected shift counts from 0 to 30", Requirements(value=3))
 
 
 def _are_places(expr: Expr) -> bool:
     return isinstance(expr, Constant) and bool(np.all((expr.data >= 0) & (expr.data <= LARGEST_SHIFT)))
 
 
-def _is_known(stored: Expr) -> bool:
+def _has_finite_scale(stored: Expr) -> bool:
     return factor(stored) is not None
 
 
@@ -441,7 +445,7 @@ def _keeps(narrow: Expr) -> bool:
     return bool(low <= bounds.minimum and bounds.maximum <= high)
 
 
-def _one_in_all(call: Expr) -> bool:
+def _has_scalar_constants(call: Expr) -> bool:
     """Test whether the constant operands of a call have one element each."""
     assert isinstance(call, Call)
     return all(arg.data.size == 1 for arg in call.args if isinstance(arg, Constant))
@@ -461,8 +465,8 @@ def _by_channel(call: Expr, axis: int) -> bool:
     if not -rank <= axis < rank or not _keeps_shape(call):
         return False
     count = call.type.shape[axis]
-    wanted: list[Dim] = [1] * rank
-    wanted[axis] = count
+    channel_shape: list[Dim] = [1] * rank
+    channel_shape[axis] = count
     for constant in (arg.data for arg in call.args if isinstance(arg, Constant)):
         shape = (*(1,) * (rank - constant.ndim), *constant.shape)
         if constant.size == 1 and constant.ndim <= rank:
@@ -470,12 +474,12 @@ def _by_channel(call: Expr, axis: int) -> bool:
         if hasattr(call.attrs, "axis"):
             if constant.shape != (count,) or call.attrs.axis != axis % rank:
                 return False
-        elif shape != tuple(wanted):
+        elif shape != tuple(channel_shape):
             return False
     return True
 
 
-def _of_space(pad: Expr) -> bool:
+def _pads_spatial_axes(pad: Expr) -> bool:
     """Test whether a pad adds elements to spatial axes only, and removes no elements."""
     assert isinstance(pad, Call)
     pads = pad.attrs.pads

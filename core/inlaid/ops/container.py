@@ -42,23 +42,23 @@ def host_attrs(type_: Type) -> HostTypeAttrs:
         type_ = type_.element
     if type_ == NOTHING:
         return HostTypeAttrs(tuple(kinds))
-    shape = tuple(-1 if _told_by_value(dim, bool(kinds)) else dim for dim in tensor_type(type_).shape)
+    shape = tuple(-1 if _is_data_dependent(dim, bool(kinds)) else dim for dim in tensor_type(type_).shape)
     return HostTypeAttrs(tuple(kinds), tensor_type(type_).dtype.name, shape)
 
 
-def _told_by_value(dim: Dim, inside: bool) -> bool:
+def _is_data_dependent(dim: Dim, inside: bool) -> bool:
     """Test whether a dimension is known only from the value: it is symbolic and `inside` a sequence, or existential."""
     return not isinstance(dim, int) and (inside or any(isinstance(size, SizeVar) and size.existential for size in free_vars(dim)))
 
 
 def host_type(attrs: HostTypeAttrs) -> Type:
     """Decode a type from attributes."""
-    made: Type = NOTHING
+    type_: Type = NOTHING
     if attrs.dtype:
-        made = TensorType(tuple(fresh_size("item") if dim == -1 else dim for dim in attrs.shape), attrs.dtype)
+        type_ = TensorType(tuple(fresh_size("item") if dim == -1 else dim for dim in attrs.shape), attrs.dtype)
     for kind in reversed(attrs.kinds):
-        made = OptionalType(made) if kind == "optional" else SequenceType(made)
-    return made
+        type_ = OptionalType(type_) if kind == "optional" else SequenceType(type_)
+    return type_
 
 
 def _host(
@@ -84,7 +84,7 @@ def _element(type_: Type) -> TensorType:
     return type_.element
 
 
-def _some_item(type_: Type) -> TensorType:
+def _fresh_element_type(type_: Type) -> TensorType:
     """Return the type of a sequence's element. Elements may differ in symbolic dimensions, so these get fresh sizes."""
     element = _element(type_)
     return TensorType(tuple(dim if isinstance(dim, int) else fresh_size("item") for dim in element.shape), element.dtype)
@@ -135,7 +135,7 @@ def _erase(attrs: Attrs, sequence: list[Array], *position: Array) -> list[Array]
 
 def _infer_at(attrs: Attrs, sequence: Type, position: Type) -> Type:
     _check_position((position,))
-    return _some_item(sequence)
+    return _fresh_element_type(sequence)
 
 
 def _infer_length(attrs: Attrs, sequence: Type) -> Type:
@@ -153,7 +153,7 @@ class JoinAttrs(Attrs):
 
 
 def _infer_join(attrs: JoinAttrs, sequence: Type) -> Type:
-    element = _some_item(sequence)
+    element = _fresh_element_type(sequence)
     check_axis(attrs.axis, element.rank + attrs.new_axis)
     shape = list(element.shape)
     length = fresh_size("joined")
@@ -227,10 +227,10 @@ def _infer_has(attrs: Attrs, x: Type) -> Type:
 
 
 def _infer_widen(attrs: HostTypeAttrs, x: Type) -> Type:
-    wanted = host_type(attrs)
-    if type(x) is not type(wanted) or not isinstance(x, (SequenceType, OptionalType)):
-        raise ValueError(f"x must have a type that fits {wanted!r}, got {x!r}")
-    return wanted
+    target_type = host_type(attrs)
+    if type(x) is not type(target_type) or not isinstance(x, (SequenceType, OptionalType)):
+        raise ValueError(f"x must have a type that fits {target_type!r}, got {x!r}")
+    return target_type
 
 
 # --- strings ----------------------------------------------------------------------------------------------------------
@@ -249,9 +249,9 @@ def map_strings(function: Callable[..., Any], result: Any, *arrays: Array) -> Ar
     return out.reshape(arrays[0].shape)
 
 
-def _infer_string_pair(of: str) -> Callable[..., Type]:
+def _infer_string_pair(result_dtype: str) -> Callable[..., Type]:
     def infer(attrs: Attrs, a: Type, b: Type) -> Type:
-        return TensorType(broadcast_shapes(_strings(a).shape, _strings(b).shape), of)
+        return TensorType(broadcast_shapes(_strings(a).shape, _strings(b).shape), result_dtype)
 
     return infer
 
@@ -273,8 +273,8 @@ def _string_split(attrs: StringSplitAttrs, x: Array) -> tuple[Array, Array]:
     parts = [item.split(attrs.delimiter or None, attrs.maxsplit) for item in x.reshape(-1)]
     counts = np.array(list(map(len, parts)), np.int64)
     out = np.full((len(parts), max(map(len, parts), default=0)), "", object)
-    for row, found in zip(out, parts, strict=True):
-        row[: len(found)] = found
+    for row, words in zip(out, parts, strict=True):
+        row[: len(words)] = words
     return out.reshape(*x.shape, -1) if x.size else out.reshape(*x.shape, 0), counts.reshape(x.shape)
 
 
@@ -338,11 +338,11 @@ def _infer_string_cast(attrs: StringCastAttrs, x: Type) -> Type:
 
 
 def _string_cast(attrs: StringCastAttrs, x: Array) -> Array:
-    of = dtype(attrs.dtype)
-    if of.is_float:
-        return map_strings(float, np.float64, x).astype(of.numpy)
-    if of.kind != "string":
-        return map_strings(_integer, object, x).astype(of.numpy)
+    result_dtype = dtype(attrs.dtype)
+    if result_dtype.is_float:
+        return map_strings(float, np.float64, x).astype(result_dtype.numpy)
+    if result_dtype.kind != "string":
+        return map_strings(_integer, object, x).astype(result_dtype.numpy)
     if from_numpy(x.dtype).is_float:
         # Narrow floats are exact in float32, which prints with the fewest digits that read back.
         return map_strings(_float_text, object, x if x.dtype in (np.float32, np.float64) else x.astype(np.float32))
@@ -377,8 +377,8 @@ class MappingAttrs(Attrs):
 
 def _lookup(attrs: MappingAttrs, x: Array) -> Array:
     table = dict(zip(attrs.keys, attrs.values, strict=True))
-    found = [table.get(item, attrs.default) for item in x.reshape(-1).tolist()]
-    return np.array(found, dtype(attrs.dtype).numpy).reshape(x.shape)
+    values = [table.get(item, attrs.default) for item in x.reshape(-1).tolist()]
+    return np.array(values, dtype(attrs.dtype).numpy).reshape(x.shape)
 
 
 # --- the operators ----------------------------------------------------------------------------------------------------

@@ -35,16 +35,16 @@ class CastAttrs(Attrs):
     denormals: bool = True
 
 
-def _has_8_bits(of: DType) -> bool:
-    return of.is_float and of.bits == 8
+def _has_8_bits(element_dtype: DType) -> bool:
+    return element_dtype.is_float and element_dtype.bits == 8
 
 
-def greatest(of: DType) -> float:
+def greatest(element_dtype: DType) -> float:
     """Return the largest finite value of a float dtype."""
     import ml_dtypes
 
     finfo: Any = ml_dtypes.finfo
-    return float(finfo(of.numpy).max)
+    return float(finfo(element_dtype.numpy).max)
 
 
 # --- numpy ------------------------------------------------------------------------------------------------------------
@@ -76,20 +76,20 @@ def _to_exponent(x: Array, saturate: bool, round_mode: str) -> Array:
 @quiet
 def convert(x: Array, to: DType, saturate: bool = True, round_mode: str = "up") -> Array:
     """Convert an array to another dtype."""
-    of = from_numpy(x.dtype)
-    if of is to:
+    source_dtype = from_numpy(x.dtype)
+    if source_dtype is to:
         return x
     if to.kind == "bool":
         return np.asarray(widen_array(x) != 0)
-    if of.is_float and to.is_int:
+    if source_dtype.is_float and to.is_int:
         # Sub-byte dtypes keep the low bits of a wider integer, as in ONNX.
         return _float_to_integer(x, to) if to.bits >= 8 else _float_to_integer(x, dtype("int32")).astype(to.numpy)
     wide = widen_array(x)
     if to.name == "float8e8m0":
         return _to_exponent(wide, saturate, round_mode)
     if saturate and _has_8_bits(to):
-        wide = np.clip(wide.astype(working_dtype(of if of.is_float else to).numpy), -greatest(to), greatest(to))
-    elif to.is_float and not of.is_float:
+        wide = np.clip(wide.astype(working_dtype(source_dtype if source_dtype.is_float else to).numpy), -greatest(to), greatest(to))
+    elif to.is_float and not source_dtype.is_float:
         wide = wide.astype(working_dtype(to).numpy)
     return wide.astype(to.numpy)
 
@@ -114,17 +114,17 @@ def _exponent_value(x: ir.Expr, saturate: bool, round_mode: str) -> ir.Expr:
 
 def convert_value(x: ir.Expr, to: DType, saturate: bool = True, round_mode: str = "up") -> ir.Expr:
     """Convert a value to another dtype, using only conversions to and from working dtypes."""
-    of = x.dtype
-    if of is to:
+    source_dtype = x.dtype
+    if source_dtype is to:
         return x
     wide = widen(x)
     if to.kind == "bool":
         return wide.not_equal(0)
     if to.is_int:
-        if of.is_float and to.bits < 8:
+        if source_dtype.is_float and to.bits < 8:
             wide = te.cast(wide, "int32")
         return te.cast(te.cast(wide, working_dtype(to)), to)
-    if not of.is_float:
+    if not source_dtype.is_float:
         wide = te.cast(wide, working_dtype(to))
     if to.name == "float8e8m0":
         return _exponent_value(wide, saturate, round_mode)
@@ -145,8 +145,8 @@ def _cast_infer(attrs: CastAttrs, x: Type) -> Type:
 
 
 def _cast_reference(attrs: CastAttrs, x: Array) -> Array:
-    found: Array = convert(x, dtype(attrs.dtype), attrs.saturate, attrs.round_mode)
-    return found
+    result: Array = convert(x, dtype(attrs.dtype), attrs.saturate, attrs.round_mode)
+    return result
 
 
 def _cast_compute(attrs: CastAttrs, x: te.Tensor) -> te.Tensor:
@@ -157,8 +157,8 @@ def _cast_compute(attrs: CastAttrs, x: te.Tensor) -> te.Tensor:
         value = te.math("flush", x[index]) if flushes else x[index]
         return convert_value(value, to, attrs.saturate, attrs.round_mode)
 
-    made: te.Tensor = te.compute(x.shape, element, "cast")
-    return made
+    result: te.Tensor = te.compute(x.shape, element, "cast")
+    return result
 
 
 cast = Operator(
@@ -181,9 +181,9 @@ class BitcastAttrs(Attrs):
     dtype: str
 
 
-def _width(of: DType) -> int:
+def _width(element_dtype: DType) -> int:
     """Return the width in bits for a bit cast: a bool is a byte that is 0 or 1."""
-    return 8 if of.kind == "bool" else of.bits
+    return 8 if element_dtype.kind == "bool" else element_dtype.bits
 
 
 def _bitcast_infer(attrs: BitcastAttrs, x: Type) -> Type:
@@ -221,8 +221,8 @@ def _bitcast_value(x: ir.Expr, to: DType) -> ir.Expr:
 
 def _bitcast_compute(attrs: BitcastAttrs, x: te.Tensor) -> te.Tensor:
     to = dtype(attrs.dtype)
-    made: te.Tensor = te.compute(x.shape, lambda *i: _bitcast_value(x[i], to), "bitcast")
-    return made
+    result: te.Tensor = te.compute(x.shape, lambda *i: _bitcast_value(x[i], to), "bitcast")
+    return result
 
 
 bitcast = Operator(

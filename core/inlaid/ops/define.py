@@ -97,19 +97,20 @@ def broadcast_read(tensor: te.Tensor, shape: Sequence[Dim], indices: Sequence[ar
     If the dimensions of the tensor and of `shape` may differ, generated code checks the index.
     """
     skip = len(shape) - tensor.rank
-    own = tuple(
-        _broadcast_index(dim, wanted, index) for dim, wanted, index in zip(tensor.shape, shape[skip:], indices[skip:], strict=True)
+    tensor_index = tuple(
+        _broadcast_index(dim, target_dim, index)
+        for dim, target_dim, index in zip(tensor.shape, shape[skip:], indices[skip:], strict=True)
     )
-    return tensor[own]
+    return tensor[tensor_index]
 
 
-def _broadcast_index(dim: Dim, wanted: Dim, index: Dim) -> Dim:
-    if dim == wanted:
+def _broadcast_index(dim: Dim, target_dim: Dim, index: Dim) -> Dim:
+    if dim == target_dim:
         return index
     if isinstance(dim, int) and dim == 1:
         return 0
     # -1 is out of range for every axis, so that the run fails for dimensions that do not broadcast.
-    agreed = arith.select(arith.compare("==", dim, wanted), index, -1)
+    agreed = arith.select(arith.compare("==", dim, target_dim), index, -1)
     chosen = arith.select(arith.compare("==", dim, 1), 0, agreed)
     return te.checked(ir.Index(dtype("int64"), chosen), 0, dim - 1)
 
@@ -117,13 +118,13 @@ def _broadcast_index(dim: Dim, wanted: Dim, index: Dim) -> Dim:
 # --- working precision ------------------------------------------------------------------------------------------------
 
 
-def working_dtype(of: DType) -> DType:
+def working_dtype(element_dtype: DType) -> DType:
     """Return the dtype in which arithmetic on a dtype is done: float32 for narrower floats, 8 bits for narrower integers."""
-    if of.is_float and of.bits < 32:
+    if element_dtype.is_float and element_dtype.bits < 32:
         return dtype("float32")
-    if of.is_int and of.bits < 8:
-        return dtype(f"{of.kind}8")
-    return of
+    if element_dtype.is_int and element_dtype.bits < 8:
+        return dtype(f"{element_dtype.kind}8")
+    return element_dtype
 
 
 def widen(value: ir.Expr) -> ir.Expr:
@@ -136,9 +137,9 @@ def widen_array(array: Array) -> Array:
     return array.astype(working_dtype(from_numpy(array.dtype)).numpy, copy=False)
 
 
-def as_array(value: Any, of: DType) -> Array:
+def as_array(value: Any, element_dtype: DType) -> Array:
     """Convert a result of numpy arithmetic, possibly a scalar, to an array of a dtype."""
-    return np.asarray(value).astype(of.numpy, copy=False)
+    return np.asarray(value).astype(element_dtype.numpy, copy=False)
 
 
 def quiet(reference: Callable[..., Any]) -> Callable[..., Any]:
@@ -174,8 +175,8 @@ def map_elements(value: Callable[..., ir.Expr], *tensors: te.Tensor, result: DTy
     def element(*indices: arith.Var) -> ir.Expr:
         return te.cast(value(*(widen(broadcast_read(tensor, shape, indices)) for tensor in tensors)), to)
 
-    made: te.Tensor = te.compute(shape, element, name)
-    return made
+    stage: te.Tensor = te.compute(shape, element, name)
+    return stage
 
 
 def elementwise(
@@ -227,8 +228,8 @@ def elementwise_with(
         The dtype of the result; None: the operands' dtype.
     """
 
-    def result_dtype(of: DType) -> DType:
-        return of if result is None else dtype(result)
+    def result_dtype(operand_dtype: DType) -> DType:
+        return operand_dtype if result is None else dtype(result)
 
     def infer(attrs: Attrs, *types: Type) -> Type:
         tensors = [tensor_type(type_, kinds, label) for type_, label in zip(types, inputs, strict=True)]
@@ -239,8 +240,8 @@ def elementwise_with(
         return as_array(numpy(attrs, *map(widen_array, arrays)), result_dtype(from_numpy(arrays[0].dtype)))
 
     def compute(attrs: Attrs, *tensors: te.Tensor) -> te.Tensor:
-        of = result_dtype(tensors[0].dtype)
-        return map_elements(lambda *elements: value(attrs, *elements), *tensors, result=of, name=name)
+        element_dtype = result_dtype(tensors[0].dtype)
+        return map_elements(lambda *elements: value(attrs, *elements), *tensors, result=element_dtype, name=name)
 
     return Operator(
         name,

@@ -9,7 +9,7 @@ import numpy as np
 from inlaid.graph.conditions import require_at_least, require_equal, require_multiple, require_shape
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import FusionKind, Operator
-from inlaid.ops.compose import cast_to, count, join, scalar, tensor_of, widened
+from inlaid.ops.compose import cast_to, count, expr_type, join, scalar, widened
 from inlaid.ops.convolution import conv, grouped
 from inlaid.ops.define import (
     FLOAT,
@@ -89,14 +89,14 @@ def _reference_deform_conv(attrs: DeformConvAttrs, x: Array, w: Array, offset: A
     for corner in itertools.product((0, 1), repeat=rank):
         weight = np.ones_like(coordinates[0])
         inside = np.ones(weight.shape, bool)
-        places = []
+        indices = []
         for at, high, extent in zip(coordinates, corner, x.shape[2:], strict=True):
             low = np.floor(at)
             weight = weight * (at - low if high else 1 - (at - low))
-            place = np.nan_to_num(low, posinf=2.0**40, neginf=-(2.0**40)).astype(np.int64) + high
-            inside &= (place >= 0) & (place < extent)
-            places.append(np.clip(place, 0, extent - 1))
-        value = grouped[(images, groups, *places)]
+            index = np.nan_to_num(low, posinf=2.0**40, neginf=-(2.0**40)).astype(np.int64) + high
+            inside &= (index >= 0) & (index < extent)
+            indices.append(np.clip(index, 0, extent - 1))
+        value = grouped[(images, groups, *indices)]
         samples += np.where(inside[..., None], value, 0) * weight[..., None]
     if mask is not None:
         samples *= widen_array(mask).reshape(len(x), attrs.offset_groups, *kernel, *spatial, 1)
@@ -109,18 +109,18 @@ def _reference_deform_conv(attrs: DeformConvAttrs, x: Array, w: Array, offset: A
 def _decompose_deform_conv(attrs: DeformConvAttrs, args: tuple[Expr, ...]) -> Expr:
     """Sample the data at all taps of each output position, adjacent along the last dimension, and convolve the samples."""
     x, w, offset, *masks = map(widened, args)
-    data, weights, spatial = tensor_of(x), tensor_of(w), tensor_of(offset).shape[2:]
-    kernel, rank, of = weights.shape[2:], len(spatial), tensor_of(offset).dtype
+    data, weights, spatial = expr_type(x), expr_type(w), expr_type(offset).shape[2:]
+    kernel, rank, dtype = weights.shape[2:], len(spatial), expr_type(offset).dtype
     parts, taps = attrs.offset_groups, arith.product(kernel)
     batch, columns = (simple(arith.wrap(dim) * times) for dim, times in ((data.shape[0], parts), (spatial[-1], taps)))
 
-    def taps_last(given: Expr, *more: Dim) -> Expr:
+    def taps_last(tensor: Expr, *more: Dim) -> Expr:
         """Reshape (N, offset groups * taps * `more`, positions...) to (N, offset groups, positions..., taps, `more`)."""
-        apart = reshape(given, shape=(data.shape[0], parts, taps, *more, *spatial))
+        apart = reshape(tensor, shape=(data.shape[0], parts, taps, *more, *spatial))
         first = 3 + len(more)
         return transpose(apart, perm=(0, 1, *range(first, first + rank), *range(2, first)))
 
-    places = add(taps_last(offset, rank), _places(window_axes(attrs, kernel), kernel, spatial, of))
+    places = add(taps_last(offset, rank), _places(window_axes(attrs, kernel), kernel, spatial, dtype))
     samples = grid_sample(
         reshape(x, shape=(batch, simple(arith.wrap(data.shape[1]) // parts), *data.shape[2:])),
         reshape(places, shape=(batch, *spatial[:-1], columns, rank)),
@@ -137,20 +137,20 @@ def _decompose_deform_conv(attrs: DeformConvAttrs, args: tuple[Expr, ...]) -> Ex
         strides=window if fixed else (),
         groups=attrs.groups,
     )
-    return cast_to(reshape(result, shape=(data.shape[0], weights.shape[0], *spatial)), tensor_of(args[0]).dtype)
+    return cast_to(reshape(result, shape=(data.shape[0], weights.shape[0], *spatial)), expr_type(args[0]).dtype)
 
 
-def _places(axes: tuple[Axis, ...], kernel: tuple[Dim, ...], spatial: tuple[Dim, ...], of: DType) -> Expr:
+def _places(axes: tuple[Axis, ...], kernel: tuple[Dim, ...], spatial: tuple[Dim, ...], dtype: DType) -> Expr:
     """Return the coordinates of the taps without offsets, in elements of the data: (positions..., taps, dimensions)."""
     rank, coordinates = len(axes), []
     for number, axis in enumerate(axes):
 
-        def along(size: Dim, place: int, of: str = str(of)) -> Expr:
-            return iota(shape=(*(1,) * place, size, *(1,) * (2 * rank - place)), axis=place, dtype=of)
+        def along(size: Dim, dim: int, dtype: str = str(dtype)) -> Expr:
+            return iota(shape=(*(1,) * dim, size, *(1,) * (2 * rank - dim)), axis=dim, dtype=dtype)
 
-        at = mul(along(spatial[number], number), scalar(axis.stride, of))
-        at = add(at, mul(along(kernel[number], rank + number), scalar(axis.dilation, of)))
-        coordinates.append(broadcast_to(sub(at, count([axis.before], of)), shape=(*spatial, *kernel, 1)))
+        at = mul(along(spatial[number], number), scalar(axis.stride, dtype))
+        at = add(at, mul(along(kernel[number], rank + number), scalar(axis.dilation, dtype)))
+        coordinates.append(broadcast_to(sub(at, count([axis.before], dtype)), shape=(*spatial, *kernel, 1)))
     return reshape(join(coordinates, 2 * rank), shape=(*spatial, arith.product(kernel), rank))
 
 
@@ -186,9 +186,9 @@ def _reference_col2im(attrs: Col2ImAttrs, x: Array) -> Array:
     sizes = [arith.evaluate(size, {}) for size in attrs.shape]
     befores = [arith.evaluate(axis.before, {}) for axis in axes]
     steps = [arith.evaluate(count, {}) for count in counts]
-    of = from_numpy(x.dtype)
+    dtype = from_numpy(x.dtype)
     taps = int(np.prod(attrs.kernel))
-    columns = x.astype(accumulator_dtype(of).numpy, copy=False).reshape(len(x), x.shape[1] // taps, *attrs.kernel, *steps)
+    columns = x.astype(accumulator_dtype(dtype).numpy, copy=False).reshape(len(x), x.shape[1] // taps, *attrs.kernel, *steps)
     padded = [size + before + arith.evaluate(axis.after, {}) for size, before, axis in zip(sizes, befores, axes, strict=True)]
     total = np.zeros((*columns.shape[:2], *padded), columns.dtype)
     everything = (slice(None),) * 2
@@ -198,8 +198,8 @@ def _reference_col2im(attrs: Col2ImAttrs, x: Array) -> Array:
             slice(at, at + (count - 1) * axis.stride + 1, axis.stride) for at, count, axis in zip(starts, steps, axes, strict=True)
         )
         total[everything + reached] += columns[everything + tap]
-    kept = tuple(slice(before, before + size) for before, size in zip(befores, sizes, strict=True))
-    return as_array(total[everything + kept], of)
+    crop = tuple(slice(before, before + size) for before, size in zip(befores, sizes, strict=True))
+    return as_array(total[everything + crop], dtype)
 
 
 def _compute_col2im(attrs: Col2ImAttrs, x: te.Tensor) -> te.Tensor:
@@ -228,8 +228,8 @@ def _compute_col2im(attrs: Col2ImAttrs, x: te.Tensor) -> te.Tensor:
                 with b.loops(extents) as moved:
                     column: Dim = 0
                     places: list[Dim] = [*before]
-                    for own, begin, k, axis, count in zip(moved, firsts, tap, axes, counts, strict=True):
-                        window = own + begin
+                    for index, begin, k, axis, count in zip(moved, firsts, tap, axes, counts, strict=True):
+                        window = index + begin
                         column = column * count + window
                         places.append(window * axis.stride + k * axis.dilation - axis.before)
                     b.store(total, tuple(places), total[tuple(places)] + te.cast(inputs[0][n, row, column], acc))

@@ -30,7 +30,7 @@ def _pair(text: str, kind: str = "of one numeric dtype", result: str = "that dty
 _INDICES = "A negative index counts from the end. An index out of range raises `KernelFault` at run time."
 _PRODUCT = "dtype `out_dtype`, by default the operands' dtype, at least int32 for integers"
 _RECURRENT = "b (D, 2 G H) (biases of w, then of r)"
-_SAME = "Result: shape and dtype of x."
+_TYPE = "Result: shape and dtype of x."
 
 DOCUMENTATION: dict[str, str] = {
     "relu": _map("Rectified linear unit: max(x, 0). NaN-propagating.", "numeric"),
@@ -156,7 +156,7 @@ Operands: x, any dtype; indices (batch..., index shape..., depth), integer: its 
 `depth` axes of x after the batch axes. Result: (batch..., index shape..., remaining axes of x), dtype of x.
 {_INDICES}""",
     "reverse_sequence": f"""Reverse the first `lengths[i]` elements along the time axis, for each index i of the batch axis.
-Operands: x, any dtype; lengths, integer, one element per index of the batch axis. {_SAME}
+Operands: x, any dtype; lengths, integer, one element per index of the batch axis. {_TYPE}
 A length that is negative or exceeds the time axis raises `KernelFault` at run time.""",
     "matmul": f"""Matrix product, as numpy.matmul.
 Operands: a (..., n, k), b (..., k, m), of one float dtype or any integer dtypes; leading dimensions broadcast. A vector is a row on
@@ -165,16 +165,16 @@ the left, a column on the right. Result: (..., n, m), {_PRODUCT}.""",
     "softmax": _map("Softmax along an axis: exp(x - max) / sum(exp(x - max))."),
     "log_softmax": _map("Logarithm of the softmax along an axis."),
     "batch_norm": f"""Batch normalization for inference: (x - mean) / sqrt(variance + epsilon) * scale + bias.
-Operands, float: x (N, C, spatial...); scale, bias, mean and variance (C,). {_SAME}""",
+Operands, float: x (N, C, spatial...); scale, bias, mean and variance (C,). {_TYPE}""",
     "lrn": """Local response normalization across channels (Krizhevsky et al., 2012).
 Computes x / (bias + alpha / size * sum) ** beta, where the sum is over the squares of `size` channels around each channel.
 Operand: x (N, C, spatial...), float. Result: shape and dtype of x.""",
     "layer_norm": f"""Layer normalization (Ba et al., 2016): (x - mean) / sqrt(variance + epsilon) * scale + bias.
 Mean and variance are over the axes from `axis` on.
-Operands, float: x, any shape; scale and bias?, broadcast to the shape of x. {_SAME}""",
+Operands, float: x, any shape; scale and bias?, broadcast to the shape of x. {_TYPE}""",
     "rms_norm": f"""Root mean square normalization (Zhang and Sennrich, 2019): x / sqrt(mean(x * x) + epsilon) * scale.
 The mean is over the axes from `axis` on.
-Operands, float: x, any shape; scale, broadcast to the shape of x. {_SAME}""",
+Operands, float: x, any shape; scale, broadcast to the shape of x. {_TYPE}""",
     "bind_size": """Bind an element of an integer tensor as a new symbolic dimension.
 Operands: value, int64, static shape; check..., results of `assert_true` that must be evaluated before. Result: (size, 0), bool,
 whose first extent is the new dimension. A size outside of [0, 2^47) raises `KernelFault` at run time.""",
@@ -244,10 +244,10 @@ coordinates in [-1, 1], last spatial dimension first (see `elements` for another
 x.""",
     "scatter_nd": f"""Update slices at index vectors, as ONNX ScatterND.
 Operands: x, any dtype; indices (index shape..., depth), integer: vectors that index the first `depth` axes of x; updates (index
-shape..., remaining axes of x), dtype of x. {_SAME} Without a reduction, the last update of an element wins.
+shape..., remaining axes of x), dtype of x. {_TYPE} Without a reduction, the last update of an element wins.
 {_INDICES}""",
     "scatter_along_axis": f"""Update elements along an axis, one index per update, as ONNX ScatterElements.
-Operands: x, any dtype; indices, integer, of the rank of x; updates, shape of indices, dtype of x. {_SAME} Without a reduction, the
+Operands: x, any dtype; indices, integer, of the rank of x; updates, shape of indices, dtype of x. {_TYPE} Without a reduction, the
 last update of an element wins.
 {_INDICES}""",
     "nonzero": """Indices of the non-zero elements, in row-major order.

@@ -205,8 +205,8 @@ def _quotient_interval(a: Interval, b: Interval) -> Interval | None:
 
 
 def _shifted_interval(a: Interval, b: Interval) -> Interval | None:
-    known = np.all(b[0] == b[1]) and np.all(b[0] >= 0) and np.all(b[0] <= 31)
-    return (a[0] << b[0], a[1] << b[1]) if known else None
+    is_exact = np.all(b[0] == b[1]) and np.all(b[0] >= 0) and np.all(b[0] <= 31)
+    return (a[0] << b[0], a[1] << b[1]) if is_exact else None
 
 
 _SUM = Traits(interval=lambda a, b: (a[0] + b[0], a[1] + b[1]))

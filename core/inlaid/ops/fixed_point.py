@@ -73,23 +73,23 @@ def _infer(attrs: FixedAttrs, x: Type, multiplier: Type, shift: Type) -> Type:
         single = " or ".join(SINGLE)
         raise ValueError(f"x must be int32, or int64 with rounding {single}, got {tensor.dtype} with rounding {attrs.rounding}")
     for part, what in ((multiplier, "the multiplier"), (shift, "the shift")):
-        of = tensor_type(part, what=what)
-        if of.dtype.name != "int32":
-            raise ValueError(f"{what} must be int32, got {of.dtype}")
-        check_channels(attrs.axis, tensor, of, what)
+        parameter = tensor_type(part, what=what)
+        if parameter.dtype.name != "int32":
+            raise ValueError(f"{what} must be int32, got {parameter.dtype}")
+        check_channels(attrs.axis, tensor, parameter, what)
     return TensorType(tensor.shape, "int32")
 
 
-def check_channels(axis: int, tensor: TensorType, of: TensorType, what: str) -> None:
-    """Require the parameter tensor `of` to be 0-d, or to have one element per index of an axis of `tensor`. Raises ValueError."""
-    if of.rank:
-        require_shape(of.shape, (tensor.shape[check_axis(axis, tensor.rank)],), what)
+def check_channels(axis: int, tensor: TensorType, parameter: TensorType, what: str) -> None:
+    """Require the tensor `parameter` to be 0-d, or to have one element per index of an axis of `tensor`. Raises ValueError."""
+    if parameter.rank:
+        require_shape(parameter.shape, (tensor.shape[check_axis(axis, tensor.rank)],), what)
 
 
 @quiet
 def _reference(attrs: FixedAttrs, x: Array, multiplier: Array, shift: Array) -> Array:
     shape = [-1 if axis == attrs.axis else 1 for axis in range(x.ndim)]
-    factor, places = (of.reshape(shape) if of.ndim else of for of in (multiplier, shift))
+    factor, places = (parameter.reshape(shape) if parameter.ndim else parameter for parameter in (multiplier, shift))
     if attrs.rounding in SINGLE:
         total = FRACTION - places.astype(np.int64)
         product = x.astype(np.int64) * factor
@@ -118,8 +118,10 @@ def fixed_value(x: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, rounding: str) 
 
 def _compute(attrs: FixedAttrs, x: te.Tensor, multiplier: te.Tensor, shift: te.Tensor) -> te.Tensor:
     def element(*indices: arith.Var) -> ir.Expr:
-        def read(of: te.Tensor) -> ir.Expr:
-            return of[()] if of.rank == 0 else broadcast_read(of, (x.shape[attrs.axis],), (indices[attrs.axis],))
+        def read(parameter: te.Tensor) -> ir.Expr:
+            return (
+                parameter[()] if parameter.rank == 0 else broadcast_read(parameter, (x.shape[attrs.axis],), (indices[attrs.axis],))
+            )
 
         places = read(shift)
         if attrs.rounding in SINGLE:
@@ -131,8 +133,8 @@ def _compute(attrs: FixedAttrs, x: te.Tensor, multiplier: te.Tensor, shift: te.T
             return te.cast((product + added) >> total, "int32")
         return fixed_value(x[indices], read(multiplier), places, attrs.rounding)
 
-    made: te.Tensor = te.compute(x.shape, element, "multiply_fixed")
-    return made
+    result: te.Tensor = te.compute(x.shape, element, "multiply_fixed")
+    return result
 
 
 multiply_fixed = Operator(

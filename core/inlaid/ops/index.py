@@ -34,12 +34,12 @@ def checked_index(value: ir.Expr, extent: Dim) -> arith.Expr:
 
 def positive_indices(indices: Array, extent: int) -> Array:
     """Convert indices along an axis to int64 and make negative ones positive. Raises `KernelFault` for an index out of range."""
-    found = indices.astype(np.int64)
-    found = np.where(found < 0, found + extent, found)
-    outside = (found < 0) | (found >= extent)
+    positions = indices.astype(np.int64)
+    positions = np.where(positions < 0, positions + extent, positions)
+    outside = (positions < 0) | (positions >= extent)
     if outside.any():
         raise KernelFault(f"index must be >= {-extent} and < {extent}, got {indices[outside].flat[0]}")
-    return found
+    return positions
 
 
 def grids(shape: tuple[int, ...]) -> list[Array]:
@@ -174,8 +174,8 @@ def _compute_gather_nd(attrs: GatherNdAttrs, x: te.Tensor, indices: te.Tensor) -
     depth = index_depth(TensorType(indices.shape, indices.dtype), x.rank - batch)
 
     def element(*index: arith.Var) -> ir.Expr:
-        found = [checked_index(indices[(*index[:rows], k)], x.shape[batch + k]) for k in range(depth)]
-        return x[(*index[:batch], *found, *index[rows:])]
+        coordinates = [checked_index(indices[(*index[:rows], k)], x.shape[batch + k]) for k in range(depth)]
+        return x[(*index[:batch], *coordinates, *index[rows:])]
 
     result: te.Tensor = te.compute(indices.shape[:-1] + x.shape[batch + depth :], element, "gather_nd")
     return result

@@ -33,7 +33,7 @@ COORDINATES = (
 )
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
-FEW_TAPS = 4
+MAX_UNROLLED_TAPS = 4
 """Maximum number of taps for which an output is one expression instead of a reduction."""
 
 _Number = float | ir.Expr
@@ -113,13 +113,13 @@ def _axes(attrs: ResizeAttrs, shape: tuple[Dim, ...]) -> list[_Axis]:
     if any(known_equal(dim, 0) for dim in attrs.shape):
         return []
     rank = len(shape)
-    found = []
+    axes = []
     for index in range(rank):
         scale = attrs.scales[index] if attrs.scales else 0.0
         crop = (attrs.crop[index], attrs.crop[rank + index]) if attrs.crop else (0.0, 1.0)
         if not known_equal(shape[index], attrs.shape[index]) or (scale and not math.isclose(scale, 1.0)) or crop != (0.0, 1.0):
-            found.append(_Axis(index, shape[index], attrs.shape[index], scale or None, crop))
-    return found
+            axes.append(_Axis(index, shape[index], attrs.shape[index], scale or None, crop))
+    return axes
 
 
 def _number(dim: Dim) -> _Number:
@@ -196,9 +196,9 @@ def _kernel_array(attrs: ResizeAttrs, distance: Array) -> Array:
         weights: Array = np.maximum(1 - d, 0)
         return weights
     a = attrs.cubic_a
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+    inner_piece = ((a + 2) * d - (a + 3)) * d * d + 1
+    outer_piece = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, inner_piece, np.where(d < 2, outer_piece, 0))
 
 
 def _round_array(rounding: str, x: Array) -> Array:
@@ -218,8 +218,8 @@ def _resize_axis(attrs: ResizeAttrs, axis: _Axis, data: Array, x: Array) -> Arra
     extent = data.shape[axis.index]
     if attrs.mode == "nearest":
         nearest = np.clip(_round_array(attrs.rounding, x), 0, extent - 1).astype(np.int64)
-        taken: Array = np.take(data, nearest, axis.index)
-        return taken
+        result: Array = np.take(data, nearest, axis.index)
+        return result
     first, taps, shrink = _reach(attrs, axis)
     low = np.floor(x)
     places = low.astype(np.int64)[:, None] + first + np.arange(taps)
@@ -236,11 +236,11 @@ def _resize_axis(attrs: ResizeAttrs, axis: _Axis, data: Array, x: Array) -> Arra
 
 @quiet
 def _reference(attrs: ResizeAttrs, x: Array) -> Array:
-    of = from_numpy(x.dtype)
+    element_dtype = from_numpy(x.dtype)
     shape = tuple(arith.evaluate(dim, {}) for dim in attrs.shape)
     if 0 in shape:
         return np.empty(shape, x.dtype)
-    data = x if attrs.mode == "nearest" else x.astype(_working(of).numpy)
+    data = x if attrs.mode == "nearest" else x.astype(_working(element_dtype).numpy)
     beyond = np.zeros((1,) * x.ndim, bool)
     for axis in _axes(attrs, x.shape):
         extent, length = x.shape[axis.index], shape[axis.index]
@@ -249,20 +249,20 @@ def _reference(attrs: ResizeAttrs, x: Array) -> Array:
         if attrs.coordinates == "tf_crop_and_resize":
             outside = (coordinates < 0) | (coordinates > extent - 1)
             beyond = beyond | outside.reshape([-1 if dim == axis.index else 1 for dim in range(x.ndim)])
-    if of.is_int and attrs.mode != "nearest":
-        data = np.clip(np.rint(data), *of.limits)
-    result: Array = np.where(beyond, np.asarray(attrs.outside).astype(x.dtype), as_array(data, of))
+    if element_dtype.is_int and attrs.mode != "nearest":
+        data = np.clip(np.rint(data), *element_dtype.limits)
+    result: Array = np.where(beyond, np.asarray(attrs.outside).astype(x.dtype), as_array(data, element_dtype))
     return result
 
 
 # --- compute ----------------------------------------------------------------------------------------------------------
 
 
-def _working(of: DType) -> DType:
+def _working(element_dtype: DType) -> DType:
     """Return the dtype of interpolation: for integers, a float dtype that represents them exactly."""
-    if of.is_float:
-        return working_dtype(of)
-    return dtype("float32" if of.bits <= 16 else "float64")
+    if element_dtype.is_float:
+        return working_dtype(element_dtype)
+    return dtype("float32" if element_dtype.bits <= 16 else "float64")
 
 
 def _kernel_value(attrs: ResizeAttrs, distance: ir.Expr) -> ir.Expr:
@@ -270,9 +270,9 @@ def _kernel_value(attrs: ResizeAttrs, distance: ir.Expr) -> ir.Expr:
     if attrs.mode == "linear":
         return te.maximum(1 - d, 0)
     a = attrs.cubic_a
-    near = (d * (a + 2) - (a + 3)) * d * d + 1
-    far = ((d * a - 5 * a) * d + 8 * a) * d - 4 * a
-    return te.select(d <= 1, near, te.select(d < 2, far, 0))
+    inner_piece = (d * (a + 2) - (a + 3)) * d * d + 1
+    outer_piece = ((d * a - 5 * a) * d + 8 * a) * d - 4 * a
+    return te.select(d <= 1, inner_piece, te.select(d < 2, outer_piece, 0))
 
 
 def _round_value(rounding: str, x: ir.Expr) -> ir.Expr:
@@ -287,10 +287,10 @@ def _round_value(rounding: str, x: ir.Expr) -> ir.Expr:
     return te.select(x - low >= 0.5, low + 1, low)
 
 
-def _clamped(place: ir.Expr, extent: Dim) -> ir.Expr:
+def _clamped(position: ir.Expr, extent: Dim) -> ir.Expr:
     """Convert a float position to an index, clamped to the axis."""
     last = ir.as_expr(arith.wrap(extent - 1), dtype("int64"))
-    return te.minimum(te.maximum(te.cast(place, "int64"), 0), last)
+    return te.minimum(te.maximum(te.cast(position, "int64"), 0), last)
 
 
 def _replace(index: tuple[Any, ...], axis: int, by: Any) -> tuple[Any, ...]:
@@ -304,24 +304,24 @@ def _resize_stage(attrs: ResizeAttrs, axis: _Axis, data: te.Tensor, x: te.Tensor
         if times:
             repeated: te.Tensor = te.compute(shape, lambda *i: data[_replace(i, axis.index, i[axis.index] // times)], "resize")
             return repeated
-        place = te.compute((axis.after,), lambda o: _clamped(_round_value(attrs.rounding, x[o]), axis.before), "place")
-        made: te.Tensor = te.compute(
+        index = te.compute((axis.after,), lambda o: _clamped(_round_value(attrs.rounding, x[o]), axis.before), "place")
+        result: te.Tensor = te.compute(
             shape,
-            lambda *i: data[_replace(i, axis.index, te.checked(place[i[axis.index]], 0, axis.before - 1))],
+            lambda *i: data[_replace(i, axis.index, te.checked(index[i[axis.index]], 0, axis.before - 1))],
             "resize",
         )
-        return made
+        return result
     first, taps, shrink = _reach(attrs, axis)
 
-    def tap_place(o: Dim, t: Dim) -> ir.Expr:
+    def tap_index(o: Dim, t: Dim) -> ir.Expr:
         return te.cast(te.unary("floor", x[o]), "int64") + ir.as_expr(arith.wrap(t + first), dtype("int64"))
 
     def weight(o: arith.Var, t: arith.Var) -> ir.Expr:
         distance = ir.as_expr(arith.wrap(t + first), dtype("float64")) - (x[o] - te.unary("floor", x[o]))
         value = _kernel_value(attrs, distance * shrink)
         if attrs.exclude_outside:
-            place = tap_place(o, t)
-            inside = (place >= 0) & (place < axis.before)
+            index = tap_index(o, t)
+            inside = (index >= 0) & (index < axis.before)
             value = te.select(inside, value, 0)
         return value
 
@@ -333,15 +333,15 @@ def _resize_stage(attrs: ResizeAttrs, axis: _Axis, data: te.Tensor, x: te.Tensor
         weights = te.compute(
             (axis.after, taps), lambda o, t: raw[o, t] / te.select(total[o].equal(0), te.const(1, "float64"), total[o]), "weight"
         )
-    if taps <= FEW_TAPS:
-        return _sum_of_taps(axis, data, shape, tap_place, weights, taps)
+    if taps <= MAX_UNROLLED_TAPS:
+        return _sum_of_taps(axis, data, shape, tap_index, weights, taps)
     tap = te.reduce_axis(taps, "tap")
 
-    places = te.compute((axis.after, taps), lambda o, t: _clamped(tap_place(o, t), axis.before), "place")
+    indices = te.compute((axis.after, taps), lambda o, t: _clamped(tap_index(o, t), axis.before), "place")
 
     def element(*i: arith.Var) -> ir.Expr:
         o = i[axis.index]
-        value = data[_replace(i, axis.index, te.checked(places[o, tap], 0, axis.before - 1))]
+        value = data[_replace(i, axis.index, te.checked(indices[o, tap], 0, axis.before - 1))]
         total: ir.Expr = te.sum_(value * te.cast(weights[o, tap], data.dtype), tap)
         return total
 
@@ -350,23 +350,23 @@ def _resize_stage(attrs: ResizeAttrs, axis: _Axis, data: te.Tensor, x: te.Tensor
 
 
 def _sum_of_taps(
-    axis: _Axis, data: te.Tensor, shape: tuple[Dim, ...], tap_place: Callable[..., ir.Expr], weights: te.Tensor, taps: int
+    axis: _Axis, data: te.Tensor, shape: tuple[Dim, ...], tap_index: Callable[..., ir.Expr], weights: te.Tensor, taps: int
 ) -> te.Tensor:
     """Build the interpolation as one expression, with an index table and a weight table per tap."""
-    places = [te.compute((axis.after,), lambda o, t=t: _clamped(tap_place(o, t), axis.before), "place") for t in range(taps)]
+    indices = [te.compute((axis.after,), lambda o, t=t: _clamped(tap_index(o, t), axis.before), "place") for t in range(taps)]
     factors = [te.compute((axis.after,), lambda o, t=t: te.cast(weights[o, t], data.dtype), "factor") for t in range(taps)]
 
     def element(*i: arith.Var) -> ir.Expr:
         o = i[axis.index]
         parts = [
-            data[_replace(i, axis.index, te.checked(place[o], 0, axis.before - 1))] * factor[o]
-            for place, factor in zip(places, factors, strict=True)
+            data[_replace(i, axis.index, te.checked(index[o], 0, axis.before - 1))] * factor[o]
+            for index, factor in zip(indices, factors, strict=True)
         ]
         total: ir.Expr = sum(parts[1:], parts[0])
         return total
 
-    made: te.Tensor = te.compute(shape, element, "resize")
-    return made
+    result: te.Tensor = te.compute(shape, element, "resize")
+    return result
 
 
 def _compute(attrs: ResizeAttrs, x: te.Tensor) -> te.Tensor:
@@ -397,8 +397,8 @@ def _compute(attrs: ResizeAttrs, x: te.Tensor) -> te.Tensor:
             value = te.select(outside, te.const(attrs.outside, x.dtype), value)
         return value
 
-    made: te.Tensor = te.compute(attrs.shape, finish, "resize")
-    return made
+    result: te.Tensor = te.compute(attrs.shape, finish, "resize")
+    return result
 
 
 resize = Operator(

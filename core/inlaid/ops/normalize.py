@@ -10,7 +10,7 @@ import numpy as np
 from inlaid.graph.conditions import require_broadcast_to, require_shape
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Attrs, ErrorPropagation, FusionKind, Operator, Traits
-from inlaid.ops.compose import cast_to, mean, scalar, tensor_of, widened
+from inlaid.ops.compose import cast_to, expr_type, mean, scalar, widened
 from inlaid.ops.define import (
     FLOAT,
     Array,
@@ -59,8 +59,8 @@ def _along(x: te.Tensor, axis: int, reducer: te.Reducer, name: str) -> te.Tensor
     """Build a stage that reduces one axis in the working dtype."""
     k = te.reduce_axis(x.shape[axis], "k")
     shape = x.shape[:axis] + x.shape[axis + 1 :]
-    made: te.Tensor = te.compute(shape, lambda *i: reducer(widen(x[(*i[:axis], k, *i[axis:])]), k), name)
-    return made
+    result: te.Tensor = te.compute(shape, lambda *i: reducer(widen(x[(*i[:axis], k, *i[axis:])]), k), name)
+    return result
 
 
 def _compute_softmax(attrs: AxisAttrs, x: te.Tensor) -> te.Tensor:
@@ -70,8 +70,8 @@ def _compute_softmax(attrs: AxisAttrs, x: te.Tensor) -> te.Tensor:
     total = _along(powers, axis, te.sum_, "softmax_sum")
     # One division per row. The maximum contributes 1 to the total, so the total is not 0.
     inverse = te.compute(total.shape, lambda *i: 1.0 / total[i], "softmax_inverse")
-    made: te.Tensor = te.compute(x.shape, lambda *i: te.cast(powers[i] * inverse[_without(i, axis)], x.dtype), "softmax")
-    return made
+    result: te.Tensor = te.compute(x.shape, lambda *i: te.cast(powers[i] * inverse[_without(i, axis)], x.dtype), "softmax")
+    return result
 
 
 def _compute_log_softmax(attrs: AxisAttrs, x: te.Tensor) -> te.Tensor:
@@ -80,10 +80,10 @@ def _compute_log_softmax(attrs: AxisAttrs, x: te.Tensor) -> te.Tensor:
     powers = te.compute(x.shape, lambda *i: te.math("exp", widen(x[i]) - top[_without(i, axis)]), "softmax_exp")
     total = _along(powers, axis, te.sum_, "softmax_sum")
     logs = te.compute(total.shape, lambda *i: te.math("log", total[i]), "softmax_log")
-    made: te.Tensor = te.compute(
+    result: te.Tensor = te.compute(
         x.shape, lambda *i: te.cast(widen(x[i]) - top[_without(i, axis)] - logs[_without(i, axis)], x.dtype), "log_softmax"
     )
-    return made
+    return result
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ def _compute_batch_norm(attrs: EpsilonAttrs, x: te.Tensor, *rest: te.Tensor) -> 
         factor = scale / te.unary("sqrt", variance + attrs.epsilon)
         return te.cast((widen(x[i]) - mean) * factor + bias, x.dtype)
 
-    made: te.Tensor = te.compute(x.shape, element, "batch_norm")
-    return made
+    result: te.Tensor = te.compute(x.shape, element, "batch_norm")
+    return result
 
 
 @dataclass(frozen=True)
@@ -165,12 +165,12 @@ def _compute_lrn(attrs: LrnAttrs, x: te.Tensor) -> te.Tensor:
         return total
 
     total = te.compute(x.shape, square, "lrn_sum")
-    made: te.Tensor = te.compute(
+    result: te.Tensor = te.compute(
         x.shape,
         lambda *i: te.cast(widen(x[i]) / _power(total[i] * (attrs.alpha / attrs.size) + attrs.bias, attrs.beta), x.dtype),
         "lrn",
     )
-    return made
+    return result
 
 
 def _power(base: ir.Expr, exponent: float) -> ir.Expr:
@@ -222,12 +222,12 @@ def _reference_rms_norm(attrs: LayerNormAttrs, x: Array, scale: Array) -> Array:
 
 def _mean(x: te.Tensor, axis: int, value: Callable[..., ir.Expr], name: str) -> te.Tensor:
     """Compute the mean of `value(*index)` over the axes from `axis` on, in the working dtype."""
-    reduced = tuple(te.reduce_axis(dim, f"k{place}") for place, dim in enumerate(x.shape[axis:]))
+    reduced = tuple(te.reduce_axis(dim, f"k{position}") for position, dim in enumerate(x.shape[axis:]))
     acc = working_dtype(x.dtype)
-    of = ir.as_expr(arith.wrap(arith.product(x.shape[axis:])), acc) if reduced else te.const(1, acc)
+    divisor = ir.as_expr(arith.wrap(arith.product(x.shape[axis:])), acc) if reduced else te.const(1, acc)
     total = te.compute(x.shape[:axis], lambda *i: te.sum_(value(*i, *reduced), reduced), f"{name}_sum")
-    made: te.Tensor = te.compute(x.shape[:axis], lambda *i: total[i] / of, name)
-    return made
+    result: te.Tensor = te.compute(x.shape[:axis], lambda *i: total[i] / divisor, name)
+    return result
 
 
 def _compute_layer_norm(attrs: LayerNormAttrs, x: te.Tensor, scale: te.Tensor, bias: te.Tensor | None = None) -> te.Tensor:
@@ -245,8 +245,8 @@ def _compute_layer_norm(attrs: LayerNormAttrs, x: te.Tensor, scale: te.Tensor, b
         value = (widen(x[i]) - center[i[:axis]]) * inverse[i[:axis]] * te.cast(broadcast_read(scale, x.shape, i), acc)
         return te.cast(value if bias is None else value + te.cast(broadcast_read(bias, x.shape, i), acc), x.dtype)
 
-    made: te.Tensor = te.compute(x.shape, element, "layer_norm")
-    return made
+    result: te.Tensor = te.compute(x.shape, element, "layer_norm")
+    return result
 
 
 def _compute_rms_norm(attrs: LayerNormAttrs, x: te.Tensor, scale: te.Tensor) -> te.Tensor:
@@ -258,38 +258,38 @@ def _compute_rms_norm(attrs: LayerNormAttrs, x: te.Tensor, scale: te.Tensor) -> 
         value = widen(x[i]) * inverse[i[:axis]] * te.cast(broadcast_read(scale, x.shape, i), acc)
         return te.cast(value, x.dtype)
 
-    made: te.Tensor = te.compute(x.shape, element, "rms_norm")
-    return made
+    result: te.Tensor = te.compute(x.shape, element, "rms_norm")
+    return result
 
 
 def moments(x: Expr, axes: tuple[int, ...], epsilon: float) -> tuple[Expr, Expr, Expr]:
     """Return (standardised x, mean, 1 / sqrt(variance + epsilon)). The last two keep the reduced axes with extent 1."""
-    of = tensor_of(x).dtype
+    dtype = expr_type(x).dtype
     center = mean(x, axes, keepdims=True)
     centerd = sub(x, center)
-    deviation = sqrt(add(mean(mul(centerd, centerd), axes, keepdims=True), scalar(epsilon, of)))
-    inverse = div(scalar(1, of), deviation)
+    deviation = sqrt(add(mean(mul(centerd, centerd), axes, keepdims=True), scalar(epsilon, dtype)))
+    inverse = div(scalar(1, dtype), deviation)
     return mul(centerd, inverse), center, inverse
 
 
 def _decompose_layer_norm(attrs: LayerNormAttrs, args: tuple[Expr, ...]) -> Expr:
     x, scale, *bias = args
-    type_ = tensor_of(x)
-    done, _, _ = moments(widened(x), tuple(range(attrs.axis, type_.rank)), attrs.epsilon)
-    of = tensor_of(done).dtype
-    done = mul(done, cast_to(scale, of))
+    type_ = expr_type(x)
+    output, _, _ = moments(widened(x), tuple(range(attrs.axis, type_.rank)), attrs.epsilon)
+    dtype = expr_type(output).dtype
+    output = mul(output, cast_to(scale, dtype))
     for item in bias:
-        done = add(done, cast_to(item, of))
-    return cast_to(done, type_.dtype)
+        output = add(output, cast_to(item, dtype))
+    return cast_to(output, type_.dtype)
 
 
 def _decompose_rms_norm(attrs: LayerNormAttrs, args: tuple[Expr, ...]) -> Expr:
     x, scale = args
-    type_, wide = tensor_of(x), widened(x)
-    of = tensor_of(wide).dtype
+    type_, wide = expr_type(x), widened(x)
+    dtype = expr_type(wide).dtype
     square = mean(mul(wide, wide), tuple(range(attrs.axis, type_.rank)), keepdims=True)
-    inverse = div(scalar(1, of), sqrt(add(square, scalar(attrs.epsilon, of))))
-    return cast_to(mul(mul(wide, inverse), cast_to(scale, of)), type_.dtype)
+    inverse = div(scalar(1, dtype), sqrt(add(square, scalar(attrs.epsilon, dtype))))
+    return cast_to(mul(mul(wide, inverse), cast_to(scale, dtype)), type_.dtype)
 
 
 softmax = Operator(

@@ -40,34 +40,34 @@ def _complete(keys: tuple[Any, ...], type_: TensorType) -> list[int | slice | No
                 f"expected integers, slices, None or ... as an index, got {item!r}",
                 remedy="gather by tensors with inlaid.ops.take, take_along_axis or gather_nd",
             )
-    given = len([item for item in keys if item is not None and item is not ...])
-    if given > type_.rank or len([item for item in keys if item is ...]) > 1:
+    key_count = len([item for item in keys if item is not None and item is not ...])
+    if key_count > type_.rank or len([item for item in keys if item is ...]) > 1:
         raise TypeInferenceError(f"expected at most {type_.rank} indices and one ... for {type_!r}, got {keys!r}")
-    whole = [slice(None)] * (type_.rank - given)
-    at = next((place for place, item in enumerate(keys) if item is ...), len(keys))
-    return [*keys[:at], *whole, *keys[at + 1 :]]
+    full_slices = [slice(None)] * (type_.rank - key_count)
+    at = next((position for position, item in enumerate(keys) if item is ...), len(keys))
+    return [*keys[:at], *full_slices, *keys[at + 1 :]]
 
 
 def _cut(x: Expr, shape: tuple[Dim, ...], keys: list[int | slice | None]) -> Expr:
     limits: list[tuple[Dim, Dim, int]] = []
-    kept: list[int | None] = []  # source axis of each axis of the result; None for a new axis
+    source_axes: list[int | None] = []  # source axis of each axis of the result; None for a new axis
     for key in keys:
         if key is None:
-            kept.append(None)
+            source_axes.append(None)
             continue
         axis, extent = len(limits), shape[len(limits)]
         if isinstance(key, slice):
             limits.append(_range(key, extent, axis))
-            kept.append(axis)
+            source_axes.append(axis)
         else:
             limits.append(_element(int(key), extent, axis))
-    whole = all(limit == (0, extent, 1) for limit, extent in zip(limits, shape, strict=True))
+    is_full = all(limit == (0, extent, 1) for limit, extent in zip(limits, shape, strict=True))
     begin, end, strides = zip(*limits, strict=True) if limits else ((), (), ())
-    found = x if whole else strided_slice(x, begin=begin, end=end, strides=strides)
-    if kept == list(range(len(shape))):
-        return found
-    assert isinstance(found.type, TensorType)
-    return reshape(found, shape=tuple(1 if axis is None else found.type.shape[axis] for axis in kept))
+    result = x if is_full else strided_slice(x, begin=begin, end=end, strides=strides)
+    if source_axes == list(range(len(shape))):
+        return result
+    assert isinstance(result.type, TensorType)
+    return reshape(result, shape=tuple(1 if axis is None else result.type.shape[axis] for axis in source_axes))
 
 
 def _element(index: int, extent: Dim, axis: int) -> tuple[Dim, Dim, int]:
@@ -92,22 +92,22 @@ def _range(key: slice, extent: Dim, axis: int) -> tuple[Dim, Dim, int]:
     def limit(value: int | None, default: Dim) -> Dim:
         if value is None:
             return default
-        found = value if value >= 0 else arith.add(extent, value)
-        return arith.unwrap(arith.simplify(arith.maximum(0, arith.minimum(found, extent))))
+        bound = value if value >= 0 else arith.add(extent, value)
+        return arith.unwrap(arith.simplify(arith.maximum(0, arith.minimum(bound, extent))))
 
     begin_, end_ = limit(key.start, 0), limit(key.stop, extent)
     return begin_, arith.unwrap(arith.simplify(arith.maximum(begin_, end_))), step
 
 
 def _axes(x: Expr, axes: int | Sequence[int] | None) -> tuple[int, ...]:
-    rank = compose.tensor_of(x).rank
+    rank = compose.expr_type(x).rank
     if axes is None:
         return tuple(range(rank))
-    given = (axes,) if isinstance(axes, int) else tuple(axes)
-    wrong = [axis for axis in given if not -rank <= axis < rank]
+    axis_numbers = (axes,) if isinstance(axes, int) else tuple(axes)
+    wrong = [axis for axis in axis_numbers if not -rank <= axis < rank]
     if wrong:
         raise TypeInferenceError(f"axes must be >= -{rank} and < {rank} for an operand of rank {rank}, got {wrong[0]}")
-    return tuple(sorted({axis % rank for axis in given}))
+    return tuple(sorted({axis % rank for axis in axis_numbers}))
 
 
 def sum(x: Expr, axes: int | Sequence[int] | None = None, keepdims: bool = False) -> Expr:
@@ -126,7 +126,7 @@ def split(x: Expr, parts: int | Sequence[int], axis: int = 0) -> tuple[Expr, ...
     Raises `TypeInferenceError` if the extents do not add up to the axis, or if `parts` is a number and the extent is symbolic. The
     run checks that they add up to a symbolic extent.
     """
-    type_ = compose.tensor_of(x)
+    type_ = compose.expr_type(x)
     if not -type_.rank <= axis < type_.rank:
         raise TypeInferenceError(f"axis must be >= -{type_.rank} and < {type_.rank}, got {axis} (split of {type_!r})")
     axis %= type_.rank

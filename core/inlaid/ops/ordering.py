@@ -17,7 +17,7 @@ from inlaid_runtime.types import DType, dtype
 
 DIGIT = 8
 """Bits per digit of the radix sort."""
-FEW = 16
+HEAP_RATIO = 16
 """A heap is used if at most 1 / FEW of the elements are wanted."""
 SHORT = 64
 """A heap is always used for at most this many elements: a radix sort takes longer for short inputs."""
@@ -25,9 +25,9 @@ BLOCK = 64
 """Number of elements that are compared with a heap's root at a time."""
 
 
-def key_dtype(of: DType) -> DType:
+def key_dtype(element_dtype: DType) -> DType:
     """Return the dtype of the sort keys of elements of a dtype."""
-    return dtype("int32" if of.bits <= 32 else "int64")
+    return dtype("int32" if element_dtype.bits <= 32 else "int64")
 
 
 def sort_key(value: ir.Expr, descending: bool = False) -> ir.Expr:
@@ -65,34 +65,34 @@ def _by_digit(
     b: Builder, count: Dim, keys: ir.Buffer, source: ir.Buffer, target: ir.Buffer, places: ir.Buffer, total: ir.Buffer, shift: Dim
 ) -> None:
     """Move indices from `source` to `target`, ordered by the digit of their keys that begins at bit `shift`. Stable."""
-    of = keys.dtype
-    least = te.const(-(1 << (of.bits - 1)), of)
+    keys_dtype = keys.dtype
+    least = te.const(-(1 << (keys_dtype.bits - 1)), keys_dtype)
 
     def digit(at: Dim) -> arith.Var:
-        shifted = (keys[at] ^ least) >> ir.Index(of, arith.wrap(shift))
-        return b.let(shifted & te.const((1 << DIGIT) - 1, of), "digit", (0, (1 << DIGIT) - 1))
+        shifted = (keys[at] ^ least) >> ir.Index(keys_dtype, arith.wrap(shift))
+        return b.let(shifted & te.const((1 << DIGIT) - 1, keys_dtype), "digit", (0, (1 << DIGIT) - 1))
 
     with b.loop(1 << DIGIT, "d") as d:
         b.store(places, d, 0)
     with b.loop(count) as i:
-        own = digit(i)
-        b.store(places, own, places[own] + 1)
+        bucket = digit(i)
+        b.store(places, bucket, places[bucket] + 1)
     b.store(total, (), 0)
     with b.loop(1 << DIGIT, "d") as d:
-        many = b.let(places[d], "many")
+        bucket_size = b.let(places[d], "many")
         b.store(places, d, total[()])
-        b.store(total, (), total[()] + many)
+        b.store(total, (), total[()] + bucket_size)
     with b.loop(count) as i:
         number = b.let(source[i], "number", (0, count - 1))
-        own = digit(number)
-        b.store(target, b.let(places[own], "place", (0, count - 1)), number)
-        b.store(places, own, places[own] + 1)
+        bucket = digit(number)
+        b.store(target, b.let(places[bucket], "place", (0, count - 1)), number)
+        b.store(places, bucket, places[bucket] + 1)
 
 
-def first_few(
-    b: Builder, count: Dim, wanted: Dim, key: Callable[[Dim, Dim], ir.Expr], order: ir.Buffer, columns: tuple[Dim, Dim] = (1, 1)
+def heap_select(
+    b: Builder, count: Dim, k: Dim, key: Callable[[Dim, Dim], ir.Expr], order: ir.Buffer, columns: tuple[Dim, Dim] = (1, 1)
 ) -> None:
-    """For each column, store the indices of the `wanted` elements with the smallest keys, by ascending keys, at the front of the
+    """For each column, store the indices of the `k` elements with the smallest keys, by ascending keys, at the front of the
     column's part of `order` (int64).
 
     `key(i, column)` is the key of an element. `columns` are the number of columns and its upper bound, which is the number of equal
@@ -100,107 +100,108 @@ def first_few(
     column is skipped if its minimum key is not below the root's, as for most blocks. Keys of a block are computed for all columns
     together, so that vector instructions run along rows if columns are adjacent in memory.
     """
-    number_of, most = columns
-    room = arith.wrap(order.shape[0]) // most
-    of = key(0, 0).dtype
-    heap = b.alloc(order.shape, of, "heap")
-    keys = b.alloc((BLOCK, most), of, "block_keys")
+    column_count, max_columns = columns
+    room = arith.wrap(order.shape[0]) // max_columns
+    keys_dtype = key(0, 0).dtype
+    heap = b.alloc(order.shape, keys_dtype, "heap")
+    keys = b.alloc((BLOCK, max_columns), keys_dtype, "block_keys")
     at = b.alloc((), "int64", "at")
-    own_key = b.alloc((), of, "key")
+    inserted_key = b.alloc((), keys_dtype, "key")
     number = b.alloc((), "int64", "number")
     child = b.alloc((), "int64", "child")
     going = b.alloc((), "bool", "going")
-    least = b.alloc((most,), of, "least")
+    least = b.alloc((max_columns,), keys_dtype, "least")
 
     def sift(start: Dim, size: ir.Operand) -> None:
         """Insert (key, number) at position `at` of the heap that starts at `start`, sifting it down below larger children."""
 
-        def place(value: ir.Expr) -> Dim:
+        def heap_index(value: ir.Expr) -> Dim:
             return start + b.let(value, "place", (0, room - 1))
 
         b.store(going, (), True)
         with b.while_(going[()] & (at[()] * 2 + 1 < size)):
             b.store(child, (), at[()] * 2 + 1)
             with b.if_(child[()] + 1 < size):
-                one, other = place(child[()]), place(child[()] + 1)
+                one, other = heap_index(child[()]), heap_index(child[()] + 1)
                 later = (heap[one] < heap[other]) | (heap[one].equal(heap[other]) & (order[one] < order[other]))
                 b.store(child, (), te.select(later, child[()] + 1, child[()]))
-            low = place(child[()])
-            b.store(going, (), (own_key[()] < heap[low]) | (own_key[()].equal(heap[low]) & (number[()] < order[low])))
+            low = heap_index(child[()])
+            b.store(going, (), (inserted_key[()] < heap[low]) | (inserted_key[()].equal(heap[low]) & (number[()] < order[low])))
             with b.if_(going[()]):
-                high = place(at[()])
+                high = heap_index(at[()])
                 b.store(heap, high, heap[low])
                 b.store(order, high, order[low])
                 b.store(at, (), child[()])
-        end = place(at[()])
-        b.store(heap, end, own_key[()])
+        end = heap_index(at[()])
+        b.store(heap, end, inserted_key[()])
         b.store(order, end, number[()])
 
-    def begin(place: Dim, own: ir.Operand, named: ir.Operand) -> None:
-        b.store(at, (), place)
-        b.store(own_key, (), own)
-        b.store(number, (), named)
+    def begin(position: Dim, new_key: ir.Operand, new_number: ir.Operand) -> None:
+        b.store(at, (), position)
+        b.store(inserted_key, (), new_key)
+        b.store(number, (), new_number)
 
-    with b.loop(number_of, "column") as column:
+    with b.loop(column_count, "column") as column:
         start = column * room
-        with b.loop(wanted) as i:
+        with b.loop(k) as i:
             b.store(heap, start + i, key(i, column))
             b.store(order, start + i, i)
-        half = arith.wrap(wanted) // 2
+        half = arith.wrap(k) // 2
         with b.loop(half) as i:
             top = half - 1 - i
             begin(top, heap[start + top], order[start + top])
-            sift(start, ir.Index(dtype("int64"), arith.wrap(wanted)))
-    with b.if_(ir.as_expr(arith.compare(">=", wanted, 1), dtype("bool"))):
-        with b.loop(arith.ceildiv(count - wanted, BLOCK), "block") as block:
-            first = wanted + block * BLOCK
+            sift(start, ir.Index(dtype("int64"), arith.wrap(k)))
+    with b.if_(ir.as_expr(arith.compare(">=", k, 1), dtype("bool"))):
+        with b.loop(arith.ceildiv(count - k, BLOCK), "block") as block:
+            first = k + block * BLOCK
             size = arith.minimum(BLOCK, count - first)
-            with b.loop(number_of, "column") as column:
-                b.store(least, column, te.highest(of))
-            with b.loop(size, "j") as j, b.loop(number_of, "column") as column:
+            with b.loop(column_count, "column") as column:
+                b.store(least, column, te.highest(keys_dtype))
+            with b.loop(size, "j") as j, b.loop(column_count, "column") as column:
                 b.store(keys, (j, column), key(first + j, column))
                 b.store(least, column, te.minimum(least[column], keys[j, column]))
-            with b.loop(number_of, "column") as column:
+            with b.loop(column_count, "column") as column:
                 start = column * room
                 with b.if_(least[column] < heap[start]), b.loop(size, "j") as j, b.if_(keys[j, column] < heap[start]):
                     begin(0, keys[j, column], ir.Index(dtype("int64"), arith.wrap(first + j)))
-                    sift(start, ir.Index(dtype("int64"), arith.wrap(wanted)))
-        with b.loop(number_of, "column") as column, b.loop(wanted - 1, "done") as done:
-            start, end = column * room, wanted - 1 - done
+                    sift(start, ir.Index(dtype("int64"), arith.wrap(k)))
+        with b.loop(column_count, "column") as column, b.loop(k - 1, "done") as step:
+            start, end = column * room, k - 1 - step
             b.store(child, (), order[start])
-            found = b.let(child[()], "found")
+            root = b.let(child[()], "found")
             begin(0, heap[start + end], order[start + end])
             sift(start, ir.Index(dtype("int64"), arith.wrap(end)))
-            b.store(order, start + end, found)
+            b.store(order, start + end, root)
 
 
-def by_share(b: Builder, count: Dim, wanted: Dim, few: Callable[[], None], many: Callable[[], None]) -> None:
-    """Emit `few` for inputs that suit a heap (see `FEW` and `SHORT`), else `many`. Symbolic sizes make it a branch at run time."""
-    selects = arith.simplify(arith.logical_or(arith.compare("<=", wanted * FEW, count), arith.compare("<=", count, SHORT)))
+def by_share(b: Builder, count: Dim, k: Dim, emit_heap: Callable[[], None], emit_sort: Callable[[], None]) -> None:
+    """Call `emit_heap` for inputs that suit a heap (see `HEAP_RATIO` and `SHORT`), else `emit_sort`. Symbolic sizes make it a
+    branch at run time."""
+    selects = arith.simplify(arith.logical_or(arith.compare("<=", k * HEAP_RATIO, count), arith.compare("<=", count, SHORT)))
     if selects == arith.ONE:
-        few()
+        emit_heap()
     elif selects == arith.ZERO:
-        many()
+        emit_sort()
     else:
         with b.if_(ir.as_expr(selects, dtype("bool"))):
-            few()
+            emit_heap()
         with b.else_():
-            many()
+            emit_sort()
 
 
 def first_in_order(
-    b: Builder, count: Dim, wanted: Dim, key: Callable[[Dim], ir.Expr], buffers: tuple[ir.Buffer, ir.Buffer, ir.Buffer]
+    b: Builder, count: Dim, k: Dim, key: Callable[[Dim], ir.Expr], buffers: tuple[ir.Buffer, ir.Buffer, ir.Buffer]
 ) -> None:
-    """Store the indices of the `wanted` elements with the smallest keys, by ascending keys, at the front of `order`. `key(i)` is
+    """Store the indices of the `k` elements with the smallest keys, by ascending keys, at the front of `order`. `key(i)` is
     the key of an element. `buffers` are (keys, order, spare), each of `count` elements."""
     keys, order, spare = buffers
 
-    def many() -> None:
+    def emit_sort() -> None:
         with b.loop(count) as i:
             b.store(keys, i, key(i))
         radix_sort(b, count, keys, order, spare)
 
-    by_share(b, count, wanted, lambda: first_few(b, count, wanted, lambda i, _: key(i), order), many)
+    by_share(b, count, k, lambda: heap_select(b, count, k, lambda i, _: key(i), order), emit_sort)
 
 
 def visit_in_order(
@@ -212,46 +213,46 @@ def visit_in_order(
     Elements are sorted lazily, in runs that hold all keys up to a limit and are a few times `likely` long. Elements that are never
     visited are only compared with limits. The limit is found by bisecting the range of keys.
     """
-    of, key_of = key
-    great = te.const((1 << (of.bits - 1)) - 1, of)
+    keys_dtype, read_key = key
+    great = te.const((1 << (keys_dtype.bits - 1)) - 1, keys_dtype)
     long = dtype("int64")
-    keys, some = b.alloc((count,), of, "keys"), b.alloc((count,), of, "some")
+    keys, run_keys = b.alloc((count,), keys_dtype, "keys"), b.alloc((count,), keys_dtype, "some")
     numbers, order, spare = (b.alloc((count,), long, name) for name in ("numbers", "order", "spare"))
-    least, low, high, middle = (b.alloc((), of, name) for name in ("least", "low", "high", "middle"))
-    visited, wanted, within = (b.alloc((), long, name) for name in ("visited", "wanted", "within"))
+    least, low, high, middle = (b.alloc((), keys_dtype, name) for name in ("least", "low", "high", "middle"))
+    visited, target_count, within = (b.alloc((), long, name) for name in ("visited", "wanted", "within"))
     with b.loop(count) as i:
-        b.store(keys, i, key_of(i))
-    b.store(least, (), te.const(-(1 << (of.bits - 1)), of))
+        b.store(keys, i, read_key(i))
+    b.store(least, (), te.const(-(1 << (keys_dtype.bits - 1)), keys_dtype))
     b.store(visited, (), 0)
-    b.store(wanted, (), ir.Index(long, arith.wrap(likely)))
+    b.store(target_count, (), ir.Index(long, arith.wrap(likely)))
     extent = ir.Index(long, arith.wrap(count))
     with b.while_(going[()] & (visited[()] < extent)):
         rest = extent - visited[()]
         b.store(high, (), great)
-        b.store(low, (), te.select(rest <= wanted[()] * 4, great, least[()]))
+        b.store(low, (), te.select(rest <= target_count[()] * 4, great, least[()]))
         with b.while_(low[()] < high[()]):
-            b.store(middle, (), (low[()] & high[()]) + ((low[()] ^ high[()]) >> te.const(1, of)))
+            b.store(middle, (), (low[()] & high[()]) + ((low[()] ^ high[()]) >> te.const(1, keys_dtype)))
             b.store(within, (), 0)
             with b.loop(count) as i:
                 inside = (keys[i] >= least[()]) & (keys[i] <= middle[()])
                 b.store(within, (), within[()] + te.select(inside, te.const(1, long), te.const(0, long)))
-            with b.if_(within[()] < wanted[()]):
-                b.store(low, (), middle[()] + te.const(1, of))
+            with b.if_(within[()] < target_count[()]):
+                b.store(low, (), middle[()] + te.const(1, keys_dtype))
             with b.else_():
                 b.store(high, (), middle[()])
-                with b.if_(within[()] <= wanted[()] * 4):
+                with b.if_(within[()] <= target_count[()] * 4):
                     b.store(low, (), middle[()])
         b.store(within, (), 0)
         with b.loop(count) as i, b.if_((keys[i] >= least[()]) & (keys[i] <= high[()])):
             b.store(numbers, b.let(within[()], "place", (0, count - 1)), i)
             b.store(within, (), within[()] + 1)
         run = b.let(within[()], "run", (0, count))
-        first_in_order(b, run, run, lambda i: keys[b.let(numbers[i], "number", (0, count - 1))], (some, order, spare))
+        first_in_order(b, run, run, lambda i: keys[b.let(numbers[i], "number", (0, count - 1))], (run_keys, order, spare))
         b.store(within, (), 0)
         with b.while_(going[()] & (within[()] < ir.Index(long, run))):
             at = b.let(order[b.let(within[()], "at", (0, count - 1))], "at", (0, count - 1))
             visit(b.let(numbers[at], "number", (0, count - 1)))
             b.store(within, (), within[()] + 1)
         b.store(visited, (), visited[()] + ir.Index(long, run))
-        b.store(least, (), high[()] + te.const(1, of))
-        b.store(wanted, (), wanted[()] * 4)
+        b.store(least, (), high[()] + te.const(1, keys_dtype))
+        b.store(target_count, (), target_count[()] * 4)

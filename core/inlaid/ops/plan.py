@@ -50,9 +50,9 @@ def _scalar(type_: Type, dtype: str) -> None:
 
 
 def _infer_bind_size(attrs: BindAttrs, value: Type, *checks: Type) -> Type:
-    found = tensor_type(value)
-    count = require_static(found.size, "the number of elements")
-    if found.dtype.name != "int64" or not 0 <= attrs.element < count:
+    value_type = tensor_type(value)
+    count = require_static(value_type.size, "the number of elements")
+    if value_type.dtype.name != "int64" or not 0 <= attrs.element < count:
         raise ValueError(f"expected an int64 tensor of static shape with an element {attrs.element}, got {value!r}")
     if any(tensor_type(check) != WITNESS for check in checks):
         raise ValueError("the operands after the first must be results of assert_true")
@@ -115,8 +115,8 @@ class FailAttrs(HostTypeAttrs):
 
 def fail_attrs(message: str, type_: Type) -> FailAttrs:
     """Return the attributes of a `fail` that replaces a value of type `type_`. Existential sizes are replaced by fresh ones."""
-    wanted = host_attrs(type_)
-    return FailAttrs(wanted.kinds, wanted.dtype, wanted.shape, message)
+    type_attrs = host_attrs(type_)
+    return FailAttrs(type_attrs.kinds, type_attrs.dtype, type_attrs.shape, message)
 
 
 def _fail(attrs: FailAttrs) -> NoReturn:

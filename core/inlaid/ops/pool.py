@@ -58,9 +58,9 @@ def _infer_avg_pool(attrs: AvgPoolAttrs, x: Type) -> Type:
     return _pooled(attrs, x, FLOAT)
 
 
-def _least(of: DType) -> float:
+def _least(element_dtype: DType) -> float:
     """Return the padding value of a maximum: the minimum of the dtype."""
-    return -np.inf if of.is_float else of.limits[0]
+    return -np.inf if element_dtype.is_float else element_dtype.limits[0]
 
 
 @quiet
@@ -74,21 +74,21 @@ def _reference_max_pool(attrs: PoolAttrs, x: Array) -> Array:
 def _reference_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: Array) -> tuple[Array, Array]:
     """Return the maxima and their indices. Of equal elements, the first is selected. NaN counts as the maximum."""
     axes = window_axes(attrs, attrs.kernel)
-    of = from_numpy(x.dtype)
+    element_dtype = from_numpy(x.dtype)
     positions = np.empty(x.shape, np.int64)
     order = (0, 1, *(range(x.ndim - 1, 1, -1) if attrs.column_major else range(2, x.ndim)))
     np.transpose(positions, order)[...] = np.arange(x.size).reshape([x.shape[axis] for axis in order])
-    values, places = windows(widen_array(x), axes, _least(of)), windows(positions, axes, np.iinfo(np.int64).max)
+    values, places = windows(widen_array(x), axes, _least(element_dtype)), windows(positions, axes, np.iinfo(np.int64).max)
     flat = values.shape[: x.ndim] + (-1,)
     if not values.size:
         return np.zeros(values.shape[: x.ndim], x.dtype), np.zeros(values.shape[: x.ndim], np.int64)
     values, places = values.reshape(flat), places.reshape(flat)
     # Padding has the minimum value and the highest index, so the first tap that is not padding is selected instead.
     best = values.max(axis=-1, keepdims=True)
-    wins = (values == best) | (np.isnan(values) if of.is_float else False)
+    wins = (values == best) | (np.isnan(values) if element_dtype.is_float else False)
     inside = wins & (places != np.iinfo(np.int64).max)
     chosen = np.expand_dims(np.argmax(inside, axis=-1), -1)
-    return as_array(best[..., 0], of), np.take_along_axis(places, chosen, -1)[..., 0]
+    return as_array(best[..., 0], element_dtype), np.take_along_axis(places, chosen, -1)[..., 0]
 
 
 @quiet
@@ -108,24 +108,24 @@ def _greatest(attrs: PoolAttrs, x: te.Tensor, padded: te.Tensor) -> te.Tensor:
     float32."""
     axes = window_axes(attrs, attrs.kernel)
     taps, acc = tap_axes(axes), _compared(x.dtype)
-    made: te.Tensor = te.compute(
+    result: te.Tensor = te.compute(
         x.shape[:2] + window_shape(x.shape[2:], axes),
         lambda n, c, *position: te.max_(te.cast(padded[(n, c, *window_index(axes, position, taps))], acc), taps),
         "pool",
     )
-    return made
+    return result
 
 
-def _compared(of: DType) -> DType:
-    return working_dtype(of) if of.is_float else of
+def _compared(element_dtype: DType) -> DType:
+    return working_dtype(element_dtype) if element_dtype.is_float else element_dtype
 
 
-def _stored(greatest: te.Tensor, of: DType) -> te.Tensor:
+def _stored(greatest: te.Tensor, element_dtype: DType) -> te.Tensor:
     """Convert the maxima to the dtype of the data."""
-    if greatest.dtype is of:
+    if greatest.dtype is element_dtype:
         return greatest
-    made: te.Tensor = te.compute(greatest.shape, lambda *position: te.cast(greatest[position], of), "max_pool")
-    return made
+    result: te.Tensor = te.compute(greatest.shape, lambda *position: te.cast(greatest[position], element_dtype), "max_pool")
+    return result
 
 
 def _compute_max_pool(attrs: PoolAttrs, x: te.Tensor) -> te.Tensor:
@@ -145,40 +145,40 @@ def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> tuple
     for axis, tap in zip(axes, taps, strict=True):
         number = number * axis.kernel + tap
 
-    def tap_of(n: arith.Var, c: arith.Var, *position: arith.Var) -> ir.Expr:
+    def first_greatest_tap(n: arith.Var, c: arith.Var, *position: arith.Var) -> ir.Expr:
         value = te.cast(padded[(n, c, *window_index(axes, position, taps))], greatest.dtype)
-        found = value.equal(greatest[(n, c, *position)])
+        is_greatest = value.equal(greatest[(n, c, *position)])
         if value.dtype.is_float:
-            found = found | te.unary("isnan", value)
-        least: ir.Expr = te.min_(te.select(found, ir.as_expr(arith.wrap(number), _TAP), te.highest(_TAP)), taps)
+            is_greatest = is_greatest | te.unary("isnan", value)
+        least: ir.Expr = te.min_(te.select(is_greatest, ir.as_expr(arith.wrap(number), _TAP), te.highest(_TAP)), taps)
         return least
 
-    first = te.compute(greatest.shape, tap_of, "tap")
+    first = te.compute(greatest.shape, first_greatest_tap, "tap")
 
-    def place(n: arith.Var, c: arith.Var, *position: arith.Var) -> ir.Expr:
+    def flat_index(n: arith.Var, c: arith.Var, *position: arith.Var) -> ir.Expr:
         rest = first[(n, c, *position)]
-        start, inside = _first_place(attrs, x.shape, (n, c, *position))
+        start, inside = _first_flat_index(attrs, x.shape, (n, c, *position))
         origin = (output * axis.stride - axis.before for axis, output in zip(axes, position, strict=True))
-        found = _index(_place(attrs, x.shape, (n, c, *origin)))
+        index = _index(_flat_index(attrs, x.shape, (n, c, *origin)))
         steps = _steps(attrs, x.shape)
         for dim in reversed(range(len(axes))):
             kernel = ir.as_expr(arith.wrap(axes[dim].kernel), _TAP)
-            own = rest % kernel if dim else rest
+            tap = rest % kernel if dim else rest
             rest = rest / kernel
-            found = found + te.cast(own, _PLACE) * _index(steps[dim] * axes[dim].dilation)
+            index = index + te.cast(tap, _INDEX) * _index(steps[dim] * axes[dim].dilation)
         # Padding equals the maximum only if all elements of the window are the minimum of the dtype.
         least = greatest[(n, c, *position)].equal(te.cast(te.lowest(x.dtype), greatest.dtype))
-        return te.select(least, te.select(ir.as_expr(inside, dtype("bool")), _index(start), te.highest(_PLACE)), found)
+        return te.select(least, te.select(ir.as_expr(inside, dtype("bool")), _index(start), te.highest(_INDEX)), index)
 
-    return _stored(greatest, x.dtype), te.compute(greatest.shape, place, "place")
+    return _stored(greatest, x.dtype), te.compute(greatest.shape, flat_index, "place")
 
 
-_TAP, _PLACE = dtype("int32"), dtype("int64")
+_TAP, _INDEX = dtype("int32"), dtype("int64")
 """Dtype of the index of a tap in its window, then dtype of indices into the data."""
 
 
 def _index(value: Dim) -> ir.Expr:
-    return ir.as_expr(arith.wrap(value), _PLACE)
+    return ir.as_expr(arith.wrap(value), _INDEX)
 
 
 def _steps(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...]) -> list[Dim]:
@@ -193,27 +193,27 @@ def _steps(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...]) -> list[Dim]:
     return steps
 
 
-def _place(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], at: tuple[Dim, ...]) -> Dim:
+def _flat_index(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], at: tuple[Dim, ...]) -> Dim:
     """Return the flattened index of an element."""
     n, c, *position = at
-    place: Dim = (n * shape[1] + c) * arith.product(shape[2:])
+    flat_index: Dim = (n * shape[1] + c) * arith.product(shape[2:])
     for index, step in zip(position, _steps(attrs, shape), strict=True):
-        place = place + index * step
-    return place
+        flat_index = flat_index + index * step
+    return flat_index
 
 
-def _first_place(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], at: tuple[Dim, ...]) -> tuple[Dim, arith.Expr]:
+def _first_flat_index(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], at: tuple[Dim, ...]) -> tuple[Dim, arith.Expr]:
     """Return the flattened index of the first tap of a window that is not padding, and whether the window has such a tap."""
     n, c, *position = at
-    found: list[Dim] = []
+    coordinates: list[Dim] = []
     inside: arith.Expr = arith.ONE
     for axis, extent, output in zip(window_axes(attrs, attrs.kernel), shape[2:], position, strict=True):
         start = output * axis.stride - axis.before
         tap = arith.maximum(0, arith.ceildiv(0 - start, axis.dilation)) if axis.before != 0 else arith.ZERO
-        found.append(start + tap * axis.dilation)
+        coordinates.append(start + tap * axis.dilation)
         inside = arith.logical_and(inside, arith.compare("<", tap, axis.kernel))
-        inside = arith.logical_and(inside, arith.compare("<", found[-1], extent))
-    return _place(attrs, shape, (n, c, *found)), inside
+        inside = arith.logical_and(inside, arith.compare("<", coordinates[-1], extent))
+    return _flat_index(attrs, shape, (n, c, *coordinates)), inside
 
 
 def _compute_avg_pool(attrs: AvgPoolAttrs, x: te.Tensor) -> te.Tensor:
@@ -233,8 +233,8 @@ def _compute_avg_pool(attrs: AvgPoolAttrs, x: te.Tensor) -> te.Tensor:
             count = arith.maximum(1, arith.product(tuple(map(_taps_inside, axes, x.shape[2:], position))))
         return te.cast(total[(n, c, *position)] / ir.as_expr(arith.wrap(count), acc), x.dtype)
 
-    made: te.Tensor = te.compute(shape, mean, "avg_pool")
-    return made
+    result: te.Tensor = te.compute(shape, mean, "avg_pool")
+    return result
 
 
 def _taps_inside(axis: Axis, extent: Dim, position: Dim) -> Dim:

@@ -7,15 +7,15 @@ from inlaid.tensor import te
 from inlaid_runtime.types import DType, dtype
 
 
-def product_dtype(a: DType, b: DType, wanted: str) -> DType:
-    """Return the dtype of a sum of products: `wanted` if given, else the operands' dtype, at least int32 for integers.
+def product_dtype(a: DType, b: DType, out_dtype: str) -> DType:
+    """Return the dtype of a sum of products: `out_dtype` if given, else the operands' dtype, at least int32 for integers.
 
     Raises ValueError for incompatible operands. Float operands must have one dtype; integer operands may have different dtypes.
     """
     if not (a is b or (a.is_int and b.is_int)):
         raise ValueError(f"the operands must have one float dtype or integer dtypes, got {a} and {b}: cast one of them")
-    if wanted:
-        return dtype(wanted)
+    if out_dtype:
+        return dtype(out_dtype)
     if a.is_float:
         return a
     return a if a.bits >= 32 and a is b else dtype("int32")
@@ -30,5 +30,5 @@ def rounded(total: te.Tensor, result: DType) -> te.Tensor:
     """Convert a tensor to another dtype in a separate stage. Returns the tensor itself if it has that dtype."""
     if total.dtype is result:
         return total
-    made: te.Tensor = te.compute(total.shape, lambda *i: te.cast(total[i], result), "round")
-    return made
+    stage: te.Tensor = te.compute(total.shape, lambda *i: te.cast(total[i], result), "round")
+    return stage

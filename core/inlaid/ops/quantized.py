@@ -68,36 +68,36 @@ class RequantizeAttrs(Attrs):
 # --- scale of an element ----------------------------------------------------------------------------------------------
 
 
-def _check_granularity(x: TensorType, of: TensorType, axis: int, block_size: int, what: str) -> None:
-    if of.rank == 0:
+def _check_granularity(x: TensorType, parameter: TensorType, axis: int, block_size: int, what: str) -> None:
+    if parameter.rank == 0:
         return
     check_axis(axis, x.rank)
     if block_size < 0:
         raise ValueError(f"block_size must be >= 0, got {block_size}")
     if block_size == 0:
-        require_shape(of.shape, (x.shape[axis],), what)
+        require_shape(parameter.shape, (x.shape[axis],), what)
         return
     blocks = list(x.shape)
     blocks[axis] = arith.unwrap(arith.ceildiv(x.shape[axis], block_size))
-    require_shape(of.shape, blocks, what)
+    require_shape(parameter.shape, blocks, what)
 
 
-def _spread(of: Array, shape: tuple[int, ...], axis: int, block_size: int) -> Array:
+def _spread(parameter: Array, shape: tuple[int, ...], axis: int, block_size: int) -> Array:
     """Expand scales or zero points to one per element along `axis`, shaped to broadcast."""
-    if of.ndim == 0:
-        return of
+    if parameter.ndim == 0:
+        return parameter
     if block_size == 0:
-        return of.reshape([-1 if index == axis else 1 for index in range(len(shape))])
-    return np.take(of, np.arange(shape[axis]) // block_size, axis)
+        return parameter.reshape([-1 if index == axis else 1 for index in range(len(shape))])
+    return np.take(parameter, np.arange(shape[axis]) // block_size, axis)
 
 
-def _read(of: te.Tensor, shape: Sequence[Dim], indices: tuple[arith.Var, ...], axis: int, block_size: int) -> ir.Expr:
+def _read(parameter: te.Tensor, shape: Sequence[Dim], indices: tuple[arith.Var, ...], axis: int, block_size: int) -> ir.Expr:
     """Read the scale or zero point of an element."""
-    if of.rank == 0:
-        return of[()]
+    if parameter.rank == 0:
+        return parameter[()]
     if block_size == 0:
-        return broadcast_read(of, (shape[axis],), (indices[axis],))
-    return of[(*indices[:axis], arith.floordiv(indices[axis], block_size), *indices[axis + 1 :])]
+        return broadcast_read(parameter, (shape[axis],), (indices[axis],))
+    return parameter[(*indices[:axis], arith.floordiv(indices[axis], block_size), *indices[axis + 1 :])]
 
 
 # --- between real and stored values -----------------------------------------------------------------------------------
@@ -124,8 +124,8 @@ def _store_value(real: ir.Expr, zero_point: ir.Expr | None, to: DType, saturate:
     limits: list[ir.Expr] = [te.const(limit, real.dtype) for limit in to.limits]
     if zero_point is not None:
         limits = [limit - te.cast(widen(zero_point), real.dtype) for limit in limits]
-    whole = te.cast(te.unary("round", te.minimum(te.maximum(real, limits[0]), limits[1])), "int32")
-    return convert_value(whole if zero_point is None else whole + te.cast(widen(zero_point), "int32"), to)
+    integer = te.cast(te.unary("round", te.minimum(te.maximum(real, limits[0]), limits[1])), "int32")
+    return convert_value(integer if zero_point is None else integer + te.cast(widen(zero_point), "int32"), to)
 
 
 def _check_stored(to: DType) -> DType:
@@ -149,8 +149,8 @@ def _quantize_infer(attrs: QuantizeAttrs, x: Type, scale: Type, zero_point: Type
 
 @quiet
 def _quantize_reference(attrs: QuantizeAttrs, x: Array, scale: Array, zero_point: Array | None = None) -> Array:
-    def spread(of: Array) -> Array:
-        return _spread(of, x.shape, attrs.axis, attrs.block_size)
+    def spread(parameter: Array) -> Array:
+        return _spread(parameter, x.shape, attrs.axis, attrs.block_size)
 
     real = np.asarray(widen_array(x) / spread(widen_array(scale)))
     return _store(real, None if zero_point is None else spread(zero_point), dtype(attrs.dtype), attrs.saturate)
@@ -158,14 +158,14 @@ def _quantize_reference(attrs: QuantizeAttrs, x: Array, scale: Array, zero_point
 
 def _quantize_compute(attrs: QuantizeAttrs, x: te.Tensor, scale: te.Tensor, zero_point: te.Tensor | None = None) -> te.Tensor:
     def element(*indices: arith.Var) -> ir.Expr:
-        def read(of: te.Tensor) -> ir.Expr:
-            return _read(of, x.shape, indices, attrs.axis, attrs.block_size)
+        def read(parameter: te.Tensor) -> ir.Expr:
+            return _read(parameter, x.shape, indices, attrs.axis, attrs.block_size)
 
         real = widen(x[indices]) / widen(read(scale))
         return _store_value(real, None if zero_point is None else read(zero_point), dtype(attrs.dtype), attrs.saturate)
 
-    made: te.Tensor = te.compute(x.shape, element, "quantize")
-    return made
+    result: te.Tensor = te.compute(x.shape, element, "quantize")
+    return result
 
 
 quantize = Operator(
@@ -200,8 +200,8 @@ def _working(to: DType) -> DType:
 
 @quiet
 def _dequantize_reference(attrs: DequantizeAttrs, x: Array, scale: Array, zero_point: Array | None = None) -> Array:
-    def spread(of: Array) -> Array:
-        return _spread(of, x.shape, attrs.axis, attrs.block_size)
+    def spread(parameter: Array) -> Array:
+        return _spread(parameter, x.shape, attrs.axis, attrs.block_size)
 
     to = dtype(attrs.dtype)
     working = _working(to).numpy
@@ -217,8 +217,8 @@ def _dequantize_compute(attrs: DequantizeAttrs, x: te.Tensor, scale: te.Tensor, 
     to = dtype(attrs.dtype)
 
     def element(*indices: arith.Var) -> ir.Expr:
-        def read(of: te.Tensor) -> ir.Expr:
-            return _read(of, x.shape, indices, attrs.axis, attrs.block_size)
+        def read(parameter: te.Tensor) -> ir.Expr:
+            return _read(parameter, x.shape, indices, attrs.axis, attrs.block_size)
 
         wide = widen(x[indices])
         if wide.dtype.is_int:
@@ -227,8 +227,8 @@ def _dequantize_compute(attrs: DequantizeAttrs, x: te.Tensor, scale: te.Tensor, 
             wide = wide - te.cast(widen(read(zero_point)), wide.dtype)
         return te.cast(te.cast(wide, _working(to)) * te.cast(widen(read(scale)), _working(to)), to)
 
-    made: te.Tensor = te.compute(x.shape, element, "dequantize")
-    return made
+    result: te.Tensor = te.compute(x.shape, element, "dequantize")
+    return result
 
 
 dequantize = Operator(
@@ -270,8 +270,8 @@ def _requantize_compute(attrs: RequantizeAttrs, x: te.Tensor, scale: te.Tensor, 
         real = te.cast(x[indices], "float32") * _read(scale, x.shape, indices, attrs.axis, 0)
         return _store_value(real, _read(zero_point, x.shape, indices, attrs.axis, 0), dtype(attrs.dtype), True)
 
-    made: te.Tensor = te.compute(x.shape, element, "requantize")
-    return made
+    result: te.Tensor = te.compute(x.shape, element, "requantize")
+    return result
 
 
 requantize = Operator(

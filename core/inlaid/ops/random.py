@@ -42,9 +42,9 @@ def _mixed(bits: Any) -> Any:
     return bits ^ (bits >> _LAST_SHIFT)
 
 
-def _fraction(bits: Any, of: DType, to_float: Callable[[Any], Any]) -> Any:
+def _fraction(bits: Any, element_dtype: DType, to_float: Callable[[Any], Any]) -> Any:
     """Convert the leading bits to a number in [0, 1), exact in the dtype."""
-    keep = _SIGNIFICANT_BITS[of.name]
+    keep = _SIGNIFICANT_BITS[element_dtype.name]
     return to_float(bits >> (64 - keep)) * 2.0**-keep
 
 
@@ -65,15 +65,17 @@ def _random(
 
     @quiet
     def reference(attrs: RandomAttrs, state: Array) -> tuple[Array, Array]:
-        of = dtype(attrs.dtype)
+        element_dtype = dtype(attrs.dtype)
         shape = [arith.evaluate(dim, {}) for dim in attrs.shape]
         count = math.prod(shape)
         first = np.arange(count, dtype=np.uint64).reshape(shape) * np.uint64(draws)
         bits = [_mixed(state + (first + np.uint64(draw + 1)) * np.uint64(GAMMA)) for draw in range(draws)]
-        return numpy(bits, of).astype(of.numpy), np.asarray(state + np.uint64(GAMMA * draws * count & (1 << 64) - 1))
+        return numpy(bits, element_dtype).astype(element_dtype.numpy), np.asarray(
+            state + np.uint64(GAMMA * draws * count & (1 << 64) - 1)
+        )
 
     def compute(attrs: RandomAttrs, state: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
-        of = dtype(attrs.dtype)
+        element_dtype = dtype(attrs.dtype)
 
         def element(*indices: arith.Var) -> ir.Expr:
             position: arith.Expr = arith.ZERO
@@ -81,7 +83,7 @@ def _random(
                 position = position * dim + index
             first = ir.Index(dtype("uint64"), position * draws)
             bits = [_mixed(state[()] + (first + (draw + 1)) * GAMMA) for draw in range(draws)]
-            return te.cast(value(bits, of), of)
+            return te.cast(value(bits, element_dtype), element_dtype)
 
         total = ir.Index(dtype("uint64"), arith.wrap(arith.product(attrs.shape)) * draws)
         values: te.Tensor = te.compute(attrs.shape, element, name)
@@ -99,26 +101,26 @@ def _random(
     )
 
 
-def _uniform_value(bits: list[ir.Expr], of: DType) -> ir.Expr:
-    found: ir.Expr = _fraction(bits[0], of, lambda kept: te.cast(kept, working_dtype(of)))
-    return found
+def _uniform_value(bits: list[ir.Expr], element_dtype: DType) -> ir.Expr:
+    result: ir.Expr = _fraction(bits[0], element_dtype, lambda leading_bits: te.cast(leading_bits, working_dtype(element_dtype)))
+    return result
 
 
-def _uniform_array(bits: list[Array], of: DType) -> Array:
-    found: Array = _fraction(bits[0], of, lambda kept: kept.astype(working_dtype(of).numpy))
-    return found
+def _uniform_array(bits: list[Array], element_dtype: DType) -> Array:
+    result: Array = _fraction(bits[0], element_dtype, lambda leading_bits: leading_bits.astype(working_dtype(element_dtype).numpy))
+    return result
 
 
-def _normal_value(bits: list[ir.Expr], of: DType) -> ir.Expr:
+def _normal_value(bits: list[ir.Expr], element_dtype: DType) -> ir.Expr:
     # Box and Muller, 1958. 1 - fraction is in (0, 1], so its logarithm is finite.
-    work = working_dtype(of)
-    radius, angle = (_fraction(part, work, lambda kept: te.cast(kept, work)) for part in bits)
+    work = working_dtype(element_dtype)
+    radius, angle = (_fraction(part, work, lambda leading_bits: te.cast(leading_bits, work)) for part in bits)
     return te.unary("sqrt", te.math("log", 1.0 - radius) * -2.0) * te.math("cos", angle * (2 * math.pi))
 
 
-def _normal_array(bits: list[Array], of: DType) -> Array:
-    work = working_dtype(of)
-    radius, angle = (_fraction(part, work, lambda kept: kept.astype(work.numpy)) for part in bits)
+def _normal_array(bits: list[Array], element_dtype: DType) -> Array:
+    work = working_dtype(element_dtype)
+    radius, angle = (_fraction(part, work, lambda leading_bits: leading_bits.astype(work.numpy)) for part in bits)
     return np.asarray(np.sqrt(np.log(1 - radius) * -2) * np.cos(angle * work.numpy.type(2 * math.pi)))
 
 

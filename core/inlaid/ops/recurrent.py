@@ -23,11 +23,11 @@ from inlaid.ops.compose import (
     cast_to,
     elu,
     expand_dims,
+    expr_type,
     join,
     scalar,
     slice_axis,
     softplus,
-    tensor_of,
     widened,
 )
 from inlaid.ops.define import FLOAT, INTEGER, Array, as_array, common_dtype, quiet, tensor_type, widen_array
@@ -94,13 +94,13 @@ class _Cell:
 
     gates, states, functions
         The numbers of gates, states and activation functions.
-    step(attrs, side, given, states) -> states
-        Build the graph of a step. `given` is the product of the step's inputs and weights, plus biases. The first of the new states
-        is the output.
+    step(attrs, side, projection, states) -> states
+        Build the graph of a step. `projection` is the product of the step's inputs and weights, plus biases. The first of the new
+        states is the output.
     arrays(attrs, activate, x, states, w, r, b, peephole) -> states
         Compute a step on arrays, with transposed weights.
     adds_bias
-        Whether the step adds the recurrent bias; if not, `given` includes it.
+        Whether the step adds the recurrent bias; if not, `projection` includes it.
     """
 
     gates: int
@@ -121,13 +121,15 @@ def _infer(cell: _Cell, attrs: RecurrentAttrs, *args: Type) -> Type:
     if len(args) != 4 + states + peephole + attrs.masked:
         raise ValueError(f"the attributes require {4 + states + peephole + attrs.masked} operands, got {len(args)}")
     tensors = [tensor_type(type_, FLOAT, name) for type_, name in zip(args[: 4 + states], names, strict=False)]
-    of = common_dtype(*tensors)
+    dtype = common_dtype(*tensors)
     if attrs.direction not in ("forward", "reverse", "bidirectional"):
         raise ValueError(f"direction must be forward, reverse or bidirectional, got {attrs.direction!r}")
     directions = len(attrs.reverses)
-    wanted = directions * functions
-    if not len(attrs.activations) == len(attrs.alphas) == len(attrs.betas) == wanted or attrs.clip < 0:
-        raise ValueError(f"expected {wanted} activations, alphas and betas and clip >= 0, got {attrs.activations}, {attrs.clip}")
+    activation_count = directions * functions
+    if not len(attrs.activations) == len(attrs.alphas) == len(attrs.betas) == activation_count or attrs.clip < 0:
+        raise ValueError(
+            f"expected {activation_count} activations, alphas and betas and clip >= 0, got {attrs.activations}, {attrs.clip}"
+        )
     for name in attrs.activations:
         if name not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {name!r}")
@@ -146,50 +148,50 @@ def _infer(cell: _Cell, attrs: RecurrentAttrs, *args: Type) -> Type:
         shapes.append((tensor_type(rest.pop(0), FLOAT), (directions, 3 * hidden), "the peephole weights"))
     if attrs.masked:
         shapes.append((tensor_type(rest.pop(0), INTEGER), (batch,), "the lengths"))
-    for found, shape, name in shapes:
-        require_shape(found.shape, shape, name)
-    last = TensorType((directions, batch, hidden), of)
-    return TupleType((TensorType((steps, directions, batch, hidden), of), *(last,) * states))
+    for operand, shape, name in shapes:
+        require_shape(operand.shape, shape, name)
+    last = TensorType((directions, batch, hidden), dtype)
+    return TupleType((TensorType((steps, directions, batch, hidden), dtype), *(last,) * states))
 
 
 # --- activations ------------------------------------------------------------------------------------------------------
 
 
 def _activate_array(name: str, alpha: float, beta: float, x: Array) -> Array:
-    found: Array
+    result: Array
     match name:
         case "Affine":
-            found = alpha * x + beta
+            result = alpha * x + beta
         case "Elu":
-            found = np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
+            result = np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
         case "HardSigmoid":
-            found = np.clip(alpha * x + beta, 0, 1)
+            result = np.clip(alpha * x + beta, 0, 1)
         case "LeakyRelu":
-            found = np.where(x >= 0, x, alpha * x)
+            result = np.where(x >= 0, x, alpha * x)
         case "Relu":
-            found = np.where(x < 0, 0, x)
+            result = np.where(x < 0, 0, x)
         case "ScaledTanh":
-            found = alpha * np.tanh(beta * x)
+            result = alpha * np.tanh(beta * x)
         case "Sigmoid":
-            found = 1 / (1 + np.exp(-x))
+            result = 1 / (1 + np.exp(-x))
         case "Softplus":
-            found = np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+            result = np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
         case "Softsign":
-            found = x / (1 + np.abs(x))
+            result = x / (1 + np.abs(x))
         case "ThresholdedRelu":
-            found = np.where(x >= alpha, x, 0)
+            result = np.where(x >= alpha, x, 0)
         case _:
-            found = np.tanh(x)
-    return found.astype(x.dtype, copy=False)
+            result = np.tanh(x)
+    return result.astype(x.dtype, copy=False)
 
 
 def _activate(attrs: RecurrentAttrs, index: int, x: Expr) -> Expr:
     """Apply activation number `index` to a clipped argument."""
-    of = tensor_of(x).dtype
+    dtype = expr_type(x).dtype
     if attrs.clip:
         x = clip(x, minimum=-attrs.clip, maximum=attrs.clip)
-    zero, one = scalar(0, of), scalar(1, of)
-    alpha, beta = scalar(attrs.alphas[index], of), scalar(attrs.betas[index], of)
+    zero, one = scalar(0, dtype), scalar(1, dtype)
+    alpha, beta = scalar(attrs.alphas[index], dtype), scalar(attrs.betas[index], dtype)
     match attrs.activations[index]:
         case "Affine":
             return add(mul(alpha, x), beta)
@@ -231,13 +233,13 @@ class _Direction:
 
 def _gate(x: Expr, number: int, hidden: Dim, gates: int = 1) -> Expr:
     """Slice gates [number, number + gates) of the last axis."""
-    return slice_axis(x, tensor_of(x).rank - 1, number * hidden, (number + gates) * hidden)
+    return slice_axis(x, expr_type(x).rank - 1, number * hidden, (number + gates) * hidden)
 
 
-def _lstm_step(attrs: LstmAttrs, side: _Direction, given: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def _lstm_step(attrs: LstmAttrs, side: _Direction, projection: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """Build a step of an LSTM. The gates are input, output, forget, cell."""
     h, c = states
-    gates = add(given, matmul(h, side.weights))
+    gates = add(projection, matmul(h, side.weights))
 
     def gate(number: int, function_: int, cell: Expr | None) -> Expr:
         value = _gate(gates, number, side.hidden)
@@ -246,12 +248,12 @@ def _lstm_step(attrs: LstmAttrs, side: _Direction, given: Expr, states: tuple[Ex
         return _activate(attrs, side.first + function_, value)
 
     i = gate(0, 0, c)
-    f = sub(scalar(1, tensor_of(i).dtype), i) if attrs.coupled else gate(2, 0, c)
+    f = sub(scalar(1, expr_type(i).dtype), i) if attrs.coupled else gate(2, 0, c)
     new_c = add(mul(f, c), mul(i, gate(3, 1, None)))
     return mul(gate(1, 0, new_c), _activate(attrs, side.first + 2, new_c)), new_c
 
 
-def _gru_step(attrs: GruAttrs, side: _Direction, given: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def _gru_step(attrs: GruAttrs, side: _Direction, projection: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """Build a step of a GRU. The gates are update, reset, hidden."""
     (h,) = states
 
@@ -259,16 +261,16 @@ def _gru_step(attrs: GruAttrs, side: _Direction, given: Expr, states: tuple[Expr
         weights, bias = (_gate(item, number, side.hidden, gates) for item in (side.weights, side.bias))
         return add(matmul(value, weights), bias)
 
-    gates = _activate(attrs, side.first, add(_gate(given, 0, side.hidden, 2), product(h, 0, 2)))
+    gates = _activate(attrs, side.first, add(_gate(projection, 0, side.hidden, 2), product(h, 0, 2)))
     z, r = _gate(gates, 0, side.hidden), _gate(gates, 1, side.hidden)
     hidden = mul(r, product(h, 2, 1)) if attrs.linear_before_reset else product(mul(r, h), 2, 1)
-    new = _activate(attrs, side.first + 1, add(_gate(given, 2, side.hidden), hidden))
-    return (add(mul(sub(scalar(1, tensor_of(z).dtype), z), new), mul(z, h)),)
+    new = _activate(attrs, side.first + 1, add(_gate(projection, 2, side.hidden), hidden))
+    return (add(mul(sub(scalar(1, expr_type(z).dtype), z), new), mul(z, h)),)
 
 
-def _rnn_step(attrs: RecurrentAttrs, side: _Direction, given: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def _rnn_step(attrs: RecurrentAttrs, side: _Direction, projection: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
     (h,) = states
-    return (_activate(attrs, side.first, add(given, matmul(h, side.weights))),)
+    return (_activate(attrs, side.first, add(projection, matmul(h, side.weights))),)
 
 
 def _guarded(step: Callable[[Expr, States], States], lengths: Expr | None) -> Step:
@@ -280,7 +282,7 @@ def _guarded(step: Callable[[Expr, States], States], lengths: Expr | None) -> St
         if lengths is None:
             return expand_dims(new[0], 0), new
         on = expand_dims(less(position, lengths), 1)
-        output = where(on, new[0], scalar(0, tensor_of(new[0]).dtype))
+        output = where(on, new[0], scalar(0, expr_type(new[0]).dtype))
         return expand_dims(output, 0), tuple(where(on, a, b) for a, b in zip(new, old, strict=True))
 
     return guarded
@@ -289,16 +291,16 @@ def _guarded(step: Callable[[Expr, States], States], lengths: Expr | None) -> St
 def _shaped(x: Expr, *shape: Dim) -> Expr:
     """Give a tensor the shape that the type relation requires of it. Two symbolic sizes that the run checks to be equal would
     otherwise broadcast, and the size of the states would be a longer expression with each step."""
-    return x if tensor_of(x).shape == shape else reshape(x, shape=shape)
+    return x if expr_type(x).shape == shape else reshape(x, shape=shape)
 
 
 def _decompose(cell: _Cell, attrs: RecurrentAttrs, args: tuple[Expr, ...]) -> Expr:
-    of = tensor_of(args[0]).dtype
+    dtype = expr_type(args[0]).dtype
     x, w, r, b, *initial = (widened(arg) for arg in args[: 4 + cell.states])
     rest = list(args[4 + cell.states :])
     peephole = widened(rest.pop(0)) if getattr(attrs, "peephole", False) else None
-    steps, batch, inputs = tensor_of(x).shape
-    hidden = tensor_of(r).shape[2]
+    steps, batch, inputs = expr_type(x).shape
+    hidden = expr_type(r).shape[2]
     lengths = _shaped(cast_to(rest.pop(0), "int64"), batch) if attrs.masked else None
     width = cell.gates * hidden
     rows = reshape(x, shape=(steps * batch, inputs))
@@ -314,18 +316,18 @@ def _decompose(cell: _Cell, attrs: RecurrentAttrs, args: tuple[Expr, ...]) -> Ex
             None if peephole is None else item(peephole, number),
         )
         product = matmul(rows, transpose(item(w, number), perm=(1, 0)))
-        given = add(product, bias if cell.adds_bias else add(bias, recurrent))
+        projection = add(product, bias if cell.adds_bias else add(bias, recurrent))
         sides.append(
             run_steps(
                 _guarded(partial(cell.step, attrs, side), lengths),
-                [reshape(given, shape=(steps, batch, width))],
+                [reshape(projection, shape=(steps, batch, width))],
                 tuple(_shaped(item(state, number), batch, hidden) for state in initial),
                 reverse,
             )
         )
     outputs = join([output for output, _ in sides], 1)
     last = [join([expand_dims(final[index], 0) for _, final in sides], 0) for index in range(cell.states)]
-    return tuple_([cast_to(value, of) for value in (outputs, *last)])
+    return tuple_([cast_to(value, dtype) for value in (outputs, *last)])
 
 
 # --- references -------------------------------------------------------------------------------------------------------
@@ -333,7 +335,7 @@ def _decompose(cell: _Cell, attrs: RecurrentAttrs, args: tuple[Expr, ...]) -> Ex
 
 @quiet
 def _reference(cell: _Cell, attrs: RecurrentAttrs, *args: Array) -> tuple[Array, ...]:
-    of = from_numpy(args[0].dtype)
+    dtype = from_numpy(args[0].dtype)
     x, w, r, b, *initial = map(widen_array, args[: 4 + cell.states])
     rest = list(args[4 + cell.states :])
     peephole = widen_array(rest.pop(0)) if getattr(attrs, "peephole", False) else None
@@ -357,7 +359,7 @@ def _reference(cell: _Cell, attrs: RecurrentAttrs, *args: Array) -> tuple[Array,
             state = tuple(np.where(on, a, b) for a, b in zip(new, state, strict=True))
         for final, value in zip(finals, state, strict=True):
             final.append(value)
-    return as_array(outputs, of), *(as_array(np.stack(final), of) for final in finals)
+    return as_array(outputs, dtype), *(as_array(np.stack(final), dtype) for final in finals)
 
 
 _Activate = Callable[[int, Array], Array]

@@ -39,9 +39,9 @@ from inlaid_runtime.types import DType, TensorType, Type, dtype, from_numpy
 # --- reductions -------------------------------------------------------------------------------------------------------
 
 
-def accumulator(of: DType) -> DType:
+def accumulator(element_dtype: DType) -> DType:
     """Return the dtype of the accumulator of a reduction: the working dtype, 8 bits for bool."""
-    return dtype("uint8") if of.kind == "bool" else working_dtype(of)
+    return dtype("uint8") if element_dtype.kind == "bool" else working_dtype(element_dtype)
 
 
 def reduce_tensor(
@@ -57,21 +57,21 @@ def reduce_tensor(
     reduced = {axis: te.reduce_axis(x.shape[axis], f"k{axis}") for axis in axes}
 
     def body(*indices: arith.Var) -> ir.Expr:
-        kept = iter(indices)
-        own: list[Any] = []
+        free_indices = iter(indices)
+        element_index: list[Any] = []
         for axis in range(x.rank):
             if axis in reduced:
-                own.append(reduced[axis])
+                element_index.append(reduced[axis])
                 if keepdims:
-                    next(kept)
+                    next(free_indices)
             else:
-                own.append(next(kept))
-        element = value(te.cast(x[tuple(own)], to))
-        made: ir.Expr = reducer(element, tuple(reduced.values())) if reduced else element
-        return made
+                element_index.append(next(free_indices))
+        element = value(te.cast(x[tuple(element_index)], to))
+        result: ir.Expr = reducer(element, tuple(reduced.values())) if reduced else element
+        return result
 
-    made: te.Tensor = te.compute(reduced_shape(x.shape, axes, keepdims), body, name)
-    return made
+    result: te.Tensor = te.compute(reduced_shape(x.shape, axes, keepdims), body, name)
+    return result
 
 
 def _reduction(
@@ -84,15 +84,15 @@ def _reduction(
 
     @quiet
     def reference(attrs: AxesAttrs, x: Array) -> Array:
-        of = from_numpy(x.dtype)
+        element_dtype = from_numpy(x.dtype)
         from inlaid.tensor.transform.block_sums import BLOCK  # not at import: few programs run references
 
-        wide = x.astype(accumulator(of).numpy)
-        start = initial(accumulator(of) if of.kind != "bool" else of)
+        wide = x.astype(accumulator(element_dtype).numpy)
+        start = initial(accumulator(element_dtype) if element_dtype.kind != "bool" else element_dtype)
         # NumPy adds in pairs along the last axis alone; along others, one accumulator adds all numbers.
-        long = ufunc is np.add and of.is_float and math.prod(x.shape[axis] for axis in attrs.axes) > BLOCK
+        long = ufunc is np.add and element_dtype.is_float and math.prod(x.shape[axis] for axis in attrs.axes) > BLOCK
         total = np.float64 if long else wide.dtype
-        return as_array(ufunc.reduce(wide, axis=attrs.axes, dtype=total, keepdims=attrs.keepdims, initial=start), of)
+        return as_array(ufunc.reduce(wide, axis=attrs.axes, dtype=total, keepdims=attrs.keepdims, initial=start), element_dtype)
 
     def compute(attrs: AxesAttrs, x: te.Tensor) -> te.Tensor:
         total = reduce_tensor(x, attrs.axes, attrs.keepdims, reducer, name)
@@ -115,10 +115,24 @@ def _reduction(
 
 
 _EXTREME = Traits(moves=Moves(by=Choice.ORDER), errors=ErrorPropagation.DAMPS)
-reduce_sum = _reduction("reduce_sum", te.sum_, np.add, lambda of: 0, NUMERIC, Traits(errors=ErrorPropagation.DAMPS))
-reduce_prod = _reduction("reduce_prod", te.prod, np.multiply, lambda of: 1, NUMERIC, NO_TRAITS)
-reduce_max = _reduction("reduce_max", te.max_, np.maximum, lambda of: -np.inf if of.is_float else of.limits[0], ANY, _EXTREME)
-reduce_min = _reduction("reduce_min", te.min_, np.minimum, lambda of: np.inf if of.is_float else of.limits[1], ANY, _EXTREME)
+reduce_sum = _reduction("reduce_sum", te.sum_, np.add, lambda element_dtype: 0, NUMERIC, Traits(errors=ErrorPropagation.DAMPS))
+reduce_prod = _reduction("reduce_prod", te.prod, np.multiply, lambda element_dtype: 1, NUMERIC, NO_TRAITS)
+reduce_max = _reduction(
+    "reduce_max",
+    te.max_,
+    np.maximum,
+    lambda element_dtype: -np.inf if element_dtype.is_float else element_dtype.limits[0],
+    ANY,
+    _EXTREME,
+)
+reduce_min = _reduction(
+    "reduce_min",
+    te.min_,
+    np.minimum,
+    lambda element_dtype: np.inf if element_dtype.is_float else element_dtype.limits[1],
+    ANY,
+    _EXTREME,
+)
 
 # --- positions --------------------------------------------------------------------------------------------------------
 
@@ -149,8 +163,8 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Oper
         wide = widen_array(x)
         if not attrs.last:
             return np.asarray(numpy(wide, axis=attrs.axis, keepdims=attrs.keepdims)).astype(np.int64)
-        found = numpy(np.flip(wide, attrs.axis), axis=attrs.axis, keepdims=attrs.keepdims)
-        return np.asarray(x.shape[attrs.axis] - 1 - found).astype(np.int64)
+        position = numpy(np.flip(wide, attrs.axis), axis=attrs.axis, keepdims=attrs.keepdims)
+        return np.asarray(x.shape[attrs.axis] - 1 - position).astype(np.int64)
 
     def compute(attrs: ArgReduceAttrs, x: te.Tensor) -> te.Tensor:
         """Compute the extreme, then its first or last index: two reductions of scalars, which can be vectorized."""
@@ -162,11 +176,11 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Oper
         def body(*indices: arith.Var) -> ir.Expr:
             after = indices[attrs.axis + 1 :] if attrs.keepdims else indices[attrs.axis :]
             element, extreme = widen(x[(*indices[: attrs.axis], k, *after)]), extremes[indices]
-            found = element.equal(extreme)
+            is_extreme = element.equal(extreme)
             if element.dtype.is_float:
-                found = found | te.unary("isnan", element)  # the extreme is NaN if any element is NaN
-            made: ir.Expr = (te.max_ if attrs.last else te.min_)(te.select(found, ir.Index(index, k), none), k)
-            return made
+                is_extreme = is_extreme | te.unary("isnan", element)  # the extreme is NaN if any element is NaN
+            result: ir.Expr = (te.max_ if attrs.last else te.min_)(te.select(is_extreme, ir.Index(index, k), none), k)
+            return result
 
         position = te.compute(extremes.shape, body, name)
         return map_elements(lambda value: value, position, result=dtype("int64"), name=name)
@@ -238,21 +252,21 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
 
     def threaded(grid: Grid, attrs: CumulativeAttrs, x: te.Tensor) -> te.Tensor:
         axis, extent, working = attrs.axis, x.shape[attrs.axis], working_dtype(x.dtype)
-        others = (*x.shape[:axis], *x.shape[axis + 1 :])
+        outer_dims = (*x.shape[:axis], *x.shape[axis + 1 :])
 
         def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
-            def index(row: Dim, place: Dim) -> tuple[Dim, ...]:
-                around = unflatten(row, others)
-                along = extent - 1 - place if attrs.reverse else place
+            def index(row: Dim, position: Dim) -> tuple[Dim, ...]:
+                around = unflatten(row, outer_dims)
+                along = extent - 1 - position if attrs.reverse else position
                 return (*around[:axis], along, *around[axis:])
 
-            def read(row: Dim, place: Dim) -> ir.Expr:
-                return widen(inputs[0][index(row, place)])
+            def read(row: Dim, position: Dim) -> ir.Expr:
+                return widen(inputs[0][index(row, position)])
 
-            def write(b: Builder, row: Dim, place: Dim, before: ir.Expr, value: ir.Expr) -> None:
-                b.store(outputs[0], index(row, place), te.cast(before if attrs.exclusive else value, x.dtype))
+            def write(b: Builder, row: Dim, position: Dim, before: ir.Expr, value: ir.Expr) -> None:
+                b.store(outputs[0], index(row, position), te.cast(before if attrs.exclusive else value, x.dtype))
 
-            rows = arith.product(others)
+            rows = arith.product(outer_dims)
             emit_scan(b, grid, Scan(rows, extent, working, op, te.const(start, working), read, write, axis + 1 < x.rank))
 
         return te.extern([(x.shape, x.dtype)], [x], body, name)[0]

@@ -75,22 +75,22 @@ def _samples(start: Array, size: Array, bins: int, count: int, extent: int) -> t
     """Return, for each bin and sample along one dimension, (low index, high index, weight of the high index, whether the sample is
     inside)."""
     # Not float64, which numpy makes of int64 and float32: rounding decides whether a sample on the border is inside.
-    of = size.dtype
-    step = of.type(size / bins)
+    dtype = size.dtype
+    step = dtype.type(size / bins)
     at = (
         start
-        + np.arange(bins, dtype=of)[:, None] * step
-        + (np.arange(count, dtype=of) + of.type(0.5)) * step / of.type(max(count, 1))
+        + np.arange(bins, dtype=dtype)[:, None] * step
+        + (np.arange(count, dtype=dtype) + dtype.type(0.5)) * step / dtype.type(max(count, 1))
     )
     counts = (at >= -1) & (at <= extent)
-    at = np.clip(np.nan_to_num(at), 0, extent - 1).astype(of)
+    at = np.clip(np.nan_to_num(at), 0, extent - 1).astype(dtype)
     low = at.astype(np.int64)
     return low, np.minimum(low + 1, extent - 1), at - low, counts
 
 
 @quiet
 def _reference_roi_align(attrs: RoiAlignAttrs, x: Array, rois: Array, images: Array) -> Array:
-    of = from_numpy(x.dtype)
+    dtype = from_numpy(x.dtype)
     data, regions = widen_array(x), widen_array(rois)
     result = np.zeros((len(regions), x.shape[1], *attrs.shape), data.dtype)
     shift = data.dtype.type(0.5 if attrs.half_pixel else 0)
@@ -118,7 +118,7 @@ def _reference_roi_align(attrs: RoiAlignAttrs, x: Array, rois: Array, images: Ar
             result[number] = np.where(counted, np.max(corners, axis=0), 0).max(axis=(2, 4))
         else:
             result[number] = np.where(counted, np.sum(corners, axis=0), 0).mean(axis=(2, 4))
-    return as_array(result, of)
+    return as_array(result, dtype)
 
 
 def _channels_last(x: te.Tensor) -> te.Tensor:
@@ -127,11 +127,11 @@ def _channels_last(x: te.Tensor) -> te.Tensor:
     return last
 
 
-def _channels_second(pooled: te.Tensor, like: te.Tensor) -> te.Tensor:
-    """Transpose (R, height, width, C) in the working dtype to (R, C, height, width) of the dtype of `like`."""
+def _channels_second(pooled: te.Tensor, prototype: te.Tensor) -> te.Tensor:
+    """Transpose (R, height, width, C) in the working dtype to (R, C, height, width) of the dtype of `prototype`."""
     regions, *bins, channels = pooled.shape
     result: te.Tensor = te.compute(
-        (regions, channels, *bins), lambda r, c, y, x: te.cast(pooled[r, y, x, c], like.dtype), "channels_second"
+        (regions, channels, *bins), lambda r, c, y, x: te.cast(pooled[r, y, x, c], prototype.dtype), "channels_second"
     )
     return result
 
@@ -142,11 +142,11 @@ def _compute_roi_align(attrs: RoiAlignAttrs, x: te.Tensor, rois: te.Tensor, imag
     channels = x.shape[1]
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
-        data, regions, image_of = inputs
+        data, regions, images = inputs
         total, weights = b.alloc((channels,), working, "total"), b.alloc((4,), working, "weights")
         start, step = b.alloc((2,), working, "start"), b.alloc((2,), working, "step")
         with b.loop(rois.shape[0], "r") as r:
-            image, counts = b.let(te.cast(image_of[r], "int64"), "image", (0, x.shape[0] - 1)), []
+            image, counts = b.let(te.cast(images[r], "int64"), "image", (0, x.shape[0] - 1)), []
             for axis in range(2):
                 low, high = (
                     te.cast(regions[r, column], working) * attrs.scale - (0.5 if attrs.half_pixel else 0.0)
@@ -155,8 +155,8 @@ def _compute_roi_align(attrs: RoiAlignAttrs, x: te.Tensor, rois: te.Tensor, imag
                 size = high - low if attrs.half_pixel else te.maximum(high - low, 1)
                 b.store(start, axis, low)
                 b.store(step, axis, size / attrs.shape[axis])
-                wanted = te.maximum(te.cast(te.unary("ceil", step[axis]), "int64"), 0)
-                counts.append(arith.wrap(attrs.sampling) if attrs.sampling else b.let(wanted, "count"))
+                sample_count = te.maximum(te.cast(te.unary("ceil", step[axis]), "int64"), 0)
+                counts.append(arith.wrap(attrs.sampling) if attrs.sampling else b.let(sample_count, "count"))
             samples = ir.as_expr(arith.maximum(counts[0] * counts[1], 1), working)
             with loop_nest(b, attrs.shape) as bins:
                 with b.loop(channels, "c") as c:
@@ -165,18 +165,18 @@ def _compute_roi_align(attrs: RoiAlignAttrs, x: te.Tensor, rois: te.Tensor, imag
                     lows: list[tuple[Dim, Dim]] = []
                     parts: list[ir.Expr] = []
                     counted: ir.Expr = te.const(True, "bool")
-                    for axis, (own, k) in enumerate(zip(bins, (y, x_), strict=True)):
+                    for axis, (bin_index, k) in enumerate(zip(bins, (y, x_), strict=True)):
                         extent = x.shape[2 + axis]
                         count = ir.as_expr(arith.maximum(counts[axis], 1), working)
                         # The order of operations is that of the reference, and of ONNX Runtime.
                         within = (ir.as_expr(k, working) + 0.5) * step[axis] / count
-                        at = start[axis] + ir.as_expr(own, working) * step[axis] + within
+                        at = start[axis] + ir.as_expr(bin_index, working) * step[axis] + within
                         length = ir.as_expr(arith.wrap(extent), working)
                         counted = counted & (at >= -1) & (at <= length)
                         at = te.minimum(te.maximum(at, 0), length - 1)
-                        place = b.let(te.cast(at, "int64"), "place", (0, extent - 1))
-                        lows.append((place, arith.minimum(place + 1, extent - 1)))
-                        parts.append(at - ir.as_expr(place, working))
+                        low_index = b.let(te.cast(at, "int64"), "place", (0, extent - 1))
+                        lows.append((low_index, arith.minimum(low_index + 1, extent - 1)))
+                        parts.append(at - ir.as_expr(low_index, working))
                     for i, j in np.ndindex(2, 2):
                         b.store(weights, 2 * i + j, (parts[0] if i else 1 - parts[0]) * (parts[1] if j else 1 - parts[1]))
                     inside = b.let(te.cast(counted, "int64"), "inside")
@@ -229,13 +229,13 @@ def _reference_roi_max_pool(attrs: RoiMaxPoolAttrs, x: Array, rois: Array) -> Ar
         x1, y1, x2, y2 = np.where(scaled < 0, np.ceil(scaled - scalar(0.5)), np.floor(scaled + scalar(0.5)))
         for at in np.ndindex(*attrs.shape):
             window = []
-            for own, first, last, bins, extent in zip(at, (y1, x1), (y2, x2), attrs.shape, x.shape[2:], strict=True):
+            for bin_index, first, last, bins, extent in zip(at, (y1, x1), (y2, x2), attrs.shape, x.shape[2:], strict=True):
                 step = np.maximum(last - first + 1, 1).astype(scalar) / scalar(bins)
-                start, end = np.floor(own * step) + first, np.ceil((own + 1) * step) + first
+                start, end = np.floor(bin_index * step) + first, np.ceil((bin_index + 1) * step) + first
                 window.append(slice(*(int(np.clip(np.nan_to_num(edge), 0, extent)) for edge in (start, end))))
-            found = data[image][:, window[0], window[1]]
-            if found.size:
-                result[(number, slice(None), *at)] = found.max(axis=(1, 2))
+            elements = data[image][:, window[0], window[1]]
+            if elements.size:
+                result[(number, slice(None), *at)] = elements.max(axis=(1, 2))
     return as_array(result, from_numpy(x.dtype))
 
 
@@ -256,11 +256,11 @@ def _compute_roi_max_pool(attrs: RoiMaxPoolAttrs, x: te.Tensor, rois: te.Tensor)
                     b.store(edge, axis, away)
             with loop_nest(b, attrs.shape) as bins:
                 edges: list[tuple[arith.Expr, arith.Expr]] = []
-                for axis, own in enumerate(bins):
+                for axis, bin_index in enumerate(bins):
                     extent = x.shape[2 + axis]
                     step = te.maximum(last[axis] - first[axis] + 1, 1) / float(attrs.shape[axis])
                     ends = []
-                    for rounding, number in (("floor", own), ("ceil", own + 1)):
+                    for rounding, number in (("floor", bin_index), ("ceil", bin_index + 1)):
                         edge_at = te.unary(rounding, ir.as_expr(number, working) * step) + first[axis]
                         clipped = te.minimum(te.maximum(edge_at, 0), ir.as_expr(arith.wrap(extent), working))
                         ends.append(b.let(te.cast(clipped, "int64"), "edge", (0, extent)))

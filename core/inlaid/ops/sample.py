@@ -67,26 +67,26 @@ def _taps(mode: str) -> tuple[int, int]:
 def _reference_grid_sample(attrs: GridSampleAttrs, x: Array, grid: Array) -> Array:
     spatial = x.ndim - 2
     first, taps = _taps(attrs.mode)
-    places, weights = [], []
+    indices, weights = [], []
     for axis in range(spatial):
         extent = x.shape[2 + axis]
         at = _pad_array(
             attrs, _denormalize(attrs, widen_array(grid[..., axis if attrs.elements else spatial - 1 - axis]), extent), extent
         )
         low = at if attrs.mode == "nearest" else np.floor(at)
-        place = np.nan_to_num(low, posinf=2.0**40, neginf=-(2.0**40))[..., None] + first + np.arange(taps)
-        outside = (place < 0) | (place > extent - 1)
+        index = np.nan_to_num(low, posinf=2.0**40, neginf=-(2.0**40))[..., None] + first + np.arange(taps)
+        outside = (index < 0) | (index > extent - 1)
         if attrs.padding == "reflection":
-            place = np.trunc(_reflect_array(place.astype(at.dtype), *_borders(attrs, extent)))
-        place = np.clip(place, 0, extent - 1).astype(np.int64)
-        places.append(np.where(outside & (attrs.padding == "zeros"), -1, place))
+            index = np.trunc(_reflect_array(index.astype(at.dtype), *_borders(attrs, extent)))
+        index = np.clip(index, 0, extent - 1).astype(np.int64)
+        indices.append(np.where(outside & (attrs.padding == "zeros"), -1, index))
         weights.append(_kernel_array(attrs.mode, first + np.arange(taps) - (at - low)[..., None]).astype(at.dtype))
     total = np.zeros((x.shape[0], x.shape[1], *grid.shape[1:-1]), working_dtype(from_numpy(x.dtype)).numpy)
     image = np.arange(x.shape[0]).reshape(-1, *(1,) * (grid.ndim - 2))
     for tap in np.ndindex(*(taps,) * spatial):
-        chosen = [place[..., k] for place, k in zip(places, tap, strict=True)]
-        value = np.moveaxis(x, 1, -1)[(image, *(np.maximum(place, 0) for place in chosen))]
-        inside = np.logical_and.reduce([place >= 0 for place in chosen])[..., None]
+        chosen = [index[..., k] for index, k in zip(indices, tap, strict=True)]
+        value = np.moveaxis(x, 1, -1)[(image, *(np.maximum(index, 0) for index in chosen))]
+        inside = np.logical_and.reduce([index >= 0 for index in chosen])[..., None]
         value = np.moveaxis(np.where(inside, value, 0).astype(total.dtype), -1, 1)
         if attrs.mode == "nearest":
             return as_array(value, from_numpy(x.dtype))
@@ -129,9 +129,9 @@ def _kernel_array(mode: str, distance: Array) -> Array:
     d = np.abs(distance)
     if mode != "cubic":
         return 1 - d
-    near = ((CUBIC_A + 2) * d - (CUBIC_A + 3)) * d * d + 1
-    far = ((CUBIC_A * d - 5 * CUBIC_A) * d + 8 * CUBIC_A) * d - 4 * CUBIC_A
-    return np.where(d <= 1, near, far)
+    inner_piece = ((CUBIC_A + 2) * d - (CUBIC_A + 3)) * d * d + 1
+    outer_piece = ((CUBIC_A * d - 5 * CUBIC_A) * d + 8 * CUBIC_A) * d - 4 * CUBIC_A
+    return np.where(d <= 1, inner_piece, outer_piece)
 
 
 def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) -> te.Tensor:
@@ -140,11 +140,11 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
     first, taps = _taps(attrs.mode)
     outputs = grid.shape[:-1]
     working = working_dtype(x.dtype)
-    places, weights = [], []
+    indices, weights = [], []
     for axis in range(spatial):
         extent = x.shape[2 + axis]
-        of = working_dtype(grid.dtype)
-        length = ir.as_expr(arith.wrap(extent), of)
+        coordinate_dtype = working_dtype(grid.dtype)
+        length = ir.as_expr(arith.wrap(extent), coordinate_dtype)
 
         def coordinate(*i: arith.Var, axis: int = axis, length: ir.Expr = length) -> ir.Expr:
             at: ir.Expr = _denormalize(attrs, widen(grid[(*i, axis if attrs.elements else spatial - 1 - axis)]), length)
@@ -156,15 +156,15 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
 
         at = te.compute(outputs, coordinate, "coordinate")
 
-        def place(tap: arith.Var, *i: arith.Var, at: te.Tensor = at, length: ir.Expr = length, extent: Dim = extent) -> ir.Expr:
-            found = te.unary("floor", at[i]) + ir.as_expr(arith.wrap(tap + first), at.dtype)
-            outside = (found < 0) | (found > length - 1)
+        def tap_index(tap: arith.Var, *i: arith.Var, at: te.Tensor = at, length: ir.Expr = length, extent: Dim = extent) -> ir.Expr:
+            position = te.unary("floor", at[i]) + ir.as_expr(arith.wrap(tap + first), at.dtype)
+            outside = (position < 0) | (position > length - 1)
             if attrs.padding == "reflection":
-                found = te.unary("trunc", _reflect_value(found, *_borders(attrs, length)))
+                position = te.unary("trunc", _reflect_value(position, *_borders(attrs, length)))
             elif attrs.padding == "border":
-                found = te.minimum(te.maximum(found, 0), length - 1)  # it may be beyond int32
+                position = te.minimum(te.maximum(position, 0), length - 1)  # it may be beyond int32
             last = ir.as_expr(arith.wrap(extent - 1), dtype("int32"))
-            index = te.minimum(te.maximum(te.cast(found, "int32"), 0), last)
+            index = te.minimum(te.maximum(te.cast(position, "int32"), 0), last)
             return te.select(outside, te.const(-1, "int32"), index) if attrs.padding == "zeros" else index
 
         def weight(tap: arith.Var, *i: arith.Var, at: te.Tensor = at) -> ir.Expr:
@@ -172,17 +172,17 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
             distance = ir.as_expr(arith.wrap(tap + first), at.dtype) - (value - te.unary("floor", value))
             return te.cast(_kernel_value(attrs.mode, distance), working)
 
-        places.append(te.compute((taps, *outputs), place, "place"))
+        indices.append(te.compute((taps, *outputs), tap_index, "place"))
         weights.append(te.compute((taps, *outputs), weight, "weight"))
 
     def pixel(n: arith.Var, c: arith.Var, position: tuple[arith.Var, ...], tap: tuple[Any, ...]) -> ir.Expr:
         inside: ir.Expr = te.const(True, "bool")
-        own: list[Any] = []
-        for axis, (place_of, k) in enumerate(zip(places, tap, strict=True)):
-            found = place_of[(k, n, *position)]
-            inside = inside & (found >= 0)
-            own.append(te.checked(te.maximum(found, 0), 0, x.shape[2 + axis] - 1))
-        value = x[(n, c, *own)]
+        data_index: list[Any] = []
+        for axis, (index_table, k) in enumerate(zip(indices, tap, strict=True)):
+            index = index_table[(k, n, *position)]
+            inside = inside & (index >= 0)
+            data_index.append(te.checked(te.maximum(index, 0), 0, x.shape[2 + axis] - 1))
+        value = x[(n, c, *data_index)]
         return te.select(inside, value, te.const(0, x.dtype)) if attrs.padding == "zeros" else value
 
     shape = (*x.shape[:2], *outputs[1:])
@@ -193,8 +193,8 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
 
     def element(n: arith.Var, c: arith.Var, *position: arith.Var) -> ir.Expr:
         value = te.cast(pixel(n, c, position, axes), working)
-        for weight_of, k in zip(weights, axes, strict=True):
-            value = value * weight_of[(k, n, *position)]
+        for weight_table, k in zip(weights, axes, strict=True):
+            value = value * weight_table[(k, n, *position)]
         total: ir.Expr = te.sum_(value, axes)
         return total
 
@@ -221,9 +221,9 @@ def _kernel_value(mode: str, distance: ir.Expr) -> ir.Expr:
     d = te.unary("abs", distance)
     if mode != "cubic":
         return 1 - d
-    near = (d * (CUBIC_A + 2) - (CUBIC_A + 3)) * d * d + 1
-    far = ((d * CUBIC_A - 5 * CUBIC_A) * d + 8 * CUBIC_A) * d - 4 * CUBIC_A
-    return te.select(d <= 1, near, far)
+    inner_piece = (d * (CUBIC_A + 2) - (CUBIC_A + 3)) * d * d + 1
+    outer_piece = ((d * CUBIC_A - 5 * CUBIC_A) * d + 8 * CUBIC_A) * d - 4 * CUBIC_A
+    return te.select(d <= 1, inner_piece, outer_piece)
 
 
 grid_sample = Operator(

@@ -65,12 +65,12 @@ def _program(
     reduction: str,
     tensors: Sequence[te.Tensor],
     shape: Sequence[Dim],
-    place: Callable[[Builder, ir.Buffer, tuple[arith.Var, ...]], tuple[Dim, ...]],
+    target_index: Callable[[Builder, ir.Buffer, tuple[arith.Var, ...]], tuple[Dim, ...]],
     name: str,
     in_place: bool,
 ) -> te.Tensor:
     """Build the loop program: copy x, unless `in_place`, then loop over the updates' `shape` and apply each at the index
-    `place(...)`.
+    `target_index(...)`.
 
     A reduction is computed in the working dtype and rounded once, at the end.
     """
@@ -85,7 +85,7 @@ def _program(
             with b.loops(x.shape) as at:
                 b.store(target, at, te.cast((result if in_place else source)[at], wide))
         with b.loops(shape) as at:
-            where = place(b, indices, at)
+            where = target_index(b, indices, at)
             update = te.cast(updates[at], wide)
             if reduction != "none":
                 update = _REDUCTIONS[reduction][0](target[where], update)
@@ -134,13 +134,15 @@ def _compute_scatter_nd(
 ) -> te.Tensor:
     rows, depth = indices.rank - 1, index_depth(TensorType(indices.shape, indices.dtype), x.rank)
 
-    def place(b: Builder, source: ir.Buffer, at: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
-        found = (
+    def target_index(b: Builder, source: ir.Buffer, at: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
+        coordinates = (
             b.let(positive_index(source[(*at[:rows], axis)], x.shape[axis]), "at", (0, x.shape[axis] - 1)) for axis in range(depth)
         )
-        return (*found, *at[rows:])
+        return (*coordinates, *at[rows:])
 
-    return _program(attrs.reduction, (x, indices, updates), indices.shape[:-1] + x.shape[depth:], place, "scatter_nd", in_place)
+    return _program(
+        attrs.reduction, (x, indices, updates), indices.shape[:-1] + x.shape[depth:], target_index, "scatter_nd", in_place
+    )
 
 
 scatter_nd = Operator(
@@ -191,11 +193,11 @@ def _compute_scatter_along_axis(
 ) -> te.Tensor:
     axis = attrs.axis
 
-    def place(b: Builder, source: ir.Buffer, at: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
-        found = b.let(positive_index(source[at], x.shape[axis]), "at", (0, x.shape[axis] - 1))
-        return (*at[:axis], found, *at[axis + 1 :])
+    def target_index(b: Builder, source: ir.Buffer, at: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
+        index = b.let(positive_index(source[at], x.shape[axis]), "at", (0, x.shape[axis] - 1))
+        return (*at[:axis], index, *at[axis + 1 :])
 
-    return _program(attrs.reduction, (x, indices, updates), indices.shape, place, "scatter_along_axis", in_place)
+    return _program(attrs.reduction, (x, indices, updates), indices.shape, target_index, "scatter_along_axis", in_place)
 
 
 scatter_along_axis = Operator(

@@ -40,8 +40,8 @@ from inlaid_runtime.types import TensorType, TupleType, Type, dtype
 def _fresh(hint: str, *factors: Dim) -> SizeVar:
     """Make an existential dimension bounded by the product of dimensions."""
     bounds = [upper_bound(factor) for factor in factors]
-    known = [bound for bound in bounds if bound is not None]
-    return fresh_size(hint, arith.product(tuple(known)) if len(known) == len(bounds) else None)
+    upper_bounds = [bound for bound in bounds if bound is not None]
+    return fresh_size(hint, arith.product(tuple(upper_bounds)) if len(upper_bounds) == len(bounds) else None)
 
 
 def defined_size(type_: Type, axis: int) -> SizeVar:
@@ -61,8 +61,8 @@ def _infer_nonzero(attrs: Attrs, x: Type) -> Type:
 
 
 def _nonzero(attrs: Attrs, x: Array) -> Array:
-    found = np.nonzero(widen_array(x).reshape(-1))[0]
-    return np.stack(np.unravel_index(found, x.shape)) if x.ndim else np.zeros((0, len(found)), np.int64)
+    flat_indices = np.nonzero(widen_array(x).reshape(-1))[0]
+    return np.stack(np.unravel_index(flat_indices, x.shape)) if x.ndim else np.zeros((0, len(flat_indices)), np.int64)
 
 
 def _compute_nonzero(attrs: Attrs, x: te.Tensor, *, out_type: Type) -> te.Tensor:
@@ -264,8 +264,8 @@ def _infer_non_max_suppression(
     require_shape(boxes.shape, (scores.shape[0], scores.shape[2], 4), "the boxes")
     require_at_least(attrs.max_output, 0, "max_output")
     candidates = upper_bound(boxes.shape[1])
-    kept = attrs.max_output if candidates is None else arith.unwrap(arith.minimum(attrs.max_output, candidates))
-    return TensorType((_fresh("kept", scores.shape[0], scores.shape[1], kept), 3), "int64")
+    max_boxes = attrs.max_output if candidates is None else arith.unwrap(arith.minimum(attrs.max_output, candidates))
+    return TensorType((_fresh("kept", scores.shape[0], scores.shape[1], max_boxes), 3), "int64")
 
 
 def _non_max_suppression(
@@ -275,17 +275,17 @@ def _non_max_suppression(
     assert isinstance(attrs.max_output, int)
     boxes, scores = widen_array(boxes), widen_array(scores)
     chosen: list[tuple[int, int, int]] = []
-    for batch, of_classes in enumerate(scores):
+    for batch, batch_scores in enumerate(scores):
         sides = _corner_arrays(boxes[batch], attrs.center)
-        for number, of_boxes in enumerate(of_classes):
-            kept: list[int] = []
-            for box in stable_argsort(of_boxes, 0, descending=True):
-                if len(kept) >= attrs.max_output:
+        for number, class_scores in enumerate(batch_scores):
+            selection: list[int] = []
+            for box in stable_argsort(class_scores, 0, descending=True):
+                if len(selection) >= attrs.max_output:
                     break
-                overlaps = (_overlap_arrays(sides[box], sides[other]) for other in kept)
-                if of_boxes[box] > score_threshold and not any(overlap > iou_threshold for overlap in overlaps):
-                    kept.append(box)
-            chosen += [(batch, number, box) for box in kept]
+                overlaps = (_overlap_arrays(sides[box], sides[other]) for other in selection)
+                if class_scores[box] > score_threshold and not any(overlap > iou_threshold for overlap in overlaps):
+                    selection.append(box)
+            chosen += [(batch, number, box) for box in selection]
     return np.array(chosen, np.int64).reshape(-1, 3)
 
 
@@ -345,9 +345,9 @@ def _compute_non_max_suppression(
         result, count = outputs
         # The corners of kept boxes are contiguous, so that a box is compared with several at once.
         overlaps, working = b.alloc((), "int32", "overlaps"), working_dtype(boxes.dtype)
-        own, others = b.alloc((4,), working, "own"), b.alloc((4, candidates), working, "others")
+        box_corners, selection_corners = b.alloc((4,), working, "own"), b.alloc((4, candidates), working, "others")
         going = b.alloc((), "bool", "going")
-        most = arith.minimum(attrs.max_output, candidates)
+        max_boxes = arith.minimum(attrs.max_output, candidates)
         b.store(count, (), 0)
         with b.loops((batches, classes)) as (batch, number):
 
@@ -361,30 +361,32 @@ def _compute_non_max_suppression(
 
             def visit(box: Dim) -> None:
                 with b.if_(score(box) > widen(score_limit[()])):
-                    kept = b.let(count[()] - start, "kept")
+                    selection_size = b.let(count[()] - start, "kept")
                     b.store(overlaps, (), 0)
                     corners = _corners([widen(box_buffer[batch, box, side]) for side in range(4)], attrs.center)
                     for side, corner in enumerate(corners):
-                        b.store(own, side, corner)
-                    with b.loop(kept) as j:
-                        overlap = _overlap([own[side] for side in range(4)], [others[side, j] for side in range(4)])
-                        found = te.select(overlap > widen(overlap_limit[()]), te.const(1, "int32"), te.const(0, "int32"))
-                        b.store(overlaps, (), te.maximum(overlaps[()], found))
+                        b.store(box_corners, side, corner)
+                    with b.loop(selection_size) as j:
+                        overlap = _overlap(
+                            [box_corners[side] for side in range(4)], [selection_corners[side, j] for side in range(4)]
+                        )
+                        is_suppressed = te.select(overlap > widen(overlap_limit[()]), te.const(1, "int32"), te.const(0, "int32"))
+                        b.store(overlaps, (), te.maximum(overlaps[()], is_suppressed))
                     with b.if_(overlaps[()].equal(0)):
-                        place = b.let(ir.as_expr(kept, dtype("int64")), "place", (0, candidates - 1))
+                        slot = b.let(ir.as_expr(selection_size, dtype("int64")), "place", (0, candidates - 1))
                         for side in range(4):
-                            b.store(others, (side, place), own[side])
+                            b.store(selection_corners, (side, slot), box_corners[side])
                         b.store(count, (), count[()] + 1)
                         row = b.let(count[()] - 1, "row", (0, size - 1))
                         for column, value in enumerate((batch, number, box)):
                             b.store(result, (row, column), value)
-                        b.store(going, (), ir.as_expr(arith.compare("<", kept + 1, most), dtype("bool")))
+                        b.store(going, (), ir.as_expr(arith.compare("<", selection_size + 1, max_boxes), dtype("bool")))
                 # Scores are descending: all scores after one below the threshold are below it too. NaN comes first.
                 with b.else_():
                     b.store(going, (), te.unary("isnan", score(box)))
 
-            b.store(going, (), ir.as_expr(arith.compare(">", most, 0), dtype("bool")))
-            visit_in_order(b, candidates, arith.maximum(most * 2, 64), (key_dtype(scores.dtype), rank), going, visit)
+            b.store(going, (), ir.as_expr(arith.compare(">", max_boxes, 0), dtype("bool")))
+            visit_in_order(b, candidates, arith.maximum(max_boxes * 2, 64), (key_dtype(scores.dtype), rank), going, visit)
 
     tensors = (boxes, scores, iou_threshold, score_threshold)
     (result,) = te.extern([((size, 3), "int64")], tensors, body, "non_max_suppression", (size,))
@@ -398,12 +400,12 @@ def _may_keep(grid: Grid, attrs: NonMaxSuppressionAttrs, boxes: Type, scores: Ty
 
 def _threaded_non_max_suppression(grid: Grid, attrs: NonMaxSuppressionAttrs, *tensors: te.Tensor, out_type: Type) -> te.Tensor:
     size, candidates = defined_size(out_type, 0), tensors[1].shape[2]
-    most = arith.unwrap(arith.minimum(attrs.max_output, candidates))
+    max_boxes = arith.unwrap(arith.minimum(attrs.max_output, candidates))
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         boxes, scores, overlap_limit, score_limit = inputs
         limits = (overlap_limit, score_limit)
-        nms = Suppression(boxes, scores, limits, most, lambda box: _corners(box, attrs.center), _overlap)
+        nms = Suppression(boxes, scores, limits, max_boxes, lambda box: _corners(box, attrs.center), _overlap)
         suppress(b, grid, nms, outputs, size)
 
     (result,) = te.extern([((size, 3), "int64")], tensors, body, "non_max_suppression", (size,))

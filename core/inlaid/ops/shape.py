@@ -72,13 +72,13 @@ def reindex(index: Sequence[Dim], shape: Sequence[Dim], other: Sequence[Dim]) ->
 
     Groups of dimensions with the same number of elements are mapped separately, so that (n, 12) -> (n, 3, 4) has no division by n.
     """
-    found: list[Dim] = []
+    result: list[Dim] = []
     for old, new in matching_runs(shape, other):
         flat: Dim = 0
         for axis in range(*old):
             flat = flat * shape[axis] + index[axis]
-        found += _unflatten(flat, other[slice(*new)])
-    return tuple(found)
+        result += _unflatten(flat, other[slice(*new)])
+    return tuple(result)
 
 
 def _unflatten(flat: Dim, shape: Sequence[Dim]) -> list[Dim]:
@@ -219,7 +219,7 @@ full = Operator(
 
 def _infer_concat(attrs: AxisAttrs, *types: Type) -> Type:
     tensors = [tensor_type(type_, what=f"input {position}") for position, type_ in enumerate(types)]
-    of = common_dtype(*tensors)
+    element_dtype = common_dtype(*tensors)
     shape = list(tensors[0].shape)
     axis = check_axis(attrs.axis, len(shape))
     extents = [arith.wrap(shape[axis])]
@@ -232,7 +232,7 @@ def _infer_concat(attrs: AxisAttrs, *types: Type) -> Type:
             else:
                 shape[position] = require_equal(shape[position], dim, f"dimension {position} of an operand")
     shape[axis] = simple(arith.balanced(arith.add, extents))
-    return TensorType(tuple(shape), of)
+    return TensorType(tuple(shape), element_dtype)
 
 
 def _compute_concat(attrs: AxisAttrs, *xs: te.Tensor) -> te.Tensor:
@@ -388,8 +388,8 @@ def _pad(attrs: PadAttrs, x: Array, value: Array | None = None) -> Array:
         padded[tuple(slice(low, low + size) for size, (low, _) in zip(x.shape, added, strict=True))] = x
     else:
         padded = np.pad(x, added, attrs.mode) if x.ndim else x  # type: ignore[call-overload]
-    kept = (slice(max(-low, 0), size - max(-high, 0)) for low, high, size in zip(before, after, padded.shape, strict=True))
-    return np.array(padded[tuple(kept)])
+    crops = (slice(max(-low, 0), size - max(-high, 0)) for low, high, size in zip(before, after, padded.shape, strict=True))
+    return np.array(padded[tuple(crops)])
 
 
 def _compute_pad(attrs: PadAttrs, x: te.Tensor, value: te.Tensor | None = None) -> te.Tensor:
@@ -400,10 +400,10 @@ def _compute_pad(attrs: PadAttrs, x: te.Tensor, value: te.Tensor | None = None) 
         source = tuple(i - before for i, before in zip(index, attrs.pads, strict=False))
         if value is None:
             pads = zip(attrs.pads[: x.rank], attrs.pads[x.rank :], strict=True)
-            kept = [before == after == 0 for before, after in pads]
-            sides = zip(source, x.shape, kept, strict=True)
-            places = [i if whole else _source_index(attrs.mode, i, extent) for i, extent, whole in sides]
-            if kept[-1:] != [False]:
+            unpadded_axes = [before == after == 0 for before, after in pads]
+            sides = zip(source, x.shape, unpadded_axes, strict=True)
+            places = [i if is_unpadded else _source_index(attrs.mode, i, extent) for i, extent, is_unpadded in sides]
+            if unpadded_axes[-1:] != [False]:
                 return x[tuple(places)]
             # Within a row, the copy needs no index arithmetic.
             plain = arith.logical_and(arith.compare("<=", 0, source[-1]), arith.compare("<", source[-1], x.shape[-1]))
@@ -510,10 +510,10 @@ class IotaAttrs(Attrs):
 
 def _infer_iota(attrs: IotaAttrs, *witnesses: Type) -> Type:
     check_axis(attrs.axis, len(attrs.shape))
-    of = dtype(attrs.dtype)
-    if of.kind not in NUMERIC:
-        raise ValueError(f"dtype must be numeric, got {of}")
-    return TensorType(attrs.shape, of)
+    element_dtype = dtype(attrs.dtype)
+    if element_dtype.kind not in NUMERIC:
+        raise ValueError(f"dtype must be numeric, got {element_dtype}")
+    return TensorType(attrs.shape, element_dtype)
 
 
 def _iota(attrs: IotaAttrs, *witnesses: Array) -> Array:
@@ -523,8 +523,8 @@ def _iota(attrs: IotaAttrs, *witnesses: Array) -> Array:
 
 
 def _compute_iota(attrs: IotaAttrs, *witnesses: te.Tensor) -> te.Tensor:
-    of = dtype(attrs.dtype)
-    result: te.Tensor = te.compute(attrs.shape, lambda *index: ir.as_expr(index[attrs.axis], of), "iota")
+    element_dtype = dtype(attrs.dtype)
+    result: te.Tensor = te.compute(attrs.shape, lambda *index: ir.as_expr(index[attrs.axis], element_dtype), "iota")
     return result
 
 
@@ -541,13 +541,13 @@ class SizesAttrs(Attrs):
 
 
 def _compute_sizes(attrs: SizesAttrs, *witnesses: te.Tensor) -> te.Tensor:
-    of = dtype("int64")
+    element_dtype = dtype("int64")
 
     def element(index: arith.Var) -> ir.Expr:
         value: Dim = attrs.dims[-1] if attrs.dims else 0
         for position in range(len(attrs.dims) - 2, -1, -1):
             value = arith.select(arith.compare("==", index, position), attrs.dims[position], value)
-        return ir.as_expr(arith.wrap(value), of)
+        return ir.as_expr(arith.wrap(value), element_dtype)
 
     result: te.Tensor = te.compute((len(attrs.dims),), element, "sizes")
     return result

@@ -103,19 +103,19 @@ def _threaded_dynamic_slice(
     assert isinstance(out_type, TensorType)
     shape = out_type.shape
     strides = dict(zip(attrs.axes, attrs.strides, strict=True))
-    most = [slice_extent(0, extent, abs(strides.get(axis, 1))) for axis, extent in enumerate(x.shape)]
+    max_shape = [slice_extent(0, extent, abs(strides.get(axis, 1))) for axis, extent in enumerate(x.shape)]
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         source, *limits = inputs
         result, *sizes = outputs
-        found = [_slice_limits(limits, number, x.shape[axis], strides[axis]) for number, axis in enumerate(attrs.axes)]
-        for number, (_, count) in enumerate(found):
+        ranges = [_slice_limits(limits, number, x.shape[axis], strides[axis]) for number, axis in enumerate(attrs.axes)]
+        for number, (_, count) in enumerate(ranges):
             b.store(sizes[number], (), count)
-        with parallel_rows(b, grid, arith.product(tuple(most[:-1])), most[-1]) as (row, place):
-            at = (*unflatten(row, most[:-1]), place)
+        with parallel_rows(b, grid, arith.product(tuple(max_shape[:-1])), max_shape[-1]) as (row, position):
+            at = (*unflatten(row, max_shape[:-1]), position)
             inside = [arith.compare("<", index, extent) for index, extent in zip(at, shape, strict=True)]
             with b.if_(truth(functools.reduce(arith.logical_and, inside))):
-                begins = {axis: b.let(found[number][0], "begin") for number, axis in enumerate(attrs.axes)}
+                begins = {axis: b.let(ranges[number][0], "begin") for number, axis in enumerate(attrs.axes)}
                 b.store(result, at, source[_sliced(attrs, begins, at)])
 
     defined = tuple(defined_size(out_type, axis) for axis in attrs.axes)

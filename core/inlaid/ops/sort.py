@@ -13,7 +13,7 @@ import numpy as np
 from inlaid.graph.conditions import require_within
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Threaded
 from inlaid.ops.define import ANY, Array, check_axis, loop_nest, tensor_type, widen_array
-from inlaid.ops.ordering import by_share, first_few, key_dtype, radix_sort, sort_key
+from inlaid.ops.ordering import by_share, heap_select, key_dtype, radix_sort, sort_key
 from inlaid.ops.threads import merge
 from inlaid.ops.threads.grid import Grid, parallel_rows, unflatten
 from inlaid.tensor import ir, te
@@ -25,7 +25,7 @@ from inlaid_runtime.types import TensorType, TupleType, Type
 
 COLUMNS = 16
 """Maximum number of columns that are searched together: the maximum number of keys in a vector."""
-FEW_WANTED = 128
+MAX_HEAP_K = 128
 """Maximum number of wanted elements per column for which `COLUMNS` heaps fit the first-level cache."""
 
 Precedes = Callable[[Builder, arith.Var, arith.Var, ir.Buffer], None]
@@ -136,73 +136,73 @@ def _compute_topk(attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tensor, ...]:
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         (source,) = inputs
         values, indices = outputs
-        wanted = attrs.k
-        if not (isinstance(wanted, int) and isinstance(count, int)):
-            wanted = b.let(arith.wrap(wanted), "k", (0, count))
+        k = attrs.k
+        if not (isinstance(k, int) and isinstance(count, int)):
+            k = b.let(arith.wrap(k), "k", (0, count))
         # Adjacent columns are searched together if their heaps fit the first-level cache.
         beside = x.shape[-1] if axis + 1 < len(x.shape) else 1
-        most = COLUMNS if isinstance(wanted, int) and wanted <= FEW_WANTED else 1
-        most = min(most, beside) if isinstance(beside, int) else most
-        others = (*x.shape[:axis], *x.shape[axis + 1 : -1])
-        with loop_nest(b, (*others, arith.ceildiv(beside, most)), ir.ForKind.PARALLEL) as at:
-            columns = arith.minimum(most, beside - at[-1] * most) if most != 1 else arith.ONE
+        max_columns = COLUMNS if isinstance(k, int) and k <= MAX_HEAP_K else 1
+        max_columns = min(max_columns, beside) if isinstance(beside, int) else max_columns
+        outer_dims = (*x.shape[:axis], *x.shape[axis + 1 : -1])
+        with loop_nest(b, (*outer_dims, arith.ceildiv(beside, max_columns)), ir.ForKind.PARALLEL) as at:
+            columns = arith.minimum(max_columns, beside - at[-1] * max_columns) if max_columns != 1 else arith.ONE
 
             def index(position: Dim, column: Dim) -> tuple[Dim, ...]:
-                last = (at[-1] * most + column,) if axis + 1 < len(x.shape) else ()
+                last = (at[-1] * max_columns + column,) if axis + 1 < len(x.shape) else ()
                 return (*at[:axis], position, *at[axis:-1], *last)
 
             def key(position: Dim, column: Dim) -> ir.Expr:
                 return sort_key(source[index(position, column)], attrs.largest)
 
             def put(column: Dim, rank: Dim, number: ir.Expr) -> None:
-                found = b.let(number, "found", (0, count - 1))
-                b.store(values, index(rank, column), source[index(found, column)])
-                b.store(indices, index(rank, column), found)
+                source_index = b.let(number, "found", (0, count - 1))
+                b.store(values, index(rank, column), source[index(source_index, column)])
+                b.store(indices, index(rank, column), source_index)
 
-            def few() -> None:
-                room = wanted if isinstance(wanted, int) else count
-                order = b.alloc((most * room,), "int64", "order")
-                first_few(b, count, wanted, key, order, (columns, most))
-                with b.loop(columns, "column") as column, b.loop(wanted) as rank:
+            def emit_heap() -> None:
+                room = k if isinstance(k, int) else count
+                order = b.alloc((max_columns * room,), "int64", "order")
+                heap_select(b, count, k, key, order, (columns, max_columns))
+                with b.loop(columns, "column") as column, b.loop(k) as rank:
                     put(column, rank, order[column * room + rank])
 
-            def many() -> None:
+            def emit_sort() -> None:
                 keys = b.alloc((count,), key_dtype(x.dtype), "keys")
                 order, spare = (b.alloc((count,), "int64", name) for name in ("order", "spare"))
                 with b.loop(columns, "column") as column:
                     with b.loop(count) as i:
                         b.store(keys, i, key(i, column))
                     radix_sort(b, count, keys, order, spare)
-                    with b.loop(wanted) as rank:
+                    with b.loop(k) as rank:
                         put(column, rank, order[rank])
 
-            by_share(b, count, wanted, few, many)
+            by_share(b, count, k, emit_heap, emit_sort)
 
     return te.extern([(shape, x.dtype), (shape, "int64")], (x,), body, "topk")
 
 
 def _threaded_topk(grid: Grid, attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tensor, ...]:
-    axis, count, wanted = attrs.axis, x.shape[attrs.axis], attrs.k
-    others = (*x.shape[:axis], *x.shape[axis + 1 :])
-    shape = (*x.shape[:axis], wanted, *x.shape[axis + 1 :])
+    axis, count, k = attrs.axis, x.shape[attrs.axis], attrs.k
+    outer_dims = (*x.shape[:axis], *x.shape[axis + 1 :])
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
 
-    def index(row: Dim, place: Dim) -> tuple[Dim, ...]:
-        around = unflatten(row, others)
-        return (*around[:axis], place, *around[axis:])
+    def index(row: Dim, position: Dim) -> tuple[Dim, ...]:
+        around = unflatten(row, outer_dims)
+        return (*around[:axis], position, *around[axis:])
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         (source,) = inputs
         values, indices = outputs
-        rows = arith.product(others)
+        rows = arith.product(outer_dims)
 
-        def key(row: Dim, place: Dim) -> ir.Expr:
-            return sort_key(source[index(row, place)], attrs.largest)
+        def key(row: Dim, position: Dim) -> ir.Expr:
+            return sort_key(source[index(row, position)], attrs.largest)
 
-        order = merge.sort(b, grid, merge.SortSpec(rows, count, wanted, key_dtype(x.dtype), key))
-        with parallel_rows(b, grid, rows, wanted) as (row, rank):
-            found = b.let(order.numbers[row, rank], "found", (0, count - 1))
-            b.store(values, index(row, rank), source[index(row, found)])
-            b.store(indices, index(row, rank), found)
+        order = merge.sort(b, grid, merge.SortSpec(rows, count, k, key_dtype(x.dtype), key))
+        with parallel_rows(b, grid, rows, k) as (row, rank):
+            source_index = b.let(order.numbers[row, rank], "found", (0, count - 1))
+            b.store(values, index(row, rank), source[index(row, source_index)])
+            b.store(indices, index(row, rank), source_index)
 
     return te.extern([(shape, x.dtype), (shape, "int64")], (x,), body, "topk")
 

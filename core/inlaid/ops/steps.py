@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from inlaid.graph.ir import Expr, constant, function, loop, tuple_, tuple_item, var
-from inlaid.ops.compose import count, expand_dims, join, reversed_axis, scalar, slice_axis, squeeze, tensor_of
+from inlaid.ops.compose import count, expand_dims, expr_type, join, reversed_axis, scalar, slice_axis, squeeze
 from inlaid.ops.elementwise import sub
 from inlaid_runtime.types import TensorType
 
@@ -33,7 +33,7 @@ def run_steps(
     output at a position belongs to the slice at that position. A sequence of at most `unrolled` steps is unrolled, a longer one is
     a `Loop`.
     """
-    steps = tensor_of(scanned[0]).shape[0]
+    steps = expr_type(scanned[0]).shape[0]
     if isinstance(steps, int) and 1 <= steps <= unrolled:
         outputs: list[Expr | None] = [None] * steps
         for number in reversed(range(steps)) if reverse else range(steps):
@@ -44,7 +44,7 @@ def run_steps(
     iteration = var("step", TensorType((), "int64"))
     olds = tuple(var(f"state{index}", state.type) for index, state in enumerate(states))
     slices = tuple(
-        var(f"slice{index}", TensorType(tensor_of(value).shape[1:], tensor_of(value).dtype)) for index, value in enumerate(scanned)
+        var(f"slice{index}", TensorType(expr_type(value).shape[1:], expr_type(value).dtype)) for index, value in enumerate(scanned)
     )
     position = sub(count([steps - 1], "int64"), iteration) if reverse else iteration
     output, news = step(position, slices, olds)

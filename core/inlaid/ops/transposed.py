@@ -9,7 +9,7 @@ import numpy as np
 from inlaid.graph.conditions import require_at_least, require_equal
 from inlaid.graph.ir import Expr, constant
 from inlaid.graph.operator import FusionKind, Operator
-from inlaid.ops.compose import join, reversed_axis, scalar, tensor_of
+from inlaid.ops.compose import expr_type, join, reversed_axis, scalar
 from inlaid.ops.convolution import ConvAttrs, check_data, conv, grouped
 from inlaid.ops.define import Array, as_array, quiet
 from inlaid.ops.index import take
@@ -21,7 +21,7 @@ from inlaid_runtime.arith import Dim
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import TensorType, Type, from_numpy
 
-MANY = 64
+MIN_CHANNELS = 64
 """Minimum number of output channels for a separate convolution: they fill several vectors on any target."""
 MUCH = 1.1
 """Maximum ratio of computed to kept elements for which phases share convolutions."""
@@ -80,19 +80,19 @@ def _reference_conv_transpose(attrs: ConvTransposeAttrs, x: Array, w: Array) -> 
     groups, inputs, outputs = attrs.groups, w.shape[0] // attrs.groups, w.shape[1]
     data = x.astype(acc, copy=False).reshape(x.shape[0], groups, inputs, *x.shape[2:])
     weights = w.astype(acc, copy=False).reshape(groups, inputs, *w.shape[1:])
-    whole = [
+    full_shape = [
         max(crop + length, reach + (size - 1) * axis.dilation)
         for axis, crop, length, reach, size in zip(axes, crops, lengths, reaches, w.shape[2:], strict=True)
     ]
-    total = np.zeros((x.shape[0], groups, outputs, *whole), acc)
+    total = np.zeros((x.shape[0], groups, outputs, *full_shape), acc)
     letters = "xyz"[: len(axes)]
     everything = (slice(None),) * 3
     for tap in np.ndindex(*w.shape[2:]):
         starts = [k * axis.dilation for k, axis in zip(tap, axes, strict=True)]
         reached = tuple(slice(at, at + reach, axis.stride) for at, reach, axis in zip(starts, reaches, axes, strict=True))
         total[everything + reached] += np.einsum(f"ngi{letters},gio->ngo{letters}", data, weights[everything + tap])
-    kept = tuple(slice(crop, crop + length) for crop, length in zip(crops, lengths, strict=True))
-    return as_array(total[everything + kept].reshape(x.shape[0], groups * outputs, *lengths), result)
+    window = tuple(slice(crop, crop + length) for crop, length in zip(crops, lengths, strict=True))
+    return as_array(total[everything + window].reshape(x.shape[0], groups * outputs, *lengths), result)
 
 
 # --- as convolutions --------------------------------------------------------------------------------------------------
@@ -142,15 +142,15 @@ def _groups(kernel: Dim, stride: int, dilation: int, begin: int = 0) -> tuple[_G
     common = int(np.gcd(stride, dilation))
     period, step = stride // common, dilation // common
     inverse = pow(step, -1, period)
-    found: dict[tuple[int, int], list[tuple[int, range]]] = {}
+    members_by_reach: dict[tuple[int, int], list[tuple[int, range]]] = {}
     for phase in range(-begin % common, stride, common):
         first = (phase + begin) // common * inverse % period
         taps = range(first, kernel, period)
         if taps:
-            found.setdefault((len(taps), (first * dilation - phase - begin) // stride), []).append((phase, taps))
+            members_by_reach.setdefault((len(taps), (first * dilation - phase - begin) // stride), []).append((phase, taps))
     return tuple(
         _Group(tuple(phase for phase, _ in members), tuple(tap for _, taps in members for tap in taps[::-1]), count, shift, step)
-        for (count, shift), members in found.items()
+        for (count, shift), members in members_by_reach.items()
     )
 
 
@@ -197,7 +197,7 @@ def _decompose(attrs: ConvTransposeAttrs, args: tuple[Expr, ...]) -> Expr:
     (sub-pixel convolution, Shi et al., CVPR 2016), whose results are interleaved. Along an axis with a symbolic number of taps, the
     data is dilated with zeros instead."""
     x, w = args
-    data, weights = tensor_of(x), tensor_of(w)
+    data, weights = expr_type(x), expr_type(w)
     axes, spatial = _transposed(attrs, weights.shape[2:], data.shape[2:])
     extra = attrs.output_padding or (0,) * len(axes)
     phased, exact = [], []
@@ -205,40 +205,40 @@ def _decompose(attrs: ConvTransposeAttrs, args: tuple[Expr, ...]) -> Expr:
         if not isinstance(axis.kernel, int) and axis.stride > 1:
             x, after = _spread(x, number, axis.stride), axis.after + axis.stride - 1
             axis = Axis(axis.kernel, 1, axis.dilation, axis.before, after)
-        elif isinstance(axis.kernel, int) and tensor_of(x).shape[number] == 1:
+        elif isinstance(axis.kernel, int) and expr_type(x).shape[number] == 1:
             # For an extent of 1 the stride is irrelevant: use the window's extent, which gives each phase one tap.
             axis = Axis(axis.kernel, axis.kernel * axis.dilation, axis.dilation, axis.before, axis.after)
-        phased.append(_phased_axis(axis, tensor_of(x).shape[number], more))
-        exact.append(_exact(axis, tensor_of(x).shape[number], spatial[number - 2]) or phased[-1])
+        phased.append(_phased_axis(axis, expr_type(x).shape[number], more))
+        exact.append(_exact(axis, expr_type(x).shape[number], spatial[number - 2]) or phased[-1])
     if _gains(phased, exact, weights.shape[1]):
         phased = exact
-    whole = _interleaved(attrs, x, w, phased)
+    full_output = _interleaved(attrs, x, w, phased)
     shape = (data.shape[0], weights.shape[1] * attrs.groups, *spatial)
-    return _cropped(whole, phased, shape)
+    return _cropped(full_output, phased, shape)
 
 
 def _gains(shared: list[_PhasedAxis], exact: list[_PhasedAxis], outputs: Dim) -> bool:
     """Test whether to use the `exact` axes: they need no more convolutions, or with many channels compute far fewer elements."""
     if math.prod(len(axis_phases.groups) for axis_phases in exact) <= math.prod(len(axis_phases.groups) for axis_phases in shared):
         return True
-    whole, kept = (
+    shared_count, exact_count = (
         math.prod(arith.size_hint(axis_phases.count, arith.IMAGE_SIDE) for axis_phases in phased) for phased in (shared, exact)
     )
-    return arith.size_hint(outputs) >= MANY and whole >= MUCH * kept
+    return arith.size_hint(outputs) >= MIN_CHANNELS and shared_count >= MUCH * exact_count
 
 
 def _spread(x: Expr, axis: int, stride: int) -> Expr:
     """Insert `stride - 1` zeros after each element along an axis."""
-    shape = tensor_of(x).shape
+    shape = expr_type(x).shape
     apart = reshape(x, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
     end = (0,) * (len(shape) + 1 + axis + 1) + (stride - 1,) + (0,) * (len(shape) - axis - 1)
-    padded = pad(apart, scalar(0, tensor_of(x).dtype), pads=end)
+    padded = pad(apart, scalar(0, expr_type(x).dtype), pads=end)
     return reshape(padded, shape=(*shape[:axis], simple(arith.wrap(shape[axis]) * stride), *shape[axis + 1 :]))
 
 
 def _interleaved(attrs: ConvTransposeAttrs, x: Expr, w: Expr, phased: list[_PhasedAxis]) -> Expr:
     """Interleave the elements that the phases compute."""
-    rank, batch, groups, outputs = len(phased), tensor_of(x).shape[0], attrs.groups, tensor_of(w).shape[1]
+    rank, batch, groups, outputs = len(phased), expr_type(x).shape[0], attrs.groups, expr_type(w).shape[1]
     counts = tuple(axis_phases.count for axis_phases in phased)
     if all(axis_phases.stride == 1 for axis_phases in phased):
         return _phases(attrs, x, w, phased, tuple(axis_phases.groups[0] for axis_phases in phased))
@@ -254,14 +254,14 @@ def _interleaved(attrs: ConvTransposeAttrs, x: Expr, w: Expr, phased: list[_Phas
         joined = join([parts((*chosen, group)) for group in axis_phases.groups], 2 + number)
         order = [phase for group in axis_phases.groups for phase in group.phases]
         if missing := sorted(set(range(axis_phases.stride)) - set(order)):  # phases without taps are zero
-            rank_of_parts = tensor_of(joined).rank
+            rank_of_parts = expr_type(joined).rank
             added = (0,) * (rank_of_parts + 2 + number) + (len(missing),) + (0,) * (rank_of_parts - 3 - number)
-            joined = pad(joined, scalar(0, tensor_of(joined).dtype), pads=added)
+            joined = pad(joined, scalar(0, expr_type(joined).dtype), pads=added)
         order += missing
         return joined if order == sorted(order) else take(joined, constant(np.argsort(order)), axis=2 + number)
 
     every = parts(())
-    interleaved = (place for number in range(rank) for place in (3 + rank + number, 2 + number))
+    interleaved = (axis for number in range(rank) for axis in (3 + rank + number, 2 + number))
     ordered = transpose(every, perm=(0, 1, 2 + rank, *interleaved))
     sizes = (simple(arith.wrap(axis_phases.count) * axis_phases.stride) for axis_phases in phased)
     return reshape(ordered, shape=(batch, groups * outputs, *sizes))
@@ -270,7 +270,7 @@ def _interleaved(attrs: ConvTransposeAttrs, x: Expr, w: Expr, phased: list[_Phas
 def _phases(attrs: ConvTransposeAttrs, x: Expr, w: Expr, phased: list[_PhasedAxis], chosen: tuple[_Group, ...]) -> Expr:
     """Build the convolution for a group of phases of each axis. Its channels are (groups, phases..., channels per group)."""
     rank, groups = len(phased), attrs.groups
-    inputs, outputs = tensor_of(w).shape[:2]
+    inputs, outputs = expr_type(w).shape[:2]
     counts, taps = tuple(len(group.phases) for group in chosen), tuple(group.count for group in chosen)
     for axis, group in enumerate(chosen, 2):
         # A convolution reads inputs in ascending order, so the taps are in descending order.
@@ -293,17 +293,17 @@ def _phases(attrs: ConvTransposeAttrs, x: Expr, w: Expr, phased: list[_PhasedAxi
     )
 
 
-def _cropped(whole: Expr, phased: list[_PhasedAxis], shape: tuple[Dim, ...]) -> Expr:
+def _cropped(full_output: Expr, phased: list[_PhasedAxis], shape: tuple[Dim, ...]) -> Expr:
     """Crop to the output shape, with zeros where the phases have no elements."""
-    kept = [(axis_phases.begin, axis_phases.end) for axis_phases in phased]
-    if all(begin == 0 and end == 0 for begin, end in kept):
-        return whole
-    if all(isinstance(dim, int) and dim >= 0 for crop in kept for dim in crop):
-        begins = (0, 0, *(begin for begin, _ in kept))
+    crops = [(axis_phases.begin, axis_phases.end) for axis_phases in phased]
+    if all(begin == 0 and end == 0 for begin, end in crops):
+        return full_output
+    if all(isinstance(dim, int) and dim >= 0 for crop in crops for dim in crop):
+        begins = (0, 0, *(begin for begin, _ in crops))
         ends = tuple(simple(arith.wrap(begin) + extent) for begin, extent in zip(begins, shape, strict=True))
-        return strided_slice(whole, begin=begins, end=ends, strides=(1,) * len(shape))
-    before, after = (tuple(simple(-arith.wrap(crop[side])) for crop in kept) for side in (0, 1))
-    return pad(whole, scalar(0, tensor_of(whole).dtype), pads=(0, 0, *before, 0, 0, *after))
+        return strided_slice(full_output, begin=begins, end=ends, strides=(1,) * len(shape))
+    before, after = (tuple(simple(-arith.wrap(crop[side])) for crop in crops) for side in (0, 1))
+    return pad(full_output, scalar(0, expr_type(full_output).dtype), pads=(0, 0, *before, 0, 0, *after))
 
 
 conv_transpose = Operator(

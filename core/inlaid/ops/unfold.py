@@ -53,18 +53,18 @@ def _compute(attrs: UnfoldAttrs, x: te.Tensor) -> te.Tensor:
 
     def element(n: arith.Var, c: arith.Var, *rest: arith.Var) -> ir.Expr:
         inside: arith.Expr = arith.ONE
-        place: list[Dim] = []
+        data_index: list[Dim] = []
         for tap, output, axis, extent in zip(rest[: len(axes)], rest[len(axes) :], axes, x.shape[2:], strict=True):
             at = output * axis.stride + tap * axis.dilation - axis.before
-            place.append(at)
+            data_index.append(at)
             if axis.before != 0:
                 inside = arith.logical_and(inside, arith.compare(">=", at, 0))
             if axis.after != 0:
                 inside = arith.logical_and(inside, arith.compare("<", at, extent))
-        return te.select(inside, x[(n, c, *place)], te.const(0, x.dtype))
+        return te.select(inside, x[(n, c, *data_index)], te.const(0, x.dtype))
 
-    made: te.Tensor = te.compute((*x.shape[:2], *attrs.kernel, *counts), element, "unfold")
-    return made
+    result: te.Tensor = te.compute((*x.shape[:2], *attrs.kernel, *counts), element, "unfold")
+    return result
 
 
 unfold = Operator(

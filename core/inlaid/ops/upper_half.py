@@ -35,15 +35,15 @@ def _infer(attrs: HighAttrs, x: Type, multiplier: Type, added: Type, shift: Type
     parts = [tensor_type(part) for part in (multiplier, added, shift)]
     if any(item.dtype.name != "int32" for item in (tensor, *parts)):
         raise ValueError(f"the operands must be int32, got {', '.join(str(part.dtype) for part in parts)}")
-    for of, what in zip(parts, ("the multiplier", "the added number", "the shift"), strict=True):
-        check_channels(attrs.axis, tensor, of, what)
+    for parameter, what in zip(parts, ("the multiplier", "the added number", "the shift"), strict=True):
+        check_channels(attrs.axis, tensor, parameter, what)
     return tensor
 
 
 @quiet
 def _reference(attrs: HighAttrs, x: Array, multiplier: Array, added: Array, shift: Array) -> Array:
     shape = [-1 if axis == attrs.axis else 1 for axis in range(x.ndim)]
-    factor, more, places = (of.reshape(shape) if of.ndim else of for of in (multiplier, added, shift))
+    factor, more, places = (parameter.reshape(shape) if parameter.ndim else parameter for parameter in (multiplier, added, shift))
     product = x.astype(np.int64) * factor
     product = product + np.where(attrs.away & (product < 0), attrs.low + _BELOW, attrs.low)
     return np.asarray(((product >> HALF_BITS).astype(np.int32) + more) >> places).reshape(x.shape)
@@ -51,8 +51,10 @@ def _reference(attrs: HighAttrs, x: Array, multiplier: Array, added: Array, shif
 
 def _compute(attrs: HighAttrs, x: te.Tensor, multiplier: te.Tensor, added: te.Tensor, shift: te.Tensor) -> te.Tensor:
     def element(*indices: arith.Var) -> ir.Expr:
-        def read(of: te.Tensor) -> ir.Expr:
-            return of[()] if of.rank == 0 else broadcast_read(of, (x.shape[attrs.axis],), (indices[attrs.axis],))
+        def read(parameter: te.Tensor) -> ir.Expr:
+            return (
+                parameter[()] if parameter.rank == 0 else broadcast_read(parameter, (x.shape[attrs.axis],), (indices[attrs.axis],))
+            )
 
         product = te.cast(x[indices], "int64") * te.cast(read(multiplier), "int64")
         low: ir.Operand = attrs.low
@@ -62,8 +64,8 @@ def _compute(attrs: HighAttrs, x: te.Tensor, multiplier: te.Tensor, added: te.Te
             low = below + low if attrs.low & _BELOW else below | low
         return (te.cast((product + low) >> HALF_BITS, "int32") + read(added)) >> read(shift)
 
-    made: te.Tensor = te.compute(x.shape, element, "multiply_high")
-    return made
+    result: te.Tensor = te.compute(x.shape, element, "multiply_high")
+    return result
 
 
 multiply_high = Operator(

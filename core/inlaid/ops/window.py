@@ -86,18 +86,18 @@ def pad_spatial(x: te.Tensor, axes: Sequence[Axis], value: ir.Expr) -> te.Tensor
 
     def element(n: arith.Var, c: arith.Var, *padded: arith.Var) -> ir.Expr:
         inside: arith.Expr = arith.ONE
-        own: list[Dim] = []
+        data_index: list[Dim] = []
         for axis, extent, index in zip(axes, spatial, padded, strict=True):
             at = index - axis.before
-            own.append(at)
+            data_index.append(at)
             if axis.before != 0:
                 inside = arith.logical_and(inside, arith.compare(">=", at, 0))
             if axis.after != 0:
                 inside = arith.logical_and(inside, arith.compare("<", at, extent))
-        return te.select(inside, x[(n, c, *own)], value)
+        return te.select(inside, x[(n, c, *data_index)], value)
 
-    made: te.Tensor = te.compute(shape, element, "pad")
-    return made
+    result: te.Tensor = te.compute(shape, element, "pad")
+    return result
 
 
 def window_index(axes: Sequence[Axis], outputs: Sequence[Dim], taps: Sequence[te.Axis]) -> tuple[Dim, ...]:
@@ -118,8 +118,8 @@ def windows(x: Array, axes: Sequence[Axis], value: float) -> Array:
     spans = tuple(arith.evaluate(axis.span, {}) for axis in axes)
     view = np.lib.stride_tricks.sliding_window_view(padded, spans, tuple(range(first, x.ndim)))
     steps = tuple(slice(None, None, axis.stride) for axis in axes) + tuple(slice(None, None, axis.dilation) for axis in axes)
-    found: Array = view[(slice(None),) * first + steps]
-    return found
+    result: Array = view[(slice(None),) * first + steps]
+    return result
 
 
 def inner_taps(axes: Sequence[Axis], spatial: Sequence[int]) -> Array:

@@ -114,15 +114,15 @@ class Scaled:
 @cache
 def scaled_transforms(tile: int, halves: bool = False) -> Scaled:
     """Return transforms of a tile for integers: each row of `weights` is scaled to integers, and `outputs` is scaled to match."""
-    given = (HALVES if halves else TRANSFORMS)[tile]
-    factors = [math.lcm(*(Fraction(value).limit_denominator(99).denominator for value in row)) for row in given.weights]
-    whole = math.lcm(*factors)
-    weights = tuple(tuple(round(value * factor) for value in row) for row, factor in zip(given.weights, factors, strict=True))
-    parts = [whole // factor for factor in factors]
-    outputs = tuple(tuple(round(value) * part for value, part in zip(row, parts, strict=True)) for row in given.outputs)
-    shift = (whole**2 & -(whole**2)).bit_length() - 1
-    inverse = np.uint32(pow(whole**2 >> shift, -1, 1 << 32)).view(np.int32)
-    return Scaled(Transforms(given.inputs, weights, outputs), int(inverse), shift)
+    transforms = (HALVES if halves else TRANSFORMS)[tile]
+    factors = [math.lcm(*(Fraction(value).limit_denominator(99).denominator for value in row)) for row in transforms.weights]
+    common_multiple = math.lcm(*factors)
+    weights = tuple(tuple(round(value * factor) for value in row) for row, factor in zip(transforms.weights, factors, strict=True))
+    parts = [common_multiple // factor for factor in factors]
+    outputs = tuple(tuple(round(value) * part for value, part in zip(row, parts, strict=True)) for row in transforms.outputs)
+    shift = (common_multiple**2 & -(common_multiple**2)).bit_length() - 1
+    inverse = np.uint32(pow(common_multiple**2 >> shift, -1, 1 << 32)).view(np.int32)
+    return Scaled(Transforms(transforms.inputs, weights, outputs), int(inverse), shift)
 
 
 def is_exact(weights: Array, tile: int, data: tuple[int, int], result: int, halves: bool = False) -> bool:
@@ -156,9 +156,9 @@ def transform_weights(weights: Array, tile: int, halves: bool = False) -> Array:
     rows = (scaled_transforms(tile, halves).transforms if exact else TRANSFORMS[tile]).weights
     g = np.array(rows, np.int64 if exact else np.float64)
     planes, both = weights.transpose(1, 0, 2, 3).reshape(-1, WINDOW * WINDOW), np.kron(g, g)
-    done, starts = np.empty((len(both), len(planes)), weights.dtype), range(0, len(planes), _PLANES)
-    in_threads(lambda at: np.copyto(done[:, at : at + _PLANES], both @ planes[at : at + _PLANES].T.astype(g.dtype)), starts)
-    return done.reshape(len(g), len(g), weights.shape[1], weights.shape[0])
+    result, starts = np.empty((len(both), len(planes)), weights.dtype), range(0, len(planes), _PLANES)
+    in_threads(lambda at: np.copyto(result[:, at : at + _PLANES], both @ planes[at : at + _PLANES].T.astype(g.dtype)), starts)
+    return result.reshape(len(g), len(g), weights.shape[1], weights.shape[0])
 
 
 def _output(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -186,9 +186,9 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> Type:
     return TensorType(shape, _total(weights.dtype))
 
 
-def _total(of: DType) -> DType:
+def _total(element_dtype: DType) -> DType:
     """Return the dtype of sums of products with transformed weights of a dtype."""
-    return dtype(_TOTALS.get(of.name, of.name))
+    return dtype(_TOTALS.get(element_dtype.name, element_dtype.name))
 
 
 def _axes(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
@@ -202,7 +202,7 @@ def _axes(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[tuple[Axis, ...
     return tuple(axes), tuple(tiles)
 
 
-def _known(dims: Sequence[Dim]) -> tuple[int, int]:
+def _static_pair(dims: Sequence[Dim]) -> tuple[int, int]:
     first, second = (arith.evaluate(dim, {}) for dim in dims)
     return first, second
 
@@ -211,35 +211,35 @@ def _known(dims: Sequence[Dim]) -> tuple[int, int]:
 def _reference(attrs: WinogradAttrs, x: Array, u: Array) -> Array:
     exact = u.dtype == INTEGER
     size, scaled, total = attrs.tile, scaled_transforms(attrs.tile, attrs.halves), _total(from_numpy(u.dtype)).numpy
-    transforms, of = (scaled.transforms, np.dtype(np.int64)) if exact else (TRANSFORMS[attrs.tile], total)
+    transforms, working = (scaled.transforms, np.dtype(np.int64)) if exact else (TRANSFORMS[attrs.tile], total)
     axes, tiles = _axes(attrs, x.shape[2:])
-    padded = np.pad(x.astype(of), [(0, 0), (0, 0), *(_known((axis.before, axis.after)) for axis in axes)])
+    padded = np.pad(x.astype(working), [(0, 0), (0, 0), *(_static_pair((axis.before, axis.after)) for axis in axes)])
     view = np.lib.stride_tricks.sliding_window_view(padded, (size + 2, size + 2), (2, 3))[:, :, ::size, ::size]
-    into, out = np.array(transforms.inputs, of), np.array(transforms.outputs, of)
+    into, out = np.array(transforms.inputs, working), np.array(transforms.outputs, working)
     v = np.einsum("ai,ncyxij,bj->abncyx", into, view, into, optimize=True)
-    m = np.einsum("abncyx,abco->abnoyx", v.astype(u.dtype).astype(of), u.astype(of), optimize=True)
-    y = np.einsum("ia,abnoyx,jb->noyixj", out, m.astype(np.int32) if exact else m, out, dtype=of, optimize=True)
+    m = np.einsum("abncyx,abco->abnoyx", v.astype(u.dtype).astype(working), u.astype(working), optimize=True)
+    y = np.einsum("ia,abnoyx,jb->noyixj", out, m.astype(np.int32) if exact else m, out, dtype=working, optimize=True)
     if exact:
-        y = (y.astype(np.int32).astype(of) * scaled.inverse).astype(np.int32) >> scaled.shift
-    height, width = _known(_output(attrs, x.shape[2:]))
-    down, across = _known(tiles)
-    whole = y.reshape(x.shape[0], u.shape[3], down * size, across * size)
-    return as_array(whole[:, :, :height, :width], from_numpy(y.dtype))
+        y = (y.astype(np.int32).astype(working) * scaled.inverse).astype(np.int32) >> scaled.shift
+    height, width = _static_pair(_output(attrs, x.shape[2:]))
+    down, across = _static_pair(tiles)
+    full_output = y.reshape(x.shape[0], u.shape[3], down * size, across * size)
+    return as_array(full_output[:, :, :height, :width], from_numpy(y.dtype))
 
 
 def _combined(row: Sequence[float], terms: Sequence[ir.Expr]) -> ir.Expr:
     """Build the linear combination of terms. Terms with the same absolute factor are added first, with the sign of the first one,
     so that rows of a matrix that differ only in signs share sums."""
     groups: dict[float, list[int]] = {}
-    for place, factor in enumerate(row):
+    for index, factor in enumerate(row):
         if factor:
-            groups.setdefault(abs(factor), []).append(place)
+            groups.setdefault(abs(factor), []).append(index)
     total: ir.Expr | None = None
     for size in sorted(groups):
-        first, *others = groups[size]
+        first, *other_indices = groups[size]
         part = terms[first]
-        for place in others:
-            part = part + terms[place] if row[place] == row[first] else part - terms[place]
+        for index in other_indices:
+            part = part + terms[index] if row[index] == row[first] else part - terms[index]
         part = part if size == 1 else part * te.const(size, part.dtype)
         if total is None:
             total = part if row[first] > 0 else te.unary("neg", part)
@@ -262,7 +262,7 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
     "winograd" (the products transformed along one side, then along both)."""
     size, scaled = attrs.tile, scaled_transforms(attrs.tile, attrs.halves) if u.dtype.is_int else None
     transforms = TRANSFORMS[size] if scaled is None else scaled.transforms
-    total, made_in = _total(u.dtype), u.dtype if scaled else _total(u.dtype)
+    total, transform_dtype = _total(u.dtype), u.dtype if scaled else _total(u.dtype)
     reach = size + 2
     axes, (down, across) = _axes(attrs, x.shape[2:])
     padded = pad_spatial(x, axes, te.const(0, x.dtype))
@@ -270,8 +270,8 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
     count = down * across
 
     def row(a: arith.Var, j: arith.Var, n: arith.Var, c: arith.Var, t: arith.Var) -> ir.Expr:
-        places = [(n, c, t // across * size + i, t % across * size + j) for i in range(reach)]
-        data = [te.cast(padded[place], made_in) for place in places]
+        indices = [(n, c, t // across * size + i, t % across * size + j) for i in range(reach)]
+        data = [te.cast(padded[index], transform_dtype) for index in indices]
         return _chosen(a, [_combined(factors, data) for factors in transforms.inputs])
 
     rows = te.compute((reach, reach, batch, channels, count), row, "rows")
@@ -300,8 +300,8 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
         value = _chosen(x % size, [_combined(factors, data) for factors in transforms.outputs])
         return value if scaled is None else value * te.const(scaled.inverse, total) >> te.const(scaled.shift, total)
 
-    made: te.Tensor = te.compute((batch, outputs, *_output(attrs, x.shape[2:])), element, "winograd")
-    return made
+    result: te.Tensor = te.compute((batch, outputs, *_output(attrs, x.shape[2:])), element, "winograd")
+    return result
 
 
 winograd_conv = Operator(

@@ -26,15 +26,15 @@ PRODUCTS = (conv, conv_transpose, matmul)
 Array = np.ndarray[Any, Any]
 
 
-def overflow(found: Match, bits: int) -> str | None:
+def overflow(pattern_match: Match, bits: int) -> str | None:
     """Return the reason why sums of a composite may exceed a signed accumulator of some width; None if all fit.
 
     The bound of a sum is the sum of the greatest magnitudes of its terms and of its bias. It holds in any order of summation,
     whether the accumulator wraps or saturates. The values of operands are bounded by their element types."""
     if bits >= WIDEST:
         return None
-    inside = {id(call) for call in found.calls}
-    for call in found.calls:
+    inside = {id(call) for call in pattern_match.calls}
+    for call in pattern_match.calls:
         result = call.type
         if call.callee not in (*PRODUCTS, reduce_sum) or not isinstance(result, TensorType) or not result.dtype.is_int:
             continue
@@ -42,21 +42,21 @@ def overflow(found: Match, bits: int) -> str | None:
         if terms is None:
             return f"the number of terms of its sums has no upper bound, but the target accumulates in {bits} bits"
         # Float64 is exact where the sum fits.
-        most = int(np.max(terms + _bias(call, found, inside), initial=0))
-        needed = most.bit_length() + 1
-        if needed > bits:
-            return f"its sums need {needed} bits, but the target accumulates in {bits}"
+        greatest_sum = int(np.max(terms + _bias(call, pattern_match, inside), initial=0))
+        bits_of_sum = greatest_sum.bit_length() + 1
+        if bits_of_sum > bits:
+            return f"its sums need {bits_of_sum} bits, but the target accumulates in {bits}"
     return None
 
 
 def magnitudes(call: Call, inside: Collection[int] = ()) -> Array | None:
     """Return upper bounds of the sums of magnitudes of a convolution, matrix product or sum of integers: float64, broadcastable to
     the result. None if the number of terms has no upper bound. Bounds see through the calls of ids `inside`."""
-    first, *others = call.args
+    first, *operands = call.args
     shape = _shape(first)
     if call.callee is reduce_sum:
         return _times([shape[axis] for axis in call.attrs.axes], greatest(first, inside))
-    (second,) = others
+    (second,) = operands
     if isinstance(second, Constant):
         return np.asarray(weight_sums(call, second.data) * greatest(first, inside))
     if isinstance(first, Constant) and call.callee is matmul:
@@ -81,8 +81,8 @@ def weight_sums(call: Call, weights: Array) -> Array:
 
 
 def _times(counts: Collection[Dim], each: float) -> Array | None:
-    most = arith.bounds(arith.product(tuple(counts)))[1]
-    return None if most is None else np.asarray(most * each)
+    greatest = arith.bounds(arith.product(tuple(counts)))[1]
+    return None if greatest is None else np.asarray(greatest * each)
 
 
 def _bias(total: Call, match: Match, inside: Collection[int], before: Array | float = 0.0, last: Array | float = 0.0) -> Array:

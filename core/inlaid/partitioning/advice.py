@@ -14,13 +14,13 @@ from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.graph.scopes import analyse
 from inlaid.partitioning.annotate import targeted
-from inlaid.partitioning.flow import values_of
+from inlaid.partitioning.flow import collect_values
 from inlaid.partitioning.outline import Placement
 from inlaid.plugins import Reject
 
 LONGEST_PATH = 3
 """Maximum number of operators on a path between two regions. A change that merges regions farther apart is not evaluated."""
-MOST = 64
+MAX_CHANGES = 64
 """Maximum number of changes to evaluate. Each change needs a traversal of the model."""
 
 
@@ -67,25 +67,25 @@ class Flow:
     plain: bool
 
     @staticmethod
-    def of(placement: Placement) -> Flow:
+    def from_placement(placement: Placement) -> Flow:
         """Extract the flow of a placed function."""
         annotated = placement.annotated
-        place = annotated.place
+        positions = annotated.positions
         count = len(annotated.calls)
         homes, regions = [0] * count, [""] * count
         for claim, region in zip(placement.claims, placement.regions, strict=True):
             for call in claim.members:
-                homes[place[id(call)]], regions[place[id(call)]] = claim.target, region
+                homes[positions[id(call)]], regions[positions[id(call)]] = claim.target, region
         scopes = analyse(annotated.function)
-        own = [id(scopes.of.get(id(call))) for call in annotated.calls]
+        scope_ids = [id(scopes.expr_scopes.get(id(call))) for call in annotated.calls]
         reads: list[dict[int, None]] = [{} for _ in range(count)]
         values = []
-        for value in values_of(annotated.function):
-            source = -1 if value.source is None else place[id(value.source)]
-            readers = tuple(place[id(reader)] for reader in value.readers)
+        for value in collect_values(annotated.function):
+            source = -1 if value.source is None else positions[id(value.source)]
+            readers = tuple(positions[id(reader)] for reader in value.readers)
             values.append((source, value.size, readers))
             for reader in readers:
-                if source >= 0 and own[source] == own[reader]:
+                if source >= 0 and scope_ids[source] == scope_ids[reader]:
                     reads[reader][source] = None
         names = tuple(call.callee.name for call in annotated.calls if isinstance(call.callee, Operator))
         verdicts = [annotated.verdicts[id(call)] for call in annotated.calls]
@@ -96,13 +96,13 @@ class Flow:
 
     def levels(self, homes: Sequence[int]) -> list[int]:
         """Return the level of each operator: the greatest number of borders on a path to it."""
-        found: list[int] = []
+        levels: list[int] = []
         for number, sources in enumerate(self.reads):
             home, level = homes[number], 0
             for source in sources:
-                level = max(level, found[source] + (homes[source] != home))
-            found.append(level)
-        return found
+                level = max(level, levels[source] + (homes[source] != home))
+            levels.append(level)
+        return levels
 
     def count(self, homes: Sequence[int]) -> Counted:
         """Count the regions for a given assignment of targets."""
@@ -133,12 +133,12 @@ class Flow:
     def borders(self) -> Iterator[Border]:
         """Yield, for each region that follows another region of its target, a path that keeps the two apart."""
         levels = self.levels(self.homes)
-        seen: set[str] = set()
+        visited: set[str] = set()
         for number, later in enumerate(self.regions):
             latest = self._latest(number, levels)
-            if later in seen or latest is None or levels[latest] == levels[number]:
+            if later in visited or latest is None or levels[latest] == levels[number]:
                 continue
-            seen.add(later)
+            visited.add(later)
             path: list[int] = []
             while latest is not None and self.homes[latest] != self.homes[number]:
                 path.append(latest)
@@ -158,7 +158,7 @@ def _plain(function: ir.Function) -> bool:
 
 def changes(flow: Flow, targets: int) -> tuple[Change, ...]:
     """Evaluate changes: a target accepts all operators of a name that it rejects, or the few operators between two of its regions.
-    Returns improvements, greatest first. Evaluates at most `MOST` changes, those of many operators first."""
+    Returns improvements, greatest first. Evaluates at most `MAX_CHANGES` changes, those of many operators first."""
     if not flow.plain:
         return ()
     sets: dict[tuple[int, tuple[int, ...]], None] = {}
@@ -176,6 +176,6 @@ def changes(flow: Flow, targets: int) -> tuple[Change, ...]:
         target = homes[border.later]
         if len(border.through) <= LONGEST_PATH and all(target in flow.rejected[number] for number in border.through):
             sets[target, border.through] = None
-    tried = itertools.islice(sets, MOST)
-    found = [change for change in (flow.change(target, numbers) for target, numbers in tried) if change is not None]
-    return tuple(sorted(found, key=lambda item: (item.after.regions, item.after.crossing)))
+    tried = itertools.islice(sets, MAX_CHANGES)
+    improvements = [change for change in (flow.change(target, numbers) for target, numbers in tried) if change is not None]
+    return tuple(sorted(improvements, key=lambda item: (item.after.regions, item.after.crossing)))

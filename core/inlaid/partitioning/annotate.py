@@ -43,11 +43,11 @@ class Candidate:
     @cached_property
     def by_name(self) -> Mapping[str, tuple[OpRule, ...]]:
         """Rules for single operators, by operator name."""
-        found: dict[str, tuple[OpRule, ...]] = {}
+        rules: dict[str, tuple[OpRule, ...]] = {}
         for rule in self.rules:
             if isinstance(rule.pattern, str):
-                found[rule.pattern] = (*found.get(rule.pattern, ()), rule)
-        return found
+                rules[rule.pattern] = (*rules.get(rule.pattern, ()), rule)
+        return rules
 
     def judge(self, call: ir.Call) -> Verdict:
         """Return the verdict of the rules on one operator. Raises `PluginError` if a rule fails."""
@@ -57,7 +57,7 @@ class Candidate:
             return Reject(unfit)
         refused: Reject | None = None
         for rule in (*self.by_name.get(call.callee.name, ()), *self.by_name.get(ANY, ())):
-            verdict = _asked(self, rule, call)
+            verdict = _rule_verdict(self, rule, call)
             if not isinstance(verdict, Reject):
                 return verdict
             refused = refused or verdict
@@ -90,7 +90,7 @@ class Annotated:
     calls: tuple[ir.Call, ...]
     verdicts: Mapping[int, tuple[Verdict, ...]]
     claims: tuple[Claim, ...]
-    place: Mapping[int, int] = field(repr=False)
+    positions: Mapping[int, int] = field(repr=False)
 
 
 def targeted(expr: ir.Expr) -> bool:
@@ -107,24 +107,26 @@ def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotate
     inside: dict[tuple[int, int], list[str]] = {}
     for call in calls:
         for number, candidate in enumerate(candidates):
-            own = verdicts[id(call)][number]
-            if not isinstance(own, Reject):
-                claims.append(Claim(number, (call,), own))
+            call_verdict = verdicts[id(call)][number]
+            if not isinstance(call_verdict, Reject):
+                claims.append(Claim(number, (call,), call_verdict))
             refused: list[str] = []
-            for rule, found in _composites(candidate, call):
-                judged = _judge_composite(candidate, rule, found, scopes)
+            for rule, pattern_match in _composites(candidate, call):
+                judged = _judge_composite(candidate, rule, pattern_match, scopes)
                 if isinstance(judged, Reject):
-                    alone = len(found.calls) == 1 or (isinstance(own, Reject) and judged.reason == own.reason)
+                    alone = len(pattern_match.calls) == 1 or (
+                        isinstance(call_verdict, Reject) and judged.reason == call_verdict.reason
+                    )
                     refused.append(judged.reason if alone else f"as {described(rule)}: {judged.reason}")
-                    for member in found.calls[1:]:
+                    for member in pattern_match.calls[1:]:
                         inside.setdefault((id(member), number), []).append(f"as {described(rule)}: {judged.reason}")
                     continue
-                claims.append(Claim(number, found.calls, judged, rule))
-                for member in found.calls:
+                claims.append(Claim(number, pattern_match.calls, judged, rule))
+                for member in pattern_match.calls:
                     if isinstance(verdicts[id(member)][number], Reject):
                         verdicts[id(member)][number] = judged
-            if isinstance(verdicts[id(call)][number], Reject) and isinstance(own, Reject):
-                verdicts[id(call)][number] = _also(own, call, candidate, refused)
+            if isinstance(verdicts[id(call)][number], Reject) and isinstance(call_verdict, Reject):
+                verdicts[id(call)][number] = _also(call_verdict, call, candidate, refused)
     for call in calls:
         for number, candidate in enumerate(candidates):
             verdict = verdicts[id(call)][number]
@@ -159,64 +161,64 @@ def _no_rule(call: ir.Call) -> Reject:
 
 
 def _mismatches(candidate: Candidate, call: ir.Call) -> tuple[str, ...]:
-    found = []
+    reasons = []
     for rule, pattern in candidate.composites:
         roots = pattern.roots()
         assert isinstance(call.callee, Operator)
         if roots is not None and call.callee.name in roots:
             reason = explain_mismatch(pattern, call)
             if reason is not None:
-                found.append(f"{described(rule)} does not match: {reason}")
-    return tuple(found)
+                reasons.append(f"{described(rule)} does not match: {reason}")
+    return tuple(reasons)
 
 
 def _composites(candidate: Candidate, call: ir.Call) -> list[tuple[OpRule, Match]]:
     """Return the composites of a target that match and end at a call."""
     assert isinstance(call.callee, Operator)
-    found = []
+    composites = []
     for rule, pattern in candidate.composites:
         roots = pattern.roots()
         if roots is None or call.callee.name in roots:
-            with blame(candidate.plugin, f"the pattern of rule {described(rule)}", nodes=nodes_of((call,))):
+            with blame(candidate.plugin, f"the pattern of rule {described(rule)}", nodes=node_names((call,))):
                 matched = match(pattern, call)
             if matched is not None and matched.calls:
-                found.append((rule, matched))
-    return found
+                composites.append((rule, matched))
+    return composites
 
 
-def _judge_composite(candidate: Candidate, rule: OpRule, found: Match, scopes: Scopes) -> Verdict:
-    for type_ in _stored_types(found):
+def _judge_composite(candidate: Candidate, rule: OpRule, pattern_match: Match, scopes: Scopes) -> Verdict:
+    for type_ in _stored_types(pattern_match):
         unfit = _type_unfit(type_, candidate)
         if unfit is not None:
             return Reject(unfit)
-    leak = _leak(found.calls, scopes)
+    leak = _leak(pattern_match.calls, scopes)
     if leak is not None:
         return Reject(f"the value of {named(leak)} inside the composite is also read outside")
-    verdict = _asked(candidate, rule, found)
-    reason = None if isinstance(verdict, Reject) else unlike(found, candidate.requantization)
+    verdict = _rule_verdict(candidate, rule, pattern_match)
+    reason = None if isinstance(verdict, Reject) else unlike(pattern_match, candidate.requantization)
     return verdict if reason is None else Reject(reason)
 
 
-def _stored_types(found: Match) -> Iterator[Type]:
+def _stored_types(pattern_match: Match) -> Iterator[Type]:
     """Yield the types that a target must support to run a composite: of its result, and of its operands, including constant
     operands of products, such as weights. A code generator can convert other constants. Types of inner values do not matter."""
-    inside = {id(call) for call in found.calls}
-    for call in found.calls:
+    inside = {id(call) for call in pattern_match.calls}
+    for call in pattern_match.calls:
         assert isinstance(call.callee, Operator)
         multiplies = call.callee.fusion is FusionKind.COMPLEX_OUT_FUSABLE
         for arg in call.args:
             source = arg.tuple if isinstance(arg, ir.TupleItem) else arg
             if id(source) not in inside and (multiplies or not isinstance(arg, ir.Constant)):
                 yield arg.type
-    yield found.root.type
+    yield pattern_match.root.type
 
 
-def _asked(candidate: Candidate, rule: OpRule, subject: ir.Call | Match) -> Verdict:
+def _rule_verdict(candidate: Candidate, rule: OpRule, subject: ir.Call | Match) -> Verdict:
     """Return the verdict of a rule. A condition that is provably true or false is resolved."""
     verdict: Verdict = Accept()
     if rule.predicate is not None:
         calls = subject.calls if isinstance(subject, Match) else (subject,)
-        with blame(candidate.plugin, f"the predicate of rule {described(rule)}", nodes=nodes_of(calls)):
+        with blame(candidate.plugin, f"the predicate of rule {described(rule)}", nodes=node_names(calls)):
             verdict = rule.predicate(subject)
             if not isinstance(verdict, Verdict):
                 raise PluginError(f"the predicate of rule {described(rule)} must return a verdict, got {type(verdict).__name__}")
@@ -234,7 +236,7 @@ def _asked(candidate: Candidate, rule: OpRule, subject: ir.Call | Match) -> Verd
     return verdict
 
 
-def nodes_of(calls: Sequence[ir.Call]) -> tuple[str, ...]:
+def node_names(calls: Sequence[ir.Call]) -> tuple[str, ...]:
     """Return the source nodes of calls, in order."""
     return tuple(dict.fromkeys(str(call.span) for call in calls if call.span is not None))
 
@@ -254,9 +256,9 @@ def _leak(members: tuple[ir.Call, ...], scopes: Scopes) -> ir.Call | None:
                 assert isinstance(owner, ir.Call)
                 wiring[id(child)] = owner
                 stack.append(child)
-    home = scopes.of.get(id(members[0]))
+    home = scopes.expr_scopes.get(id(members[0]))
     for call in members[1:]:
-        if scopes.of.get(id(call)) is not home or scopes.uses[id(call)] != inner_uses.get(id(call), 0):
+        if scopes.expr_scopes.get(id(call)) is not home or scopes.uses[id(call)] != inner_uses.get(id(call), 0):
             return call
     return next((owner for key, owner in wiring.items() if scopes.uses[key] != inner_uses[key]), None)
 

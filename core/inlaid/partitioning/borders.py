@@ -29,16 +29,16 @@ PLAIN = Border()
 
 @dataclass(frozen=True)
 class Bordered:
-    """A partitioned module whose region functions take and return stored forms. For each region that asks for storage forms, `of`
-    has its borders and `inside` its original function."""
+    """A partitioned module whose region functions take and return stored forms. For each region that asks for storage forms,
+    `borders_by_region` has its borders and `inside` its original function."""
 
     partitioned: Partitioned
-    of: dict[str, Borders]
+    borders_by_region: dict[str, Borders]
     inside: dict[str, ir.Function]
 
     def region(self, name: str, function: ir.Function, target: Target) -> Region:
         """Create a region with its borders and its original function."""
-        return Region(name, self.inside.get(name, function), target, self.of.get(name))
+        return Region(name, self.inside.get(name, function), target, self.borders_by_region.get(name))
 
 
 def with_borders(
@@ -47,7 +47,9 @@ def with_borders(
     """Insert conversions where regions ask for storage forms. `ask(name, function, target)` returns the borders of a region. Raises
     `CompileError` if no target accepts a conversion."""
     module = partitioned.module
-    borders = {name: found for name, target in partitioned.regions.items() if (found := ask(name, module[name], target))}
+    borders = {
+        name: border_request for name, target in partitioned.regions.items() if (border_request := ask(name, module[name], target))
+    }
     if not borders:
         return Bordered(partitioned, {}, {})
     inside = {name: module[name] for name in borders}
@@ -67,8 +69,8 @@ def check_borders(function: ir.Function, borders: Borders) -> None:
     results = function.body.type
     assert isinstance(results, TupleType)
     if len(borders.inputs) != len(function.params) or len(borders.outputs) != len(results.fields):
-        found = f"{len(borders.inputs)} inputs and {len(borders.outputs)} outputs"
-        raise PluginError(f"expected borders of {len(function.params)} inputs and {len(results.fields)} outputs, got {found}")
+        actual = f"{len(borders.inputs)} inputs and {len(borders.outputs)} outputs"
+        raise PluginError(f"expected borders of {len(function.params)} inputs and {len(results.fields)} outputs, got {actual}")
     for type_, border in zip(
         (*(p.type for p in function.params), *results.fields), (*borders.inputs, *borders.outputs), strict=True
     ):
@@ -78,8 +80,8 @@ def check_borders(function: ir.Function, borders: Borders) -> None:
 def stored_function(function: ir.Function, borders: Borders) -> ir.Function:
     """Build a region's function on stored forms: decode the inputs, compute, encode the results."""
     params = [ir.var(p.name, _stored_type(p.type, b), span=p.span) for p, b in zip(function.params, borders.inputs, strict=True)]
-    given = [decode(new, old.type, border) for old, new, border in zip(function.params, params, borders.inputs, strict=True)]
-    body = substitute(function.body, dict(zip(function.params, given, strict=True)))
+    decoded = [decode(new, old.type, border) for old, new, border in zip(function.params, params, borders.inputs, strict=True)]
+    body = substitute(function.body, dict(zip(function.params, decoded, strict=True)))
     parts = [encode(ir.tuple_item(body, number), border) for number, border in enumerate(borders.outputs)]
     return ir.function(params, ir.tuple_(parts), function.attrs)
 
@@ -91,17 +93,17 @@ def encode(expr: ir.Expr, border: Border) -> ir.Expr:
         expr = ops.quantize(expr, ir.constant(np.float32(border.scale)), ir.constant(point), dtype=border.dtype)
     last: dict[int, int] = {}
     for axis, factor in border.layout.blocks:
-        place = last.get(axis, axis)
-        shape = _shape(expr.type, place)
-        missing = -shape[place] % factor
+        dimension = last.get(axis, axis)
+        shape = _shape(expr.type, dimension)
+        missing = -shape[dimension] % factor
         if missing:
             fill = ir.constant(np.array(border.zero_point, _tensor(expr.type).dtype.numpy))
-            pads = tuple(missing if at == len(shape) + place else 0 for at in range(2 * len(shape)))
+            pads = tuple(missing if at == len(shape) + dimension else 0 for at in range(2 * len(shape)))
             expr = ops.pad(expr, fill, pads=pads)
-        outer = (shape[place] + missing) // factor
-        cut = ops.reshape(expr, shape=(*shape[:place], outer, factor, *shape[place + 1 :]))
-        kept = [at for at in range(len(shape) + 1) if at != place + 1]
-        expr = cut if place + 1 == len(shape) else ops.transpose(cut, perm=(*kept, place + 1))
+        outer = (shape[dimension] + missing) // factor
+        cut = ops.reshape(expr, shape=(*shape[:dimension], outer, factor, *shape[dimension + 1 :]))
+        outer_axes = [at for at in range(len(shape) + 1) if at != dimension + 1]
+        expr = cut if dimension + 1 == len(shape) else ops.transpose(cut, perm=(*outer_axes, dimension + 1))
         last[axis] = len(shape)
     return expr
 
@@ -111,25 +113,25 @@ def decode(expr: ir.Expr, type_: Type, border: Border) -> ir.Expr:
     last: dict[int, int] = {}
     shapes = [_tensor(type_).shape]
     for axis, factor in border.layout.blocks:
-        place = last.get(axis, axis)
+        dimension = last.get(axis, axis)
         shape = shapes[-1]
-        extent = shape[place]
+        extent = shape[dimension]
         assert isinstance(extent, int)
         last[axis] = len(shape)
-        shapes.append((*shape[:place], -(-extent // factor), *shape[place + 1 :], factor))
+        shapes.append((*shape[:dimension], -(-extent // factor), *shape[dimension + 1 :], factor))
     for number in reversed(range(len(border.layout.blocks))):
         axis, factor = border.layout.blocks[number]
         before = [at for at, (other, _) in enumerate(border.layout.blocks[:number]) if other == axis]
-        place = len(shapes[0]) + before[-1] if before else axis
-        shape, whole = shapes[number], shapes[number + 1]
-        outer, extent = whole[place], shape[place]
+        dimension = len(shapes[0]) + before[-1] if before else axis
+        shape, stored_shape = shapes[number], shapes[number + 1]
+        outer, extent = stored_shape[dimension], shape[dimension]
         assert isinstance(outer, int) and isinstance(extent, int)
-        perm = (*range(place + 1), len(shape), *range(place + 1, len(shape)))
+        perm = (*range(dimension + 1), len(shape), *range(dimension + 1, len(shape)))
         ordered = expr if perm == tuple(range(len(perm))) else ops.transpose(expr, perm=perm)
-        expr = ops.reshape(ordered, shape=(*shape[:place], outer * factor, *shape[place + 1 :]))
+        expr = ops.reshape(ordered, shape=(*shape[:dimension], outer * factor, *shape[dimension + 1 :]))
         spare = extent - outer * factor
         if spare:
-            pads = tuple(spare if at == len(shape) + place else 0 for at in range(2 * len(shape)))
+            pads = tuple(spare if at == len(shape) + dimension else 0 for at in range(2 * len(shape)))
             expr = ops.pad(expr, ir.constant(np.zeros((), _tensor(expr.type).dtype.numpy)), pads=pads)
     if border.scale:
         point = np.array(border.zero_point, dtype(border.dtype).numpy)
@@ -168,14 +170,14 @@ def _shape(type_: Type, axis: int) -> tuple[int, ...]:
 @dataclass
 class _Converter:
     """Rewrites functions that call regions. `stored` maps the id of a value to its border and the region result that it was decoded
-    from; `made` has the existing conversions, for reuse."""
+    from; `conversions` has the existing conversions, for reuse."""
 
     candidates: Sequence[Candidate]
     borders: dict[str, Borders]
     functions: dict[str, ir.Function] = field(default_factory=dict)
     targets: dict[str, int] = field(default_factory=dict)
     stored: dict[int, tuple[ir.Expr, Border]] = field(default_factory=dict)
-    made: dict[tuple[int, Border], tuple[ir.Expr, ir.Expr]] = field(default_factory=dict)
+    conversions: dict[tuple[int, Border], tuple[ir.Expr, ir.Expr]] = field(default_factory=dict)
 
     def convert(self, function: ir.Function) -> ir.Function:
         """Rewrite a function so that its regions take and return stored forms."""
@@ -202,12 +204,12 @@ class _Converter:
 
     def _as(self, value: ir.Expr, border: Border) -> ir.Expr:
         """Convert a value to a border's stored form."""
-        source, held = self.stored.get(id(value), (value, PLAIN))
-        if held == border:
+        source, stored_border = self.stored.get(id(value), (value, PLAIN))
+        if stored_border == border:
             return source
         if border == PLAIN:
             return value
-        return self._region(source, border, lambda param: encode(decode(param, value.type, held), border))
+        return self._region(source, border, lambda param: encode(decode(param, value.type, stored_border), border))
 
     def _from(self, result: ir.Expr, type_: Type, border: Border) -> ir.Expr:
         """Convert the stored form at a border to a value."""
@@ -220,7 +222,7 @@ class _Converter:
     def _region(self, value: ir.Expr, border: Border, convert: Callable[[ir.Var], ir.Expr]) -> ir.Expr:
         """Convert a value in a region of the first target that accepts the conversion."""
         key = (id(value), border)
-        if key not in self.made:
+        if key not in self.conversions:
             param = ir.var("x", value.type)
             body = compose_chain(convert(param))
             target = self._taker(body)
@@ -230,8 +232,8 @@ class _Converter:
             self.functions[name], self.targets[name] = function, target
             assert isinstance(function.type, FunctionType)
             call = ir.Call(function.type.result, value.span, ir.global_var(name, function.type), (value,), Attrs())
-            self.made[key] = (ir.tuple_item(call, 0), value)
-        return self.made[key][0]
+            self.conversions[key] = (ir.tuple_item(call, 0), value)
+        return self.conversions[key][0]
 
     def _taker(self, body: ir.Expr) -> int:
         calls = [expr for expr in ir.post_order(body) if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator)]

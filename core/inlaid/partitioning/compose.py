@@ -30,15 +30,15 @@ def compose(function: ir.Function, claims: Sequence[Claim]) -> Composed:
     by_member = {id(call): claim for claim in claims for call in claim.members}
     functions: dict[str, ir.Function] = {}
     placed: dict[int, Claim] = {}
-    made: dict[int, ir.Expr] = {}
+    replacements: dict[int, ir.Expr] = {}
 
     def visit(old: ir.Expr, new: ir.Expr) -> ir.Expr:
         claim = by_member.get(id(old))
         if claim is not None and claim.root is old:
             if claim.composite is not None:
-                new = _call(claim, f"{claim.composite.name}{len(functions)}", functions, made)
+                new = _call(claim, f"{claim.composite.name}{len(functions)}", functions, replacements)
             placed[id(new)] = claim
-        made[id(old)] = new
+        replacements[id(old)] = new
         return new
 
     changed = transform(function, visit)
@@ -46,11 +46,11 @@ def compose(function: ir.Function, claims: Sequence[Claim]) -> Composed:
     return Composed(changed, placed, functions)
 
 
-def _call(claim: Claim, name: str, functions: dict[str, ir.Function], made: Mapping[int, ir.Expr]) -> ir.Call:
+def _call(claim: Claim, name: str, functions: dict[str, ir.Function], replacements: Mapping[int, ir.Expr]) -> ir.Call:
     """Call a composite's function on the values that its members read from outside. Constants stay inside."""
     function, inputs = enclosed(claim)
     functions[name] = function
-    args = tuple(made.get(id(expr), expr) for expr in inputs)
+    args = tuple(replacements.get(id(expr), expr) for expr in inputs)
     type_ = FunctionType(tuple(param.type for param in function.params), function.body.type)
     return ir.Call(function.body.type, claim.root.span, ir.global_var(name, type_), args, Attrs())
 

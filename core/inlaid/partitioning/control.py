@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from inlaid.graph import ir
 from inlaid.graph.loops import iterations
-from inlaid.graph.scope_conditions import conditions_in, held_constraints, weakened, with_added
+from inlaid.graph.scope_conditions import conditions_in, scope_constraints, weakened, with_added
 from inlaid.graph.scopes import Scope, Scopes, analyse
 from inlaid.graph.transform import substitute
 from inlaid.partitioning.outline import Partitioned, call_by_name, region_conditions
 from inlaid_runtime.arith import Constraint, Dim
 from inlaid_runtime.types import TensorType, TupleType, Type, type_vars
 
-_Known = dict[int, ir.Expr]
+_Bindings = dict[int, ir.Expr]
 """Rewritten expressions, by id of the original."""
 
 
@@ -48,8 +48,8 @@ def absorb_control(
 @dataclass
 class _Absorber:
     """Merges regions. `functions` are the functions of the module; `regions` maps the regions that can be merged to their targets;
-    `merged` maps the name of a merged region to the region that contains it. `held` has the constraints of each scope,
-    `added` those that merged loops add to it."""
+    `merged` maps the name of a merged region to the region that contains it. `constraints_by_scope` has the constraints of each
+    scope, `added` those that merged loops add to it."""
 
     functions: dict[str, ir.Function]
     regions: dict[str, int]
@@ -57,46 +57,46 @@ class _Absorber:
     branches: frozenset[int]
     static: frozenset[int]
     merged: dict[str, str] = field(default_factory=dict)
-    held: dict[Scope, tuple[Constraint, ...]] = field(default_factory=dict)
+    constraints_by_scope: dict[Scope, tuple[Constraint, ...]] = field(default_factory=dict)
     added: dict[Scope, tuple[Constraint, ...]] = field(default_factory=dict)
 
     def absorbed(self, function: ir.Function) -> ir.Function:
         """Replace loops and branches of a function by calls of merged regions."""
         scopes = analyse(function)
         scope = scopes.body(function)
-        self.held.update(held_constraints(scopes))
-        if names := self._whole(scope, scopes):
-            given = _read([scope], scopes)
-            region = self._region(names, given, lambda known, _: self._inlined(scope, scopes, known), given)
+        self.constraints_by_scope.update(scope_constraints(scopes))
+        if names := self._function_regions(scope, scopes):
+            operands = _read([scope], scopes)
+            region = self._region(names, operands, lambda bindings, _: self._inlined(scope, scopes, bindings), operands)
             body = region if isinstance(function.body.type, TupleType) else ir.tuple_item(region, 0)
             return replace(function, body=body)
-        calls = self._found(scope, scopes)
-        done: _Known = {}
+        calls = self._merged_calls(scope, scopes)
+        replacements: _Bindings = {}
         for expr in ir.post_order(function):
             call = calls.get(id(expr))
             if call is None:
-                new = ir.rebuild(expr, tuple(done[id(child)] for child in ir.children(expr)))
-                done[id(expr)] = with_added(expr, new, scopes, self.added)
+                new = ir.rebuild(expr, tuple(replacements[id(child)] for child in ir.children(expr)))
+                replacements[id(expr)] = with_added(expr, new, scopes, self.added)
             else:
-                args = tuple(done[id(arg)] for arg in call.args)
-                found = ir.Call(call.type, call.span, call.callee, args, call.attrs)
-                done[id(expr)] = found if isinstance(expr.type, TupleType) else ir.tuple_item(found, 0)
-        changed = done[id(function)]
+                args = tuple(replacements[id(arg)] for arg in call.args)
+                merged_call = ir.Call(call.type, call.span, call.callee, args, call.attrs)
+                replacements[id(expr)] = merged_call if isinstance(expr.type, TupleType) else ir.tuple_item(merged_call, 0)
+        changed = replacements[id(function)]
         assert isinstance(changed, ir.Function)
         return changed
 
-    def _whole(self, scope: Scope, scopes: Scopes) -> list[str]:
+    def _function_regions(self, scope: Scope, scopes: Scopes) -> list[str]:
         """Return the regions that make up a whole function, if they can be merged. Empty for a function without a branch, since its
         regions are already one."""
         if not any(isinstance(expr, ir.If) for expr in scope.order):
             return []
-        names = self._names(scope, scopes, conditions_in(scope, self.held))
+        names = self._names(scope, scopes, conditions_in(scope, self.constraints_by_scope))
         tensors = all(map(_is_tensor, (*_types(scope.result), *(item.type for item in _read([scope], scopes)))))
         return names if names and tensors and self.regions[names[0]] in self.branches else []
 
-    def _found(self, root: Scope, scopes: Scopes) -> dict[int, ir.Call]:
+    def _merged_calls(self, root: Scope, scopes: Scopes) -> dict[int, ir.Call]:
         """Return calls of merged regions for the outermost loops and branches that can be merged, by id."""
-        found: dict[int, ir.Call] = {}
+        calls: dict[int, ir.Call] = {}
         waiting = [root]
         while waiting:
             scope = waiting.pop()
@@ -105,13 +105,13 @@ class _Absorber:
                 call = self._loop(expr, scopes) if isinstance(expr, ir.Loop) else None
                 call = self._branch(expr, scopes) if isinstance(expr, ir.If) else call
                 if call is not None:
-                    found[id(expr)] = call
+                    calls[id(expr)] = call
                     if isinstance(expr, ir.Loop):
                         del bodies[id(expr.body)]
                 elif isinstance(expr, ir.If):
                     waiting += scopes.branches(expr)
             waiting += map(scopes.body, bodies.values())
-        return found
+        return calls
 
     def _loop(self, loop: ir.Loop, scopes: Scopes) -> ir.Call | None:
         """Merge a loop into a region and return its call; None if impossible."""
@@ -119,8 +119,8 @@ class _Absorber:
         if not isinstance(body, ir.Function) or scopes.uses[id(body)] != 1:
             return None
         scope = scopes.body(body)
-        home = scopes.of[id(loop)]
-        names = self._names(scope, scopes, conditions_in(home, self.held))
+        home = scopes.expr_scopes[id(loop)]
+        names = self._names(scope, scopes, conditions_in(home, self.constraints_by_scope))
         able = self.loops & self.branches if any(isinstance(expr, ir.If) for expr in scope.order) else self.loops
         if not names or self.regions[names[0]] not in able:
             return None
@@ -130,99 +130,101 @@ class _Absorber:
         if self.regions[names[0]] in self.static and any(type_vars(item.type) for item in (loop, *fixed, *captured)):
             return None
         count = iterations(body, loop.scanned, loop.trip_count, loop.condition)
-        constraints = self.held.get(scope, ())
-        if not _sizes_known(loop, body, [*fixed, *captured], count) or (constraints and count is None):
+        constraints = self.constraints_by_scope.get(scope, ())
+        if not _determines_sizes(loop, body, [*fixed, *captured], count) or (constraints and count is None):
             return None
         if count is not None:
             self.added[home] = (*self.added.get(home, ()), *weakened(constraints, count))
 
-        def whole(known: _Known, params: Sequence[ir.Var]) -> ir.Expr:
-            return ir.rebuild(loop, (ir.function(body.params, self._inlined(scope, scopes, known)), *params[: len(fixed)]))
+        def build_body(bindings: _Bindings, params: Sequence[ir.Var]) -> ir.Expr:
+            return ir.rebuild(loop, (ir.function(body.params, self._inlined(scope, scopes, bindings)), *params[: len(fixed)]))
 
-        return self._region(names, [*fixed, *captured], whole, captured)
+        return self._region(names, [*fixed, *captured], build_body, captured)
 
     def _branch(self, choice: ir.If, scopes: Scopes) -> ir.Call | None:
         """Merge a branch into a region and return its call; None if impossible."""
-        names = self._chosen(choice, scopes, conditions_in(scopes.of[id(choice)], self.held))
+        names = self._chosen(choice, scopes, conditions_in(scopes.expr_scopes[id(choice)], self.constraints_by_scope))
         if not names or len({self.regions[name] for name in names}) > 1 or self.regions[names[0]] not in self.branches:
             return None
         arms = scopes.branches(choice)
         captured = _read(arms, scopes)
-        given = list({id(item): item for item in (choice.condition, *captured)}.values())
-        if not all(_is_tensor(item.type) for item in given):
+        operands = list({id(item): item for item in (choice.condition, *captured)}.values())
+        if not all(_is_tensor(item.type) for item in operands):
             return None
 
-        def whole(known: _Known, params: Sequence[ir.Var]) -> ir.Expr:
-            return ir.rebuild(choice, (params[0], *(self._inlined(arm, scopes, known) for arm in arms)))
+        def build_body(bindings: _Bindings, params: Sequence[ir.Var]) -> ir.Expr:
+            return ir.rebuild(choice, (params[0], *(self._inlined(arm, scopes, bindings) for arm in arms)))
 
-        return self._region(names, given, whole, given)
+        return self._region(names, operands, build_body, operands)
 
     def _region(
         self,
         names: Sequence[str],
-        given: Sequence[ir.Expr],
-        build: Callable[[_Known, Sequence[ir.Var]], ir.Expr],
+        operands: Sequence[ir.Expr],
+        build: Callable[[_Bindings, Sequence[ir.Var]], ir.Expr],
         read: Sequence[ir.Expr],
     ) -> ir.Call:
-        """Merge several regions. Returns the call of the merged region on `given`. `build` makes its body from the parameters;
+        """Merge several regions. Returns the call of the merged region on `operands`. `build` makes its body from the parameters;
         `read` are the given values that the inner regions read directly."""
-        name, *others = names
-        self.merged.update(dict.fromkeys(others, name))
-        params = [ir.var(f"p{number}", item.type, span=item.span) for number, item in enumerate(given)]
-        inside = {id(item): param for item, param in zip(given, params, strict=True)}
+        name, *merged_names = names
+        self.merged.update(dict.fromkeys(merged_names, name))
+        params = [ir.var(f"p{number}", item.type, span=item.span) for number, item in enumerate(operands)]
+        inside = {id(item): param for item, param in zip(operands, params, strict=True)}
         body = build({id(item): inside[id(item)] for item in read}, params)
         self.functions[name] = ir.function(params, ir.tuple_(_items(body)), self.functions[name].attrs)
-        return call_by_name(name, self.functions[name], given)
+        return call_by_name(name, self.functions[name], operands)
 
-    def _names(self, scope: Scope, scopes: Scopes, known: frozenset[Dim], arm: bool = False) -> list[str] | None:
-        """Return the regions, of one target, that make up a scope; None if the scope contains anything else. `known` are the
+    def _names(self, scope: Scope, scopes: Scopes, conditions: frozenset[Dim], arm: bool = False) -> list[str] | None:
+        """Return the regions, of one target, that make up a scope; None if the scope contains anything else. `conditions` are the
         conditions that hold where the merged region is called."""
         names: list[str] = []
         for expr in scope.order:
             match expr:
                 case ir.Tuple() | ir.TupleItem():
                     continue
-                case ir.Call(callee=ir.GlobalVar(name=name)) if self._suits(name, known if arm else None):
+                case ir.Call(callee=ir.GlobalVar(name=name)) if self._suits(name, conditions if arm else None):
                     names.append(name)
                 case ir.If():
-                    found = self._chosen(expr, scopes, known)
-                    if found is None:
+                    arm_names = self._chosen(expr, scopes, conditions)
+                    if arm_names is None:
                         return None
-                    names += found
+                    names += arm_names
                 case _:
                     return None
         return names if len({self.regions[name] for name in names}) <= 1 else None
 
-    def _chosen(self, choice: ir.If, scopes: Scopes, known: frozenset[Dim]) -> list[str] | None:
+    def _chosen(self, choice: ir.If, scopes: Scopes, conditions: frozenset[Dim]) -> list[str] | None:
         """Return the regions that make up the arms of a branch; None if the branch cannot be merged."""
-        if any(item.condition not in known for arm in scopes.branches(choice) for item in self.held.get(arm, ())):
+        if any(
+            item.condition not in conditions for arm in scopes.branches(choice) for item in self.constraints_by_scope.get(arm, ())
+        ):
             return None
         if isinstance(choice.condition, ir.Constant) or ir.introduced_sizes(choice) or not all(map(_is_tensor, _types(choice))):
             return None
-        found = [self._names(arm, scopes, known, arm=True) for arm in scopes.branches(choice)]
-        return None if None in found else [name for names in found for name in names or ()]
+        names_by_arm = [self._names(arm, scopes, conditions, arm=True) for arm in scopes.branches(choice)]
+        return None if None in names_by_arm else [name for names in names_by_arm for name in names or ()]
 
-    def _suits(self, name: str, known: frozenset[Dim] | None) -> bool:
-        """Test whether a region can be merged: it computes no sizes and, in an arm, checks no sizes besides `known` conditions."""
+    def _suits(self, name: str, conditions: frozenset[Dim] | None) -> bool:
+        """Test whether a region can be merged: it computes no sizes and, in an arm, checks no sizes besides `conditions`."""
         if name not in self.regions or any(map(ir.introduced_sizes, ir.post_order(self.functions[name].body))):
             return False
-        return known is None or all(item.condition in known for item in region_conditions(self.functions[name]))
+        return conditions is None or all(item.condition in conditions for item in region_conditions(self.functions[name]))
 
-    def _inlined(self, scope: Scope, scopes: Scopes, done: _Known) -> ir.Expr:
-        """Return the result of a scope with the calls of regions inlined. `done` has the expressions known so far."""
+    def _inlined(self, scope: Scope, scopes: Scopes, bindings: _Bindings) -> ir.Expr:
+        """Return the result of a scope with the calls of regions inlined. `bindings` has the expressions known so far."""
         for expr in scope.order:
             if isinstance(expr, ir.Call):
                 assert isinstance(expr.callee, ir.GlobalVar)
                 region = self.functions[expr.callee.name]
-                given = [done.get(id(arg), arg) for arg in expr.args]
-                done[id(expr)] = substitute(region.body, dict(zip(region.params, given, strict=True)))
+                args = [bindings.get(id(arg), arg) for arg in expr.args]
+                bindings[id(expr)] = substitute(region.body, dict(zip(region.params, args, strict=True)))
             elif isinstance(expr, ir.If):
-                condition = done.get(id(expr.condition), expr.condition)
-                arms = (self._inlined(arm, scopes, done) for arm in scopes.branches(expr))
-                done[id(expr)] = ir.rebuild(expr, (condition, *arms))
+                condition = bindings.get(id(expr.condition), expr.condition)
+                arms = (self._inlined(arm, scopes, bindings) for arm in scopes.branches(expr))
+                bindings[id(expr)] = ir.rebuild(expr, (condition, *arms))
             else:
-                done[id(expr)] = ir.rebuild(expr, tuple(done.get(id(child), child) for child in ir.children(expr)))
-        return done.get(id(scope.result), scope.result)
+                bindings[id(expr)] = ir.rebuild(expr, tuple(bindings.get(id(child), child) for child in ir.children(expr)))
+        return bindings.get(id(scope.result), scope.result)
 
 
 def _items(value: ir.Expr) -> list[ir.Expr]:
@@ -242,26 +244,28 @@ def _read(roots: Sequence[Scope], scopes: Scopes) -> list[ir.Expr]:
     every = list(roots)
     for scope in every:
         every += (arm for expr in scope.order if isinstance(expr, ir.If) for arm in scopes.branches(expr))
-    own = {id(expr) for scope in every for expr in scope.order}
+    inner_exprs = {id(expr) for scope in every for expr in scope.order}
     read = [child for scope in every for expr in scope.order for child in ir.children(expr)] + [scope.result for scope in roots]
-    found = {id(expr): expr for expr in read if id(expr) not in own and not isinstance(expr, (ir.Constant, ir.GlobalVar))}
-    return list(found.values())
+    operands = {
+        id(expr): expr for expr in read if id(expr) not in inner_exprs and not isinstance(expr, (ir.Constant, ir.GlobalVar))
+    }
+    return list(operands.values())
 
 
-def _sizes_known(loop: ir.Loop, body: ir.Function, given: Sequence[ir.Expr], count: Dim | None) -> bool:
+def _determines_sizes(loop: ir.Loop, body: ir.Function, operands: Sequence[ir.Expr], count: Dim | None) -> bool:
     """Test whether all values of a loop are tensors whose sizes are determined by the loop's inputs. `count` is the number of
     iterations if sizes determine it: stacked outputs must have so many rows."""
     assert isinstance(loop.type, TupleType) and isinstance(body.body.type, TupleType)
     results = loop.type.fields
-    if not results or not all(_is_tensor(type_) for type_ in (*(item.type for item in given), *results)):
+    if not results or not all(_is_tensor(type_) for type_ in (*(item.type for item in operands), *results)):
         return False
     states = tuple(item.type for item in loop.state)
     if not states == results[: len(states)] == body.body.type.fields[1 : 1 + len(states)]:
         return False
     if states != tuple(param.type for param in body.params[1 : 1 + len(states)]):
         return False
-    known = frozenset().union(*(type_vars(item.type) for item in given))
-    if not frozenset().union(*map(type_vars, results)) <= known:
+    operand_sizes = frozenset().union(*(type_vars(item.type) for item in operands))
+    if not frozenset().union(*map(type_vars, results)) <= operand_sizes:
         return False
     if any(isinstance(type_, TensorType) and type_.shape[0] != count for type_ in results[len(states) :]):
         return False

@@ -67,9 +67,9 @@ def _operations(call: ir.Call) -> int:
     if call.callee.compute is None or len(types) < len(call.args):
         return elements
     params = [te.placeholder(type_.shape, type_.dtype, f"x{number}") for number, type_ in enumerate(types)]
-    given = {"out_type": call.type} if call.callee.existential else {}
+    result_type = {"out_type": call.type} if call.callee.existential else {}
     try:
-        result = call.callee.compute(call.attrs, *params, **given)
+        result = call.callee.compute(call.attrs, *params, **result_type)
         program = lower(result if isinstance(result, tuple) else (result,), params, "cost")
     except Exception:  # a user's operator may fail here; compiling it reports the error
         return elements

@@ -33,7 +33,7 @@ def explain(
     advice: list[ChangeReport] = []
     seconds: dict[str, float] = {}
     for placement in partitioned.placements:
-        first, flow = len(operators), Flow.of(placement)
+        first, flow = len(operators), Flow.from_placement(placement)
         for claim, region in zip(placement.claims, placement.regions, strict=True):
             seconds[region] = seconds.get(region, 0.0) + (0.0 if costs is None else costs.seconds(claim))
         borders.update((border.later, _shifted(border, first)) for border in flow.borders())
@@ -54,10 +54,10 @@ def explain(
     stored = partitioned if bordered is None else bordered.partitioned
     added = [name for name in stored.regions if name not in partitioned.regions]
     if costs is not None:
-        seconds.update((name, costs.seconds(_whole(stored, name))) for name in added)
+        seconds.update((name, costs.seconds(_region_claim(stored, name))) for name in added)
         for name in partitioned.regions:
-            if (bordered is None or name not in bordered.of) and stored.module[name] is not partitioned.module[name]:
-                merged = costs.seconds(_whole(stored, name)) - costs.seconds(_whole(partitioned, name))
+            if (bordered is None or name not in bordered.borders_by_region) and stored.module[name] is not partitioned.module[name]:
+                merged = costs.seconds(_region_claim(stored, name)) - costs.seconds(_region_claim(partitioned, name))
                 seconds[name] = max(seconds.get(name, 0.0) + merged, 0.0)
     about = partial(_region, stored, candidates, costs, seconds, measured)
     conditions = {guard.region: repr(guard.constraint) for guard in partitioned.guards}
@@ -75,7 +75,7 @@ def explain(
     return Report(tuple(operators), tuple(regions), tuple(advice), tuple(map(about, added)))
 
 
-def _whole(partitioned: Partitioned, name: str) -> Claim:
+def _region_claim(partitioned: Partitioned, name: str) -> Claim:
     """Return a claim that contains all operators of a region."""
     return Claim(partitioned.regions[name], tuple(reversed(region_operators(partitioned.module[name]))), Accept())
 
@@ -91,15 +91,15 @@ def _region(
     """Build the report of one region, without its relation to other regions."""
     function, number = partitioned.module[name], partitioned.regions[name]
     assert isinstance(function.body.type, TupleType)
-    given, results = [param.type for param in function.params], function.body.type.fields
+    operand_types, results = [param.type for param in function.params], function.body.type.fields
     return RegionReport(
         name,
         str(candidates[number].target),
         len(region_operators(function)),
-        _size(given),
+        _size(operand_types),
         _size(results),
         seconds=None if costs is None else seconds[name],
-        transfer=None if costs is None else sum(costs.transfer(number, byte_size(type_)) for type_ in (*given, *results)),
+        transfer=None if costs is None else sum(costs.transfer(number, byte_size(type_)) for type_ in (*operand_types, *results)),
         measured=measured.get(name),
     )
 

@@ -22,10 +22,10 @@ class Value:
     host: bool = False
 
 
-def values_of(function: ir.Function) -> list[Value]:
+def collect_values(function: ir.Function) -> list[Value]:
     """Return all computed values and inputs, each with its readers."""
     scopes = analyse(function)
-    found: dict[int, tuple[ir.Call | None, int, dict[int, ir.Call]]] = {}
+    values: dict[int, tuple[ir.Call | None, int, dict[int, ir.Call]]] = {}
     hosted: set[int] = set()
     for expr in ir.post_order(function):
         if isinstance(expr, (ir.Tuple, ir.TupleItem, ir.Let)):
@@ -33,12 +33,12 @@ def values_of(function: ir.Function) -> list[Value]:
         reader = expr if isinstance(expr, ir.Call) and targeted(expr) else None
         for child in ir.children(expr):
             for part, source in _sources(child, scopes):
-                _, _, readers = found.setdefault(id(part), (source, byte_size(part.type), {}))
+                _, _, readers = values.setdefault(id(part), (source, byte_size(part.type), {}))
                 if reader is None:
                     hosted.add(id(part))
                 else:
                     readers[id(reader)] = reader
-    return [Value(source, size, tuple(readers.values()), key in hosted) for key, (source, size, readers) in found.items()]
+    return [Value(source, size, tuple(readers.values()), key in hosted) for key, (source, size, readers) in values.items()]
 
 
 def _sources(expr: ir.Expr, scopes: Scopes) -> Iterator[tuple[ir.Expr, ir.Call | None]]:

@@ -48,17 +48,17 @@ def draw(reads: Sequence[Sequence[int]]) -> Drawing:
 
 def _layers(reads: Sequence[Sequence[int]]) -> list[int]:
     """Assign layers. A node is one layer below its lowest operand or, without operands, directly above its first reader."""
-    found: list[int] = []
+    layers: list[int] = []
     for sources in reads:
-        found.append(max((found[source] + 1 for source in sources), default=0))
+        layers.append(max((layers[source] + 1 for source in sources), default=0))
     first: dict[int, int] = {}
     for number, sources in enumerate(reads):
         for source in sources:
-            first[source] = min(first.get(source, found[number]), found[number])
+            first[source] = min(first.get(source, layers[number]), layers[number])
     for number, sources in enumerate(reads):
         if not sources and number in first:
-            found[number] = first[number] - 1
-    return found
+            layers[number] = first[number] - 1
+    return layers
 
 
 def _columns(level: Sequence[int], above: Sequence[Sequence[int]]) -> list[float]:
@@ -71,18 +71,18 @@ def _columns(level: Sequence[int], above: Sequence[Sequence[int]]) -> list[float
             below[source].append(node)
     columns = [0.0] * len(level)
     for row in rows:
-        for place, node in enumerate(row):
-            columns[node] = float(place)
+        for position, node in enumerate(row):
+            columns[node] = float(position)
     for ordered in (False, True):
         for sweep in range(2 * SWEEPS):
             neighbors = below if sweep % 2 else above
             for row in reversed(rows) if sweep % 2 else rows:
-                wanted = [_mean(columns, neighbors[node], columns[node]) for node in row]
+                targets = [_mean(columns, neighbors[node], columns[node]) for node in row]
                 if not ordered:
-                    order = sorted(range(len(row)), key=wanted.__getitem__)
-                    row[:] = [row[place] for place in order]
-                    wanted = [wanted[place] for place in order]
-                for node, column in zip(row, _spread(wanted), strict=True):
+                    order = sorted(range(len(row)), key=targets.__getitem__)
+                    row[:] = [row[position] for position in order]
+                    targets = [targets[position] for position in order]
+                for node, column in zip(row, _spread(targets), strict=True):
                     columns[node] = column
     least = min(columns, default=0.0)
     return [column - least for column in columns]
@@ -92,14 +92,14 @@ def _mean(columns: Sequence[float], nodes: Sequence[int], otherwise: float) -> f
     return sum(columns[node] for node in nodes) / len(nodes) if nodes else otherwise
 
 
-def _spread(wanted: Sequence[float]) -> list[float]:
-    """Return the columns closest to `wanted`, by least squares, that keep the order and are at least 1 apart."""
+def _spread(targets: Sequence[float]) -> list[float]:
+    """Return the columns closest to `targets`, by least squares, that keep the order and are at least 1 apart."""
     blocks: list[tuple[float, int]] = []  # sum and number of pooled values, with the minimum distances subtracted
-    for place, value in enumerate(wanted):
-        total, count = value - place, 1
+    for position, value in enumerate(targets):
+        total, count = value - position, 1
         while blocks and blocks[-1][0] * count > total * blocks[-1][1]:
             before, more = blocks.pop()
             total, count = total + before, count + more
         blocks.append((total, count))
     flat = [total / count for total, count in blocks for _ in range(count)]
-    return [value + place for place, value in enumerate(flat)]
+    return [value + position for position, value in enumerate(flat)]

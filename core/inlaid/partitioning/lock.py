@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from inlaid.graph.operator import Operator
 from inlaid.partitioning.annotate import Annotated, Candidate, Claim
-from inlaid.partitioning.outline import Partitioned, Place
+from inlaid.partitioning.outline import Partitioned, Placer
 from inlaid.partitioning.place import check_complete
 from inlaid_runtime.errors import CompileError, InputError
 from inlaid_runtime.records import dataclass
@@ -38,7 +38,7 @@ class Lock:
     functions: Mapping[str, tuple[Decision, ...]]
 
     @staticmethod
-    def of(partitioned: Partitioned, candidates: Sequence[Candidate]) -> Lock:
+    def from_partition(partitioned: Partitioned, candidates: Sequence[Candidate]) -> Lock:
         """Create the lock of a partitioned module."""
         return Lock({item.name: _decisions(item.annotated, item.claims, candidates) for item in partitioned.placements})
 
@@ -58,40 +58,40 @@ class Lock:
         try:
             data = json.loads(text)
             version, functions = data["version"], data["functions"].items()
-            found = {name: tuple(_decision(entry) for entry in entries) for name, entries in functions}
+            decisions = {name: tuple(_decision(entry) for entry in entries) for name, entries in functions}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"this is not a valid lock: {error}", remedy=REMEDY) from error
         if version != VERSION:
             raise InputError(f"expected lock version {VERSION}, got {version}", remedy=REMEDY)
-        return Lock(found)
+        return Lock(decisions)
 
     def differences(self, other: Lock) -> tuple[str, ...]:
         """Return the differences from another lock as lines: "-" for a decision of this lock, "+" for one of the other lock."""
         lines = []
         for name in dict.fromkeys((*self.functions, *other.functions)):
-            mine, others = (_homes(lock.functions.get(name, ())) for lock in (self, other))
-            for operator in dict.fromkeys((*mine, *others)):
-                before, after = mine.get(operator), others.get(operator)
+            homes, other_homes = (_homes(lock.functions.get(name, ())) for lock in (self, other))
+            for operator in dict.fromkeys((*homes, *other_homes)):
+                before, after = homes.get(operator), other_homes.get(operator)
                 if before != after:
                     lines += [f"- {operator}: {before}"] if before else []
                     lines += [f"+ {operator}: {after}"] if after else []
         return tuple(lines)
 
 
-def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Place, report: Callable[[tuple[str, ...]], None]) -> Place:
+def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Placer, report: Callable[[tuple[str, ...]], None]) -> Placer:
     """Return a placement algorithm that follows a lock. `report` gets the differences from the placement by `fresh`, if any. Raises
     `CompileError` if the lock is for another model, or if a target no longer accepts an operator."""
     targets = {candidate.target.kind: number for number, candidate in reversed(list(enumerate(candidates)))}
     targets.update((str(candidate.target), number) for number, candidate in enumerate(candidates))
 
-    def place(name: str, annotated: Annotated) -> tuple[Claim, ...]:
+    def assign_as_locked(name: str, annotated: Annotated) -> tuple[Claim, ...]:
         decisions = lock.functions.get(name, ())
         names = _names(annotated)
-        claims = {(claim.target, _decision_of(claim, names, candidates)): claim for claim in annotated.claims}
-        known = set(names.values())
-        found = []
+        claims = {(claim.target, _decision_for(claim, names, candidates)): claim for claim in annotated.claims}
+        operator_names = set(names.values())
+        locked_claims = []
         for decision in decisions:
-            strange = next((operator for operator in decision.operators if operator not in known), None)
+            strange = next((operator for operator in decision.operators if operator not in operator_names), None)
             if strange is not None:
                 raise CompileError(f"the lock is for another model: this model has no {strange}", remedy=REMEDY)
             if decision.target not in targets:
@@ -103,9 +103,9 @@ def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Place, report: Ca
                 part = f" as {decision.composite}" if decision.composite else ""
                 what = ", ".join(decision.operators)
                 raise CompileError(f"{decision.target} no longer accepts {what}{part}, but the lock places it there", remedy=REMEDY)
-            found.append(claim)
-        order = {id(claim): place for place, claim in enumerate(annotated.claims)}
-        locked = tuple(sorted(found, key=lambda claim: order[id(claim)]))
+            locked_claims.append(claim)
+        order = {id(claim): position for position, claim in enumerate(annotated.claims)}
+        locked = tuple(sorted(locked_claims, key=lambda claim: order[id(claim)]))
         check_complete(annotated, locked, candidates)
         now = Lock({name: _decisions(annotated, fresh(name, annotated), candidates)})
         differences = Lock({name: _decisions(annotated, locked, candidates)}).differences(now)
@@ -113,7 +113,7 @@ def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Place, report: Ca
             report(differences)
         return locked
 
-    return place
+    return assign_as_locked
 
 
 def _decision(entry: list[str]) -> Decision:
@@ -125,10 +125,10 @@ def _decision(entry: list[str]) -> Decision:
 
 def _decisions(annotated: Annotated, claims: Sequence[Claim], candidates: Sequence[Candidate]) -> tuple[Decision, ...]:
     names = _names(annotated)
-    return tuple(_decision_of(claim, names, candidates) for claim in claims)
+    return tuple(_decision_for(claim, names, candidates) for claim in claims)
 
 
-def _decision_of(claim: Claim, names: Mapping[int, str], candidates: Sequence[Candidate]) -> Decision:
+def _decision_for(claim: Claim, names: Mapping[int, str], candidates: Sequence[Candidate]) -> Decision:
     composite = "" if claim.composite is None else claim.composite.name
     operators = tuple(names[id(call)] for call in claim.members)
     return Decision(str(candidates[claim.target].target), composite, operators)
@@ -136,14 +136,14 @@ def _decision_of(claim: Claim, names: Mapping[int, str], candidates: Sequence[Ca
 
 def _names(annotated: Annotated) -> dict[int, str]:
     """Return unique names of operators, by id of their calls."""
-    found: dict[int, str] = {}
+    names_by_call: dict[int, str] = {}
     counts: dict[str, int] = {}
     for call in annotated.calls:
         assert isinstance(call.callee, Operator)
         name = call.callee.name if call.span is None else f"{call.callee.name} at {call.span.node}"
         counts[name] = counts.get(name, 0) + 1
-        found[id(call)] = name if counts[name] == 1 else f"{name} #{counts[name]}"
-    return found
+        names_by_call[id(call)] = name if counts[name] == 1 else f"{name} #{counts[name]}"
+    return names_by_call
 
 
 def _homes(decisions: Sequence[Decision]) -> dict[str, str]:

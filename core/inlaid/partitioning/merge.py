@@ -125,8 +125,8 @@ class _Merger:
 
     def _is_host(self, call: ir.Call, conversion: ir.Call, scopes: Scopes) -> bool:
         name = _callee(call)
-        same_target = name in self.hosts and self.targets[name] == self.targets[_callee(conversion)]
-        return same_target and scopes.of[id(call)] is scopes.of[id(conversion)]
+        is_on_target = name in self.hosts and self.targets[name] == self.targets[_callee(conversion)]
+        return is_on_target and scopes.expr_scopes[id(call)] is scopes.expr_scopes[id(conversion)]
 
     def _accept(self, merges: Mapping[int, tuple[ir.Call, _Merge]]) -> dict[int, _Merge]:
         """Build the merged regions. Returns the merges whose operators the region's target accepts."""

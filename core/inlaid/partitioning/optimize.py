@@ -12,7 +12,7 @@ import numpy as np
 
 from inlaid.partitioning.annotate import Annotated, Claim
 from inlaid.partitioning.cost import CostModel
-from inlaid.partitioning.flow import Value, values_of
+from inlaid.partitioning.flow import Value, collect_values
 from inlaid.partitioning.place import in_order
 from inlaid.plugins import AcceptIf
 from inlaid_runtime.errors import CompileError, Remedy, setting
@@ -48,12 +48,14 @@ def by_cost(annotated: Annotated, costs: CostModel, fallback: int | None = None)
             on.setdefault((id(call), claim.target), []).append(variable)
     for call in annotated.calls:
         program.exactly_one([v for target in range(program.targets) for v in on.get((id(call), target), ())])
-    for value in values_of(annotated.function):
+    for value in collect_values(annotated.function):
         for target in range(program.targets):
             program.transfers(value, target, costs.transfer(target, value.size), on)
     solution, seconds, gap = program.solve()
-    taken = {id(call): claim for claim, v in zip(claims, chosen, strict=True) if solution[v] > 0.5 for call in claim.members}
-    return Solution(in_order(annotated, taken), seconds, gap)
+    claims_by_call = {
+        id(call): claim for claim, v in zip(claims, chosen, strict=True) if solution[v] > 0.5 for call in claim.members
+    }
+    return Solution(in_order(annotated, claims_by_call), seconds, gap)
 
 
 class _Program:
@@ -87,19 +89,19 @@ class _Program:
         """Add variables that are 1 if a value leaves a target's memory, or enters it."""
         if seconds <= 0:
             return
-        made = [] if value.source is None else [(v, 1.0) for v in on.get((id(value.source), target), ())]
-        reads = [[(v, 1.0) for v in on.get((id(reader), target), ())] for reader in value.readers]
-        if made:
+        producer_terms = [] if value.source is None else [(v, 1.0) for v in on.get((id(value.source), target), ())]
+        reads_by_reader = [[(v, 1.0) for v in on.get((id(reader), target), ())] for reader in value.readers]
+        if producer_terms:
             out = self.variable(seconds, integer=False)
-            for read in reads:
-                self.row([(out, 1.0), *((v, -f) for v, f in made), *read], 0, np.inf)
+            for read in reads_by_reader:
+                self.row([(out, 1.0), *((v, -f) for v, f in producer_terms), *read], 0, np.inf)
             if value.host:
-                self.row([(out, 1.0), *((v, -f) for v, f in made)], 0, np.inf)
-        wanted = [read for read in reads if read]
-        if wanted:
+                self.row([(out, 1.0), *((v, -f) for v, f in producer_terms)], 0, np.inf)
+        reader_terms = [read for read in reads_by_reader if read]
+        if reader_terms:
             into = self.variable(seconds, integer=False)
-            for read in wanted:
-                self.row([(into, 1.0), *((v, -f) for v, f in read), *made], 0, np.inf)
+            for read in reader_terms:
+                self.row([(into, 1.0), *((v, -f) for v, f in read), *producer_terms], 0, np.inf)
 
     def solve(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], float, float]:
         """Solve the program. Returns the values of the variables, their cost, and the gap. Raises `CompileError`."""
@@ -108,7 +110,7 @@ class _Program:
             from scipy.sparse import csr_array
         except ImportError as error:
             raise CompileError(
-                "placement by cost needs SciPy", remedy=Remedy.of('pip install "inlaid[cost]", or give ', BY_PRIORITY)
+                "placement by cost needs SciPy", remedy=Remedy.join('pip install "inlaid[cost]", or give ', BY_PRIORITY)
             ) from error
         if not self.costs:
             return np.zeros(0), 0.0, 0.0
@@ -117,13 +119,13 @@ class _Program:
         # Scaled by the greatest cost, so that the solver's tolerances suit times of microseconds.
         costs = np.array(self.costs)
         scale = float(costs.max()) or 1.0
-        found = milp(
+        optimum = milp(
             costs / scale,
             constraints=LinearConstraint(matrix, self.lower, self.upper),
             bounds=Bounds(0, 1),
             integrality=np.array(self.integer, int),
             options={"time_limit": TIME_LIMIT, "mip_rel_gap": 1e-4},
         )
-        if found.x is None:
-            raise CompileError(f"cost placement failed: {found.message}", remedy=Remedy.of("give ", BY_PRIORITY))
-        return found.x, float(found.fun) * scale, float(found.mip_gap or 0.0)
+        if optimum.x is None:
+            raise CompileError(f"cost placement failed: {optimum.message}", remedy=Remedy.join("give ", BY_PRIORITY))
+        return optimum.x, float(optimum.fun) * scale, float(optimum.mip_gap or 0.0)

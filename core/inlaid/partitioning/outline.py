@@ -15,7 +15,7 @@ from inlaid.graph import ir
 from inlaid.graph.attrs import attr_vars, shown_sizes
 from inlaid.graph.loops import iterations
 from inlaid.graph.operator import Attrs, Operator
-from inlaid.graph.scope_conditions import conditions_of, constraints_of, weakened
+from inlaid.graph.scope_conditions import call_conditions, owner_constraints, weakened
 from inlaid.graph.scopes import Scope, Scopes, analyse, is_leaf
 from inlaid.graph.transform import substitute
 from inlaid.partitioning.annotate import Annotated, Candidate, Claim, annotate
@@ -71,7 +71,7 @@ class Partitioned:
         return f"<Partitioned {len(self.regions)} regions: {', '.join(self.regions)}; {self.module!r}>"
 
 
-Place = Callable[[str, Annotated], tuple[Claim, ...]]
+Placer = Callable[[str, Annotated], tuple[Claim, ...]]
 """Placement algorithm: chooses claims that cover every call of a function once, given the function's name and annotations."""
 
 
@@ -80,25 +80,25 @@ def first_come(name: str, annotated: Annotated) -> tuple[Claim, ...]:
     return by_priority(annotated)
 
 
-def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "main", place: Place = first_come) -> Partitioned:
+def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "main", placer: Placer = first_come) -> Partitioned:
     """Partition the entry of a module and the functions that it calls by name. Raises `CompileError` for an operator that no target
     accepts."""
     placements = []
     functions = dict(module.functions)
     regions = _Regions()
     for name in called(module, entry):
-        functions[name], placement = _cut(name, module[name], candidates, regions, place)
+        functions[name], placement = _cut(name, module[name], candidates, regions, placer)
         placements.append(placement)
-    every = ir.Module({**functions, **regions.functions, **regions.others})
+    every = ir.Module({**functions, **regions.functions, **regions.fallbacks})
     return Partitioned(every, tuple(placements), regions.targets, tuple(regions.guards))
 
 
 def _cut(
-    name: str, function: ir.Function, candidates: Sequence[Candidate], regions: _Regions, place: Place
+    name: str, function: ir.Function, candidates: Sequence[Candidate], regions: _Regions, placer: Placer
 ) -> tuple[ir.Function, Placement]:
     """Outline the regions of a function."""
     annotated = annotate(function, candidates)
-    claims = place(name, annotated)
+    claims = placer(name, annotated)
     check_complete(annotated, claims, candidates)
     outline = _Outline(compose(function, claims), candidates, regions)
     body = outline.run()
@@ -109,21 +109,21 @@ def _cut(
 
 def called(module: ir.Module, entry: str) -> tuple[str, ...]:
     """Return the entry and all functions of the module that it calls by name, directly or indirectly."""
-    found = [entry]
-    for name in found:
+    function_names = [entry]
+    for name in function_names:
         names = (expr.name for expr in ir.post_order(module[name]) if isinstance(expr, ir.GlobalVar))
-        found += [other for other in dict.fromkeys(names) if other not in found and other in module.functions]
-    return tuple(found)
+        function_names += [other for other in dict.fromkeys(names) if other not in function_names and other in module.functions]
+    return tuple(function_names)
 
 
 @dataclass(frozen=True)
 class _Regions:
-    """Regions under construction: functions and target numbers by name, and guards. `others` are the fallbacks of guards."""
+    """Regions under construction: functions and target numbers by name, and guards. `fallbacks` are those of guards."""
 
     functions: dict[str, ir.Function] = field(default_factory=dict)
     targets: dict[str, int] = field(default_factory=dict)
     guards: list[Guard] = field(default_factory=list)
-    others: dict[str, ir.Function] = field(default_factory=dict)
+    fallbacks: dict[str, ir.Function] = field(default_factory=dict)
 
 
 @dataclass
@@ -168,25 +168,25 @@ class _Outline:
         A reader inside a nested scope counts as the control flow node that owns the scope. A `Let` reads its value, outside of
         every region.
         """
-        found: dict[int, list[tuple[int, ir.Expr]]] = {}
+        consumers: dict[int, list[tuple[int, ir.Expr]]] = {}
         for expr in ir.post_order(self.function):
             if isinstance(expr, ir.Let):
-                children = [(self._value(expr.value), self.scopes.of.get(id(expr)))]
+                children = [(self._value(expr.value), self.scopes.expr_scopes.get(id(expr)))]
             else:
                 children = [
-                    (child, self.scopes.inner.get((id(expr), index)) or self.scopes.of.get(id(expr)))
+                    (child, self.scopes.inner.get((id(expr), index)) or self.scopes.expr_scopes.get(id(expr)))
                     for index, child in enumerate(map(self._value, ir.children(expr)))
                 ]
             for child, scope in children:
-                if is_leaf(child) or id(child) not in self.scopes.of:
+                if is_leaf(child) or id(child) not in self.scopes.expr_scopes:
                     continue
-                home = self.scopes.of[id(child)]
+                home = self.scopes.expr_scopes[id(child)]
                 reader: ir.Expr = expr
                 while scope is not None and scope is not home:
                     assert scope.owner is not None
                     reader, scope = scope.owner, scope.parent
-                found.setdefault(id(child), []).append((id(reader), expr))
-        return found
+                consumers.setdefault(id(child), []).append((id(reader), expr))
+        return consumers
 
     def _value(self, expr: ir.Expr) -> ir.Expr:
         """Resolve an expression: the body of a `Let`, the value of a bound variable, otherwise the expression itself."""
@@ -198,7 +198,7 @@ class _Outline:
             else:
                 return expr
 
-    def _seen(self, expr: ir.Expr, inside: Collection[int] = ()) -> ir.Expr:
+    def _resolve(self, expr: ir.Expr, inside: Collection[int] = ()) -> ir.Expr:
         """Return the expression to translate. A bound variable whose value is computed outside of the region is returned itself,
         since its value stays outside; any other expression is resolved."""
         while isinstance(expr, ir.Let):
@@ -208,7 +208,7 @@ class _Outline:
         return expr if stays else value
 
     def _children(self, expr: ir.Expr, inside: Collection[int] = ()) -> tuple[ir.Expr, ...]:
-        return tuple(self._seen(child, inside) for child in ir.children(expr))
+        return tuple(self._resolve(child, inside) for child in ir.children(expr))
 
     def _levels(self, scope: Scope) -> list[_Unit]:
         """Return the units of a scope, in a valid order of execution."""
@@ -232,18 +232,18 @@ class _Outline:
                 target[id(expr)] = latest.pop() if len(latest) == 1 else _PLAN
                 continue
             claim = self.claims.get(id(expr))
-            own = _PLAN if claim is None else claim.target
+            home = _PLAN if claim is None else claim.target
             crossing = 0
             for source in sources:
-                stays = own != _PLAN and target[source] == own
+                stays = home != _PLAN and target[source] == home
                 crossing = max(crossing, level[source] + (0 if stays else 1))
-            level[id(expr)], target[id(expr)] = crossing, own
-            if own == _PLAN:
-                order.append(_Unit(crossing, own, [expr]))
+            level[id(expr)], target[id(expr)] = crossing, home
+            if home == _PLAN:
+                order.append(_Unit(crossing, home, [expr]))
             else:
-                unit = units.get((crossing, own))
+                unit = units.get((crossing, home))
                 if unit is None:
-                    unit = units[crossing, own] = _Unit(crossing, own)
+                    unit = units[crossing, home] = _Unit(crossing, home)
                     order.append(unit)
                 unit.members.append(expr)
         return sorted(order, key=lambda unit: unit.level)
@@ -263,15 +263,15 @@ class _Outline:
         for expr in scope.order:
             if isinstance(expr, ir.Let):
                 value = self._value(expr.value)
-                own = self.scopes.of.get(id(value)) is scope
-                bindings.append((self.level[id(value)] if own else -1, expr, value))
+                is_local = self.scopes.expr_scopes.get(id(value)) is scope
+                bindings.append((self.level[id(value)] if is_local else -1, expr, value))
         for _, binding, value in sorted(bindings, key=lambda item: -item[0]):
             result = ir.let(binding.var, self._mapped(value), result, binding.span)
         return result
 
     def _mapped(self, expr: ir.Expr) -> ir.Expr:
         """Return an expression after outlining. Tuples and tuple items are rebuilt on demand."""
-        expr = self._seen(expr)
+        expr = self._resolve(expr)
         stack = [expr]
         while stack:
             top = stack[-1]
@@ -310,7 +310,7 @@ class _Outline:
         params: dict[int, ir.Var] = {}
         args: list[ir.Expr] = []
         for member in unit.members:
-            for expr in self._needed(member, inner, inside):
+            for expr in self._translation_order(member, inner, inside):
                 if isinstance(expr, ir.Constant):
                     inner[id(expr)] = expr
                 elif isinstance(expr, ir.GlobalVar) and expr.name in self.composites:
@@ -363,13 +363,13 @@ class _Outline:
         position = 0
         for member, indices, readers in ((result.member, result.items, result.readers) for result in results):
             count = 1 if indices is None else len(indices)
-            found = [ir.tuple_item(call, position + number, member.span) for number in range(count)]
+            items = [ir.tuple_item(call, position + number, member.span) for number in range(count)]
             position += count
             if readers:
                 assert indices is not None
-                self.memo.update({id(reader): found[indices.index(reader.index)] for reader in readers})
+                self.memo.update({id(reader): items[indices.index(reader.index)] for reader in readers})
             else:
-                self.memo[id(member)] = found[0] if indices is None else ir.tuple_(found, member.span)
+                self.memo[id(member)] = items[0] if indices is None else ir.tuple_(items, member.span)
 
     def _guarded(self, call: ir.Expr, name: str, constraint: Dim, args: list[ir.Expr]) -> ir.Expr:
         """Build a branch: the region if the constraint holds, otherwise its calls on targets that accept them in any case."""
@@ -377,14 +377,14 @@ class _Outline:
         before = len(self.regions.functions)
         condition, otherwise = f"{name}_condition", f"{name}_otherwise"
         instead, _ = _cut(otherwise, dissolve(_copy(region)), self.candidates, self.regions, _unconditional)
-        self.regions.others[otherwise] = instead
-        places = [place for place, param in enumerate(region.params) if arith.free_vars(constraint) & type_vars(param.type)]
-        self._add_condition(condition, [region.params[place] for place in places], constraint)
+        self.regions.fallbacks[otherwise] = instead
+        places = [position for position, param in enumerate(region.params) if arith.free_vars(constraint) & type_vars(param.type)]
+        self._add_condition(condition, [region.params[position] for position in places], constraint)
         self.regions.guards.append(Guard(name, constraint, condition, otherwise, tuple(self.regions.functions)[before:]))
-        holds = call_by_name(condition, self.regions.functions[condition], [args[place] for place in places])
+        holds = call_by_name(condition, self.regions.functions[condition], [args[position] for position in places])
         return ir.if_(ir.tuple_item(holds, 0), call, call_by_name(otherwise, instead, args))
 
-    def _add_condition(self, name: str, given: Sequence[ir.Var], constraint: Dim) -> None:
+    def _add_condition(self, name: str, values: Sequence[ir.Var], constraint: Dim) -> None:
         """Add a region that evaluates a constraint on dimensions of the given values, on the first target that accepts it."""
         value = ops.cast(ops.reshape(ops.sizes(dims=(constraint,)), shape=()), dtype="bool")
         calls = [expr for expr in ir.post_order(value) if isinstance(expr, ir.Call)]
@@ -392,7 +392,7 @@ class _Outline:
         if not any(able):
             raise CompileError(f"no target can evaluate the condition {constraint!r}")
         number = able.index(True)
-        params = tuple(ir.var(param.name, param.type) for param in given)
+        params = tuple(ir.var(param.name, param.type) for param in values)
         attrs = ((REGION_TARGET, str(self.candidates[number].target)),)
         self.regions.functions[name] = ir.function(params, ir.tuple_([value]), attrs)
         self.regions.targets[name] = number
@@ -433,17 +433,17 @@ class _Outline:
             expr = self._value(expr.tuple)
         return isinstance(expr, ir.Tuple) or id(expr) in inside
 
-    def _needed(self, member: ir.Expr, done: dict[int, ir.Expr], inside: set[int]) -> list[ir.Expr]:
+    def _translation_order(self, member: ir.Expr, translated: dict[int, ir.Expr], inside: set[int]) -> list[ir.Expr]:
         """Return the expressions to translate for a member: its operands, with wiring inside the region, then the member."""
         order: list[ir.Expr] = []
-        seen: set[int] = set()
+        visited: set[int] = set()
         stack: list[tuple[ir.Expr, bool]] = [(member, False)]
         while stack:
-            expr, ready = stack.pop()
-            if id(expr) in done or (id(expr) in seen and not ready):
+            expr, expanded = stack.pop()
+            if id(expr) in translated or (id(expr) in visited and not expanded):
                 continue
-            seen.add(id(expr))
-            if ready or not (expr is member or self._passes_on(expr, inside)):
+            visited.add(id(expr))
+            if expanded or not (expr is member or self._passes_on(expr, inside)):
                 order.append(expr)
             else:
                 stack.append((expr, True))
@@ -481,14 +481,14 @@ def _constraints_on_computed_sizes(scope: Scope | None, unit: _Unit, params: Seq
     """Return the constraints of the scope and its enclosing scopes that a region must check itself, since it computes sizes in
     them, and knows the others from its parameters."""
     computed = frozenset().union(*map(ir.introduced_sizes, unit.members))
-    known = computed.union(*(type_vars(param.type) for param in params))
-    found: dict[Dim, Constraint] = {}
+    region_sizes = computed.union(*(type_vars(param.type) for param in params))
+    constraints: dict[Dim, Constraint] = {}
     while scope is not None and computed:
-        for item in constraints_of(scope):
-            if item.sizes <= known and not computed.isdisjoint(item.sizes):
-                found.setdefault(item.condition, item)
+        for item in owner_constraints(scope):
+            if item.sizes <= region_sizes and not computed.isdisjoint(item.sizes):
+                constraints.setdefault(item.condition, item)
         scope = scope.parent
-    return tuple(found.values())
+    return tuple(constraints.values())
 
 
 def _with_witnesses(unit: _Unit, results: list[_Result]) -> list[_Result]:
@@ -498,17 +498,17 @@ def _with_witnesses(unit: _Unit, results: list[_Result]) -> list[_Result]:
     hidden = (
         frozenset().union(*map(type_vars, types)).difference(*(type_.shape for type_ in types if isinstance(type_, TensorType)))
     )
-    found = {id(result.member): result for result in results}
+    results_by_member = {id(result.member): result for result in results}
     for member in unit.members if any(map(ir.existential, hidden)) else ():
         fields = member.type.fields if isinstance(member.type, TupleType) else (member.type,)
         for size in sorted(hidden & ir.introduced_sizes(member), key=repr):
             index = next((n for n, field in enumerate(fields) if isinstance(field, TensorType) and size in field.shape), None)
             if index is None:
                 continue  # a composite hides the size
-            result = found.get(id(member), _Result(member, () if isinstance(member.type, TupleType) else None))
+            result = results_by_member.get(id(member), _Result(member, () if isinstance(member.type, TupleType) else None))
             items = result.items if result.items is None or index in result.items else (*result.items, index)
-            found[id(member)] = _Result(member, items, result.readers)
-    return list(found.values())
+            results_by_member[id(member)] = _Result(member, items, result.readers)
+    return list(results_by_member.values())
 
 
 def _result_types(result: _Result) -> tuple[Type, ...]:
@@ -544,22 +544,24 @@ def region_conditions(function: ir.Function, args: Sequence[ir.Expr] = ()) -> tu
     region's call. Conditions of a loop's body hold only if the loop runs an iteration; if its number of iterations is not known
     before it runs, they must always hold."""
     scopes = analyse(dissolve(function))
-    known = {id(param): arg for param, arg in zip(function.params, args, strict=False) if isinstance(arg, ir.Constant)}
-    found: dict[Dim, Constraint] = {}
+    constants = {id(param): arg for param, arg in zip(function.params, args, strict=False) if isinstance(arg, ir.Constant)}
+    conditions_by_dim: dict[Dim, Constraint] = {}
     counts: dict[int, Dim | None] = {}
     for scope in (scopes.root, *scopes.inner.values()):
         for loop in (expr for expr in scope.order if isinstance(expr, ir.Loop)):
-            trips, going = (known.get(id(item), item) for item in (loop.trip_count, loop.condition))
+            trips, going = (constants.get(id(item), item) for item in (loop.trip_count, loop.condition))
             counts[id(loop.body)] = iterations(loop.body, loop.scanned, trips, going)
-        conditions = conditions_of(expr for expr in scope.order if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator))
+        conditions = call_conditions(
+            expr for expr in scope.order if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator)
+        )
         around: Scope | None = scope
         while around is not None and conditions:
             count = counts.get(id(around.owner))
             conditions = conditions if count is None else weakened(conditions, count)
             around = around.parent
         for item in conditions:
-            found.setdefault(item.condition, item)
-    return tuple(found.values())
+            conditions_by_dim.setdefault(item.condition, item)
+    return tuple(conditions_by_dim.values())
 
 
 def region_operators(function: ir.Function) -> list[ir.Call]:

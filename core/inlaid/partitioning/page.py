@@ -19,9 +19,11 @@ def page(report: Report, title: str) -> str:
     for item in report.operators:
         groups.setdefault(item.root, []).append(item)
     roots = sorted(groups)  # in topological order, since only the root's result leaves a composite
-    place = {item.number: number for number, root in enumerate(roots) for item in groups[root]}
+    node_numbers = {item.number: number for number, root in enumerate(roots) for item in groups[root]}
     reads = [
-        list(dict.fromkeys(place[source] for item in groups[root] for source in item.reads if place[source] != number))
+        list(
+            dict.fromkeys(node_numbers[source] for item in groups[root] for source in item.reads if node_numbers[source] != number)
+        )
         for number, root in enumerate(roots)
     ]
     drawing = draw(reads)
@@ -36,7 +38,7 @@ def page(report: Report, title: str) -> str:
         "regions": facts["regions"],
         "conversions": facts["conversions"],
         "changes": [
-            {"text": report.change(item), "nodes": list(dict.fromkeys(place[number] for number in item.operators))}
+            {"text": report.change(item), "nodes": list(dict.fromkeys(node_numbers[number] for number in item.operators))}
             for item in report.changes
         ],
         "nodes": [

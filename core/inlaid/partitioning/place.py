@@ -16,29 +16,31 @@ def by_priority(annotated: Annotated, conditions: bool = True) -> tuple[Claim, .
     Within a target, composites precede single operators, later roots precede earlier ones (their composites are larger), and
     earlier rules precede later ones. Without `conditions`, claims under a condition are not considered.
     """
-    taken: dict[int, Claim] = {}
+    claims_by_call: dict[int, Claim] = {}
     for claim in sorted(annotated.claims, key=lambda claim: _priority(annotated, claim)):
         if isinstance(claim.verdict, AcceptIf) and not conditions:
             continue
-        if not any(id(call) in taken for call in claim.members):
-            taken.update((id(call), claim) for call in claim.members)
-    return in_order(annotated, taken)
+        if not any(id(call) in claims_by_call for call in claim.members):
+            claims_by_call.update((id(call), claim) for call in claim.members)
+    return in_order(annotated, claims_by_call)
 
 
-def in_order(annotated: Annotated, taken: Mapping[int, Claim]) -> tuple[Claim, ...]:
-    """Return the claims in `taken` in the order of their roots. `taken` maps the id of a call to the claim that covers the call."""
-    return tuple(taken[id(call)] for call in annotated.calls if id(call) in taken and taken[id(call)].root is call)
+def in_order(annotated: Annotated, claims_by_call: Mapping[int, Claim]) -> tuple[Claim, ...]:
+    """Return claims in the order of their roots. `claims_by_call` maps the id of a call to the claim that covers the call."""
+    return tuple(
+        claims_by_call[id(call)] for call in annotated.calls if id(call) in claims_by_call and claims_by_call[id(call)].root is call
+    )
 
 
 def _priority(annotated: Annotated, claim: Claim) -> tuple[int, bool, int]:
-    return claim.target, claim.composite is None, -annotated.place[id(claim.root)]
+    return claim.target, claim.composite is None, -annotated.positions[id(claim.root)]
 
 
 def check_complete(annotated: Annotated, claims: tuple[Claim, ...], candidates: Sequence[Candidate]) -> None:
     """Raise `CompileError` for an operator that no claim covers, with every target's reason."""
-    taken = {id(call) for claim in claims for call in claim.members}
+    claimed_calls = {id(call) for claim in claims for call in claim.members}
     for call in annotated.calls:
-        if id(call) not in taken:
+        if id(call) not in claimed_calls:
             assert isinstance(call.callee, Operator)
             reasons = "; ".join(
                 f"{candidate.target}: {reason(verdict)}"

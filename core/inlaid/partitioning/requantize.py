@@ -13,18 +13,18 @@ from inlaid.partitioning.accumulate import overflow
 from inlaid.plugins.contract import HALF_EVEN, Requantization
 
 
-def unlike(found: Match, having: Requantization) -> str | None:
+def unlike(pattern_match: Match, having: Requantization) -> str | None:
     """Return the reason why a target with some integer arithmetic cannot run a composite; None if it can."""
-    wide = overflow(found, having.accumulator_bits)
+    wide = overflow(pattern_match, having.accumulator_bits)
     if wide is not None or not having.roundings:
         return wide
-    callees = [call.callee for call in found.calls]
+    callees = [call.callee for call in pattern_match.calls]
     if dequantize in callees and quantize in callees and HALF_EVEN not in having.roundings:
         return _rounds(HALF_EVEN, having)
-    for call in found.calls:
+    for call in pattern_match.calls:
         # A right shift is a requantization only if a pattern of `inlaid.ops.composites` marks it as such.
-        asked = factor(call) if call.callee is not shift_right or found.get("scaled") is call else None
-        reason = None if asked is None else _unfit(asked, having)
+        requested = factor(call) if call.callee is not shift_right or pattern_match.get("scaled") is call else None
+        reason = None if requested is None else _unfit(requested, having)
         if reason is not None:
             return reason
     return None
@@ -34,15 +34,15 @@ def _rounds(rounding: str, having: Requantization) -> str:
     return f"it requantizes with rounding {rounding}, but the target supports {' and '.join(having.roundings)}"
 
 
-def _unfit(asked: Factor, having: Requantization) -> str | None:
-    if asked.rounding not in having.roundings:
-        return _rounds(asked.rounding, having)
-    if asked.per_channel and not having.per_channel:
+def _unfit(requested: Factor, having: Requantization) -> str | None:
+    if requested.rounding not in having.roundings:
+        return _rounds(requested.rounding, having)
+    if requested.per_channel and not having.per_channel:
         return "it requantizes per channel, but the target supports only one factor per tensor"
-    used = asked.multipliers != 0
-    multipliers, shifts = [int(value) for value in asked.multipliers[used]], asked.shifts[used].astype(np.int64)
+    nonzero = requested.multipliers != 0
+    multipliers, shifts = [int(value) for value in requested.multipliers[nonzero]], requested.shifts[nonzero].astype(np.int64)
     room = np.zeros(len(multipliers), np.int64)
-    if asked.rounding in (HALF_EVEN, *SINGLE):
+    if requested.rounding in (HALF_EVEN, *SINGLE):
         # With a single rounding, only the product matters: a multiplier can have as many bits as the shifts allow.
         room = np.array([FRACTION - value.bit_length() for value in multipliers], np.int64)
         room = room if having.shifts is None else np.minimum(room, shifts - having.shifts[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inlaid import ops
-from inlaid.graph.pattern import Pattern, operators_of
+from inlaid.graph.pattern import Pattern, pattern_operators
 from inlaid.plugins.contract import OpRule
 from inlaid_runtime.errors import PluginError, suggestion
 
@@ -15,11 +15,11 @@ def check_rule(rule: OpRule) -> None:
     """Raise `PluginError` for a rule that names an unknown operator, since it would never match, and for a composite pattern
     without a name, since code generators identify composites by name. Names of vendors' operators contain a dot."""
     if isinstance(rule.pattern, Pattern):
-        mentioned = tuple(item if isinstance(item, str) else item.name for item in operators_of(rule.pattern))
-        known = {item.name for item in operators_of(rule.pattern) if not isinstance(item, str)}
+        mentioned = tuple(item if isinstance(item, str) else item.name for item in pattern_operators(rule.pattern))
+        operator_names = {item.name for item in pattern_operators(rule.pattern) if not isinstance(item, str)}
     else:
-        mentioned, known = (rule.pattern,), {ANY}
-    unknown = next((name for name in mentioned if name not in ops.TABLE and name not in known and "." not in name), None)
+        mentioned, operator_names = (rule.pattern,), {ANY}
+    unknown = next((name for name in mentioned if name not in ops.TABLE and name not in operator_names and "." not in name), None)
     if unknown is not None:
         raise PluginError(
             f"rule {described(rule)} names the unknown operator {unknown!r}{suggestion(unknown, ops.TABLE)}",
@@ -36,5 +36,5 @@ def described(rule: OpRule) -> str:
     """Return a rule's name or, without one, its operators."""
     if rule.name or isinstance(rule.pattern, str):
         return rule.name or str(rule.pattern)
-    names = [item if isinstance(item, str) else item.name for item in operators_of(rule.pattern)]
+    names = [item if isinstance(item, str) else item.name for item in pattern_operators(rule.pattern)]
     return f"over {', '.join(names) or 'any expression'}"

@@ -38,7 +38,7 @@ from inlaid.graph.ir import function as make_function
 from inlaid.graph.ir import loop as make_loop
 from inlaid.graph.loops import iterations
 from inlaid.graph.operator import Operator
-from inlaid.graph.scope_conditions import conditions_in, conditions_of, held_constraints
+from inlaid.graph.scope_conditions import call_conditions, conditions_in, scope_constraints
 from inlaid.graph.scopes import Scope, Scopes, analyse, common_scope, is_leaf
 from inlaid.graph.transform import transform_function
 from inlaid.ops.conversion import cast
@@ -59,15 +59,15 @@ def bind_invariants(function: Function) -> Function:
     `If`, whose other branch is a loop without iterations.
     """
     while True:
-        found = _loops(analyse(function), function)
-        if not found:
+        loops = _loops(analyse(function), function)
+        if not loops:
             return function
         # An expression hoisted out of an inner loop may be hoisted out of the enclosing loop next.
-        function = _bound(function, found)
+        function = _bound(function, loops)
 
 
 @dataclass(frozen=True)
-class _Found:
+class _LoopInvariants:
     """A loop, and the maximal invariant expressions of its body, in order. If it is `guarded`, they must be computed only if the
     loop runs an iteration: they may fail, or require sizes to satisfy `conditions`, which need not hold otherwise."""
 
@@ -77,19 +77,21 @@ class _Found:
     conditions: tuple[Constraint, ...] = ()
 
 
-def _loops(scopes: Scopes, function: Function) -> list[_Found]:
-    found = []
-    held = held_constraints(scopes)
+def _loops(scopes: Scopes, function: Function) -> list[_LoopInvariants]:
+    loops = []
+    constraints = scope_constraints(scopes)
     for expr in post_order(function):
         if isinstance(expr, Loop) and isinstance(expr.body, Function) and scopes.uses[id(expr.body)] == 1:
-            item = _found(expr, expr.body, scopes, held)
+            item = _find_invariants(expr, expr.body, scopes, constraints)
             if item.invariants or item.conditions:
-                found.append(item)
-    return found
+                loops.append(item)
+    return loops
 
 
-def _found(loop: Loop, body: Function, scopes: Scopes, held: Mapping[Scope, tuple[Constraint, ...]]) -> _Found:
-    """Find the invariants of a loop, and decide whether they must be guarded. `held` are the constraints of scopes.
+def _find_invariants(
+    loop: Loop, body: Function, scopes: Scopes, constraints: Mapping[Scope, tuple[Constraint, ...]]
+) -> _LoopInvariants:
+    """Find the invariants of a loop, and decide whether they must be guarded. `constraints` are the constraints of scopes.
 
     The constraints of the body are invariant, too. If data decides whether the loop runs, it is guarded even without other
     invariants: the body then requires nothing of sizes, and can be in one region with the loop.
@@ -97,21 +99,27 @@ def _found(loop: Loop, body: Function, scopes: Scopes, held: Mapping[Scope, tupl
     invariants = tuple(_invariants(body, scopes))
     count, home = iterations(body, loop.scanned, loop.trip_count, loop.condition), scopes.body(body)
     if count is not None and prove(compare(">=", count, 1)):
-        return _Found(loop, invariants)
-    known = conditions_in(scopes.of[id(loop)], held)
-    hoisted = [expr for expr in post_order(*invariants) if id(expr) in scopes.of and not _outside(scopes.of[id(expr)], home)]
-    calls = [
-        expr for expr in hoisted if scopes.of[id(expr)] is home and isinstance(expr, Call) and isinstance(expr.callee, Operator)
+        return _LoopInvariants(loop, invariants)
+    assumptions = conditions_in(scopes.expr_scopes[id(loop)], constraints)
+    hoisted = [
+        expr
+        for expr in post_order(*invariants)
+        if id(expr) in scopes.expr_scopes and not _outside(scopes.expr_scopes[id(expr)], home)
     ]
-    conditions = {item.condition: item for item in conditions_of(calls) if item.condition not in known}
+    calls = [
+        expr
+        for expr in hoisted
+        if scopes.expr_scopes[id(expr)] is home and isinstance(expr, Call) and isinstance(expr.callee, Operator)
+    ]
+    conditions = {item.condition: item for item in call_conditions(calls) if item.condition not in assumptions}
     if count is None:
-        own = shown_sizes(*(param.type for param in body.params)) - shown_sizes(
+        body_sizes = shown_sizes(*(param.type for param in body.params)) - shown_sizes(
             *(item.type for item in (*loop.state, *loop.scanned))
         )
-        own = own.union(*map(introduced_sizes, post_order(body.body)))
-        conditions |= {item.condition: item for item in held.get(home, ()) if own.isdisjoint(item.sizes)}
+        body_sizes = body_sizes.union(*map(introduced_sizes, post_order(body.body)))
+        conditions |= {item.condition: item for item in constraints.get(home, ()) if body_sizes.isdisjoint(item.sizes)}
     fails = any(map(_may_fail, hoisted))
-    return _Found(loop, invariants, bool(conditions) or fails, tuple(conditions.values()))
+    return _LoopInvariants(loop, invariants, bool(conditions) or fails, tuple(conditions.values()))
 
 
 def _outside(scope: Scope, home: Scope) -> bool:
@@ -139,12 +147,12 @@ def _invariants(body: Function, scopes: Scopes) -> list[Expr]:
     for expr in order:
         parts = (scopes.resolve(expr),) if isinstance(expr, Var) else children(expr)
         # Building a tuple is free, so only its fields may be worth hoisting.
-        wiring = isinstance(expr, Tuple) and scopes.of[id(expr)] is home
+        wiring = isinstance(expr, Tuple) and scopes.expr_scopes[id(expr)] is home
         if wiring or any(id(part) in varying for part in parts):
             varying.add(id(expr))
     readers = [expr for expr in order if id(expr) in varying]
     read = [child for expr in readers for child in children(expr)] + [body.body]
-    chosen = {id(child): child for child in read if id(child) not in varying and scopes.of.get(id(child)) is home}
+    chosen = {id(child): child for child in read if id(child) not in varying and scopes.expr_scopes.get(id(child)) is home}
     return [expr for expr in order if id(expr) in chosen and _computes(expr)]
 
 
@@ -157,10 +165,10 @@ def _computes(expr: Expr) -> bool:
     return not (is_leaf(expr) or isinstance(expr, (Function, Let)) or isinstance(expr.type, FunctionType))
 
 
-def _bound(function: Function, found: list[_Found]) -> Function:
+def _bound(function: Function, loops: list[_LoopInvariants]) -> Function:
     """Insert the `Let`s around the loops."""
-    around = {id(item.loop): item for item in found}
-    names: dict[int, Var] = {id(expr): var("held", expr.type, span=expr.span) for item in found for expr in item.invariants}
+    around = {id(item.loop): item for item in loops}
+    names: dict[int, Var] = {id(expr): var("held", expr.type, span=expr.span) for item in loops for expr in item.invariants}
     values: dict[int, Expr] = {}
     witnesses: dict[SizeExpr, Expr] = {}
 
@@ -198,9 +206,9 @@ def _runs(loop: Loop, witnesses: Mapping[SizeExpr, Expr]) -> Expr:
     if loop.trip_count is not None:
         requirements.append(less(constant(np.int64(0)), loop.trip_count))
     if loop.scanned:
-        some = unwrap(compare("<", 0, loop.scanned[0].shape[0]))
-        shown = [witnesses[size] for size in sorted(sizes_in(some), key=repr) if size in witnesses]
-        requirements.append(cast(reshape(sizes(*shown, dims=(some,)), shape=()), dtype="bool"))
+        is_nonempty = unwrap(compare("<", 0, loop.scanned[0].shape[0]))
+        shown = [witnesses[size] for size in sorted(sizes_in(is_nonempty), key=repr) if size in witnesses]
+        requirements.append(cast(reshape(sizes(*shown, dims=(is_nonempty,)), shape=()), dtype="bool"))
     return functools.reduce(logical_and, requirements or [constant(True)])
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, traits_of
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, operator_traits
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, match, wildcard
 from inlaid.graph.rewrite import Rule, rewrite_expr
@@ -78,9 +78,9 @@ def _in_integers(stored: Call, uses: UseCounts) -> Expr:
 # --- data movement on quantized values --------------------------------------------------------------------------------
 
 
-def _transpose_stored(found: Match) -> Expr:
+def _transpose_stored(match: Match) -> Expr:
     """Rewrite transpose(dequantize(x)) to dequantize(transpose(x))."""
-    stored, perm = found.call("dequantized"), found.attrs("outer").perm
+    stored, perm = match.call("dequantized"), match.attrs("outer").perm
     x, *parameters = stored.args
     axis = perm.index(stored.attrs.axis) if _rank(parameters[0]) else stored.attrs.axis
     return dequantize(transpose(x, perm=perm), *parameters, dtype=stored.attrs.dtype, axis=axis)
@@ -100,12 +100,12 @@ def _without_detour(stored: Call) -> Expr | None:
     value = stored.args[0]
     if _is_dequantize(value):
         assert isinstance(value, Call)
-        return value.args[0] if _same_parameters(value, stored) and value.args[0].type == stored.type else None
+        return value.args[0] if _have_equal_parameters(value, stored) and value.args[0].type == stored.type else None
     if not isinstance(value, Call) or not (_commutes(value) or value.callee is relu):
         return None
     sources: list[Expr] = []
     for arg in value.args:
-        if not _is_dequantize(arg) or not _same_parameters(arg, stored) or _rank(stored.args[1]):
+        if not _is_dequantize(arg) or not _have_equal_parameters(arg, stored) or _rank(stored.args[1]):
             return None
         assert isinstance(arg, Call)
         if not isinstance(arg.type, TensorType) or _type(arg.args[0]).dtype is not _type(stored).dtype:
@@ -118,7 +118,7 @@ def _without_detour(stored: Call) -> Expr | None:
 
 def _commutes(expr: Expr) -> bool:
     """Test whether an operator commutes with per-tensor dequantize: it selects among elements and adds no fill value."""
-    moves = traits_of(expr).moves
+    moves = operator_traits(expr).moves
     return moves is not None and moves.fill is None
 
 
@@ -126,14 +126,14 @@ def _is_dequantize(expr: Expr) -> bool:
     return isinstance(expr, Call) and expr.callee is dequantize and expr.attrs.block_size == 0
 
 
-def _same_parameters(a: Expr, b: Expr) -> bool:
+def _have_equal_parameters(a: Expr, b: Expr) -> bool:
     """Test whether two calls have equal constant zero points and equal, positive constant scales."""
     assert isinstance(a, Call) and isinstance(b, Call)
     scales, points = (a.args[1], b.args[1]), (_zero_point(a), _zero_point(b))
-    known = [item.data for item in (*scales, *points) if isinstance(item, Constant)]
-    if len(known) < 4 or (_rank(scales[0]) and a.attrs.axis != b.attrs.axis):
+    parameters = [item.data for item in (*scales, *points) if isinstance(item, Constant)]
+    if len(parameters) < 4 or (_rank(scales[0]) and a.attrs.axis != b.attrs.axis):
         return False
-    first, second, p, q = known
+    first, second, p, q = parameters
     return first.shape == second.shape and bool(np.all((first == second) & (first > 0))) and bool(np.array_equal(p, q))
 
 
@@ -141,8 +141,8 @@ def _zero_point(stored: Call) -> Expr:
     """Return the zero point of a `quantize` or `dequantize`; 0 if it has no zero point operand."""
     if len(stored.args) == 3:
         return stored.args[2]
-    of = _type(stored if stored.callee is quantize else stored.args[0]).dtype
-    return constant(np.zeros((), of.numpy))
+    element_dtype = _type(stored if stored.callee is quantize else stored.args[0]).dtype
+    return constant(np.zeros((), element_dtype.numpy))
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -160,19 +160,19 @@ _BOUNDED = _BIASED.optional(lambda inner: is_op("relu", "clip")(inner).named("bo
 
 def _integer_product(stored: Call, uses: UseCounts) -> Expr | None:
     """Rewrite quantize([bound](product(dequantize, dequantize) [+ dequantize(bias)])) to integers; None if it does not match."""
-    found = match(_BOUNDED, stored.args[0])
-    if found is None or _rank(stored.args[1]) or stored.attrs.block_size or not _type(stored).dtype.is_int:
+    product_match = match(_BOUNDED, stored.args[0])
+    if product_match is None or _rank(stored.args[1]) or stored.attrs.block_size or not _type(stored).dtype.is_int:
         return None
-    product, x, w = (found.call(name) for name in ("product", "x", "w"))
-    inner = (found.get(name) for name in ("product", "sum", "bound"))
+    product, x, w = (product_match.call(name) for name in ("product", "x", "w"))
+    inner = (product_match.get(name) for name in ("product", "sum", "bound"))
     if not all(uses.single(item) for item in inner if item is not None) or not _by_output_channel(product, x, w):
         return None
     scales = [_scale(item) for item in (x, w, stored)]
     if any(scale is None for scale in scales):
         return None
     x_scale, w_scale, y_scale = (scale for scale in scales if scale is not None)
-    bias = _integer_bias(found, x_scale * w_scale)
-    if bias is None and "bias" in found:
+    bias = _integer_bias(product_match, x_scale * w_scale)
+    if bias is None and "bias" in product_match:
         return None
     assert isinstance(product.callee, Operator)
     # Constant int8 weights that are centerd already stay narrow: copies in int32 would take time and memory.
@@ -180,12 +180,12 @@ def _integer_product(stored: Call, uses: UseCounts) -> Expr | None:
     narrow = narrow and all(isinstance(point, Constant) and not point.data.any() for point in w.args[2:])
     total: Expr = _int32_product(product, (_centerd(x), w.args[0] if narrow else _centerd(w)))
     if bias is not None:
-        total = add(total, bias, span=found["sum"].span)
+        total = add(total, bias, span=product_match["sum"].span)
     factor = constant(np.asarray(x_scale * w_scale / y_scale, np.float32), span=stored.span)
     axis = max(_rank(product) - 1, 0) if product.callee.name == "matmul" else 1
     point = _zero_point(stored)
     result: Expr = requantize(total, factor, point, dtype=stored.attrs.dtype, axis=axis, span=stored.span)
-    return _bounded(result, found.get("bound"), stored)
+    return _bounded(result, product_match.get("bound"), stored)
 
 
 def _by_output_channel(product: Call, x: Call, w: Call) -> bool:
@@ -212,19 +212,21 @@ def _scale(stored: Call) -> Array | None:
     return scale.data
 
 
-def _integer_bias(found: Match, scale: Array) -> Expr | None:
+def _integer_bias(match: Match, scale: Array) -> Expr | None:
     """Return the quantized bias in the shape of the dequantized bias; None without a bias, or if scales of bias and sum differ."""
-    if "bias" not in found:
+    if "bias" not in match:
         return None
-    bias = found.call("bias")
-    own = _scale(bias)
-    if own is None or _type(bias.args[0]).dtype.name != "int32" or bias.attrs.block_size:
+    bias = match.call("bias")
+    bias_scale = _scale(bias)
+    if bias_scale is None or _type(bias.args[0]).dtype.name != "int32" or bias.attrs.block_size:
         return None
     if len(bias.args) == 3 and not (isinstance(bias.args[2], Constant) and not bias.args[2].data.any()):
         return None
-    if own.size not in (1, scale.size) or not bool(np.allclose(own.reshape(-1), scale.reshape(-1), rtol=1e-5, atol=0)):
+    if bias_scale.size not in (1, scale.size) or not bool(
+        np.allclose(bias_scale.reshape(-1), scale.reshape(-1), rtol=1e-5, atol=0)
+    ):
         return None
-    shaped = found.get("shaped")
+    shaped = match.get("shaped")
     return bias.args[0] if shaped is None else reshape(bias.args[0], shape=_type(shaped).shape, span=shaped.span)
 
 
@@ -258,10 +260,10 @@ _MEAN = is_op("avg_pool")(_stored("x")).named("mean")
 
 def _integer_mean(stored: Call, uses: UseCounts) -> Expr | None:
     """Rewrite quantize(global average pool(dequantize(x))) to an integer sum and `requantize`; None if it does not match."""
-    found = match(_MEAN, stored.args[0])
-    if found is None or not uses.single(found["mean"]) or _rank(stored.args[1]) or not _type(stored).dtype.is_int:
+    mean_match = match(_MEAN, stored.args[0])
+    if mean_match is None or not uses.single(mean_match["mean"]) or _rank(stored.args[1]) or not _type(stored).dtype.is_int:
         return None
-    mean, x = found.call("mean"), found.call("x")
+    mean, x = mean_match.call("mean"), mean_match.call("x")
     extents = _type(x).shape[2:]
     if extents != mean.attrs.kernel or any(pad != 0 for pad in mean.attrs.pads) or any(step != 1 for step in mean.attrs.dilations):
         return None
@@ -290,9 +292,9 @@ def narrow_integers(target: Function) -> Function:
     return narrowed
 
 
-def _narrow_operands(found: Match) -> Expr | None:
+def _narrow_operands(match: Match) -> Expr | None:
     """Rewrite a product to narrower operands; None if no operand can be narrowed."""
-    product = found.call("product")
+    product = match.call("product")
     args = tuple(map(_narrow, product.args))
     if all(new is old for new, old in zip(args, product.args, strict=True)):
         return None
@@ -305,8 +307,8 @@ def _narrow(operand: Expr) -> Expr:
         for name in ("int8", "uint8", "int16"):
             if dtype(name).limits[0] <= least and greatest <= dtype(name).limits[1]:
                 return operand if _type(operand).dtype.name == name else constant(operand.data.astype(name), span=operand.span)
-    found = match(_WIDENED, operand)
-    return operand if found is None else found["x"]
+    cast_match = match(_WIDENED, operand)
+    return operand if cast_match is None else cast_match["x"]
 
 
 def _int32_product(product: Call, args: Sequence[Expr], **changed: Any) -> Expr:
@@ -315,38 +317,38 @@ def _int32_product(product: Call, args: Sequence[Expr], **changed: Any) -> Expr:
     return call(product.callee, args, dataclasses.replace(product.attrs, out_dtype="int32", **changed), product.span)
 
 
-def _without_zero_point(found: Match) -> Expr | None:
+def _without_zero_point(match: Match) -> Expr | None:
     """Rewrite (x - z) w to x w - z (sum of w)."""
-    product, x, weights, points = found.call("product"), found["x"], found.constant("w"), found.constant("z")
+    product, x, weights, points = match.call("product"), match["x"], match.constant("w"), match.constant("z")
     assert isinstance(product.callee, Operator)
-    of = _type(x).dtype
-    if points.size == 0 or not bool(np.all(points == points.flat[0])) or _type(found["centerd"]).shape != _type(x).shape:
+    element_dtype = _type(x).dtype
+    if points.size == 0 or not bool(np.all(points == points.flat[0])) or _type(match["centerd"]).shape != _type(x).shape:
         return None
     point = int(points.flat[0])
-    if not of.limits[0] <= point <= of.limits[1]:
+    if not element_dtype.limits[0] <= point <= element_dtype.limits[1]:
         return None
     if product.callee.name == "matmul":
         if weights.ndim != 2:
             return None
         sums = weights.sum(axis=0, dtype=np.int64)
-        total = _int32_product(product, (x, found["w"]))
+        total = _int32_product(product, (x, match["w"]))
     else:
         spatial = weights.ndim - 2
         sums = weights.sum(axis=tuple(range(1, weights.ndim)), dtype=np.int64).reshape((-1, *(1,) * spatial))
         pads = product.attrs.pads
         if any(amount != 0 for amount in pads):
             around = (0, 0, *pads[:spatial], 0, 0, *pads[spatial:])
-            x = pad(x, constant(np.asarray(point, of.numpy)), pads=around, span=product.span)
-        total = _int32_product(product, (x, found["w"]), pads=())
+            x = pad(x, constant(np.asarray(point, element_dtype.numpy)), pads=around, span=product.span)
+        total = _int32_product(product, (x, match["w"]), pads=())
     return add(total, constant((-point * sums).astype(np.int32), span=product.span), span=product.span)
 
 
-def _both_computed(found: Match) -> Expr | None:
+def _both_computed(match: Match) -> Expr | None:
     """Rewrite (a - p) (b - q) to a b - q (sum of a) - p (sum of b - q), with b in int8; None if a or b is constant."""
-    product, a, b = found.call("product"), found["a"], found["b"]
+    product, a, b = match.call("product"), match["a"], match["b"]
     if isinstance(a, Constant) or isinstance(b, Constant) or min(_rank(a), _rank(b)) < 2:
         return None
-    points = [found.constant(name) if name in found else np.zeros((), np.int32) for name in ("p", "q")]
+    points = [match.constant(name) if name in match else np.zeros((), np.int32) for name in ("p", "q")]
     if any(point.ndim for point in points) or any(_type(item).dtype.bits != 8 for item in (a, b)):
         return None
     p, q = map(int, points)
@@ -364,12 +366,12 @@ def _both_computed(found: Match) -> Expr | None:
     return total
 
 
-def _one_constant(found: Match) -> Expr | None:
+def _one_constant(match: Match) -> Expr | None:
     """Rewrite (x + a) + b to x + (a + b) on wrapping integers."""
-    a, b = found.constant("a"), found.constant("b")
+    a, b = match.constant("a"), match.constant("b")
     with np.errstate(over="ignore"):
-        result = add(found["x"], constant(a + b, span=found["b"].span), span=found.root.span)
-    return result if result.type == found.root.type else None
+        result = add(match["x"], constant(a + b, span=match["b"].span), span=match.root.span)
+    return result if result.type == match.root.type else None
 
 
 def _is_int32(expr: Expr) -> bool:

@@ -56,10 +56,10 @@ def compose_chain(root: Expr) -> Expr:
             rank = len(after.attrs.perm)
             pads = tuple(before.attrs.pads[side + axis] for side in (0, rank) for axis in after.attrs.perm)
             moves[number], moves[number + 1] = after, replace(before, attrs=PadAttrs(pads))
-    value = _value_of(source)
+    value = _initial_value(source)
     for move in moves:
-        value = _apply(value, move) or _value_of(
-            call(move.operator, (_build(value, root.span), *move.others), move.attrs, root.span)
+        value = _apply(value, move) or _initial_value(
+            call(move.operator, (_build(value, root.span), *move.extra_operands), move.attrs, root.span)
         )
     chain = _build(value, root.span)
     fewer = _transposes(chain, source) < _transposes(root, source)
@@ -72,7 +72,7 @@ class _Move:
 
     operator: Operator
     attrs: Attrs
-    others: tuple[Expr, ...]
+    extra_operands: tuple[Expr, ...]
 
 
 def _is_move(expr: Expr) -> bool:
@@ -113,7 +113,7 @@ class _Value:
     shape: tuple[Dim, ...]
 
 
-def _value_of(source: Expr) -> _Value:
+def _initial_value(source: Expr) -> _Value:
     shape = _shape(source)
     extents = {axis: extent for axis, extent in enumerate(shape) if extent != 1}
     return _Value(source, extents, list(extents), [[axis] if axis in extents else [] for axis in range(len(shape))], shape)
@@ -127,7 +127,7 @@ def _apply(value: _Value, move: _Move) -> _Value | None:
         case ShapeAttrs(shape=shape):
             return _reshape(value, shape)
         case PadAttrs(pads=pads):
-            return _pad(value, pads, move.others[0])
+            return _pad(value, pads, move.extra_operands[0])
     raise AssertionError(f"{move.operator.name} is no move")
 
 
@@ -165,8 +165,8 @@ def _pad(value: _Value, pads: tuple[Dim, ...], fill: Expr) -> _Value | None:
     """Pad the source instead of the value."""
     extents, order, axes = dict(value.extents), list(value.order), [list(axis) for axis in value.axes]
     shape = list(value.shape)
-    pads_of: dict[int, tuple[int, Dim, Dim]] = {}
-    for place, (axis, low, high) in enumerate(zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True)):
+    dim_pads: dict[int, tuple[int, Dim, Dim]] = {}
+    for position, (axis, low, high) in enumerate(zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True)):
         if (low, high) == (0, 0):
             continue
         if not axis:  # an axis of extent 1 may be anywhere in the source; blocked layouts have it last
@@ -175,19 +175,19 @@ def _pad(value: _Value, pads: tuple[Dim, ...], fill: Expr) -> _Value | None:
             order.append(axis[0])
         if order[order.index(axis[0]) :][: len(axis)] != axis:
             return None
-        extents[axis[0]] = shape[place]
+        extents[axis[0]] = shape[position]
         for number in axis[1:]:
             order.remove(number)
         axis[1:] = []
-        pads_of[axis[0]] = place, low, high
-    by_dimension = [pads_of.get(number, (0, 0, 0))[1:] for number in order]
+        dim_pads[axis[0]] = position, low, high
+    by_dimension = [dim_pads.get(number, (0, 0, 0))[1:] for number in order]
     source = _with_shape(value.source, tuple(extents[number] for number in order), value.source.span)
     source = pad(
         source, fill, pads=tuple(side for sides in zip(*by_dimension, strict=True) for side in sides), span=value.source.span
     )
     padded_extents = dict(zip(order, _shape(source), strict=True))
-    for number, (place, _, _) in pads_of.items():
-        shape[place] = padded_extents[number]
+    for number, (position, _, _) in dim_pads.items():
+        shape[position] = padded_extents[number]
     new_extents = {number: extent for number, extent in padded_extents.items() if extent != 1}
     axes = [[number for number in axis if number in new_extents] for axis in axes]
     return _Value(source, new_extents, list(new_extents), axes, tuple(shape))

@@ -34,43 +34,43 @@ def share_common(target: Function) -> Function:
     leaders = _leaders(_equal(target), scopes)
     if not leaders:
         return target
-    done: dict[int, Expr] = {}
+    replacements: dict[int, Expr] = {}
     pending = [target.body]
     while pending:
         expr = pending[-1]
-        if id(expr) in done:
+        if id(expr) in replacements:
             pending.pop()
         elif id(expr) in leaders:
             leader = leaders[id(expr)]
-            if id(leader) in done:
-                done[id(expr)] = done[id(leader)]
+            if id(leader) in replacements:
+                replacements[id(expr)] = replacements[id(leader)]
             else:
                 pending.append(leader)
-        elif missing := [child for child in children(expr) if id(child) not in done]:
+        elif missing := [child for child in children(expr) if id(child) not in replacements]:
             pending += reversed(missing)
         else:
-            done[id(expr)] = rebuild(expr, tuple(done[id(child)] for child in children(expr)))
-    found = rebuild(target, (done[id(target.body)],))
-    assert isinstance(found, Function)
-    return found
+            replacements[id(expr)] = rebuild(expr, tuple(replacements[id(child)] for child in children(expr)))
+    result = rebuild(target, (replacements[id(target.body)],))
+    assert isinstance(result, Function)
+    return result
 
 
 def _equal(target: Function) -> list[list[Expr]]:
     """Group equal expressions. Returns only groups of two or more."""
     arrays = DistinctArrays()
     numbers: dict[Any, int] = {}
-    number_of: dict[int, int] = {}
+    value_numbers: dict[int, int] = {}
     members: dict[int, list[Expr]] = {}
     for expr in post_order(target):
-        key = arrays.add(expr.data) if isinstance(expr, Constant) else _key(expr, number_of)
-        number = number_of[id(expr)] = numbers.setdefault(key, len(numbers))
+        key = arrays.add(expr.data) if isinstance(expr, Constant) else _key(expr, value_numbers)
+        number = value_numbers[id(expr)] = numbers.setdefault(key, len(numbers))
         members.setdefault(number, []).append(expr)
     return [group for group in members.values() if len(group) > 1]
 
 
-def _key(expr: Expr, number_of: dict[int, int]) -> Any:
+def _key(expr: Expr, value_numbers: dict[int, int]) -> Any:
     """Return the value-numbering key of an expression, over its children's numbers; its id if no other expression equals it."""
-    parts = tuple(number_of[id(child)] for child in children(expr))
+    parts = tuple(value_numbers[id(child)] for child in children(expr))
     match expr:
         case GlobalVar(name=name):
             return "global", name
@@ -98,9 +98,9 @@ def _leaders(groups: list[list[Expr]], scopes: Scopes) -> dict[int, Expr]:
             continue
         first: dict[Scope, Expr] = {}
         for expr in group:
-            first.setdefault(scopes.of[id(expr)], expr)
+            first.setdefault(scopes.expr_scopes[id(expr)], expr)
         for expr in group:
-            scope: Scope | None = scopes.of[id(expr)]
+            scope: Scope | None = scopes.expr_scopes[id(expr)]
             leader = expr
             while scope is not None:
                 leader = first.get(scope, leader)

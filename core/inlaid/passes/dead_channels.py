@@ -38,15 +38,15 @@ def remove_dead_channels(target: Function, lanes: int = 1) -> Function:
     channels = _Channels(integer_ranges(target))
     for expr in post_order(target):
         channels.visit(expr)
-    kept = channels.kept(lanes)
-    if all(mask.all() for mask in kept.values()):
+    live_masks = channels.live_masks(lanes)
+    if all(mask.all() for mask in live_masks.values()):
         return target
-    done: dict[int, Expr] = {}
+    replacements: dict[int, Expr] = {}
     for expr in post_order(target):
-        done[id(expr)] = _without(expr, tuple(done[id(child)] for child in children(expr)), channels, kept)
-    found = done[id(target)]
-    assert isinstance(found, Function)
-    return found
+        replacements[id(expr)] = _without(expr, tuple(replacements[id(child)] for child in children(expr)), channels, live_masks)
+    result = replacements[id(target)]
+    assert isinstance(result, Function)
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +60,13 @@ class _Cut:
 @dataclass(eq=False)
 class _Channels:
     """The channels of a graph. `cuts` maps ids of expressions to their channel axes. `parents` is a union-find over channels that
-    are kept or removed together. `needed` channels must be kept. `groups` lists the output channels of each product, at least one
-    of which is kept."""
+    are kept or removed together. `live_channels` must be kept. `groups` lists the output channels of each product, at least
+    one of which is kept."""
 
     ranges: Mapping[int, Range]
     cuts: dict[int, _Cut] = field(default_factory=dict)
     parents: list[int] = field(default_factory=list)
-    needed: set[int] = field(default_factory=set)
+    live_channels: set[int] = field(default_factory=set)
     groups: list[Array] = field(default_factory=list)
 
     def visit(self, expr: Expr) -> None:
@@ -82,27 +82,27 @@ class _Channels:
         if cut is None:
             for child in children(expr):
                 if id(child) in self.cuts:
-                    self.needed.update(self.cuts[id(child)].channels.tolist())
+                    self.live_channels.update(self.cuts[id(child)].channels.tolist())
         else:
             self.cuts[id(expr)] = cut
 
-    def kept(self, lanes: int) -> dict[int, Array]:
+    def live_masks(self, lanes: int) -> dict[int, Array]:
         """Compute which indices of each expression's channel axis are kept, by id of the expression."""
-        needed = {self._find(channel) for channel in self.needed}
+        live_roots = {self._find(channel) for channel in self.live_channels}
         for group in self.groups:
             roots = [self._find(channel) for channel in group.tolist()]
-            own = needed.intersection(roots)
+            group_roots = live_roots.intersection(roots)
             multiple = lanes if len(roots) % lanes == 0 else 1
-            missing = max(-(-len(own) // multiple), 1) * multiple - len(own)
-            needed.update([root for root in dict.fromkeys(roots) if root not in own][:missing])
-        stays = np.array([self._find(channel) in needed for channel in range(len(self.parents))], bool)
+            missing = max(-(-len(group_roots) // multiple), 1) * multiple - len(group_roots)
+            live_roots.update([root for root in dict.fromkeys(roots) if root not in group_roots][:missing])
+        stays = np.array([self._find(channel) in live_roots for channel in range(len(self.parents))], bool)
         return {number: stays[cut.channels] for number, cut in self.cuts.items()}
 
     def _new(self, count: int) -> Array:
-        made = np.arange(len(self.parents), len(self.parents) + count)
-        self.parents.extend(made.tolist())
-        self.groups.append(made)
-        return made
+        channels = np.arange(len(self.parents), len(self.parents) + count)
+        self.parents.extend(channels.tolist())
+        self.groups.append(channels)
+        return channels
 
     def _find(self, channel: int) -> int:
         while (parent := self.parents[channel]) != channel:
@@ -121,7 +121,7 @@ class _Channels:
         assert isinstance(weights, Constant)
         attrs: Any = product.attrs
         is_conv = product.callee is ops.conv
-        place = 1 if is_conv else _rank(product) - 1
+        channel_axis = 1 if is_conv else _rank(product) - 1
         data = self.cuts.get(id(x))
         if data is not None and data.axis != (1 if is_conv else _rank(x) - 1):
             return None
@@ -131,43 +131,43 @@ class _Channels:
             inputs = data.channels.reshape(attrs.groups, -1)
             for column in inputs.T[1:]:
                 self._join(inputs[:, 0], column)
-            return _Cut(place, np.repeat(inputs[:, 0], weights.data.shape[0] // attrs.groups))
+            return _Cut(channel_axis, np.repeat(inputs[:, 0], weights.data.shape[0] // attrs.groups))
         if data is not None:
             low, high = self.ranges[id(x)].along(data.axis)
             if is_conv and any(amount != 0 for amount in attrs.pads):
                 low, high = np.minimum(low, 0), np.maximum(high, 0)  # padding adds zeros
-            used = weights.data.any(axis=(0, *range(2, weights.data.ndim)) if is_conv else 1)
-            self.needed.update(data.channels[used & (low != high)].tolist())
-        return _Cut(place, self._new(weights.data.shape[0 if is_conv else 1]))
+            nonzero = weights.data.any(axis=(0, *range(2, weights.data.ndim)) if is_conv else 1)
+            self.live_channels.update(data.channels[nonzero & (low != high)].tolist())
+        return _Cut(channel_axis, self._new(weights.data.shape[0 if is_conv else 1]))
 
-    def _elementwise(self, made: Call) -> _Cut | None:
+    def _elementwise(self, expr: Call) -> _Cut | None:
         """Unite the channels of all operands; None if their channel axes do not match."""
-        found = [(arg, self.cuts[id(arg)]) for arg in made.args if id(arg) in self.cuts]
-        if not found:
+        operand_cuts = [(arg, self.cuts[id(arg)]) for arg in expr.args if id(arg) in self.cuts]
+        if not operand_cuts:
             return None
-        rank, (example, first) = _rank(made), found[0]
+        rank, (example, first) = _rank(expr), operand_cuts[0]
         axis = first.axis + rank - _rank(example)
-        if _extent(made, axis) != len(first.channels):
+        if _extent(expr, axis) != len(first.channels):
             return None
-        for arg in made.args:
-            cut, parameters = self.cuts.get(id(arg)), _parameter_axis(made, arg)
-            place = axis - rank + _rank(arg)
+        for arg in expr.args:
+            cut, parameters = self.cuts.get(id(arg)), _parameter_axis(expr, arg)
+            operand_axis = axis - rank + _rank(arg)
             if cut is not None:
-                fits = cut.axis == place and len(cut.channels) == len(first.channels) and parameters is None
+                fits = cut.axis == operand_axis and len(cut.channels) == len(first.channels) and parameters is None
             elif isinstance(arg, Constant):
                 fits = parameters is None or parameters == axis
             else:
-                fits = parameters is None and (place < 0 or _extent(arg, place) == 1)
+                fits = parameters is None and (operand_axis < 0 or _extent(arg, operand_axis) == 1)
             if not fits:
                 return None
-        for _, cut in found[1:]:
+        for _, cut in operand_cuts[1:]:
             self._join(first.channels, cut.channels)
         return _Cut(axis, first.channels)
 
-    def _moved(self, made: Call) -> _Cut | None:
-        cut = self.cuts[id(made.args[0])]
-        found = moved_axis(made, cut.axis)
-        return None if found is None else _Cut(found[0], cut.channels[found[1]])
+    def _moved(self, expr: Call) -> _Cut | None:
+        cut = self.cuts[id(expr.args[0])]
+        axis_mapping = moved_axis(expr, cut.axis)
+        return None if axis_mapping is None else _Cut(axis_mapping[0], cut.channels[axis_mapping[1]])
 
 
 def _rank(expr: Expr) -> int:
@@ -180,26 +180,26 @@ def _extent(expr: Expr, axis: int) -> Any:
     return expr.type.shape[axis]
 
 
-def _parameter_axis(made: Call, arg: Expr) -> int | None:
+def _parameter_axis(expr: Call, arg: Expr) -> int | None:
     """Return the axis of the data along which an operand holds one parameter per index; None for an operand that broadcasts."""
-    attrs: Any = made.attrs
-    has_axis = made.callee in (ops.multiply_fixed, ops.requantize, ops.quantize, ops.dequantize)
-    return attrs.axis if has_axis and arg is not made.args[0] and _rank(arg) else None
+    attrs: Any = expr.attrs
+    has_axis = expr.callee in (ops.multiply_fixed, ops.requantize, ops.quantize, ops.dequantize)
+    return attrs.axis if has_axis and arg is not expr.args[0] and _rank(arg) else None
 
 
 # --- rebuilding -------------------------------------------------------------------------------------------------------
 
 
-def _without(expr: Expr, parts: Sequence[Expr], channels: _Channels, kept: Mapping[int, Array]) -> Expr:
+def _without(expr: Expr, parts: Sequence[Expr], channels: _Channels, live_masks: Mapping[int, Array]) -> Expr:
     """Rebuild an expression over its rewritten operands, without its removed channels."""
-    known = [kept[id(item)] for item in (expr, *children(expr)) if id(item) in kept]
-    if all(mask.all() for mask in known) or not isinstance(expr, Call) or not isinstance(expr.callee, Operator):
+    masks = [live_masks[id(item)] for item in (expr, *children(expr)) if id(item) in live_masks]
+    if all(mask.all() for mask in masks) or not isinstance(expr, Call) or not isinstance(expr.callee, Operator):
         return rebuild(expr, tuple(parts))
     if is_product(expr):
-        return _smaller_product(expr, parts[0], channels, kept)
-    if id(expr) not in kept:
+        return _smaller_product(expr, parts[0], channels, live_masks)
+    if id(expr) not in live_masks:
         return rebuild(expr, tuple(parts))
-    cut, mask = channels.cuts[id(expr)], kept[id(expr)]
+    cut, mask = channels.cuts[id(expr)], live_masks[id(expr)]
     if expr.callee is ops.reshape:
         shape = tuple(int(mask.sum()) if axis == cut.axis else dim for axis, dim in enumerate(expr.attrs.shape))
         return ops.reshape(parts[0], shape=shape, span=expr.span)
@@ -207,15 +207,15 @@ def _without(expr: Expr, parts: Sequence[Expr], channels: _Channels, kept: Mappi
     return call(expr.callee, sliced, expr.attrs, expr.span)
 
 
-def _part(made: Call, arg: Constant, axis: int, mask: Array) -> Constant:
+def _part(expr: Call, arg: Constant, axis: int, mask: Array) -> Constant:
     """Slice a constant operand of an operator whose result has fewer channels."""
-    place = 0 if _parameter_axis(made, arg) is not None else axis - _rank(made) + _rank(arg)
-    if place < 0 or arg.data.shape[place] != len(mask):
+    operand_axis = 0 if _parameter_axis(expr, arg) is not None else axis - _rank(expr) + _rank(arg)
+    if operand_axis < 0 or arg.data.shape[operand_axis] != len(mask):
         return arg
-    return constant(np.compress(mask, arg.data, place), span=arg.span)
+    return constant(np.compress(mask, arg.data, operand_axis), span=arg.span)
 
 
-def _smaller_product(product: Call, x: Expr, channels: _Channels, kept: Mapping[int, Array]) -> Expr:
+def _smaller_product(product: Call, x: Expr, channels: _Channels, live_masks: Mapping[int, Array]) -> Expr:
     """Rebuild a product over the kept channels, plus the constant contribution of the removed channels."""
     weights = product.args[1]
     assert isinstance(weights, Constant)
@@ -223,20 +223,20 @@ def _smaller_product(product: Call, x: Expr, channels: _Channels, kept: Mapping[
     is_conv = product.callee is ops.conv
     # Output channels first, then input channels.
     array = weights.data if is_conv else weights.data.T
-    out = kept.get(id(product), np.ones(array.shape[0], bool))
-    inputs = kept.get(id(product.args[0]), np.ones(_extent(product.args[0], 1 if is_conv else -1), bool))
+    out = live_masks.get(id(product), np.ones(array.shape[0], bool))
+    inputs = live_masks.get(id(product.args[0]), np.ones(_extent(product.args[0], 1 if is_conv else -1), bool))
     array = array[out]
     if is_conv and attrs.groups > 1:
         groups = int(inputs.reshape(attrs.groups, -1)[:, 0].sum())
         return call(ops.conv, (x, constant(array)), dataclasses.replace(attrs, groups=groups), product.span)
     smaller = array[:, inputs]
-    made = call(ops.conv if is_conv else ops.matmul, (x, constant(smaller if is_conv else smaller.T)), attrs, product.span)
+    result = call(ops.conv if is_conv else ops.matmul, (x, constant(smaller if is_conv else smaller.T)), attrs, product.span)
     if inputs.all():
-        return made
+        return result
     low, _ = channels.ranges[id(product.args[0])].along(channels.cuts[id(product.args[0])].axis)
     always = np.broadcast_to(low, inputs.shape)[~inputs]
-    gone = array[:, ~inputs].astype(np.int64)
-    added = (gone.reshape(*gone.shape[:2], -1).sum(axis=2) @ always).astype(np.int32)
+    dead_weights = array[:, ~inputs].astype(np.int64)
+    added = (dead_weights.reshape(*dead_weights.shape[:2], -1).sum(axis=2) @ always).astype(np.int32)
     if not added.any():
-        return made
-    return ops.add(made, constant(added.reshape((-1, *(1,) * (_rank(product) - 2)) if is_conv else (-1,))), span=product.span)
+        return result
+    return ops.add(result, constant(added.reshape((-1, *(1,) * (_rank(product) - 2)) if is_conv else (-1,))), span=product.span)

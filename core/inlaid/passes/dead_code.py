@@ -30,17 +30,18 @@ def _remove_lets(target: Function) -> Function:
     bound = {id(expr.var): expr.value for expr in post_order(target) if isinstance(expr, Let)}
     if not bound:
         return target
-    needed: set[int] = set()
+    reachable_ids: set[int] = set()
     pending: list[Expr] = [target.body]
     while pending:
         expr = pending.pop()
-        if id(expr) not in needed:
-            needed.add(id(expr))
+        if id(expr) not in reachable_ids:
+            reachable_ids.add(id(expr))
             pending.extend((expr.body,) if isinstance(expr, Let) else children(expr))
             if id(expr) in bound:
                 pending.append(bound[id(expr)])
-    if bound.keys() <= needed:
+    if bound.keys() <= reachable_ids:
         return target
     return transform_function(
-        target, lambda old, new: new.body if isinstance(old, Let) and isinstance(new, Let) and id(old.var) not in needed else new
+        target,
+        lambda old, new: new.body if isinstance(old, Let) and isinstance(new, Let) and id(old.var) not in reachable_ids else new,
     )

@@ -22,8 +22,8 @@ def decompose(function: Function, keep: Callable[[Call], bool]) -> Function:
     def unwanted(expr: Expr) -> bool:
         return isinstance(expr, Call) and isinstance(expr.callee, Operator) and bool(expr.callee.decompose) and not keep(expr)
 
-    def build(found: Match) -> Expr:
-        call = found.root
+    def build(match: Match) -> Expr:
+        call = match.root
         assert isinstance(call, Call) and isinstance(call.callee, Operator) and call.callee.decompose is not None
         try:
             return call.callee.decompose(call.attrs, call.args)

@@ -33,17 +33,17 @@ def early_elementwise(function: Function) -> Function:
 
 def _moved(expr: Expr, uses: UseCounts) -> Expr | None:
     """Rewrite elementwise(movement(conv)) to movement(elementwise(conv)); None if the pattern does not match."""
-    place = _varying(expr)
-    if place is None:
+    operand_index = _varying(expr)
+    if operand_index is None:
         return None
     assert isinstance(expr, Call)
-    source = expr.args[place]
+    source = expr.args[operand_index]
     if not isinstance(source, Call) or source.callee not in (*REARRANGEMENTS, ops.concat) or _shape(expr) != _shape(source):
         return None
     if _bits(expr) > _bits(source):
         return None  # wider elements take longer to move
-    values = _values(expr, place)
-    return None if values is None else _inside(expr, place, source, values, uses)
+    values = _values(expr, operand_index)
+    return None if values is None else _inside(expr, operand_index, source, values, uses)
 
 
 def _varying(expr: Expr) -> int | None:
@@ -54,12 +54,12 @@ def _varying(expr: Expr) -> int | None:
     return varying[0] if len(varying) == 1 and isinstance(expr.type, TensorType) else None
 
 
-def _values(target: Call, place: int) -> Values | None:
+def _values(target: Call, operand_index: int) -> Values | None:
     """Return the constant operands. Parameters along an axis are reshaped to broadcast; None if a parameter is per block."""
     rank, axis = len(_shape(target)), getattr(target.attrs, "axis", None)
-    found: dict[int, Array] = {}
+    values: dict[int, Array] = {}
     for number, arg in enumerate(target.args):
-        if number == place:
+        if number == operand_index:
             continue
         assert isinstance(arg, Constant)
         value = arg.data
@@ -67,29 +67,29 @@ def _values(target: Call, place: int) -> Values | None:
             if value.ndim != 1 or getattr(target.attrs, "block_size", 0) != 0:
                 return None
             value = value.reshape([-1 if index == axis else 1 for index in range(rank)])
-        found[number] = value.reshape((1,) * (rank - value.ndim) + value.shape) if value.ndim else value
-    return found
+        values[number] = value.reshape((1,) * (rank - value.ndim) + value.shape) if value.ndim else value
+    return values
 
 
-def _inside(target: Call, place: int, source: Expr, values: Values, uses: UseCounts) -> Expr | None:
+def _inside(target: Call, operand_index: int, source: Expr, values: Values, uses: UseCounts) -> Expr | None:
     """Apply an operator before the data movement that produces `source`; None if that does not move convolutions alone."""
     if not uses.single(source):
         return None
     if isinstance(source, Call) and source.callee in REARRANGEMENTS:
         before = {number: _before(source, value) if value.ndim else value for number, value in values.items()}
-        known = {number: value for number, value in before.items() if value is not None}
-        inner = _inside(target, place, source.args[0], known, uses) if len(known) == len(before) else None
+        source_values = {number: value for number, value in before.items() if value is not None}
+        inner = _inside(target, operand_index, source.args[0], source_values, uses) if len(source_values) == len(before) else None
         return None if inner is None else call(source.callee, (inner,), source.attrs, source.span)
     if isinstance(source, Call) and source.callee is ops.concat:
         if any(value.ndim and value.shape[source.attrs.axis] != 1 for value in values.values()):
             return None
-        made = [_inside(target, place, part, values, uses) for part in source.args]
-        parts = [part for part in made if part is not None]
-        return call(source.callee, parts, source.attrs, source.span) if len(parts) == len(made) else None
-    return _applied(target, place, source, values) if _is_convolution(source, uses) else None
+        candidates = [_inside(target, operand_index, part, values, uses) for part in source.args]
+        parts = [part for part in candidates if part is not None]
+        return call(source.callee, parts, source.attrs, source.span) if len(parts) == len(candidates) else None
+    return _applied(target, operand_index, source, values) if _is_convolution(source, uses) else None
 
 
-def _applied(target: Call, place: int, source: Expr, values: Values) -> Expr | None:
+def _applied(target: Call, operand_index: int, source: Expr, values: Values) -> Expr | None:
     """Apply an operator to a convolution; None if its parameters would vary along several axes, or the result would be larger."""
     attrs: Any = target.attrs
     if hasattr(attrs, "axis") and any(value.ndim for value in values.values()):
@@ -98,17 +98,19 @@ def _applied(target: Call, place: int, source: Expr, values: Values) -> Expr | N
             return None
         attrs = replace(attrs, axis=next(iter(axes), 0))
         values = {number: value.reshape(() if value.size == 1 else -1) for number, value in values.items()}
-    args = (source if number == place else constant(values[number], span=arg.span) for number, arg in enumerate(target.args))
+    args = (
+        source if number == operand_index else constant(values[number], span=arg.span) for number, arg in enumerate(target.args)
+    )
     assert isinstance(target.callee, Operator)
-    made = call(target.callee, tuple(args), attrs, target.span)
-    return made if _shape(made) == _shape(source) else None
+    result = call(target.callee, tuple(args), attrs, target.span)
+    return result if _shape(result) == _shape(source) else None
 
 
 def _is_convolution(expr: Expr, uses: UseCounts) -> bool:
     """Test whether an expression is a convolution, possibly followed by element-wise operators, each with one use."""
-    while uses.single(expr) and (place := _varying(expr)) is not None:
+    while uses.single(expr) and (operand_index := _varying(expr)) is not None:
         assert isinstance(expr, Call)
-        expr = expr.args[place]
+        expr = expr.args[operand_index]
     return isinstance(expr, Call) and expr.callee is ops.conv and uses.single(expr)
 
 
@@ -136,7 +138,7 @@ def _before(link: Call, value: Array) -> Array | None:
         alike = (one == 1 or old == new for one, old, new in zip(value.shape, source.shape, result.shape, strict=True))
         cut = (abs(step) == 1 for step in link.attrs.strides)
         return value if all(alike) and all(cut) else None
-    whole, shape = list(value.shape), [1] * len(source.shape)
+    full_shape, shape = list(value.shape), [1] * len(source.shape)
     for new, old in matching_runs(result.shape, source.shape):
         if all(value.shape[axis] == 1 for axis in range(*new)):
             continue
@@ -144,10 +146,10 @@ def _before(link: Call, value: Array) -> Array | None:
             extent = result.shape[axis]
             if not isinstance(extent, int):
                 return None
-            whole[axis] = extent
+            full_shape[axis] = extent
         for axis in range(*old):
             extent = source.shape[axis]
             if not isinstance(extent, int):
                 return None
             shape[axis] = extent
-    return np.broadcast_to(value, whole).reshape(shape)
+    return np.broadcast_to(value, full_shape).reshape(shape)

@@ -20,19 +20,19 @@ from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import scalar
 from inlaid.ops.fixed_point import FRACTION, SINGLE
 from inlaid.ops.upper_half import multiply_high
-from inlaid.passes.supported import Supports, is_supported, supports_all
+from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 
 
-def fixed_products(function: Function, supports: Supports = supports_all) -> Function:
+def fixed_products(function: Function, supports: Supports = supports_everything) -> Function:
     """Rewrite fixed-point products by constant multipliers. Returns the same object if there are no such products or the target
     does not support `multiply_high`."""
 
     def visit(old: Expr, new: Expr) -> Expr:
-        made = _by_upper_half(new)
-        return new if made is None or not is_supported(made, supports, *_operands(new)) else made
+        replacement = _by_upper_half(new)
+        return new if replacement is None or not is_supported(replacement, supports, *_operands(new)) else replacement
 
     return transform_function(function, visit)
 
@@ -88,7 +88,7 @@ def _bits(expr: Expr) -> int:
         if expr.callee in (ops.add, ops.sub):
             return max(_bits(expr.args[0]), abs(number).bit_length()) + 1
     if isinstance(expr, Call) and expr.callee is ops.cast and isinstance(expr.args[0].type, TensorType):
-        of = expr.args[0].type.dtype
-        if of.is_int and of.bits < expr.type.dtype.bits:
-            return of.bits
+        dtype = expr.args[0].type.dtype
+        if dtype.is_int and dtype.bits < expr.type.dtype.bits:
+            return dtype.bits
     return expr.type.dtype.bits

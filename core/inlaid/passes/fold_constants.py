@@ -41,34 +41,34 @@ def fold_constants(
 
 def _weights(target: Function) -> set[int]:
     """Ids of expressions that are used only as second operands of complex operators, directly or through other operators."""
-    found: set[int] = set()
-    others: set[int] = set()
+    weight_ids: set[int] = set()
+    data_ids: set[int] = set()
     for expr in reversed(list(post_order(target))):
         for index, child in enumerate(children(expr)):
             if isinstance(expr, Call) and isinstance(expr.callee, Operator):
                 serves = (index == 1 and expr.callee.fusion is FusionKind.COMPLEX_OUT_FUSABLE) or (
-                    id(expr) in found and id(expr) not in others
+                    id(expr) in weight_ids and id(expr) not in data_ids
                 )
             else:
                 serves = False
-            (found if serves else others).add(id(child))
-    return found - others
+            (weight_ids if serves else data_ids).add(id(child))
+    return weight_ids - data_ids
 
 
 def _fold(call: Call, limit: int) -> Expr | None:
     """Evaluate a call to constants; None if it must not be folded."""
-    given = 0
+    operand_bytes = 0
     values: list[Any] = []
     for arg in call.args:
         parts = []
         for part in arg.fields if isinstance(arg, Tuple) else (arg,):
             if not isinstance(part, Constant):
                 return None
-            given += part.data.nbytes
+            operand_bytes += part.data.nbytes
             parts.append(part.data)
         values.append(tuple(parts) if isinstance(arg, Tuple) else parts[0])
     size = _bytes(call.type)
-    if size is None or size > max(limit, given) or attr_vars(call.attrs):
+    if size is None or size > max(limit, operand_bytes) or attr_vars(call.attrs):
         return None
     try:
         assert isinstance(call.callee, Operator)
@@ -81,11 +81,11 @@ def _fold(call: Call, limit: int) -> Expr | None:
 def _bytes(type_: Type) -> int | None:
     """Size of a value in bytes, with symbolic dimensions as 1; None for a value that is not a tensor or tuple of tensors."""
     match type_:
-        case TensorType(shape=shape, dtype=of):
+        case TensorType(shape=shape, dtype=dtype):
             count = 1
             for dim in shape:
                 count *= dim if isinstance(dim, int) else 1
-            return count * max(of.bytes, 1)
+            return count * max(dtype.bytes, 1)
         case TupleType(fields=fields):
             parts = [_bytes(item) for item in fields]
             return None if None in parts else sum(part for part in parts if part is not None)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from inlaid import ops
-from inlaid.graph.ir import Call, Constant, Expr, Function, Var, children, post_order, rebuild, traits_of, var
+from inlaid.graph.ir import Call, Constant, Expr, Function, Var, children, operator_traits, post_order, rebuild, var
 from inlaid.graph.ir import function as make_function
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.graph.scopes import Scope, analyse, opens_scope
@@ -44,34 +44,34 @@ def fuse(function: Function, limit: int = LIMIT, frugal: bool = False) -> Functi
     groups: dict[int, list[Call]] = {}
     inside: set[int] = set()
     every = [scopes.root, *scopes.inner.values()]
-    leaving = _leaving(every, scopes.of)
+    leaving = _leaving(every, scopes.expr_scopes)
     for scope in every:
         if isinstance(scope.owner, Function) and PRIMITIVE in scope.owner.attrs:
             continue
-        for group in _Groups(scope, leaving, limit, frugal).found():
+        for group in _Groups(scope, leaving, limit, frugal).list_groups():
             groups[id(group[-1])] = group
             inside.update(id(member) for member in group[:-1])
-    done: dict[int, Expr] = {}
+    replacements: dict[int, Expr] = {}
     for expr in post_order(function):
         if id(expr) in groups:
-            done[id(expr)] = _outline(groups[id(expr)], done)
+            replacements[id(expr)] = _outline(groups[id(expr)], replacements)
         elif id(expr) not in inside:
-            done[id(expr)] = rebuild(expr, tuple(done[id(child)] for child in children(expr)))
-    found = done[id(function)]
-    assert isinstance(found, Function)
-    return found
+            replacements[id(expr)] = rebuild(expr, tuple(replacements[id(child)] for child in children(expr)))
+    result = replacements[id(function)]
+    assert isinstance(result, Function)
+    return result
 
 
-def _leaving(every: list[Scope], of: dict[int, Scope]) -> set[int]:
+def _leaving(every: list[Scope], expr_scopes: dict[int, Scope]) -> set[int]:
     """Collect the ids of expressions whose value leaves its scope, as the scope's result or into an inner scope."""
-    found: set[int] = set()
+    leaving_ids: set[int] = set()
     for scope in every:
-        found.add(id(scope.result))
+        leaving_ids.add(id(scope.result))
         for expr in scope.order:
             for index, child in enumerate(children(expr)):
-                if of.get(id(child)) is not scope or opens_scope(expr, index):
-                    found.add(id(child))
-    return found
+                if expr_scopes.get(id(child)) is not scope or opens_scope(expr, index):
+                    leaving_ids.add(id(child))
+    return leaving_ids
 
 
 @dataclass
@@ -113,7 +113,7 @@ class _Groups:
             if node.kind is FusionKind.INJECTIVE:
                 self._fuse_injective(number)
 
-    def found(self) -> list[list[Call]]:
+    def list_groups(self) -> list[list[Call]]:
         """List the groups of two or more operators, each in order, its root last."""
         members: dict[int, list[Call]] = {}
         for number, node in enumerate(self.nodes):
@@ -154,14 +154,14 @@ class _Groups:
 
     def _between(self, start: int, end: int) -> list[int]:
         """Collect the operators on the paths between `start` and `end`, without the two; truncated at the size limit of a group."""
-        found: dict[int, None] = {}
+        path_numbers: dict[int, None] = {}
         stack = [user for user in self.nodes[start].users if user != end]
-        while stack and len(found) <= self.limit:
+        while stack and len(path_numbers) <= self.limit:
             number = stack.pop()
-            if number not in found:
-                found[number] = None
+            if number not in path_numbers:
+                path_numbers[number] = None
                 stack += [user for user in self.nodes[number].users if user != end]
-        return list(found)
+        return list(path_numbers)
 
     def _fuse_epilogue(self, anchor: int) -> None:
         """Fuse an anchor with subsequent element-wise operators of its shape.
@@ -217,7 +217,7 @@ class _Groups:
     def _takes(self, kind: FusionKind, expr: Expr) -> bool:
         """Test whether an operator of a fusion kind can absorb an injective operand."""
         if kind is FusionKind.COMPLEX_OUT_FUSABLE:
-            moves = traits_of(expr).moves
+            moves = operator_traits(expr).moves
             return self.frugal and moves is not None and moves.fill is not None
         return kind in (FusionKind.INJECTIVE, FusionKind.REDUCTION)
 
@@ -273,8 +273,8 @@ def _shape(expr: Expr) -> tuple[object, ...]:
     return expr.type.shape
 
 
-def _outline(members: list[Call], done: dict[int, Expr]) -> Call:
-    """Outline a group as a call of a new function. `done` holds the rewritten operands."""
+def _outline(members: list[Call], replacements: dict[int, Expr]) -> Call:
+    """Outline a group as a call of a new function. `replacements` holds the rewritten operands."""
     root = members[-1]
     inner: dict[int, Expr] = {}
     params: list[Var] = []
@@ -285,7 +285,7 @@ def _outline(members: list[Call], done: dict[int, Expr]) -> Call:
                 param = var(f"p{len(params)}", child.type, span=child.span)
                 inner[id(child)] = param
                 params.append(param)
-                args.append(done[id(child)])
+                args.append(replacements[id(child)])
         inner[id(member)] = rebuild(member, tuple(inner[id(child)] for child in children(member)))
     kernel = make_function(params, inner[id(root)], (PRIMITIVE,), span=root.span)
     return Call(root.type, root.span, kernel, tuple(args), Attrs())

@@ -15,21 +15,21 @@ from typing import Any
 from inlaid import ops
 from inlaid.graph.ir import Call, Expr, Function
 from inlaid.graph.transform import transform_function
-from inlaid.passes.supported import Supports, is_supported, supports_all
+from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid_runtime.types import TensorType
 
 WIDEST = 32
 """Maximum number of tensors that one kernel concatenates at symbolic positions."""
 
 
-def group_concats(target: Function, supports: Supports = supports_all) -> Function:
+def group_concats(target: Function, supports: Supports = supports_everything) -> Function:
     """Split concatenations of more than `WIDEST` tensors. Returns the same object if there are none."""
 
     def visit(old: Expr, new: Expr) -> Expr:
         if not isinstance(new, Call) or symbolic_parts(new) <= WIDEST:
             return new
-        made = _grouped(new.args, new)
-        return made if made.type == new.type and is_supported(made, supports, *new.args) else new
+        replacement = _grouped(new.args, new)
+        return replacement if replacement.type == new.type and is_supported(replacement, supports, *new.args) else new
 
     return transform_function(target, visit)
 

@@ -37,8 +37,8 @@ class Range:
 
     def along(self, axis: int) -> Interval:
         """Return the bounds per index of an axis as 1-d arrays, of one element if the bounds are equal for all indices."""
-        others = tuple(other for other in range(self.low.ndim) if other != axis)
-        return self.low.min(axis=others), self.high.max(axis=others)
+        other_axes = tuple(other for other in range(self.low.ndim) if other != axis)
+        return self.low.min(axis=other_axes), self.high.max(axis=other_axes)
 
     @property
     def axis(self) -> int | None:
@@ -49,17 +49,17 @@ class Range:
 def integer_ranges(root: Expr) -> dict[int, Range]:
     """Compute the ranges of the bool and integer tensors of at most 32 bits under a root, except constants, by expression id. Time
     is linear in the number of expressions and the sizes of weights."""
-    known: dict[int, Range] = {}
+    ranges: dict[int, Range] = {}
     for expr in post_order(root):
         if is_narrow(expr) and not isinstance(expr, Constant):
-            known[id(expr)] = _range(expr, known)
-    return known
+            ranges[id(expr)] = _range(expr, ranges)
+    return ranges
 
 
 def is_narrow(expr: Expr) -> bool:
     """Test whether an expression is a tensor of bool or of integers of at most 32 bits."""
-    of = expr.type.dtype if isinstance(expr.type, TensorType) else None
-    return of is not None and (of.kind == "bool" or (of.is_int and of.bits <= 32))
+    dtype = expr.type.dtype if isinstance(expr.type, TensorType) else None
+    return dtype is not None and (dtype.kind == "bool" or (dtype.is_int and dtype.bits <= 32))
 
 
 def moved_axis(call: Call, axis: int) -> tuple[int, Array] | None:
@@ -71,19 +71,19 @@ def moved_axis(call: Call, axis: int) -> tuple[int, Array] | None:
     extent = shape[axis]
     if not isinstance(extent, int):
         return None
-    same = np.arange(extent)
+    identity = np.arange(extent)
     attrs: Any = call.attrs
     match call.callee:
         case ops.transpose:
-            return attrs.perm.index(axis), same
+            return attrs.perm.index(axis), identity
         case ops.pad:
-            return None if attrs.pads[axis] != 0 or attrs.pads[axis + len(shape)] != 0 else (axis, same)
+            return None if attrs.pads[axis] != 0 or attrs.pads[axis + len(shape)] != 0 else (axis, identity)
         case ops.max_pool:
-            return (axis, same) if axis < 2 else None
+            return (axis, identity) if axis < 2 else None
         case ops.reduce_max | ops.reduce_min | ops.reduce_sum:
             if axis in attrs.axes:
                 return None
-            return (axis if attrs.keepdims else axis - sum(other < axis for other in attrs.axes)), same
+            return (axis if attrs.keepdims else axis - sum(other < axis for other in attrs.axes)), identity
         case ops.reshape:
             return _reshaped_axis(shape, axis, _shape(call))
     return None
@@ -93,10 +93,10 @@ def _reshaped_axis(shape: tuple[Any, ...], axis: int, result: tuple[Any, ...]) -
     if not all(isinstance(dim, int) and dim > 0 for dim in (*shape, *result)):
         return None
     extent, inner = shape[axis], int(np.prod(shape[axis + 1 :], dtype=np.int64))
-    for place, size in enumerate(result):
-        below = int(np.prod(result[place + 1 :], dtype=np.int64))
+    for result_axis, size in enumerate(result):
+        below = int(np.prod(result[result_axis + 1 :], dtype=np.int64))
         if inner % below == 0 and below * size % (inner * extent) == 0:
-            return place, np.arange(size) // (inner // below) % extent
+            return result_axis, np.arange(size) // (inner // below) % extent
     return None
 
 
@@ -113,60 +113,62 @@ def _dtype(expr: Expr) -> str:
 # --- one expression ---------------------------------------------------------------------------------------------------
 
 
-def _range(expr: Expr, known: Mapping[int, Range]) -> Range:
+def _range(expr: Expr, ranges: Mapping[int, Range]) -> Range:
     """Compute the range of a narrow expression from the ranges of its operands."""
     type_ = expr.type
     assert isinstance(type_, TensorType)
-    found = None
-    if isinstance(expr, Call) and isinstance(expr.callee, Operator) and all(_is_known(arg, known) for arg in expr.args):
+    interval = None
+    if isinstance(expr, Call) and isinstance(expr.callee, Operator) and all(_has_range(arg, ranges) for arg in expr.args):
         traits = expr.callee.traits
         if traits.interval is not None and all(map(is_narrow, expr.args)):
-            found = _elementwise(expr, traits.interval, known)
+            interval = _elementwise(expr, traits.interval, ranges)
         elif traits.monotone and expr.callee.elementwise:
-            found = _scaled(expr, known)
+            interval = _scaled(expr, ranges)
         elif is_product(expr):
-            found = _product(expr, known)
+            interval = _product(expr, ranges)
         elif traits.moves is not None or expr.callee is ops.reduce_sum:
-            found = _moved(expr, traits.moves or Moves(), known)
+            interval = _moved(expr, traits.moves or Moves(), ranges)
     lowest, highest = type_.dtype.limits
-    if found is None:
-        found = np.full((1,) * type_.rank, lowest, np.int64), np.full((1,) * type_.rank, highest, np.int64)
-    wraps = (found[0] < lowest) | (found[1] > highest)
-    return Range(np.where(wraps, lowest, found[0]), np.where(wraps, highest, found[1]))
+    if interval is None:
+        interval = np.full((1,) * type_.rank, lowest, np.int64), np.full((1,) * type_.rank, highest, np.int64)
+    wraps = (interval[0] < lowest) | (interval[1] > highest)
+    return Range(np.where(wraps, lowest, interval[0]), np.where(wraps, highest, interval[1]))
 
 
-def _is_known(expr: Expr, known: Mapping[int, Range]) -> bool:
-    return id(expr) in known or (isinstance(expr, Constant) and bool(expr.data.size))
+def _has_range(expr: Expr, ranges: Mapping[int, Range]) -> bool:
+    return id(expr) in ranges or (isinstance(expr, Constant) and bool(expr.data.size))
 
 
-def _bounds(expr: Expr, known: Mapping[int, Range]) -> Interval:
+def _bounds(expr: Expr, ranges: Mapping[int, Range]) -> Interval:
     if isinstance(expr, Constant):
         value = expr.data.astype(np.int64)
         return value, value
-    return known[id(expr)].low, known[id(expr)].high
+    return ranges[id(expr)].low, ranges[id(expr)].high
 
 
-def _elementwise(call: Call, interval: Callable[..., Interval | None], known: Mapping[int, Range]) -> Interval | None:
+def _elementwise(call: Call, interval: Callable[..., Interval | None], ranges: Mapping[int, Range]) -> Interval | None:
     """Compute the bounds of an element-wise operator's result."""
     rank = len(_shape(call))
-    given = [tuple(part.reshape((1,) * (rank - part.ndim) + part.shape) for part in _bounds(arg, known)) for arg in call.args]
-    computed = [low.shape for (low, _), arg in zip(given, call.args, strict=True) if not isinstance(arg, Constant)]
-    shapes = [*computed, *(low.shape for low, _ in given)]
-    kept = next((axis for shape in shapes for axis, extent in enumerate(shape) if extent > 1), None)
-    others = tuple(axis for axis in range(rank) if axis != kept)
-    reduced = [(low.min(axis=others, keepdims=True), high.max(axis=others, keepdims=True)) for low, high in given]
+    operand_bounds = [
+        tuple(part.reshape((1,) * (rank - part.ndim) + part.shape) for part in _bounds(arg, ranges)) for arg in call.args
+    ]
+    computed = [low.shape for (low, _), arg in zip(operand_bounds, call.args, strict=True) if not isinstance(arg, Constant)]
+    shapes = [*computed, *(low.shape for low, _ in operand_bounds)]
+    varying_axis = next((axis for shape in shapes for axis, extent in enumerate(shape) if extent > 1), None)
+    other_axes = tuple(axis for axis in range(rank) if axis != varying_axis)
+    reduced = [(low.min(axis=other_axes, keepdims=True), high.max(axis=other_axes, keepdims=True)) for low, high in operand_bounds]
     return interval(*reduced)
 
 
 # --- operators with attributes ----------------------------------------------------------------------------------------
 
 
-def _scaled(call: Call, known: Mapping[int, Range]) -> Interval | None:
+def _scaled(call: Call, ranges: Mapping[int, Range]) -> Interval | None:
     """Compute the bounds of a monotone function by its numpy reference. Parameters may differ per index of an axis."""
     attrs: Any = call.attrs
     x, *parameters = call.args
     assert isinstance(x.type, TensorType) and isinstance(call.callee, Operator)
-    data, reference = known.get(id(x)), call.callee.reference
+    data, reference = ranges.get(id(x)), call.callee.reference
     values = [item.data for item in parameters if isinstance(item, Constant)]
     if data is None or reference is None or len(values) < len(parameters) or not _keeps_order(call, data):
         return None
@@ -178,8 +180,8 @@ def _scaled(call: Call, known: Mapping[int, Range]) -> Interval | None:
     ends = []
     for bound in data.along(axis) if data.low.ndim else (data.low, data.high):
         spread = np.broadcast_to(bound, (extent,)) if extent > 1 else bound
-        own = dataclasses.replace(attrs, axis=0) if hasattr(attrs, "axis") else attrs
-        ends.append(reference(own, spread.astype(x.type.dtype.numpy), *values).astype(np.int64))
+        vector_attrs = dataclasses.replace(attrs, axis=0) if hasattr(attrs, "axis") else attrs
+        ends.append(reference(vector_attrs, spread.astype(x.type.dtype.numpy), *values).astype(np.int64))
     return _spread(ends[0], axis, len(_shape(call))), _spread(ends[1], axis, len(_shape(call)))
 
 
@@ -188,9 +190,9 @@ def _keeps_order(call: Call, data: Range) -> bool:
     match call.callee:
         case ops.multiply_fixed:
             multiplier, shift = (arg.data for arg in call.args[1:] if isinstance(arg, Constant))
-            most = 1 << max(int(shift.max(initial=0)), 0)
-            whole = int(data.low.min()) * most >= -(1 << 31) and int(data.high.max()) * most < 1 << 31
-            return whole and bool(np.all(multiplier >= 0))
+            max_factor = 1 << max(int(shift.max(initial=0)), 0)
+            fits_int32 = int(data.low.min()) * max_factor >= -(1 << 31) and int(data.high.max()) * max_factor < 1 << 31
+            return fits_int32 and bool(np.all(multiplier >= 0))
         case ops.requantize:
             scale = next(arg.data for arg in call.args[1:] if isinstance(arg, Constant))
             return bool(np.all(np.isfinite(scale) & (scale > 0)))
@@ -202,31 +204,31 @@ def _spread(values: Array, axis: int, rank: int) -> Array:
     return values.reshape(tuple(-1 if other == axis else 1 for other in range(rank)))
 
 
-def _product(call: Call, known: Mapping[int, Range]) -> Interval | None:
+def _product(call: Call, ranges: Mapping[int, Range]) -> Interval | None:
     """Compute the bounds of sums of products with constant weights."""
     x, weights = call.args
     assert isinstance(weights, Constant)
     axis = 1 if call.callee is ops.conv else len(_shape(x)) - 1
-    low, high = (np.broadcast_to(bound, (_shape(x)[axis],)) for bound in known[id(x)].along(axis))
+    low, high = (np.broadcast_to(bound, (_shape(x)[axis],)) for bound in ranges[id(x)].along(axis))
     attrs: Any = call.attrs
     groups = attrs.groups if call.callee is ops.conv else 1
     if call.callee is ops.conv and any(amount != 0 for amount in attrs.pads):
         low, high = np.minimum(low, 0), np.maximum(high, 0)
     # Per output and input channel of a group; sums over the window bound the contribution of an input channel.
     array = weights.data.reshape(*weights.data.shape[:2], -1) if call.callee is ops.conv else weights.data.T[..., None]
-    most = max(int(high.max(initial=0)), -int(low.min(initial=0)))
-    bound = most * max(int(array.max()), -int(array.min())) * array[0].size
+    max_magnitude = max(int(high.max(initial=0)), -int(low.min(initial=0)))
+    bound = max_magnitude * max(int(array.max()), -int(array.min())) * array[0].size
     if bound >= _EXACT:
         return None
     # A weight times [low, high] has the middle w (low + high) / 2 and the radius |w| (high - low) / 2. Float products are faster.
-    of = np.float64 if bound < _FLOAT_EXACT else np.int64
-    low, high = (end.astype(of).reshape(groups, -1, 1) for end in (low, high))
+    dtype = np.float64 if bound < _FLOAT_EXACT else np.int64
+    low, high = (end.astype(dtype).reshape(groups, -1, 1) for end in (low, high))
     parts = np.array_split(array, min(array.size // _PART + 1, len(array)) if groups == 1 else 1)
-    sums = [(_products(part, low + high), _products(np.abs(part), high - low)) for part in (part.astype(of) for part in parts)]
+    sums = [(_products(part, low + high), _products(np.abs(part), high - low)) for part in (part.astype(dtype) for part in parts)]
     middle, radius = (np.concatenate(ends).astype(np.int64) for ends in zip(*sums, strict=True))
     rank = len(_shape(call))
-    place = 1 if call.callee is ops.conv else rank - 1
-    return _spread((middle - radius) // 2, place, rank), _spread((middle + radius) // 2, place, rank)
+    result_axis = 1 if call.callee is ops.conv else rank - 1
+    return _spread((middle - radius) // 2, result_axis, rank), _spread((middle + radius) // 2, result_axis, rank)
 
 
 def _products(weights: Array, by: Array) -> Array:
@@ -248,20 +250,20 @@ def is_product(expr: Expr) -> bool:
     return isinstance(depth, int) and weights.data.size > 0 and _dtype(expr) == "int32"
 
 
-def _moved(call: Call, moves: Moves, known: Mapping[int, Range]) -> Interval | None:
+def _moved(call: Call, moves: Moves, ranges: Mapping[int, Range]) -> Interval | None:
     """Compute the bounds of an operator that moves, copies or reduces elements."""
-    rank, data = len(_shape(call)), known.get(id(call.args[0]))
-    found = None if data is None or data.axis is None else moved_axis(call, data.axis)
-    if found is None or data is None or data.axis is None:
-        ends = [_bounds(call.args[place], known) for place in moves.places(len(call.args))]
+    rank, data = len(_shape(call)), ranges.get(id(call.args[0]))
+    axis_mapping = None if data is None or data.axis is None else moved_axis(call, data.axis)
+    if axis_mapping is None or data is None or data.axis is None:
+        ends = [_bounds(call.args[position], ranges) for position in moves.places(len(call.args))]
         low = np.full((1,) * rank, min(low.min() for low, _ in ends), np.int64)
         high = np.full((1,) * rank, max(high.max() for _, high in ends), np.int64)
     else:
-        place, index = found
-        low, high = (_spread(bound[index], place, rank) for bound in data.along(data.axis))
+        result_axis, index = axis_mapping
+        low, high = (_spread(bound[index], result_axis, rank) for bound in data.along(data.axis))
     fill = moves.filling(len(call.args))
     if fill is not None:
-        least, greatest = _bounds(call.args[fill], known)
+        least, greatest = _bounds(call.args[fill], ranges)
         low, high = np.minimum(low, least.min()), np.maximum(high, greatest.max())
     return _reduced(call, (low, high))
 
@@ -274,8 +276,8 @@ def _reduced(call: Call, inside: Interval) -> Interval | None:
         case ops.max_pool if any(amount != 0 for amount in attrs.pads):
             # If a window may consist of padding only, the result is the dtype's minimum.
             each = zip(attrs.pads, attrs.kernel * 2, strict=True)
-            whole = all(isinstance(amount, int) and isinstance(size, int) and amount < size for amount, size in each)
-            return inside if whole and all(step == 1 for step in attrs.dilations) else None
+            windows_have_data = all(isinstance(amount, int) and isinstance(size, int) and amount < size for amount, size in each)
+            return inside if windows_have_data and all(step == 1 for step in attrs.dilations) else None
         case ops.reduce_max | ops.reduce_min | ops.reduce_sum:
             counts = [_shape(call.args[0])[axis] for axis in attrs.axes]
             if not all(isinstance(count, int) and count > 0 for count in counts):

@@ -37,7 +37,7 @@ from functools import partial
 import numpy as np
 
 from inlaid import ops
-from inlaid.graph.ir import Call, Constant, Expr, Function, call, children, constant, post_order, traits_of
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, children, constant, operator_traits, post_order
 from inlaid.graph.operator import Choice, ErrorPropagation, Operator
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import cast_to, scalar
@@ -149,7 +149,7 @@ class _Plan:
 
     def _needs_exact(self, reader: Expr) -> bool:
         """Test whether an expression needs exact operands."""
-        if _is_product(reader) or traits_of(reader).errors is ErrorPropagation.DAMPS:
+        if _is_product(reader) or operator_traits(reader).errors is ErrorPropagation.DAMPS:
             return False
         return id(reader) in self._exact if _takes_narrow(reader) else not _passes(reader)
 
@@ -161,13 +161,13 @@ def _passes(reader: Expr) -> bool:
 
 def _takes_narrow(expr: Expr) -> bool:
     """Test whether an operator moves elements by position or averages small windows. Element-wise operators are excluded."""
-    traits = traits_of(expr)
+    traits = operator_traits(expr)
     moves = traits.moves is not None and traits.moves.by is Choice.PLACE
     return (moves or traits.errors is ErrorPropagation.PRESERVES) and not _is_elementwise(expr)
 
 
 def _amplifies(expr: Expr) -> bool:
-    return traits_of(expr).errors is ErrorPropagation.AMPLIFIES
+    return operator_traits(expr).errors is ErrorPropagation.AMPLIFIES
 
 
 def _is_elementwise(expr: Expr) -> bool:

@@ -197,21 +197,21 @@ class Verify(Instrument[_Unit]):
             raise
 
 
-def bisect(passes: Sequence[Pass[_Unit]], unit: _Unit, same: Callable[[_Unit], bool]) -> str | None:
+def bisect(passes: Sequence[Pass[_Unit]], unit: _Unit, is_correct: Callable[[_Unit], bool]) -> str | None:
     """Find the first pass that breaks a unit by bisection; None if the final unit is correct.
 
-    `same` returns whether a unit is still correct, for instance whether its outputs on given inputs equal the original outputs.
-    `same` is called about log2(number of passes) times. Bisection assumes that no pass repairs the error of an earlier pass.
+    `is_correct` returns whether a unit is still correct, for instance whether its outputs on given inputs equal the original
+    outputs. It is called about log2(number of passes) times. Bisection assumes that no pass repairs the error of an earlier pass.
     """
     units = [unit]
     for step in passes:
         units.append(apply(step, units[-1]))
-    if same(units[-1]):
+    if is_correct(units[-1]):
         return None
     good, bad = 0, len(passes)
     while bad - good > 1:
         middle = (good + bad) // 2
-        if same(units[middle]):
+        if is_correct(units[middle]):
             good = middle
         else:
             bad = middle

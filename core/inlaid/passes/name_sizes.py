@@ -30,31 +30,31 @@ def name_sizes(target: Function) -> Function:
 def substitute_sizes(target: Function, values: Mapping[arith.Expr, arith.Expr]) -> Function:
     """Replace symbolic sizes in all types and attributes of a function. Existential sizes that are not replaced keep
     their bounds."""
-    done: dict[int, Expr] = {}
+    replacements: dict[int, Expr] = {}
     for expr in post_order(target):
-        done[id(expr)] = _renamed(expr, values, done)
-    found = done[id(target)]
-    assert isinstance(found, Function)
-    return found
+        replacements[id(expr)] = _renamed(expr, values, replacements)
+    result = replacements[id(target)]
+    assert isinstance(result, Function)
+    return result
 
 
 def _names(target: Function) -> dict[arith.Expr, arith.Expr]:
     """Map each existential size to the size under its new name."""
-    found: dict[arith.Expr, arith.Expr] = {}
+    names: dict[arith.Expr, arith.Expr] = {}
 
     def unnamed(node: arith.Expr) -> tuple[arith.Expr, ...]:
         if not isinstance(node, arith.SizeVar):
             return node.operands
         upper = node.upper
-        return (upper,) if isinstance(upper, arith.Expr) and existential(node) and node not in found else ()
+        return (upper,) if isinstance(upper, arith.Expr) and existential(node) and node not in names else ()
 
     def add(outer: arith.SizeVar) -> None:
         for size in arith.post_order(outer, below=unnamed):
-            if isinstance(size, arith.SizeVar) and existential(size) and size not in found:
+            if isinstance(size, arith.SizeVar) and existential(size) and size not in names:
                 upper = size.upper
                 if isinstance(upper, arith.Expr):
-                    upper = arith.unwrap(arith.substitute(upper, found))
-                found[size] = numbered_size(size, len(found), upper)
+                    upper = arith.unwrap(arith.substitute(upper, names))
+                names[size] = numbered_size(size, len(names), upper)
 
     for expr in post_order(target):
         values = [expr.type] if not isinstance(expr, Function) else [param.type for param in expr.params]
@@ -63,19 +63,19 @@ def _names(target: Function) -> dict[arith.Expr, arith.Expr]:
         for value in values:
             for size in sizes_in(value):
                 add(size)
-    return found
+    return names
 
 
-def _renamed(expr: Expr, names: Mapping[arith.Expr, arith.Expr], done: dict[int, Expr]) -> Expr:
+def _renamed(expr: Expr, names: Mapping[arith.Expr, arith.Expr], replacements: dict[int, Expr]) -> Expr:
     """Rebuild one expression over its renamed children, with renamed types."""
 
     def part(child: Expr) -> Expr:
-        return done[id(child)]
+        return replacements[id(child)]
 
     def variable(bound: Var) -> Var:
-        new = done.get(id(bound))
+        new = replacements.get(id(bound))
         if new is None:
-            new = done[id(bound)] = _renamed(bound, names, done)
+            new = replacements[id(bound)] = _renamed(bound, names, replacements)
         assert isinstance(new, Var)
         return new
 
@@ -90,14 +90,14 @@ def _renamed(expr: Expr, names: Mapping[arith.Expr, arith.Expr], done: dict[int,
             return dataclasses.replace(expr, type=type_, fields=tuple(map(part, fields)))
         case TupleItem(tuple=value):
             return dataclasses.replace(expr, type=type_, tuple=part(value))
-        case Function(params=params, body=body, constraints=held):
-            constraints = _constraints(held, names)
+        case Function(params=params, body=body, constraints=old_constraints):
+            constraints = _constraints(old_constraints, names)
             return dataclasses.replace(
                 expr, type=type_, params=tuple(map(variable, params)), body=part(body), constraints=constraints
             )
-        case If(constraints=held):
+        case If(constraints=old_constraints):
             condition, then, otherwise = map(part, children(expr))
-            constrained = _constraints(held[0], names), _constraints(held[1], names)
+            constrained = _constraints(old_constraints[0], names), _constraints(old_constraints[1], names)
             return dataclasses.replace(
                 expr, type=type_, condition=condition, then=then, otherwise=otherwise, constraints=constrained
             )
@@ -116,15 +116,17 @@ def _renamed(expr: Expr, names: Mapping[arith.Expr, arith.Expr], done: dict[int,
     return expr if type_ == expr.type else dataclasses.replace(expr, type=type_)
 
 
-def _constraints(held: tuple[arith.Constraint, ...], names: Mapping[arith.Expr, arith.Expr]) -> tuple[arith.Constraint, ...]:
+def _constraints(constraints: tuple[arith.Constraint, ...], names: Mapping[arith.Expr, arith.Expr]) -> tuple[arith.Constraint, ...]:
     """Rename the sizes in constraints and in their messages. Constraints on existential sizes that nothing computes any more are
     dropped."""
-    if not held or not names:
-        return held
+    if not constraints or not names:
+        return constraints
     texts = {repr(old): repr(new) for old, new in names.items()}
 
     def renamed(text: str) -> str:
-        return re.sub(r"\?\w+", lambda found: texts.get(found[0], found[0]), text)
+        return re.sub(r"\?\w+", lambda match: texts.get(match[0], match[0]), text)
 
-    kept = substitute_constraints(tuple(item for item in held if names.keys() >= set(filter(existential, item.sizes))), names)
-    return tuple(dataclasses.replace(item, what=renamed(item.what), expected=renamed(item.expected)) for item in kept)
+    live_constraints = substitute_constraints(
+        tuple(item for item in constraints if names.keys() >= set(filter(existential, item.sizes))), names
+    )
+    return tuple(dataclasses.replace(item, what=renamed(item.what), expected=renamed(item.expected)) for item in live_constraints)

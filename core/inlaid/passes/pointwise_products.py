@@ -14,7 +14,7 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant
 from inlaid.graph.operator import Operator
 from inlaid.graph.transform import transform
-from inlaid.passes.supported import Supports, is_supported, supports_all
+from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid.plugins.contract import Capabilities
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim, size_hint
@@ -24,7 +24,7 @@ ONE_BY_ONE = 1 / 6
 """Fraction of one lane's peak (two multiply-adds per cycle) for channels computed one by one: additions form a chain."""
 
 
-def pointwise_products(function: Function, capabilities: Capabilities, supports: Supports = supports_all) -> Function:
+def pointwise_products(function: Function, capabilities: Capabilities, supports: Supports = supports_everything) -> Function:
     """Rewrite float32 1x1 convolutions, and grouped bfloat16 ones, to products if that is predicted to be faster on a target.
     Returns the same object if there are none, the target has no vectors, or the target does not support the products."""
     lanes = capabilities.vector_bits // 32
@@ -39,7 +39,9 @@ def pointwise_products(function: Function, capabilities: Capabilities, supports:
         if new.callee is ops.conv and _is_pointwise(new) and _pays(new, lanes, capabilities):
             inner = _product(new)
         elif new.callee.elementwise and len(new.args) == 1 and id(new.args[0]) in products:
-            inner = Call(_like(new, products[id(new.args[0])]), new.span, new.callee, (products[id(new.args[0])],), new.attrs)
+            inner = Call(
+                _elementwise_type(new, products[id(new.args[0])]), new.span, new.callee, (products[id(new.args[0])],), new.attrs
+            )
         elif new.callee is ops.add:
             inner = _biased(new, products)
         if inner is None:
@@ -137,7 +139,7 @@ def _biased(call: Call, products: dict[int, Expr]) -> Expr | None:
     return None
 
 
-def _like(call: Call, inner: Expr) -> TensorType:
+def _elementwise_type(call: Call, inner: Expr) -> TensorType:
     """Return the type of an element-wise result over the shape of `inner`."""
     assert isinstance(call.type, TensorType)
     return TensorType(_shape(inner), call.type.dtype)

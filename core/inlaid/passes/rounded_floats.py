@@ -12,11 +12,11 @@ import numpy as np
 from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant
 from inlaid.graph.uses import UseCounts, rewrite
-from inlaid.passes.supported import Supports, is_supported, supports_all
+from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid_runtime.types import TensorType
 
 
-def rounded_floats(function: Function, supports: Supports = supports_all) -> Function:
+def rounded_floats(function: Function, supports: Supports = supports_everything) -> Function:
     """Rewrite requantized sums with constant parameters whose only reader dequantizes them. Returns the same object if there are
     none."""
 
@@ -33,13 +33,19 @@ def _rounded(expr: Expr, uses: UseCounts, supports: Supports) -> Expr | None:
     stored, scale, point = expr.args
     if not isinstance(stored, Call) or stored.callee is not ops.requantize or not uses.single(stored):
         return None
-    total, factor, own = stored.args
+    total, factor, requantize_point = stored.args
     assert isinstance(stored.type, TensorType)
     if not isinstance(factor, Constant) or not np.isfinite(factor.data).all() or not isinstance(scale, Constant):
         return None
-    if not isinstance(point, Constant) or not isinstance(own, Constant) or scale.data.ndim or point.data.ndim or own.data.ndim:
+    if (
+        not isinstance(point, Constant)
+        or not isinstance(requantize_point, Constant)
+        or scale.data.ndim
+        or point.data.ndim
+        or requantize_point.data.ndim
+    ):
         return None
-    if scale.data.dtype != np.float32 or point.data != own.data:
+    if scale.data.dtype != np.float32 or point.data != requantize_point.data:
         return None
     low, high = (constant(np.float32(end - int(point.data)), span=stored.span) for end in stored.type.dtype.limits)
     by_axis = factor.data.reshape([-1 if axis == stored.attrs.axis else 1 for axis in range(stored.type.rank)])
@@ -47,5 +53,5 @@ def _rounded(expr: Expr, uses: UseCounts, supports: Supports) -> Expr | None:
         ops.cast(total, dtype="float32"), constant(by_axis if factor.data.ndim else factor.data, span=factor.span), span=stored.span
     )
     bounded = ops.minimum(ops.maximum(real, low, span=stored.span), high, span=stored.span)
-    made = ops.mul(ops.round(bounded, span=stored.span), scale, span=expr.span)
-    return made if is_supported(made, supports, total) else None
+    result = ops.mul(ops.round(bounded, span=stored.span), scale, span=expr.span)
+    return result if is_supported(result, supports, total) else None

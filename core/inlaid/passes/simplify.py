@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from inlaid.graph.ir import Call, Constant, Expr, Function, If, call, constant, post_order, traits_of
+from inlaid.graph.ir import Call, Constant, Expr, Function, If, call, constant, operator_traits, post_order
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, is_scalar, wildcard
 from inlaid.graph.rewrite import Rule, rewrite_expr
 from inlaid.graph.scope_conditions import with_added
@@ -43,7 +43,7 @@ class _Choices:
             if isinstance(new.condition, Constant):
                 chosen = 0 if new.condition.data else 1
                 if self._scopes is not None:
-                    scope = self._scopes.of[id(old)]
+                    scope = self._scopes.expr_scopes[id(old)]
                     self._added[scope] = (*self._added.get(scope, ()), *new.constraints[chosen])
                 return (new.then, new.otherwise)[chosen]
             if new.then is new.otherwise:
@@ -51,23 +51,23 @@ class _Choices:
         return new
 
 
-def _the_same(found: Match) -> Expr | None:
+def _drop_constant(match: Match) -> Expr | None:
     """Return the captured `x` if it has the type of the root; None if the dropped constant changed the type by broadcasting."""
-    x = found["x"]
-    return x if x.type == found.root.type else None
+    x = match["x"]
+    return x if x.type == match.root.type else None
 
 
-def _once(found: Match) -> Expr | None:
+def _once(match: Match) -> Expr | None:
     """Rewrite f(f(x)) to f(x) and f(x, x) to x if f is idempotent, f(f(x)) to x if f is an involution."""
-    outer = found.root
+    outer = match.root
     assert isinstance(outer, Call)
-    idempotent, x = traits_of(outer).idempotent, outer.args[0]
+    idempotent, x = operator_traits(outer).idempotent, outer.args[0]
     if len(outer.args) == 2:
         return x if idempotent and outer.args[1] is x and x.type == outer.type else None
     if len(outer.args) != 1 or not isinstance(x, Call) or x.callee is not outer.callee or x.attrs != outer.attrs:
         return None
-    kept = x if idempotent else x.args[0]
-    return kept if kept.type == outer.type else None
+    replacement = x if idempotent else x.args[0]
+    return replacement if replacement.type == outer.type else None
 
 
 # --- conversions ------------------------------------------------------------------------------------------------------
@@ -85,92 +85,92 @@ def _contains(wide: DType, narrow: DType) -> bool:
     return wide.kind == narrow.kind == "uint" and narrow.bits <= wide.bits
 
 
-def _cast_of_same(found: Match) -> Expr | None:
-    return found["x"] if found["x"].type == found.root.type else None
+def _identity_cast(match: Match) -> Expr | None:
+    return match["x"] if match["x"].type == match.root.type else None
 
 
-def _cast_of_cast(found: Match) -> Expr | None:
-    x, through = found["x"], found["inner"].type
+def _cast_of_cast(match: Match) -> Expr | None:
+    x, through = match["x"], match["inner"].type
     assert isinstance(x.type, TensorType) and isinstance(through, TensorType)
     if not _contains(through.dtype, x.type.dtype):
         return None
-    return call(cast, [x], found.attrs("outer"))
+    return call(cast, [x], match.attrs("outer"))
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
 
-def _transpose(found: Match) -> Expr | None:
-    perm = found.attrs("outer").perm
-    return found["x"] if perm == tuple(range(len(perm))) else None
+def _transpose(match: Match) -> Expr | None:
+    perm = match.attrs("outer").perm
+    return match["x"] if perm == tuple(range(len(perm))) else None
 
 
-def _transpose_of_single(found: Match) -> Expr | None:
+def _transpose_of_single(match: Match) -> Expr | None:
     """Rewrite a transpose that moves only axes of extent 1 to a reshape, which needs no kernel."""
-    x, perm = found["x"], found.attrs("outer").perm
-    assert isinstance(x.type, TensorType) and isinstance(found.root.type, TensorType)
-    kept = [axis for axis in perm if x.type.shape[axis] != 1]
-    return reshape(x, shape=found.root.type.shape) if kept == sorted(kept) else None
+    x, perm = match["x"], match.attrs("outer").perm
+    assert isinstance(x.type, TensorType) and isinstance(match.root.type, TensorType)
+    nontrivial_axes = [axis for axis in perm if x.type.shape[axis] != 1]
+    return reshape(x, shape=match.root.type.shape) if nontrivial_axes == sorted(nontrivial_axes) else None
 
 
-def _transpose_of_transpose(found: Match) -> Expr:
-    outer, inner = found.attrs("outer").perm, found.attrs("inner").perm
-    return transpose(found["x"], perm=tuple(inner[axis] for axis in outer))
+def _transpose_of_transpose(match: Match) -> Expr:
+    outer, inner = match.attrs("outer").perm, match.attrs("inner").perm
+    return transpose(match["x"], perm=tuple(inner[axis] for axis in outer))
 
 
-def _whole_slice(found: Match) -> Expr | None:
-    x, attrs = found["x"], found.attrs("outer")
+def _full_slice(match: Match) -> Expr | None:
+    x, attrs = match["x"], match.attrs("outer")
     assert isinstance(x.type, TensorType)
-    whole = all(begin == 0 for begin in attrs.begin) and attrs.end == x.type.shape and all(step == 1 for step in attrs.strides)
-    return x if whole else None
+    is_full = all(begin == 0 for begin in attrs.begin) and attrs.end == x.type.shape and all(step == 1 for step in attrs.strides)
+    return x if is_full else None
 
 
-def _no_axes(found: Match) -> Expr | None:
-    return found["x"] if found.attrs("outer").axes == () else None
+def _no_axes(match: Match) -> Expr | None:
+    return match["x"] if match.attrs("outer").axes == () else None
 
 
-def _single(found: Match) -> Expr | None:
-    assert isinstance(found.root, Call)
-    return found.root.args[0] if len(found.root.args) == 1 else None
+def _single(match: Match) -> Expr | None:
+    assert isinstance(match.root, Call)
+    return match.root.args[0] if len(match.root.args) == 1 else None
 
 
-def _no_padding(found: Match) -> Expr | None:
-    assert isinstance(found.root, Call)
-    return found.root.args[0] if all(pad == 0 for pad in found.root.attrs.pads) else None
+def _no_padding(match: Match) -> Expr | None:
+    assert isinstance(match.root, Call)
+    return match.root.args[0] if all(pad == 0 for pad in match.root.attrs.pads) else None
 
 
-def _no_repeats(found: Match) -> Expr | None:
-    return found["x"] if all(times == 1 for times in found.attrs("outer").repeats) else None
+def _no_repeats(match: Match) -> Expr | None:
+    return match["x"] if all(times == 1 for times in match.attrs("outer").repeats) else None
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-def _divide_by_power_of_two(found: Match) -> Expr | None:
+def _divide_by_power_of_two(match: Match) -> Expr | None:
     """Rewrite x / c to x * (1 / c), which is bit-exact if 1 / c is exact and neither constant is denormal."""
-    divisor = found.constant("c")
-    of = found.root.type
-    assert isinstance(of, TensorType)
-    if of.dtype.name not in ("float32", "float64") or divisor.size == 0:
+    divisor = match.constant("c")
+    type_ = match.root.type
+    assert isinstance(type_, TensorType)
+    if type_.dtype.name not in ("float32", "float64") or divisor.size == 0:
         return None
     mantissa, exponent = np.frexp(divisor)
-    limit = 100 if of.dtype.name == "float32" else 1000
+    limit = 100 if type_.dtype.name == "float32" else 1000
     if not bool(np.all((np.abs(mantissa) == 0.5) & (np.abs(exponent) < limit))):
         return None
-    return mul(found["x"], constant((1 / divisor).astype(of.dtype.numpy), span=found["c"].span))
+    return mul(match["x"], constant((1 / divisor).astype(type_.dtype.numpy), span=match["c"].span))
 
 
-def _square(found: Match) -> Expr | None:
-    x = found["x"]
-    return mul(x, x) if x.type == found.root.type else None
+def _square(match: Match) -> Expr | None:
+    x = match["x"]
+    return mul(x, x) if x.type == match.root.type else None
 
 
-def _cube(found: Match) -> Expr | None:
+def _cube(match: Match) -> Expr | None:
     """Rewrite pow(x, 3) to x * x * x, whose two roundings err less than a general power. Narrow floats are excluded, since they are
     rounded after every operator."""
-    x = found["x"]
+    x = match["x"]
     wide = isinstance(x.type, TensorType) and x.type.dtype.name in ("float32", "float64")
-    return mul(mul(x, x), x) if wide and x.type == found.root.type else None
+    return mul(mul(x, x), x) if wide and x.type == match.root.type else None
 
 
 def _is_int(expr: Expr) -> bool:
@@ -195,14 +195,14 @@ def _rules() -> tuple[Rule, ...]:
     def twice(name: str) -> Pattern:
         return is_op(name)(is_op(name)(x).named("inner")).named("outer")
 
-    def rule(name: str, pattern: Pattern, build: Callable[[Match], Expr | None] = _the_same) -> Rule:
+    def rule(name: str, pattern: Pattern, build: Callable[[Match], Expr | None] = _drop_constant) -> Rule:
         return Rule(name, pattern, build)
 
     return (
         Rule("the same twice", wildcard(), _once, lambda traits: traits.idempotent or traits.involution),
         # Not reduce_sum: over no axes it still turns -0.0 into 0.0.
         rule("reduction over no axes", is_op("reduce_prod", "reduce_max", "reduce_min")(x).named("outer"), _no_axes),
-        rule("abs of neg", is_op("abs")(is_op("neg")(x)).where(_is_signed), lambda found: abs(found["x"])),
+        rule("abs of neg", is_op("abs")(is_op("neg")(x)).where(_is_signed), lambda match: abs(match["x"])),
         rule("times one", is_op("mul")(x, is_scalar(1))),
         rule("divided by one", is_op("div")(x, is_scalar(1))),
         rule("to the power of one", is_op("pow")(x, is_scalar(1))),
@@ -213,16 +213,16 @@ def _rules() -> tuple[Rule, ...]:
         rule("plus zero", is_op("add")(x, is_scalar(0)).where(_is_int)),
         rule("minus zero", is_op("sub")(x, is_scalar(0))),
         rule("divided by a power of two", is_op("div")(x, is_const().named("c")), _divide_by_power_of_two),
-        rule("cast to the same type", outer("cast"), _cast_of_same),
+        rule("cast to the same type", outer("cast"), _identity_cast),
         rule("cast of cast", twice("cast"), _cast_of_cast),
         rule("transpose of nothing", outer("transpose"), _transpose),
         rule("transpose of single elements", outer("transpose"), _transpose_of_single),
         rule("transpose of transpose", twice("transpose"), _transpose_of_transpose),
         rule("reshape to the same shape", is_op("reshape")(x)),
-        rule("reshape of reshape", twice("reshape"), lambda found: reshape(found["x"], shape=found.attrs("outer").shape)),
+        rule("reshape of reshape", twice("reshape"), lambda match: reshape(match["x"], shape=match.attrs("outer").shape)),
         rule("broadcast to the same shape", is_op("broadcast_to")(x)),
-        rule("broadcast twice", twice("broadcast_to"), lambda found: broadcast_to(found["x"], shape=found.attrs("outer").shape)),
-        rule("slice of all", outer("strided_slice"), _whole_slice),
+        rule("broadcast twice", twice("broadcast_to"), lambda match: broadcast_to(match["x"], shape=match.attrs("outer").shape)),
+        rule("slice of all", outer("strided_slice"), _full_slice),
         rule("concat of one", is_op("concat"), _single),
         rule("pad by nothing", is_op("pad"), _no_padding),
         rule("tile once", outer("tile"), _no_repeats),

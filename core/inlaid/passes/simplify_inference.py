@@ -38,9 +38,9 @@ def simplify_inference(target: Function) -> Function:
 # --- batch normalization ----------------------------------------------------------------------------------------------
 
 
-def _scale_and_shift(found: Match) -> Expr:
+def _scale_and_shift(match: Match) -> Expr:
     """Build x * factor + offset, in the working dtype of x."""
-    norm = found.call("norm")
+    norm = match.call("norm")
     x, *statistics = norm.args
     assert isinstance(x.type, TensorType)
     wide = working_dtype(x.type.dtype)
@@ -83,9 +83,9 @@ def _fold_scales(target: Function) -> Function:
 
     def visit(old: Expr, new: Expr) -> Expr:
         for pattern, build in _STEPS:
-            found = match(pattern, new)
-            if found is not None and all(uses.single(item) for name, item in found.captures.items() if name in _INNER):
-                built = build(found)
+            step_match = match(pattern, new)
+            if step_match is not None and all(uses.single(item) for name, item in step_match.captures.items() if name in _INNER):
+                built = build(step_match)
                 new = new if built is None else built
         uses.note(old, new)
         return new
@@ -93,25 +93,25 @@ def _fold_scales(target: Function) -> Function:
     return transform_function(target, visit)
 
 
-def _scaled(found: Match) -> Expr | None:
+def _scaled(match: Match) -> Expr | None:
     """Scale the weights and the bias, if any, of a product; None if the scale is not per output channel."""
-    product, weights, scale = found.call("product"), found["weights"], found["scale"]
+    product, weights, scale = match.call("product"), match["weights"], match["scale"]
     assert isinstance(product.callee, Operator) and isinstance(weights, Constant) and isinstance(scale, Constant)
     type_ = product.type
-    if not isinstance(type_, TensorType) or not type_.dtype.is_float or found.root.type != type_:
+    if not isinstance(type_, TensorType) or not type_.dtype.is_float or match.root.type != type_:
         return None
     vector = _by_channel(product, _values(scale))
     if vector is None:
         return None
     # A product of float32 values rounds as their exact product in float64 does.
-    of = np.float32 if weights.data.dtype == scale.data.dtype == np.float32 else np.float64
+    dtype = np.float32 if weights.data.dtype == scale.data.dtype == np.float32 else np.float64
     with np.errstate(all="ignore"):
-        weight = _rounded(weights.data.astype(of, copy=False) * vector.astype(of), weights)
-    bias = _rounded(_values(found["bias"]) * _values(scale), found["bias"]) if "sum" in found else None
-    if weight is None or ("sum" in found and bias is None):
+        weight = _rounded(weights.data.astype(dtype, copy=False) * vector.astype(dtype), weights)
+    bias = _rounded(_values(match["bias"]) * _values(scale), match["bias"]) if "sum" in match else None
+    if weight is None or ("sum" in match and bias is None):
         return None
     result: Expr = call(product.callee, (product.args[0], weight), product.attrs, product.span)
-    return result if bias is None else add(result, bias, span=found["sum"].span)
+    return result if bias is None else add(result, bias, span=match["sum"].span)
 
 
 def _by_channel(product: Call, scale: Array) -> Array | None:
@@ -137,50 +137,50 @@ def _by_channel(product: Call, scale: Array) -> Array | None:
 # --- consecutive constants ------------------------------------------------------------------------------------------
 
 
-def _shifted_twice(found: Match) -> Expr | None:
+def _shifted_twice(match: Match) -> Expr | None:
     """Rewrite (x + a) + b to x + (a + b)."""
-    total = _one(np.add, found, "a", "b")
-    return None if total is None else _same_type(found, add(found["x"], total, span=found.root.span))
+    total = _one(np.add, match, "a", "b")
+    return None if total is None else _unless_type_changes(match, add(match["x"], total, span=match.root.span))
 
 
-def _scaled_twice(found: Match) -> Expr | None:
+def _scaled_twice(match: Match) -> Expr | None:
     """Rewrite (x * a) * b to x * (a * b)."""
-    factor = _one(np.multiply, found, "a", "b")
-    return None if factor is None else _same_type(found, mul(found["x"], factor, span=found.root.span))
+    factor = _one(np.multiply, match, "a", "b")
+    return None if factor is None else _unless_type_changes(match, mul(match["x"], factor, span=match.root.span))
 
 
-def _affine_scaled(found: Match) -> Expr | None:
+def _affine_scaled(match: Match) -> Expr | None:
     """Rewrite (x * a + b) * c to x * (a * c) + (b * c)."""
-    factor, offset = _one(np.multiply, found, "a", "c"), _one(np.multiply, found, "b", "c")
+    factor, offset = _one(np.multiply, match, "a", "c"), _one(np.multiply, match, "b", "c")
     if factor is None or offset is None:
         return None
-    return _same_type(found, add(mul(found["x"], factor, span=found.root.span), offset, span=found.root.span))
+    return _unless_type_changes(match, add(mul(match["x"], factor, span=match.root.span), offset, span=match.root.span))
 
 
-def _same_type(found: Match, result: Expr) -> Expr | None:
-    return result if result.type == found.root.type else None
+def _unless_type_changes(match: Match, result: Expr) -> Expr | None:
+    return result if result.type == match.root.type else None
 
 
-def _one(combine: np.ufunc, found: Match, first: str, second: str) -> Constant | None:
+def _one(combine: np.ufunc, match: Match, first: str, second: str) -> Constant | None:
     """Combine two float constants; None if the result overflows or is denormal, since the two separate operations could stay in
     range."""
     with np.errstate(all="ignore"):
-        value = combine(_values(found[first]), _values(found[second]))
-    result = _rounded(value, found[second])
+        value = combine(_values(match[first]), _values(match[second]))
+    result = _rounded(value, match[second])
     if result is None or bool(np.any((np.abs(result.data) < np.finfo(result.data.dtype).tiny) & (value != 0))):
         return None
     return result
 
 
-def _rounded(value: Array, like: Expr) -> Constant | None:
-    """Round a float64 value to the dtype of `like`, float32 or float64; None for any other dtype or a non-finite result."""
-    assert isinstance(like, Constant)
-    of = like.data.dtype
-    if of not in (np.float32, np.float64):
+def _rounded(value: Array, prototype: Expr) -> Constant | None:
+    """Round a float64 value to the dtype of `prototype`, float32 or float64; None for any other dtype or a non-finite result."""
+    assert isinstance(prototype, Constant)
+    dtype = prototype.data.dtype
+    if dtype not in (np.float32, np.float64):
         return None
     with np.errstate(all="ignore"):
-        rounded = value.astype(of, copy=False)
-    return constant(rounded, span=like.span) if bool(np.all(np.isfinite(rounded))) else None
+        rounded = value.astype(dtype, copy=False)
+    return constant(rounded, span=prototype.span) if bool(np.all(np.isfinite(rounded))) else None
 
 
 def _with_constant(name: str, inner: Pattern, constant_name: str) -> Pattern:

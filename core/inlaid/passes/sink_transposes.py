@@ -47,9 +47,9 @@ def sink_transposes(function: Function, cuts: Callable[[Call], bool] = lambda ca
         perm = orders.get(id(old))
         if isinstance(new, Call) and isinstance(new.callee, Operator) and perm is not None:
             args = _reordered(new, perm, transposed)
-            return transposed.of(call(new.callee, args, _attrs(new, perm), new.span), perm)
+            return transposed.transpose(call(new.callee, args, _attrs(new, perm), new.span), perm)
         inner = _perm(new)
-        return transposed.of(new.args[0], inner, new.span) if isinstance(new, Call) and inner else new
+        return transposed.transpose(new.args[0], inner, new.span) if isinstance(new, Call) and inner else new
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)
@@ -93,13 +93,13 @@ class _Group:
             if back is not None and not alone:
                 total += _moved(source, perm)  # for the other readers of the operand
         for member in self.members:
-            made = _reordered_type(_tensor(member), back)
-            wanted = {
+            member_type = _reordered_type(_tensor(member), back)
+            perms = {
                 _after(order, _after(perm, None if (other := chosen.get(reader)) is None else _inverse(other)))
                 for perm, readers in self.leaves[id(member)]
                 for reader in readers
             }
-            total += sum(_moved(made, perm) for perm in wanted)
+            total += sum(_moved(member_type, perm) for perm in perms)
         return total
 
 
@@ -113,11 +113,11 @@ def _groups(function: Function) -> Iterator[_Group]:
             readers.setdefault(id(child), []).append(expr)
     home: dict[int, _Group] = {}
     for expr in order:
-        if not isinstance(expr, Call) or not _is_member(expr, scopes.of):
+        if not isinstance(expr, Call) or not _is_member(expr, scopes.expr_scopes):
             continue
         joined = {id(group): group for arg in _data(expr) if (group := home.get(id(arg))) is not None}
-        group, *others = joined.values() or (_Group(),)
-        for other in others:
+        group, *other_groups = joined.values() or (_Group(),)
+        for other in other_groups:
             group.members += other.members
             home.update((id(member), group) for member in other.members)
         group.members.append(expr)
@@ -138,13 +138,13 @@ def _groups(function: Function) -> Iterator[_Group]:
         yield group
 
 
-def _is_member(expr: Call, scope_of: Mapping[int, Scope]) -> bool:
+def _is_member(expr: Call, expr_scopes: Mapping[int, Scope]) -> bool:
     """Test whether an element-wise operator has equal results in any order of axes, and its operands are in the same scope."""
     if not isinstance(expr.callee, Operator) or not expr.callee.elementwise or not isinstance(expr.type, TensorType):
         return False
     if getattr(expr.attrs, "block_size", 0) or expr.type.rank < 2:
         return False
-    home = scope_of.get(id(expr))
+    home = expr_scopes.get(id(expr))
     for number, arg in enumerate(expr.args):
         if not isinstance(arg.type, TensorType):
             return False
@@ -153,7 +153,7 @@ def _is_member(expr: Call, scope_of: Mapping[int, Scope]) -> bool:
                 return False
         elif not isinstance(arg, Constant) and arg.type.rank not in (0, expr.type.rank):
             return False
-        if scope_of.get(id(arg), home) is not home:
+        if expr_scopes.get(id(arg), home) is not home:
             return False
     return True
 
@@ -184,9 +184,9 @@ def _reordered(expr: Call, perm: Perm, transposed: _Transposed) -> tuple[Expr, .
         if (_by_axis(expr) and number) or arg.type.rank == 0:
             return arg
         if isinstance(arg, Constant):
-            whole = arg.data.reshape((1,) * (len(perm) - arg.data.ndim) + arg.data.shape)
-            return constant(np.ascontiguousarray(whole.transpose(back)), span=arg.span)
-        return transposed.of(arg, back)
+            full_rank_data = arg.data.reshape((1,) * (len(perm) - arg.data.ndim) + arg.data.shape)
+            return constant(np.ascontiguousarray(full_rank_data.transpose(back)), span=arg.span)
+        return transposed.transpose(arg, back)
 
     return tuple(one(number, arg) for number, arg in enumerate(expr.args))
 
@@ -195,17 +195,17 @@ def _reordered(expr: Call, perm: Perm, transposed: _Transposed) -> tuple[Expr, .
 class _Transposed:
     """Creates each transpose only once, and merges consecutive transposes."""
 
-    made: dict[tuple[int, Perm], tuple[Expr, Expr]] = field(default_factory=dict)
+    cache: dict[tuple[int, Perm], tuple[Expr, Expr]] = field(default_factory=dict)
 
-    def of(self, expr: Expr, perm: Perm, span: Span | None = None) -> Expr:
+    def transpose(self, expr: Expr, perm: Perm, span: Span | None = None) -> Expr:
         """Transpose an expression."""
         while isinstance(expr, Call) and (inner := _perm(expr)):
             expr, perm = expr.args[0], tuple(inner[axis] for axis in perm)
         if perm == tuple(range(len(perm))):
             return expr
-        if (id(expr), perm) not in self.made:
-            self.made[id(expr), perm] = ops.transpose(expr, perm=perm, span=span or expr.span), expr
-        return self.made[id(expr), perm][0]
+        if (id(expr), perm) not in self.cache:
+            self.cache[id(expr), perm] = ops.transpose(expr, perm=perm, span=span or expr.span), expr
+        return self.cache[id(expr), perm][0]
 
 
 def _perm(expr: Expr) -> Perm | None:
@@ -222,8 +222,8 @@ def _source(expr: Expr, orders: Mapping[int, Perm | None]) -> tuple[TensorType, 
     perm = _perm(expr)
     if perm and isinstance(expr, Call):
         expr = expr.args[0]
-    own = orders.get(id(expr))
-    return _reordered_type(_tensor(expr), None if own is None else _inverse(own)), _after(own, perm)
+    order = orders.get(id(expr))
+    return _reordered_type(_tensor(expr), None if order is None else _inverse(order)), _after(order, perm)
 
 
 def _reordered_type(type_: TensorType, perm: Perm | None) -> TensorType:
@@ -234,14 +234,14 @@ def _after(first: Perm | None, second: Perm | None) -> Perm | None:
     """Compose two permutations; None means the identity."""
     if first is None or second is None:
         return first or second
-    found = tuple(first[axis] for axis in second)
-    return None if found == tuple(range(len(found))) else found
+    result = tuple(first[axis] for axis in second)
+    return None if result == tuple(range(len(result))) else result
 
 
 def _moved(source: TensorType, perm: Perm | None) -> int:
     """Return the bits that a transpose of a tensor moves: 0 if only axes of extent 1 change places."""
-    kept = [axis for axis in perm or () if source.shape[axis] != 1]
-    return 0 if kept == sorted(kept) else _bits(source)
+    nontrivial_axes = [axis for axis in perm or () if source.shape[axis] != 1]
+    return 0 if nontrivial_axes == sorted(nontrivial_axes) else _bits(source)
 
 
 def _bits(type_: TensorType) -> int:

@@ -13,14 +13,14 @@ from typing import Any
 from inlaid import ops
 from inlaid.graph.ir import Call, Expr, Function, call
 from inlaid.graph.transform import transform_function
-from inlaid.passes.supported import Supports, is_supported, supports_all
+from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid_runtime.types import TensorType
 
 REUSE = 64
 """Minimum output channels for each copied element."""
 
 
-def subsample(target: Function, supports: Supports = supports_all) -> Function:
+def subsample(target: Function, supports: Supports = supports_everything) -> Function:
     """Rewrite strided convolutions with windows of one element, if the target supports the copy. Returns the same object if it
     rewrites none."""
     copies: dict[tuple[int, tuple[int, ...]], Expr] = {}
@@ -35,8 +35,8 @@ def subsample(target: Function, supports: Supports = supports_all) -> Function:
         key = id(x), steps
         if key not in copies:
             copies[key] = ops.strided_slice(x, begin=(0,) * len(shape), end=shape, strides=steps, span=new.span)
-        made = call(ops.conv, (copies[key], w), dataclasses.replace(attrs, strides=()), new.span)
-        return made if made.type == new.type and is_supported(made, supports, x, w) else new
+        replacement = call(ops.conv, (copies[key], w), dataclasses.replace(attrs, strides=()), new.span)
+        return replacement if replacement.type == new.type and is_supported(replacement, supports, x, w) else new
 
     return transform_function(target, visit)
 

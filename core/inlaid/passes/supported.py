@@ -11,18 +11,18 @@ Supports = Callable[[Call], bool]
 """Predicate: whether a target supports an operator call, decided by the call's attributes and the types of operands and result."""
 
 
-def supports_all(call: Call) -> bool:
+def supports_everything(call: Call) -> bool:
     """Accept every call: the predicate of a target that supports all operators."""
     return True
 
 
-def is_supported(made: Expr, supports: Supports, *given: Expr) -> bool:
-    """Test whether a target supports all operators of an expression, except those of its operands `given`."""
-    stack, seen = [made], {id(expr) for expr in given}
+def is_supported(root: Expr, supports: Supports, *operands: Expr) -> bool:
+    """Test whether a target supports all operators of an expression, except those of its operands `operands`."""
+    stack, visited = [root], {id(expr) for expr in operands}
     while stack:
         expr = stack.pop()
-        if id(expr) not in seen:
-            seen.add(id(expr))
+        if id(expr) not in visited:
+            visited.add(id(expr))
             if isinstance(expr, Call) and isinstance(expr.callee, Operator) and not supports(expr):
                 return False
             stack += children(expr)

@@ -18,7 +18,7 @@ from inlaid.graph.transform import transform_function
 from inlaid.ops.conversion import bitcast
 from inlaid.ops.index import take
 from inlaid.ops.quantized import quantize
-from inlaid.passes.supported import Supports, is_supported, supports_all
+from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid_runtime.errors import TypeInferenceError
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import TensorType
@@ -36,7 +36,7 @@ class _Derived:
     stored: int = 0
 
 
-def tabulate(target: Function, cheap: bool = False, repeated: bool = False, supports: Supports = supports_all) -> Function:
+def tabulate(target: Function, cheap: bool = False, repeated: bool = False, supports: Supports = supports_everything) -> Function:
     """Replace chains of element-wise operators from one 8-bit tensor to another by table look-ups.
 
     A chain is replaced if one of its operators is expensive; a look-up of cheap operators would only keep them from fusing into the
@@ -47,18 +47,20 @@ def tabulate(target: Function, cheap: bool = False, repeated: bool = False, supp
     derived: dict[int, _Derived] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
-        found = _derived(new, derived)
-        if found is None:
+        chain = _derived(new, derived)
+        if chain is None:
             return new
-        wanted = found.expensive or (repeated and found.stored > 1) or (cheap and isinstance(new, Call) and new.callee is quantize)
-        if _is_bytes(new) and wanted:
-            looked_up = _looked_up(found, new)
-            new = looked_up if is_supported(looked_up, supports, found.source) else new
-        derived[id(new)] = found
-        kept.append(new)
+        is_worthwhile = (
+            chain.expensive or (repeated and chain.stored > 1) or (cheap and isinstance(new, Call) and new.callee is quantize)
+        )
+        if _is_bytes(new) and is_worthwhile:
+            looked_up = _looked_up(chain, new)
+            new = looked_up if is_supported(looked_up, supports, chain.source) else new
+        derived[id(new)] = chain
+        keepalive.append(new)
         return new
 
-    kept: list[Expr] = []  # keeps the expressions alive, so that their ids stay unique
+    keepalive: list[Expr] = []  # keeps the expressions alive, so that their ids stay unique
     return transform_function(target, visit)
 
 
@@ -66,21 +68,21 @@ def _is_bytes(expr: Expr) -> bool:
     return isinstance(expr.type, TensorType) and expr.type.dtype.is_int and expr.type.dtype.bits == 8
 
 
-def _derived(expr: Expr, known: dict[int, _Derived]) -> _Derived | None:
+def _derived(expr: Expr, chains: dict[int, _Derived]) -> _Derived | None:
     """Express a value as a function of one 8-bit tensor; None if the value depends on anything else."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not expr.callee.elementwise:
         return None
     for arg in expr.args:
         if _is_bytes(arg) and not isinstance(arg, Constant):
-            known.setdefault(id(arg), _itself(arg))
-    sources = [known.get(id(arg)) for arg in expr.args if not isinstance(arg, Constant)]
+            chains.setdefault(id(arg), _itself(arg))
+    sources = [chains.get(id(arg)) for arg in expr.args if not isinstance(arg, Constant)]
     first = sources[0] if sources else None
     if first is None or any(other is None or other.source is not first.source for other in sources):
         return None
     assert isinstance(expr.type, TensorType) and isinstance(first.source.type, TensorType)
     if expr.type.shape != first.source.type.shape or any(isinstance(arg, Constant) and arg.data.size != 1 for arg in expr.args):
         return None
-    args = [constant(arg.data.reshape(())) if isinstance(arg, Constant) else known[id(arg)].result for arg in expr.args]
+    args = [constant(arg.data.reshape(())) if isinstance(arg, Constant) else chains[id(arg)].result for arg in expr.args]
     expensive = expr.callee.traits.expensive or any(other is not None and other.expensive for other in sources)
     stored = (expr.callee is quantize) + max(other.stored for other in sources if other is not None)
     try:
@@ -96,10 +98,10 @@ def _itself(source: Expr) -> _Derived:
     return _Derived(source, byte, byte, False)
 
 
-def _looked_up(found: _Derived, expr: Expr) -> Expr:
+def _looked_up(chain: _Derived, expr: Expr) -> Expr:
     """Look up the source in the table of all results, which is ordered by byte value as unsigned integer."""
-    assert isinstance(found.byte.type, TensorType)
-    every = np.arange(256, dtype=np.uint8).view(found.byte.type.dtype.numpy)
-    table = evaluate(function([found.byte], found.result), [every])
-    index = found.source if found.byte.type.dtype.name == "uint8" else bitcast(found.source, dtype="uint8")
+    assert isinstance(chain.byte.type, TensorType)
+    every = np.arange(256, dtype=np.uint8).view(chain.byte.type.dtype.numpy)
+    table = evaluate(function([chain.byte], chain.result), [every])
+    index = chain.source if chain.byte.type.dtype.name == "uint8" else bitcast(chain.source, dtype="uint8")
     return take(constant(table), index, axis=0, span=expr.span)

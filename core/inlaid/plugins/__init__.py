@@ -110,8 +110,8 @@ if not TYPE_CHECKING:  # type checkers know the names above, and report others
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
             raise AttributeError(f"module 'inlaid.plugins' has no attribute {name!r}")
-        found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
-        return found
+        attribute = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+        return attribute
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,7 @@ from inlaid.plugins.target_spec import TargetSpec
 from inlaid_runtime.errors import InlaidError, PluginError, TargetError
 from inlaid_runtime.plugins import hookspecs as runtime_hookspecs
 from inlaid_runtime.plugins.blame import blame
-from inlaid_runtime.plugins.discovery import NAME, Discovery, Found, Rejected, call, declared_kinds, expect, sequence
+from inlaid_runtime.plugins.discovery import NAME, Discovery, DiscoveryResult, Rejected, call, declared_kinds, expect, sequence
 from inlaid_runtime.plugins.entry_points import EntryPoint, InstalledEntryPoint, installed
 from inlaid_runtime.plugins.hookspecs import GROUP as RUNTIME_GROUP
 from inlaid_runtime.plugins.registry import Registry, RuntimeRegistry, extras
@@ -44,9 +44,12 @@ class PluginRegistry(Registry[TargetSpec]):
     """Compile modules of the plugins in use, and their run modules, `runtimes`. Immutable; create one with `discover`."""
 
     def __init__(
-        self, found: Found[TargetSpec], frontends: Mapping[str, tuple[str, Frontend]], entry_points: Iterable[EntryPoint]
+        self,
+        discovery: DiscoveryResult[TargetSpec],
+        frontends: Mapping[str, tuple[str, Frontend]],
+        entry_points: Iterable[EntryPoint],
     ) -> None:
-        super().__init__(found, tuple(entry_points))
+        super().__init__(discovery, tuple(entry_points))
         self._frontends = dict(frontends)
 
     @classmethod
@@ -69,16 +72,18 @@ class PluginRegistry(Registry[TargetSpec]):
             "frontend",
         )
         specs = discovery.kinds(targets)
-        kinds = {name: [spec.kind for spec in of_plugin] for name, of_plugin in targets.items()}
+        kinds = {name: [spec.kind for spec in plugin_specs] for name, plugin_specs in targets.items()}
         names = {name: [item.name for item in items] for name, items in formats.items()}
         usable = {name: owned for name, owned in frontends.items() if discovery.manager.has_plugin(owned[0])}
-        return cls(Found(discovery.manager, discovery.infos(kinds, names), specs), usable, points)
+        return cls(DiscoveryResult(discovery.manager, discovery.infos(kinds, names), specs), usable, points)
 
     @classmethod
-    def of_modules(cls, modules: Mapping[str, Mapping[str, str]]) -> PluginRegistry:
-        """Discover the plugins of another process, from its `all_modules`."""
+    def from_modules(cls, modules: Mapping[str, Mapping[str, str]]) -> PluginRegistry:
+        """Discover the plugins of another process, from its `plugin_modules`."""
         return cls.discover(
-            InstalledEntryPoint(name, module, group) for group, of_group in modules.items() for name, module in of_group.items()
+            InstalledEntryPoint(name, module, group)
+            for group, modules_by_plugin in modules.items()
+            for name, module in modules_by_plugin.items()
         )
 
     @functools.cached_property
@@ -88,7 +93,7 @@ class PluginRegistry(Registry[TargetSpec]):
 
     # --- facts ------------------------------------------------------------------------------------------------------------
 
-    def all_modules(self) -> dict[str, dict[str, str]]:
+    def plugin_modules(self) -> dict[str, dict[str, str]]:
         """Return the module names of both halves of all plugins, by entry-point group and plugin name."""
         return {hookspecs.GROUP: self.modules(hookspecs.GROUP), RUNTIME_GROUP: self.runtimes.modules(RUNTIME_GROUP)}
 
@@ -98,14 +103,14 @@ class PluginRegistry(Registry[TargetSpec]):
         owner, spec = self._owned(target.kind)
         with blame(owner, "capabilities"):
             result = spec.capabilities(target.options)
-        found = cast("Capabilities", expect(result, plugins.Capabilities, owner, "capabilities"))
-        if found.vector_bits and found.vector_registers < LEAST_REGISTERS:
-            problem = f"expected at least {LEAST_REGISTERS} vector registers, got {found.vector_registers}"
+        capabilities = cast("Capabilities", expect(result, plugins.Capabilities, owner, "capabilities"))
+        if capabilities.vector_bits and capabilities.vector_registers < LEAST_REGISTERS:
+            problem = f"expected at least {LEAST_REGISTERS} vector registers, got {capabilities.vector_registers}"
             raise PluginError(f"capabilities: {problem}", plugin=owner, remedy="give vector_registers, or vector_bits=0")
-        if found.requantization.accumulator_bits < 2:
-            problem = f"expected accumulators of at least 2 bits, got {found.requantization.accumulator_bits}"
+        if capabilities.requantization.accumulator_bits < 2:
+            problem = f"expected accumulators of at least 2 bits, got {capabilities.requantization.accumulator_bits}"
             raise PluginError(f"capabilities: {problem}", plugin=owner, remedy="give accumulator_bits, 32 by default")
-        return found
+        return capabilities
 
     @functools.cached_property
     def fingerprint(self) -> str | None:
@@ -117,12 +122,12 @@ class PluginRegistry(Registry[TargetSpec]):
         the compiler. None if a plugin does not consist of files."""
         from inlaid_runtime.cache import Hashes, caches, digest
 
-        known = Hashes(caches().hashes)
+        hasher = Hashes(caches().hashes)
         hashes: dict[Path, str] = {}
         parts = [sys.version]
         providers = attributes.folders(point for point in self.entry_points if point.group == attributes.GROUP)
         for package in (Path(__file__).parents[1], Path(inlaid_runtime.__file__).parent, *providers):
-            hashes[package] = known.tree(package)
+            hashes[package] = hasher.tree(package)
             parts.append(hashes[package])
         halves: tuple[Registry[Any], ...] = (self, self.runtimes)
         for half in halves:
@@ -132,7 +137,7 @@ class PluginRegistry(Registry[TargetSpec]):
                     if folder is None:
                         return None
                     if folder not in hashes:
-                        hashes[folder] = known.tree(folder)
+                        hashes[folder] = hasher.tree(folder)
                     parts += [info.name, info.version, hashes[folder]]
         return digest(*parts)
 
@@ -149,10 +154,10 @@ class PluginRegistry(Registry[TargetSpec]):
         plugin returns none, or fails."""
         owner, spec = self._owned(target.kind)
         with blame(owner, "versions"):
-            found = sequence(spec.versions(target.options), spec.options, owner, "versions")
-            if not found:
+            options_list = sequence(spec.versions(target.options), spec.options, owner, "versions")
+            if not options_list:
                 raise PluginError(f"expected at least one version of target {target}, got none")
-        return tuple(Target(target.kind, options) for options in found)
+        return tuple(Target(target.kind, options) for options in options_list)
 
     def frontends(self) -> tuple[tuple[str, Frontend], ...]:
         """Return all frontends with their plugins' names: the core's first, then by plugin name."""
@@ -177,8 +182,8 @@ class PluginRegistry(Registry[TargetSpec]):
         owner = self.owner(target.kind)
         answer = self.ask(owner, "inlaid_exporter", target=target)
         if answer is not None and not callable(getattr(answer, "export", None)):
-            found = type(answer).__name__
-            raise PluginError(f"inlaid_exporter must return an object with a method export, got {found}", plugin=owner)
+            type_name = type(answer).__name__
+            raise PluginError(f"inlaid_exporter must return an object with a method export, got {type_name}", plugin=owner)
         return cast("Exporter | None", answer)
 
     def probe(self, target: Target) -> DeviceStatus:
@@ -209,13 +214,13 @@ class PluginRegistry(Registry[TargetSpec]):
     def op_rules(self, target: Target, check: Callable[[OpRule], None] = lambda rule: None) -> tuple[OpRule, ...]:
         """Return the operator rules and composite patterns for a target: the owner's first, then by plugin name. `check` raises for
         a rule that cannot be used; the error names its plugin."""
-        found: list[OpRule] = []
+        op_rules: list[OpRule] = []
         for plugin, rules in self._answers("inlaid_op_rules", plugins.OpRule, target=target):
             with blame(plugin, "inlaid_op_rules"):
                 for rule in rules:
                     check(rule)
-            found.extend(rules)
-        return tuple(found)
+            op_rules.extend(rules)
+        return tuple(op_rules)
 
     def passes(self, target: Target, phase: Phase) -> tuple[Any, ...]:
         """Return passes for a target and phase, the owner's first."""
@@ -261,8 +266,8 @@ class PluginRegistry(Registry[TargetSpec]):
         """Yield each plugin's answer to a hook, with its name: the owner's first, then by name."""
         owner, spec = self._owned(target.kind)
         spec.check_compiles()
-        others = sorted(info.name for info in self._plugins if info.problem is None and info.name != owner)
-        for plugin in (owner, *others):
+        other_plugins = sorted(info.name for info in self._plugins if info.problem is None and info.name != owner)
+        for plugin in (owner, *other_plugins):
             yield plugin, sequence(self.ask(plugin, hook, target=target, **arguments), element, plugin, hook)
 
 

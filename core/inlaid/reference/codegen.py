@@ -41,8 +41,8 @@ class ReferenceCodegen(Codegen["Region"]):
         ]
         results = flat_types(unit.function.body.type)
         signature = Signature(
-            tuple(spec_of(name, type_) for name, type_ in params),
-            tuple(spec_of(f"output{index}", type_) for index, type_ in enumerate(results)),
+            tuple(tensor_spec(name, type_) for name, type_ in params),
+            tuple(tensor_spec(f"output{index}", type_) for index, type_ in enumerate(results)),
         )
         return Artifact(unit.symbol, FORMAT, FORMAT_VERSION, text.encode(), signature, constants)
 
@@ -54,7 +54,7 @@ def flat_types(type_: Type) -> tuple[Type, ...]:
     return (type_,)
 
 
-def spec_of(name: str, type_: Type) -> TensorSpec:
+def tensor_spec(name: str, type_: Type) -> TensorSpec:
     """Describe an input or output of a region; strings, sequences and optionals are host objects."""
     if isinstance(type_, TensorType) and type_.dtype.kind != "string":
         return TensorSpec(name, type_.shape, type_.dtype)

@@ -14,7 +14,7 @@ from inlaid import ops
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.ir import Function, existential
 from inlaid.graph.parse import parse
-from inlaid.reference.codegen import FORMAT, FORMAT_VERSION, flat_types, spec_of
+from inlaid.reference.codegen import FORMAT, FORMAT_VERSION, flat_types, tensor_spec
 from inlaid_runtime import arith
 from inlaid_runtime.artifact import Artifact, TensorSpec
 from inlaid_runtime.errors import InlaidError, PackageError
@@ -37,11 +37,11 @@ class ReferenceRuntime(HostRuntime):
         except (InlaidError, UnicodeDecodeError, KeyError, RecursionError) as error:
             raise PackageError(f"region {artifact.symbol} is not a valid graph: {error}") from error
         assert isinstance(function.type, FunctionType)
-        given = [part for param in function.params for part in flat_types(param.type)]
-        sides = ((given, artifact.signature.inputs), (flat_types(function.type.result), artifact.signature.outputs))
+        operand_types = [part for param in function.params for part in flat_types(param.type)]
+        sides = ((operand_types, artifact.signature.inputs), (flat_types(function.type.result), artifact.signature.outputs))
         for types, specs in sides:
-            found = [spec_of("", type_) for type_ in types]
-            if len(found) != len(specs) or not all(map(_alike, found, specs)):
+            actual = [tensor_spec("", type_) for type_ in types]
+            if len(actual) != len(specs) or not all(map(_alike, actual, specs)):
                 raise PackageError(f"region {artifact.symbol} does not have the inputs and outputs of its signature")
         return Loaded(allocating=GraphKernel(Interpreter(module), function))
 

@@ -18,7 +18,7 @@ from inlaid.schedules.shape import (
     share_rows,
 )
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime import arith
@@ -30,16 +30,16 @@ class BlockedRule:
 
     name = "blocked"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines kernels that read channels in a different order than they write them."""
-        counts = Counter(item.layout for item in given if channel_block(item.layout))
+        counts = Counter(item.layout for item in inputs if channel_block(item.layout))
         if not counts or len(program.outputs) != 1:
             return None
         schedule = Schedule(program)
         merge_chains(schedule)
         layout = counts.most_common(1)[0][0]
         rank = len(program.outputs[0].shape)
-        blocks = blocks_of(schedule.program)
+        blocks = collect_blocks(schedule.program)
         if not all(_fits(block, rank, layout) for block in blocks) or not _is_blocked(blocks[-1], rank, layout):
             return None
         local = [stmt.buffer for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.Alloc)]
@@ -71,8 +71,8 @@ def _fits(block: ir.Block, rank: int, layout: Layout) -> bool:
     if block.body.indices != tuple(item.var for item in block.iters):
         return False
     channel = block.iters[1].var
-    found = [arith.affine(node.indices[1], channel) for node in blocked]
-    return all(parts is not None and parts[0] == arith.ONE for parts in found)
+    offsets = [arith.affine(node.indices[1], channel) for node in blocked]
+    return all(parts is not None and parts[0] == arith.ONE for parts in offsets)
 
 
 def _schedule(s: Schedule, names: list[str], layout: Layout, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
@@ -96,12 +96,12 @@ def _schedule(s: Schedule, names: list[str], layout: Layout, layouts: dict[ir.Bu
 def _table_lanes(program: ir.LoopProgram, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> int:
     """Return the lanes of a vector of bytes, or of half a vector, if a kernel only looks up the bytes of one tensor in a table, and
     the bytes of a row fill such vectors; else 0."""
-    block, *others = blocks_of(program)
+    block, *other_blocks = collect_blocks(program)
     assert isinstance(block.body, ir.Store)
     loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]
     tables = [node for node in loads if node.indices and isinstance(node.indices[0], arith.Opaque)]
-    same = all(node.indices == block.body.indices and node.dtype.bytes == 1 for node in loads if node not in tables)
-    if others or len(loads) != 2 or len(tables) != 1 or not same or not is_constant(*block.iters):
+    is_elementwise = all(node.indices == block.body.indices and node.dtype.bytes == 1 for node in loads if node not in tables)
+    if other_blocks or len(loads) != 2 or len(tables) != 1 or not is_elementwise or not is_constant(*block.iters):
         return 0
     row = constant_extent(block.iters[-1]) * channel_block(layouts[block.body.buffer])
     widest = context.capabilities.vector_bits // 8
@@ -121,9 +121,9 @@ def _schedule_table(
     outer, lane = s.split(channel, (None, channel_block(layout)))
     loops = present(n, outer, *rest, lane)
     s.reorder(*loops)
-    whole, lane = s.split(s.fuse(*loops), (None, lanes))
+    vectors, lane = s.split(s.fuse(*loops), (None, lanes))
     s.vectorize(lane)
     if context.threads != 1:
-        s.parallel(whole)
+        s.parallel(vectors)
     lay_out(s, layouts)
     return s

@@ -39,11 +39,11 @@ def split_borders(program: ir.LoopProgram, block: str, columns: Var | None) -> i
 
 @dataclass
 class _Run:
-    """Columns in [low, high) where a condition holds, provided that `others`, its column-invariant part, holds."""
+    """Columns in [low, high) where a condition holds, provided that `invariant`, its column-invariant part, holds."""
 
     low: arith.Expr
     high: arith.Expr
-    others: arith.Expr = arith.ONE
+    invariant: arith.Expr = arith.ONE
 
 
 def _split(loop: ir.For, block: ir.Block) -> ir.Stmt | None:
@@ -52,14 +52,14 @@ def _split(loop: ir.For, block: ir.Block) -> ir.Stmt | None:
             bound = bound_iters(block)
             inner = {stmt.var for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.For)}
             present = _run(block.predicate, loop, inner)
-            found = _run(arith.substitute(condition, bound), loop, inner)
+            interior = _run(arith.substitute(condition, bound), loop, inner)
         case _:
             return None
-    if present is None or found is None:
+    if present is None or interior is None:
         return None
     end = arith.simplify(arith.minimum(present.high, loop.extent))
-    low = arith.simplify(arith.minimum(arith.maximum(found.low, 0), end))
-    high = arith.simplify(arith.maximum(arith.minimum(found.high, end), low))
+    low = arith.simplify(arith.minimum(arith.maximum(interior.low, 0), end))
+    high = arith.simplify(arith.maximum(arith.minimum(interior.high, end), low))
     if present.low != arith.ZERO:
         return None
 
@@ -80,35 +80,35 @@ def _split(loop: ir.For, block: ir.Block) -> ir.Stmt | None:
         return _split(run, inner) or run
 
     rows = joined(part(arith.ZERO, low, outside), part(low, high, inside), part(high, end, outside))
-    if found.others != arith.ONE:
-        rows = ir.If(truth(found.others), rows, part(arith.ZERO, end, outside))
-    return rows if present.others == arith.ONE else ir.If(truth(present.others), rows)
+    if interior.invariant != arith.ONE:
+        rows = ir.If(truth(interior.invariant), rows, part(arith.ZERO, end, outside))
+    return rows if present.invariant == arith.ONE else ir.If(truth(present.invariant), rows)
 
 
 def _run(condition: arith.Expr, loop: ir.For, inner: set[Var]) -> _Run | None:
     """Solve a condition for the iterations of a loop; None if they are not a contiguous run."""
     low: arith.Expr = arith.ZERO
     high: arith.Expr = loop.extent
-    others: arith.Expr = arith.ONE
+    invariant: arith.Expr = arith.ONE
     for item in conjuncts(condition):
-        used = arith.free_vars(item)
-        if arith.reads_data(item) or not inner.isdisjoint(used):
+        variables = arith.free_vars(item)
+        if arith.reads_data(item) or not inner.isdisjoint(variables):
             return None
-        if loop.var not in used:
-            others = arith.logical_and(others, item)
+        if loop.var not in variables:
+            invariant = arith.logical_and(invariant, item)
             continue
         if not isinstance(item, arith.Compare) or item.op not in ("<", "<="):
             return None
         # Normalize the condition to `stride * column + rest >= 0`.
         less, more = item.operands
-        found = arith.affine(more - less - int(item.op == "<"), loop.var)
-        if found is None or found[0] not in (arith.ONE, arith.Const(-1)):
+        linear = arith.affine(more - less - int(item.op == "<"), loop.var)
+        if linear is None or linear[0] not in (arith.ONE, arith.Const(-1)):
             return None
-        if found[0] == arith.ONE:
-            low = arith.simplify(arith.maximum(low, -found[1]))
+        if linear[0] == arith.ONE:
+            low = arith.simplify(arith.maximum(low, -linear[1]))
         else:
-            high = arith.simplify(arith.minimum(high, found[1] + 1))
-    return _Run(low, high, others)
+            high = arith.simplify(arith.minimum(high, linear[1] + 1))
+    return _Run(low, high, invariant)
 
 
 SPLIT_BORDERS = Transform("split_borders", split_borders)

@@ -26,14 +26,14 @@ from inlaid.ops.window import window_axes
 from inlaid.ops.winograd import HALVES, INTEGER, TRANSFORMS, WINDOW, is_exact, transform_weights, winograd_conv
 from inlaid.passes.integer_ranges import Range, integer_ranges
 from inlaid.passes.pointwise_products import ONE_BY_ONE
-from inlaid.passes.supported import Supports, is_supported, supports_all
+from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.dot_conv import choose_dot_tile
 from inlaid.schedules.merge_groups import merge_groups
 from inlaid.schedules.register_tile import choose_tile, cycles, seconds
 from inlaid.schedules.winograd import plan_winograd
-from inlaid.tensor.scheduling.dot_products import dots_of, multiplies_in_scopes
+from inlaid.tensor.scheduling.dot_products import find_dots, multiplies_in_scopes
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import IMAGE_SIDE, size_hint
 from inlaid_runtime.records import dataclass, replace
@@ -113,7 +113,7 @@ class _Problem:
         return math.prod(self.positions)
 
 
-def choose_convolution(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
+def choose_convolution(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
     """Rewrite convolutions with constant weights to the algorithm that is predicted to be fastest and that the target supports.
     im2col becomes a 1x1 convolution of unfolded windows. Returns the same object if all stay direct."""
     if not context.capabilities.vector_bits:
@@ -127,8 +127,8 @@ def choose_convolution(function: Function, context: KernelContext, supports: Sup
         if problem is None:
             return new
         if isinstance(old, Call) and problem.kinds in INTEGERS:
-            held, total = (_bounds(ranges, expr) for expr in (old.args[0], old))
-            problem = replace(problem, reach=(held, max(-total[0], total[1])))
+            data_bounds, total = (_bounds(ranges, expr) for expr in (old.args[0], old))
+            problem = replace(problem, reach=(data_bounds, max(-total[0], total[1])))
         by_time = (make() for _, make in sorted(_ways(problem, context), key=itemgetter(0)))
         data = problem.call.args[0]
         return next(way for way in by_time if way is not None and (way is new or is_supported(way, supports, data)))
@@ -145,8 +145,8 @@ def _kinds(call: Call) -> tuple[str, str, str]:
 
 def _bounds(ranges: Mapping[int, Range], expr: Expr) -> tuple[int, int]:
     """Return the bounds of an integer tensor's elements."""
-    known = ranges[id(expr)]
-    return int(known.low.min()), int(known.high.max())
+    interval = ranges[id(expr)]
+    return int(interval.low.min()), int(interval.high.max())
 
 
 def _problem(expr: Expr) -> _Problem | None:
@@ -179,13 +179,16 @@ def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Ca
         spilt = 2 * windows / core.llc_rate if core.l2_bytes < windows <= core.llc_bytes else 0
         yield _seconds(_product_cycles(problem, context) + spilt, 4 * size + moved, capabilities), lambda: _unfolded(problem)
     single = attrs.groups == 1 and all(step == 1 for step in (*attrs.strides, *attrs.dilations))
-    tiles = [(of, tile) for of, every in problem.transformed.items() for tile in every]
-    for of, tile in tiles if problem.window == (WINDOW, WINDOW) and single else ():
+    tiles = [(dtype_name, tile) for dtype_name, every in problem.transformed.items() for tile in every]
+    for dtype_name, tile in tiles if problem.window == (WINDOW, WINDOW) and single else ():
         batch, _, height, width = tensor_type(problem.call.type).shape
-        plan = plan_winograd(batch, problem.inputs, problem.outputs, height, width, tile, context, of)
+        plan = plan_winograd(batch, problem.inputs, problem.outputs, height, width, tile, context, dtype_name)
         if plan is not None:
             more = (tile + WINDOW - 1) ** 2 / WINDOW**2
-            yield _seconds(plan.cycles, dtype(of).bytes * size * more, capabilities), partial(_tiled, problem, tile, of)
+            yield (
+                _seconds(plan.cycles, dtype(dtype_name).bytes * size * more, capabilities),
+                partial(_tiled, problem, tile, dtype_name),
+            )
 
 
 def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float:
@@ -200,8 +203,8 @@ def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
     widest, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
     outputs, core = problem.outputs, context.capabilities.core
     for lanes in (widest, widest // 2):
-        whole = outputs % lanes == 0 or (problem.attrs.groups == 1 and 2 * outputs > lanes)
-        if lanes > 1 and whole and problem.inputs > 1:
+        fills_vectors = outputs % lanes == 0 or (problem.attrs.groups == 1 and 2 * outputs > lanes)
+        if lanes > 1 and fills_vectors and problem.inputs > 1:
             return problem.images * choose_pixels(-(-outputs // lanes), *_lines(problem), problem.depth, lanes, registers, core)[1]
     height, width = _lines(problem)
     if width < widest:
@@ -227,7 +230,7 @@ def _lines(problem: _Problem) -> tuple[int, int]:
 
 def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
     """Predict the cycles by dot-product instructions; 0 without such instructions or with matrix units, which have no model."""
-    dots = dots_of(*problem.kinds, context)
+    dots = find_dots(*problem.kinds, context)
     if not dots or len(problem.positions) != 2 or multiplies_in_scopes(*problem.kinds, context):
         return 0
     registers, taps = context.capabilities.vector_registers, math.prod(problem.window)
@@ -264,10 +267,10 @@ def _unfolded(problem: _Problem) -> Expr:
     return ops.conv(flat, constant(weights), strides=ones, pads=zeros, dilations=ones, groups=attrs.groups, span=span)
 
 
-def _tiled(problem: _Problem, tile: int, of: str) -> Expr | None:
+def _tiled(problem: _Problem, tile: int, dtype_name: str) -> Expr | None:
     call, reach, options = problem.call, problem.reach, (False, True) if tile in HALVES else (False,)
     halves = next((each for each in options if reach is None or is_exact(problem.weights, tile, *reach, each)), None)
     if halves is None:
         return None
-    weights = constant(transform_weights(problem.weights.astype(dtype(of).numpy), tile, halves))
+    weights = constant(transform_weights(problem.weights.astype(dtype(dtype_name).numpy), tile, halves))
     return winograd_conv(call.args[0], weights, pads=problem.attrs.pads, tile=tile, halves=halves, span=call.span)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.analysis.footprint import reads, with_footprint, writes
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule, Transform
@@ -30,7 +30,7 @@ def collapse(program: ir.LoopProgram) -> ir.LoopProgram:
     them. Loops of extent 1 are removed. A program that is scheduled, or whose blocks are not single stores, is returned unchanged.
     """
     while True:
-        blocks = blocks_of(program)
+        blocks = collect_blocks(program)
         nests = (ir.Alloc, ir.Seq, ir.For, ir.Block, ir.Store)
         if program.defines or not all(isinstance(stmt, nests) for stmt in ir.walk_stmts(program.body)):
             return program
@@ -75,19 +75,19 @@ def _mergeable(blocks: list[ir.Block]) -> set[Pair]:
         loose = frozenset().union(*(arith.free_vars(node.index) for node in odd))
         bad.update(pair for pair in pairs if not loose.isdisjoint(pair))
         for buffer, indices in accesses(block):
-            for place in range(len(indices)):
-                index, following = indices[place], indices[place + 1] if place + 1 < len(indices) else None
-                own, pair = (buffer, place), (index, following)
-                links.setdefault(own, set())
+            for dim in range(len(indices)):
+                index, following = indices[dim], indices[dim + 1] if dim + 1 < len(indices) else None
+                dim_pair, pair = (buffer, dim), (index, following)
+                links.setdefault(dim_pair, set())
                 extents = pairs.get(pair)
-                if extents is not None and _same_extents(extents, buffer.shape[place : place + 2]):
-                    links[own].add(pair)
-                    links[pair].add(own)
+                if extents is not None and _extents_match(extents, buffer.shape[dim : dim + 2]):
+                    links[dim_pair].add(pair)
+                    links[pair].add(dim_pair)
                 else:
-                    bad.update((own, pair) if extents is not None else (own,))
-                before = indices[place - 1] if place else None
-                used = arith.free_vars(index)
-                bad.update(p for p in pairs if (p[0] in used and p != pair) or (p[1] in used and p != (before, index)))
+                    bad.update((dim_pair, pair) if extents is not None else (dim_pair,))
+                before = indices[dim - 1] if dim else None
+                variables = arith.free_vars(index)
+                bad.update(p for p in pairs if (p[0] in variables and p != pair) or (p[1] in variables and p != (before, index)))
     stack = list(bad)
     while stack:
         for other in links.get(stack.pop(), ()):
@@ -97,7 +97,7 @@ def _mergeable(blocks: list[ir.Block]) -> set[Pair]:
     return _apart(links, bad)
 
 
-def _same_extents(extents: tuple[arith.Expr, arith.Expr], shape: tuple[arith.Dim, ...]) -> bool:
+def _extents_match(extents: tuple[arith.Expr, arith.Expr], shape: tuple[arith.Dim, ...]) -> bool:
     """Test whether two loops cover two dimensions completely, with simplified extents, since products of sizes differ in form."""
     return all(a == arith.wrap(b) or arith.simplify(a - b) == arith.ZERO for a, b in zip(extents, shape, strict=True))
 
@@ -109,7 +109,7 @@ def _neighbors(block: ir.Block) -> dict[Pair, tuple[arith.Expr, arith.Expr]]:
 
 def _apart(links: dict[Pair, set[Pair]], bad: set[Pair]) -> set[Pair]:
     """Select groups of linked mergeable pairs that share no dimension with other selected groups."""
-    taken: set[object] = set()
+    covered_parts: set[object] = set()
     chosen: set[Pair] = set()
     for start in links:
         if start in bad or start in chosen:
@@ -121,8 +121,8 @@ def _apart(links: dict[Pair, set[Pair]], bad: set[Pair]) -> set[Pair]:
                     group.add(other)
                     stack.append(other)
         parts = {part for pair in group for part in _parts(pair)}
-        if taken.isdisjoint(parts):
-            taken |= parts
+        if covered_parts.isdisjoint(parts):
+            covered_parts |= parts
             chosen |= group
     return chosen
 
@@ -136,12 +136,12 @@ def _merged(program: ir.LoopProgram, blocks: list[ir.Block], chosen: set[Pair]) 
     buffers: dict[ir.Buffer, ir.Buffer] = {}
     local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
     for buffer in (*program.params, *local):
-        first = [place for place in range(len(buffer.shape)) if (buffer, place) in chosen]
+        first = [dim for dim in range(len(buffer.shape)) if (buffer, dim) in chosen]
         if first:
             shape = tuple(
-                arith.unwrap(arith.mul(extent, buffer.shape[place + 1])) if place in first else extent
-                for place, extent in enumerate(buffer.shape)
-                if place - 1 not in first
+                arith.unwrap(arith.mul(extent, buffer.shape[dim + 1])) if dim in first else extent
+                for dim, extent in enumerate(buffer.shape)
+                if dim - 1 not in first
             )
             buffers[buffer] = ir.Buffer(buffer.name, shape, buffer.dtype, buffer.scope)
     body: ir.Stmt = ir.Seq(tuple(_block(block, chosen, buffers) for block in blocks))
@@ -162,7 +162,7 @@ def _block(block: ir.Block, chosen: set[Pair], buffers: dict[ir.Buffer, ir.Buffe
             iters.append(item)
 
     def moved(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
-        return tuple(index for place, index in enumerate(indices) if (buffer, place - 1) not in chosen)
+        return tuple(index for dim, index in enumerate(indices) if (buffer, dim - 1) not in chosen)
 
     def load(node: ir.Expr) -> ir.Expr | None:
         if not isinstance(node, ir.Load) or node.buffer not in buffers:
@@ -196,7 +196,7 @@ def without_empty(program: ir.LoopProgram) -> ir.LoopProgram | None:
     """Simplify a program for rules that initialize reductions unconditionally: remove the nests that fill results of empty
     reductions, give local buffers unique names, and drop iteration variables of extent 1 from index sums. None if a block is not a
     single store."""
-    blocks = blocks_of(program)
+    blocks = collect_blocks(program)
     if any(
         not isinstance(block.body, ir.Store) or not (block.init is None or isinstance(block.init, ir.Store)) for block in blocks
     ):
@@ -239,11 +239,11 @@ def _without_zeros(block: ir.Block) -> ir.Block | None:
 
 def _unique_names(program: ir.LoopProgram) -> dict[ir.Buffer, ir.Buffer]:
     """Rename local buffers uniquely, since primitives refer to them by name."""
-    taken = {buffer.name for buffer in program.params}
+    names = {buffer.name for buffer in program.params}
     renamed: dict[ir.Buffer, ir.Buffer] = {}
     for stmt in ir.walk_stmts(program.body):
         if isinstance(stmt, ir.Alloc):
-            name = unique(stmt.buffer.name, taken)
+            name = unique(stmt.buffer.name, names)
             if name != stmt.buffer.name:
                 renamed[stmt.buffer] = ir.Buffer(name, stmt.buffer.shape, stmt.buffer.dtype, stmt.buffer.scope)
     return renamed

@@ -14,7 +14,7 @@ from inlaid.plugins.contract import Core
 from inlaid.schedules.bands import band_rows
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import (
-    MOST_VECTORS,
+    MAX_VECTORS,
     ConvTile,
     DirectConv,
     channel_layouts,
@@ -23,12 +23,12 @@ from inlaid.schedules.direct_conv import (
     decide_tile,
     fill_channels,
     find_conv,
-    place_tile,
     schedule_padding,
     stream_weights,
+    tile_nest,
 )
 from inlaid.schedules.flat_conv import DEEP, STORE_WHOLE_TILES, FlatAxis, flatten, in_text, join_pixels, needs_copy, plan_pixels
-from inlaid.schedules.register_tile import WHOLE_STRIP_REGISTERS, fits, seconds, steps
+from inlaid.schedules.register_tile import STRIP_REGISTERS, fits, seconds, steps
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -52,13 +52,13 @@ LEAST_RUN = 4
 """Minimum input channels of a run for which weights are packed. Shorter runs are no faster than single channels."""
 SHALLOW = 512
 """Maximum reduction length for which tiles are stored unconditionally (see `store_whole_tiles`)."""
-FEW_PIXELS = 6
-"""Maximum pixels of a tile of `MOST_VECTORS` vectors over flat images of symbolic size. It computes less beyond the end of an image
+FLAT_TILE_PIXELS = 6
+"""Maximum pixels of a tile of `MAX_VECTORS` vectors over flat images of symbolic size. It computes less beyond the end of an image
 than a tile of 14 pixels and two vectors: with stride 2, an image of 4 x 4 pixels takes 0.6 of the time. It is as fast otherwise, if
 its weights leave room in the L2 cache: 128 channels of 28 x 28 pixels take 1.08 of the time."""
 WEIGHTS_SHARE = 1 / 4
 """Fraction of the L2 cache that the weights of such a tile may fill."""
-MANY_PANELS = 8
+PANELS_PER_THREAD = 8
 """Minimum panels per thread for which an imbalance of one panel is negligible."""
 
 
@@ -83,7 +83,7 @@ class ConvRule:
 
     name = "conv2d"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
         """Offer schedules. Declines kernels other than float32 convolutions, and symbolic channels or windows."""
         conv = find_conv(program, _product) if context.capabilities.vector_bits else None
         # A static 2-d image of one channel uses im2col; groups of one channel use WindowRule.
@@ -92,14 +92,14 @@ class ConvRule:
         ):
             return ()
         widest = context.capabilities.vector_bits // 32
-        found: list[Offer] = []
+        offers: list[Offer] = []
         # Half vectors only if they leave fewer lanes empty.
         for lanes in (widest, widest // 2):
-            if lanes > 1 and (not found or conv.outputs % lanes == 0) and (plan := _plan(conv, lanes, context, given)):
-                found.append(_offer(plan, context))
+            if lanes > 1 and (not offers or conv.outputs % lanes == 0) and (plan := _plan(conv, lanes, context, inputs)):
+                offers.append(_offer(plan, context))
             if conv.outputs % lanes == 0:
                 break
-        return tuple(found)
+        return tuple(offers)
 
 
 def _product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
@@ -115,17 +115,17 @@ def _offer(plan: _Plan, context: KernelContext) -> Offer:
     return Offer(params, Traced(lambda: _schedule(plan, layouts, panels, context)), plan.cost, decisions=decisions)
 
 
-def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[InputInfo, ...]) -> _Plan | None:
+def _plan(conv: DirectConv, lanes: int, context: KernelContext, inputs: tuple[InputInfo, ...]) -> _Plan | None:
     """Plan the convolution with vectors of `lanes`; None if its output channels neither fill vectors nor can be padded."""
     static = conv.is_plane and is_static(conv.program)
     # A single output channel is vectorized over pixels by another rule, if these are contiguous.
     step = affine(conv.data.indices[-1], conv.anchor.spatial[-1].var)
     single = conv.outputs == 1 and step is not None and step[0] == ONE
-    few = conv.single_group and not static and not single and 2 * lanes <= context.capabilities.vector_bits // 32
-    if not conv.fills(lanes) and not few:
+    half_vectors = conv.single_group and not static and not single and 2 * lanes <= context.capabilities.vector_bits // 32
+    if not conv.fills(lanes) and not half_vectors:
         return None
     read_twice = any(node.buffer is conv.source for block in conv.anchor.after for node in _loads(block))
-    block = channel_block(given[conv.program.inputs.index(conv.source)].layout)
+    block = channel_block(inputs[conv.program.inputs.index(conv.source)].layout)
     if read_twice or (not block and conv.inputs % lanes == 0):
         block = lanes
     filled = fill_channels(conv, lanes, block, _product)
@@ -134,18 +134,18 @@ def _plan(conv: DirectConv, lanes: int, context: KernelContext, given: tuple[Inp
     images, channels = map(expected_extent, filled.anchor.spatial[:2])
     outputs = channels if conv.single_group else conv.outputs
     depth, able, registers = conv.inputs * conv.taps, context.capabilities, context.capabilities.vector_registers
-    small = not is_static(conv.program) and DEEP <= depth <= WEIGHTS_SHARE * able.core.l2_bytes / (4 * lanes * MOST_VECTORS)
-    wide = small and outputs // lanes % MOST_VECTORS == 0 and fits(FEW_PIXELS, MOST_VECTORS, registers)
+    small = not is_static(conv.program) and DEEP <= depth <= WEIGHTS_SHARE * able.core.l2_bytes / (4 * lanes * MAX_VECTORS)
+    wide = small and outputs // lanes % MAX_VECTORS == 0 and fits(FLAT_TILE_PIXELS, MAX_VECTORS, registers)
 
-    def choose(height: int, width: int, most: int | None) -> tuple[ConvTile, Decision, float]:
-        most = FEW_PIXELS if wide and most is not None else most
-        best, cycles = choose_pixels(outputs // lanes, height, width, depth, lanes, registers, able.core, most)
-        return *decide_tile(best, outputs // lanes, height, width, registers, most, context), cycles
+    def choose(height: int, width: int, max_pixels: int | None) -> tuple[ConvTile, Decision, float]:
+        max_pixels = FLAT_TILE_PIXELS if wide and max_pixels is not None else max_pixels
+        best, cycles = choose_pixels(outputs // lanes, height, width, depth, lanes, registers, able.core, max_pixels)
+        return *decide_tile(best, outputs // lanes, height, width, registers, max_pixels, context), cycles
 
-    found = plan_pixels(filled, choose)
-    if found is None:
+    tile_choice = plan_pixels(filled, choose)
+    if tile_choice is None:
         return None
-    tile, decision, cycles, flat = found
+    tile, decision, cycles, flat = tile_choice
     cost = seconds(images * channels // outputs * cycles, context.capabilities)
     return _Plan(filled, tile, block, gcd(block, conv.inputs) if block else 1, cost, decision, flat)
 
@@ -158,18 +158,20 @@ def _loads(block: ir.Block) -> list[ir.Load]:
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def choose_pixels(
-    count: int, height: int, width: int, depth: int, lanes: int, registers: int, core: Core, most: int | None = None
+    count: int, height: int, width: int, depth: int, lanes: int, registers: int, core: Core, max_pixels: int | None = None
 ) -> tuple[ConvTile, float]:
-    """Choose the tile of at most `most` pixels that minimizes cycles, for `count` vectors of output channels; returns tile and
-    cycles."""
+    """Choose the tile of at most `max_pixels` pixels that minimizes cycles, for `count` vectors of output channels; returns tile
+    and cycles."""
     best: tuple[float, int, ConvTile] | None = None
     for tile in conv_tiles(count, height, width, lanes, registers):
         size = tile.rows * tile.pixels
-        if most is not None and size > most:
+        if max_pixels is not None and size > max_pixels:
             continue
         lines, length = (1, height * width) if tile.pixels == width else (height, width)
-        whole, edge = (steps(extent, tile.vectors, lanes, depth, length > size, False, core) for extent in (size, length % size))
-        cycles = count // tile.vectors * lines * depth * (length // size * whole + (edge if length % size else 0))
+        full_steps, edge_steps = (
+            steps(extent, tile.vectors, lanes, depth, length > size, False, core) for extent in (size, length % size)
+        )
+        cycles = count // tile.vectors * lines * depth * (length // size * full_steps + (edge_steps if length % size else 0))
         if best is None or (cycles, -size) < best[:2]:
             best = cycles, -size, tile
     assert best is not None
@@ -179,10 +181,10 @@ def choose_pixels(
 def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
     """Return the layouts of parameters and intermediate buffers."""
     conv, panel = plan.conv, (0, plan.tile.width)
-    found = {conv.weights.buffer: Layout(((1, plan.run), panel) if plan.run >= LEAST_RUN else (panel,))}
+    layouts = {conv.weights.buffer: Layout(((1, plan.run), panel) if plan.run >= LEAST_RUN else (panel,))}
     if plan.block:
-        found[conv.data.buffer] = found[conv.source] = Layout(((1, plan.block),))
-    return channel_layouts(conv, plan.tile, found)
+        layouts[conv.data.buffer] = layouts[conv.source] = Layout(((1, plan.block),))
+    return channel_layouts(conv, plan.tile, layouts)
 
 
 def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool, context: KernelContext) -> Schedule:
@@ -213,7 +215,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
     lines: dict[str, Var | None] = {}
     for copy in copies:
         lines[copy] = schedule_padding(s, copy, plan.block, context)
-    nest = place_tile(s, conv, tile, final)
+    nest = tile_nest(s, conv, tile, final)
     band = 0 if share_panels or nest.rows is None else band_rows(conv, tile, context.capabilities.core, context.threads)
     if band and nest.rows is not None:
         bands, _ = s.split(nest.rows, (None, band))
@@ -222,8 +224,8 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
     blocks = c = nest.channels
     if c is not None and plan.run >= LEAST_RUN:
         blocks, c = s.split(c, (None, plan.run))
-    many = context.capabilities.vector_registers >= WHOLE_STRIP_REGISTERS
-    if nest.rows is not None and (cut or (many and context.threads == 1 and not is_static(conv.program))):
+    has_strip_registers = context.capabilities.vector_registers >= STRIP_REGISTERS
+    if nest.rows is not None and (cut or (has_strip_registers and context.threads == 1 and not is_static(conv.program))):
         s.annotate(nest.rows, REMAINDERS.name, int(cut))
     outer = present(blocks, *nest.taps)
     s.reorder(*dict.fromkeys((*outer, *present(c), *nest.pixels, nest.vector, nest.lane)))
@@ -245,7 +247,8 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
 
 def _shares_panels(plan: _Plan, context: KernelContext) -> bool:
     """Test whether to distribute panels of output channels over threads instead of rows, so that each thread reads different
-    weights: if there are more weights than inputs, and each thread gets an equal number of panels, or at least `MANY_PANELS`."""
+    weights: if there are more weights than inputs, and each thread gets an equal number of panels, or at least
+    `PANELS_PER_THREAD`."""
     data, weights = (count_elements(load.buffer) for load in (plan.conv.data, plan.conv.weights))
     panels = plan.conv.channels // plan.tile.width
-    return weights > data and (panels % max(context.threads, 1) == 0 or panels >= MANY_PANELS * context.threads)
+    return weights > data and (panels % max(context.threads, 1) == 0 or panels >= PANELS_PER_THREAD * context.threads)

@@ -10,9 +10,9 @@ from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import DirectConv, find_conv
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.flat_conv import FlatAxis, fit_lines, flat_axes, flat_pixels, flatten
-from inlaid.schedules.shape import Anchor, axis_loops, inline_all, last_of, present
+from inlaid.schedules.shape import Anchor, axis_loops, inline_blocks, last_epilogue, present
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime.arith import ONE, product, unwrap
@@ -27,7 +27,7 @@ class DepthwiseRule:
 
     name = "depthwise"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines kernels other than depthwise convolutions, and images of one pixel."""
         able = context.capabilities
         conv = find_conv(program, _product) if able.vector_bits and able.masks else None
@@ -49,19 +49,19 @@ def _product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
 def _with_epilogue(conv: DirectConv) -> tuple[Schedule, str]:
     """Inline the epilogue into one block. Without an epilogue, add a block that copies the sums. Returns the schedule and the name
     of that block."""
-    s, final = conv.schedule.copy(), last_of(conv.anchor)
-    inline_all(s, [block.name for block in conv.anchor.after if block.name != final])
+    s, final = conv.schedule.copy(), last_epilogue(conv.anchor)
+    inline_blocks(s, [block.name for block in conv.anchor.after if block.name != final])
     return s, s.cache_write(conv.anchor.block.name) if final is None else final
 
 
 def _reads_own_sums(program: ir.LoopProgram, conv: DirectConv, final: str) -> bool:
     """Test whether block `final` is element-wise in the sums."""
-    blocks = {block.name: block for block in blocks_of(program)}
+    blocks = {block.name: block for block in collect_blocks(program)}
     sums, block = blocks[conv.anchor.block.name].writes[0].buffer, blocks[final]
     assert isinstance(block.body, ir.Store)
-    own = tuple(item.var for item in block.iters)
+    iter_vars = tuple(item.var for item in block.iters)
     loads = (node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load) and node.buffer is sums)
-    return block.body.indices == own and all(node.indices == own for node in loads)
+    return block.body.indices == iter_vars and all(node.indices == iter_vars for node in loads)
 
 
 def _is_private(conv: DirectConv, axes: tuple[FlatAxis, ...], context: KernelContext) -> bool:
@@ -73,8 +73,8 @@ def _is_private(conv: DirectConv, axes: tuple[FlatAxis, ...], context: KernelCon
     if not isinstance(stored, int) or not isinstance(copied, int):
         return False
     # A flat copy with slack, or split into phases, takes less than twice the bytes of the padded data.
-    most = max(conv.outputs * stored * conv.anchor.buffer.dtype.bytes, 2 * copied * conv.data.buffer.dtype.bytes)
-    return most <= context.capabilities.thread_stack_bytes
+    line_bytes = max(conv.outputs * stored * conv.anchor.buffer.dtype.bytes, 2 * copied * conv.data.buffer.dtype.bytes)
+    return line_bytes <= context.capabilities.thread_stack_bytes
 
 
 def _schedule(

@@ -24,7 +24,7 @@ from inlaid.schedules.shape import (
     share_rows,
 )
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.primitives.stream import LINE
 from inlaid.tensor.schedule import Schedule
@@ -35,7 +35,7 @@ from inlaid_runtime.arith import Var
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import Layout
 
-MOST_VECTORS = 4
+MAX_VECTORS = 4
 """Maximum vectors of output channels per tile: with more, too few pixels reuse a weight."""
 STREAMED_SHARE = 1 / 2
 """Fraction of the L1 cache above which weights are prefetched panel by panel. Smaller weights stay in the cache."""
@@ -153,10 +153,10 @@ def fill_channels(conv: DirectConv, lanes: int, block: int, find_product: FindPr
             return None
         # Blocks without iteration variables compute scalars.
         grown = fill(s, size, [item.name for item in blocks if item.iters])
-        found = None if grown is None else find_anchor(s.program)
-        if grown is None or found is None:
+        padded_anchor = None if grown is None else find_anchor(s.program)
+        if grown is None or padded_anchor is None:
             return None
-        anchor, axes = found, axes | grown
+        anchor, axes = padded_anchor, axes | grown
     product = find_product(anchor)
     assert product is not None
     return DirectConv(s, anchor, *product, axes)
@@ -165,7 +165,7 @@ def fill_channels(conv: DirectConv, lanes: int, block: int, find_product: FindPr
 def conv_tiles(count: int, height: int, width: int, lanes: int, registers: int) -> Iterator[ConvTile]:
     """Yield the tiles that fit in registers for `count` vectors of output channels; `vectors` divides `count`. A tile with several
     rows covers whole rows."""
-    for vectors in (vectors for vectors in range(1, MOST_VECTORS + 1) if count % vectors == 0):
+    for vectors in (vectors for vectors in range(1, MAX_VECTORS + 1) if count % vectors == 0):
         for size in range(1, height * width + 1):
             if size > 1 and not fits(size, vectors, registers):
                 break
@@ -174,22 +174,22 @@ def conv_tiles(count: int, height: int, width: int, lanes: int, registers: int) 
 
 
 def decide_tile(
-    best: ConvTile, count: int, height: int, width: int, registers: int, most: int | None, context: KernelContext
+    best: ConvTile, count: int, height: int, width: int, registers: int, max_pixels: int | None, context: KernelContext
 ) -> tuple[ConvTile, Decision]:
-    """Record the tile as a decision (vectors, rows, pixels) among the `conv_tiles` of at most `most` pixels, with default
+    """Record the tile as a decision (vectors, rows, pixels) among the `conv_tiles` of at most `max_pixels` pixels, with default
     `best`."""
     legal = (
         (tile.vectors, tile.rows, tile.pixels)
         for tile in conv_tiles(count, height, width, best.lanes, registers)
-        if most is None or tile.rows * tile.pixels <= most
+        if max_pixels is None or tile.rows * tile.pixels <= max_pixels
     )
     decision = context.decide("tile", legal, (best.vectors, best.rows, best.pixels))
     return ConvTile(best.lanes, *decision.numbers), decision
 
 
-def channel_layouts(conv: DirectConv, tile: ConvTile, found: dict[ir.Buffer, Layout]) -> dict[ir.Buffer, Layout]:
-    """Complete the layouts `found`: block all other buffers with output channels by vectors."""
-    layouts, anchor = dict(found), conv.anchor
+def channel_layouts(conv: DirectConv, tile: ConvTile, initial: dict[ir.Buffer, Layout]) -> dict[ir.Buffer, Layout]:
+    """Complete the layouts `initial`: block all other buffers with output channels by vectors."""
+    layouts, anchor = dict(initial), conv.anchor
     for buffer in (*conv.program.params, anchor.buffer, *(region.buffer for block in anchor.after for region in block.writes)):
         axis = 1 if buffer.shape == anchor.buffer.shape else conv.axes.get(buffer.name)
         if axis is not None and buffer not in layouts:
@@ -212,7 +212,7 @@ class ConvNest:
     lane: Var
 
 
-def place_tile(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> ConvNest:
+def tile_nest(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> ConvNest:
     """Tile the loops and fuse the sum into the tile; returns the loops:
 
     for n, outer, y, x:
@@ -244,7 +244,7 @@ def stream_weights(s: Schedule, conv: DirectConv, tile: ConvTile, panels: Var | 
     bytes_ = weights.dtype.bytes * count_elements(weights)
     if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_SHARE * core.l1_bytes:
         return
-    name = next(block.name for block in blocks_of(s.program) if any(item.buffer.name == weights.name for item in block.reads))
+    name = next(block.name for block in collect_blocks(s.program) if any(item.buffer.name == weights.name for item in block.reads))
     pixels = prod(arith.size_hint(arith.unwrap(item.extent), arith.IMAGE_SIDE) for item in conv.anchor.spatial[2:])
     tiles = -(-pixels // (tile.rows * tile.pixels))
     lines = weights.dtype.bytes * conv.inputs * conv.taps * tile.width // LINE
@@ -255,12 +255,12 @@ def _outermost(s: Schedule, loops: Sequence[Var], panels: Var, along: Var, tiles
     """Return the outermost loop inside `panels` that has at least as many iterations as there are `lines` to prefetch, so that the
     address of a prefetch is not computed more often than necessary; `along` if loops outside of it have fewer. Loops of symbolic
     extents have `tiles` iterations, taken together."""
-    rounds, known = 1, True
+    rounds, is_static = 1, True
     for loop in loops[loops.index(panels) + 1 : loops.index(along)]:
         extent = loop_extent(s, loop)
         rounds *= extent.value if isinstance(extent, arith.Const) else 1
-        known = known and isinstance(extent, arith.Const)
-        if isinstance(extent, arith.Const) and rounds * (1 if known else tiles) >= lines:
+        is_static = is_static and isinstance(extent, arith.Const)
+        if isinstance(extent, arith.Const) and rounds * (1 if is_static else tiles) >= lines:
             return loop
     return along
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from inlaid.schedules.shape import Anchor, lay_out, mark_tile
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.scheduling.dot_products import Dot, dots_of
+from inlaid.tensor.scheduling.dot_products import Dot, find_dots
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import Var
 from inlaid_runtime.records import dataclass
@@ -54,7 +54,7 @@ def dots_for(anchor: Anchor, context: KernelContext) -> list[Dot]:
     if product is None:
         return []
     a, b = (load.dtype.name for load in product)
-    return dots_of(a, b, anchor.buffer.dtype.name, context)
+    return find_dots(a, b, anchor.buffer.dtype.name, context)
 
 
 def with_dots(

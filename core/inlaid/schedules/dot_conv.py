@@ -14,7 +14,7 @@ from math import gcd
 from inlaid.plugins.contract import Core
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import (
-    MOST_VECTORS,
+    MAX_VECTORS,
     ConvTile,
     DirectConv,
     channel_layouts,
@@ -22,16 +22,16 @@ from inlaid.schedules.direct_conv import (
     decide_tile,
     fill_channels,
     find_conv,
-    place_tile,
     schedule_padding,
     stream_weights,
+    tile_nest,
 )
 from inlaid.schedules.dot import DotTile, dots_for, narrow_product, with_dots
 from inlaid.schedules.flat_conv import FlatAxis, flatten, join_pixels, needs_copy, plan_pixels
 from inlaid.schedules.register_tile import Tile, cycles, seconds
 from inlaid.schedules.shape import accumulate_in_registers, channel_block, expected_extent, share_rows
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.dot_products import Dot
 from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Offer, Traced
@@ -70,20 +70,20 @@ class DotConvRule:
 
     name = "dot_conv"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
         """Offer schedules. Declines grouped convolutions whose input channels do not fill groups, and empty results."""
         sums = bool(context.intrinsics) and 0 not in program.outputs[0].shape
         conv = find_conv(program, narrow_product, context.intrinsics) if sums else None
         if conv is None:
             return ()
-        found: list[Offer] = []
+        offers: list[Offer] = []
         # Shorter vectors only if they leave fewer lanes empty.
         for dot in dots_for(conv.anchor, context):
-            if (not found or conv.outputs % dot.lanes == 0) and (plan := _plan(conv, dot, context, given)):
-                found.append(_offer(plan, context))
-            if found and conv.outputs % dot.lanes == 0:
+            if (not offers or conv.outputs % dot.lanes == 0) and (plan := _plan(conv, dot, context, inputs)):
+                offers.append(_offer(plan, context))
+            if offers and conv.outputs % dot.lanes == 0:
                 break
-        return tuple(found)
+        return tuple(offers)
 
 
 def _offer(plan: _Plan, context: KernelContext) -> Offer:
@@ -92,13 +92,13 @@ def _offer(plan: _Plan, context: KernelContext) -> Offer:
     return Offer(params, Traced(lambda: _schedule(plan, layouts, context)), plan.cost, decisions=(plan.decision,))
 
 
-def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[InputInfo, ...]) -> _Plan | None:
+def _plan(conv: DirectConv, dot: Dot, context: KernelContext, inputs: tuple[InputInfo, ...]) -> _Plan | None:
     """Plan the convolution by an instruction; None if channels do not fill lanes and groups and cannot be padded."""
     if not conv.fills(dot.lanes) or (conv.inputs % dot.group and not conv.single_group):
         return None
     padded = conv.inputs % dot.group != 0
     groups = -(-conv.inputs // dot.group)
-    block = _block(channel_block(given[conv.program.inputs.index(conv.source)].layout), conv.inputs, dot)
+    block = _block(channel_block(inputs[conv.program.inputs.index(conv.source)].layout), conv.inputs, dot)
     filled = fill_channels(conv, dot.lanes, 0 if padded else block, narrow_product)
     if filled is None:
         return None
@@ -106,45 +106,46 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, given: tuple[Input
     outputs = channels if conv.single_group else conv.outputs
     depth, registers = groups * conv.taps, context.capabilities.vector_registers
 
-    def choose(height: int, width: int, most: int | None) -> tuple[ConvTile, Decision, float]:
-        best, count = choose_dot_tile(dot, outputs, height, width, depth, registers, context.capabilities.core, most)
-        return *decide_tile(best, outputs // dot.lanes, height, width, registers - SPARE, most, context), count
+    def choose(height: int, width: int, max_pixels: int | None) -> tuple[ConvTile, Decision, float]:
+        best, count = choose_dot_tile(dot, outputs, height, width, depth, registers, context.capabilities.core, max_pixels)
+        return *decide_tile(best, outputs // dot.lanes, height, width, registers - SPARE, max_pixels, context), count
 
-    found = plan_pixels(filled, choose, padded, joins=True)
-    if found is None:
+    tile_choice = plan_pixels(filled, choose, padded, joins=True)
+    if tile_choice is None:
         return None
-    tile, decision, count, flat = found
+    tile, decision, count, flat = tile_choice
     cost = seconds(images * channels // outputs * count, context.capabilities)
     return _Plan(filled, dot, tile, block, gcd(block, groups * dot.group), padded, cost, decision, flat)
 
 
-def _block(given: int, inputs: int, dot: Dot) -> int:
-    """Choose the channels per block of the data: `given` if the instruction allows it, else at most the lanes of a vector."""
-    if given and given % dot.group == 0 and inputs % dot.group == 0:
-        return given
+def _block(layout_block: int, inputs: int, dot: Dot) -> int:
+    """Choose the channels per block of the data: `layout_block` if the instruction allows it, else at most the lanes of a
+    vector."""
+    if layout_block and layout_block % dot.group == 0 and inputs % dot.group == 0:
+        return layout_block
     depth = -(-inputs // dot.group) * dot.group
     return gcd(depth, max(dot.lanes, dot.group))
 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def choose_dot_tile(
-    dot: Dot, outputs: int, height: int, width: int, depth: int, registers: int, core: Core, most: int | None = None
+    dot: Dot, outputs: int, height: int, width: int, depth: int, registers: int, core: Core, max_pixels: int | None = None
 ) -> tuple[ConvTile, float]:
-    """Choose the tile of at most `most` pixels that minimizes cycles, for a multiple of the instruction's lanes of output channels;
-    returns tile and cycles."""
+    """Choose the tile of at most `max_pixels` pixels that minimizes cycles, for a multiple of the instruction's lanes of output
+    channels; returns tile and cycles."""
     best: tuple[float, int, ConvTile] | None = None
     count = outputs // dot.lanes
     for tile in conv_tiles(count, height, width, dot.lanes, registers - SPARE):
         # The broadcast is a separate instruction here, which a tile of a single vector would not amortize.
-        if tile.vectors == 1 and any(count % vectors == 0 for vectors in range(2, MOST_VECTORS + 1)):
+        if tile.vectors == 1 and any(count % vectors == 0 for vectors in range(2, MAX_VECTORS + 1)):
             continue
         size = tile.rows * tile.pixels
-        if most is not None and size > most:
+        if max_pixels is not None and size > max_pixels:
             continue
         times, length = (1, height * width) if tile.pixels == width else (height, width)
-        taken = times * cycles(length, outputs, depth, Tile(dot.lanes, tile.vectors, size), core) * depth
-        if best is None or (taken, -size) < best[:2]:
-            best = taken, -size, tile
+        tile_cycles = times * cycles(length, outputs, depth, Tile(dot.lanes, tile.vectors, size), core) * depth
+        if best is None or (tile_cycles, -size) < best[:2]:
+            best = tile_cycles, -size, tile
     assert best is not None
     return best[2], best[0]
 
@@ -152,10 +153,10 @@ def choose_dot_tile(
 def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
     """Return the layouts of parameters and intermediate buffers."""
     conv = plan.conv
-    found = {conv.weights.buffer: Layout(((1, plan.run), (0, plan.tile.width), (1, plan.dot.group)))}
+    layouts = {conv.weights.buffer: Layout(((1, plan.run), (0, plan.tile.width), (1, plan.dot.group)))}
     if not plan.padded:
-        found[conv.data.buffer] = found[conv.source] = Layout(((1, plan.block),))
-    return channel_layouts(conv, plan.tile, found)
+        layouts[conv.data.buffer] = layouts[conv.source] = Layout(((1, plan.block),))
+    return channel_layouts(conv, plan.tile, layouts)
 
 
 def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
@@ -192,7 +193,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
             _schedule_channels(s, copy, context)
         else:
             lines[copy] = schedule_padding(s, copy, plan.block, context)
-    nest = place_tile(s, conv, tile, final)
+    nest = tile_nest(s, conv, tile, final)
     assert nest.channels is not None, "an instruction sums several channels"
     blocks, groups, part = s.split(nest.channels, (None, plan.run // group, group))
     s.reorder(blocks, *nest.taps, groups, *nest.pixels, nest.vector, nest.lane, part)
@@ -211,12 +212,12 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
 
 def _pad_channels(s: Schedule, plan: _Plan) -> str:
     """Copy the data with zero-padded channels; the copy absorbs spatial padding. Returns the name of its buffer and block."""
-    anchor, known = plan.conv.anchor, s.blocks
-    (block,) = (block for block in blocks_of(s.program) if block.name == anchor.block.name)
+    anchor, earlier_blocks = plan.conv.anchor, s.blocks
+    (block,) = (block for block in collect_blocks(s.program) if block.name == anchor.block.name)
     inputs = next(item for item in block.iters if item.kind is ir.IterKind.REDUCTION)
     multiples = tuple(plan.dot.group if item is inputs else 1 for item in block.iters)
     s.pad(block.name, multiples, (plan.conv.weights.buffer.name,))
-    (copy,) = (block for block in blocks_of(s.program) if block.name not in known)
+    (copy,) = (block for block in collect_blocks(s.program) if block.name not in earlier_blocks)
     for before in anchor.before:
         s.compute_inline(before.name)
     assert copy.writes[0].buffer.name == copy.name

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import DotTile, dots_for, with_dots
-from inlaid.schedules.matmul import Product, decide_tile, find_product, place_tile, share_out
-from inlaid.schedules.register_tile import Tile, cycles, tiles_of
+from inlaid.schedules.matmul import Product, decide_tile, find_product, share_out, tile_nest
+from inlaid.schedules.register_tile import Tile, cycles, list_tiles
 from inlaid.schedules.shape import accumulate_in_registers, find_anchor
 from inlaid.schedules.split_groups import SPLIT_GROUPS
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.dot_products import Dot
 from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Offer, Traced
@@ -37,9 +37,9 @@ class _Plan:
     def packed(self) -> Layout:
         """Layout of the right operand for the instruction. Panels are contiguous if the depth is known."""
         k, n = self.product.anchor.reduced[0].var, len(self.product.right.indices) - 1
-        place, depth = self.product.right.indices.index(k), self.product.depth
-        panel = () if depth is None else ((place, _whole(depth, self.dot.group)),)
-        return Layout((*panel, (n, self.tile.width), (place, self.dot.group)))
+        depth_axis, depth = self.product.right.indices.index(k), self.product.depth
+        panel = () if depth is None else ((depth_axis, _round_up(depth, self.dot.group)),)
+        return Layout((*panel, (n, self.tile.width), (depth_axis, self.dot.group)))
 
 
 class DotMatmulRule:
@@ -47,7 +47,7 @@ class DotMatmulRule:
 
     name = "dot_matmul"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines products without an instruction, with fewer columns than lanes, or with empty results."""
         if not context.intrinsics or 0 in program.outputs[0].shape:
             return None
@@ -65,8 +65,8 @@ class DotMatmulRule:
         dot = next((dot for dot in dots_for(product.anchor, context) if dot.lanes <= product.expected[1]), None)
         if dot is None:
             return None
-        place = merged.inputs.index(product.right.buffer)
-        constant = given[place].constant and len(product.right.indices) == len(program.inputs[place].shape) == 2
+        position = merged.inputs.index(product.right.buffer)
+        constant = inputs[position].constant and len(product.right.indices) == len(program.inputs[position].shape) == 2
         tile, decision = _choose_tile(product, dot, context)
         plan = _Plan(product, dot, tile, constant, decision)
         layouts = {product.right.buffer: plan.packed} if constant else {}
@@ -86,7 +86,7 @@ def _is_plain(program: ir.LoopProgram, product: Product) -> bool:
     )
 
 
-def _whole(extent: int, size: int) -> int:
+def _round_up(extent: int, size: int) -> int:
     """Round an extent up to a multiple of a size."""
     return -(-extent // size) * size
 
@@ -98,7 +98,7 @@ def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> tuple[Ti
     counts = (rows,) if isinstance(rows, int) else rows
     threads = 1 if product.shared else max(context.threads, 1)
     able = context.capabilities
-    tiles = tiles_of(max(counts), columns, dot.lanes, able.vector_registers - dot.intrinsic.scratch, able.core.l1_ways)
+    tiles = list_tiles(max(counts), columns, dot.lanes, able.vector_registers - dot.intrinsic.scratch, able.core.l1_ways)
     if max(counts) == 1:
         # Panels are read at memory speed; starting a panel costs about as much as one vector.
         best = min(tiles, key=lambda tile: -(-columns // tile.width) * (tile.vectors + 1))
@@ -106,8 +106,8 @@ def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> tuple[Ti
     steps = -(-depth // dot.group)
 
     def cost(tile: Tile) -> float:
-        whole = _whole(columns, tile.width)
-        return sum(cycles(count, whole, steps, tile, able.core, threads) / count for count in counts)
+        padded_columns = _round_up(columns, tile.width)
+        return sum(cycles(count, padded_columns, steps, tile, able.core, threads) / count for count in counts)
 
     return decide_tile(tiles, min(tiles, key=cost), context)
 
@@ -130,7 +130,7 @@ def _schedule(s: Schedule, plan: _Plan, layouts: dict[ir.Buffer, Layout], contex
     anchor = find_anchor(s.program)
     assert anchor is not None
     final = accumulate_in_registers(s, anchor)
-    nest = place_tile(s, product, tile, final)
+    nest = tile_nest(s, product, tile, final)
     k, part = s.split(nest.k, (None, plan.dot.group))
     s.reorder(k, *nest.tile_rows, nest.vector, nest.lane, part)
     more: dict[str, Layout] = {}
@@ -142,7 +142,7 @@ def _schedule(s: Schedule, plan: _Plan, layouts: dict[ir.Buffer, Layout], contex
     with_dots(s, matmul, k, (*nest.tile_rows, nest.vector), nest.lane, dots, layouts, more)
     if plan.constant:
         # With a single row, each panel is read once at memory speed anyway: no prefetch.
-        name = next(block.name for block in blocks_of(s.program) if any(region.buffer.name == right for region in block.reads))
+        name = next(block.name for block in collect_blocks(s.program) if any(region.buffer.name == right for region in block.reads))
         if nest.rows is not None and tile.rows > 1:
             s.stream(name, right, nest.columns, k)
     return s
@@ -151,22 +151,27 @@ def _schedule(s: Schedule, plan: _Plan, layouts: dict[ir.Buffer, Layout], contex
 def _copies(s: Schedule, plan: _Plan, context: KernelContext) -> str | None:
     """Copy operands that do not fill whole groups or panels, with zero padding, and a right operand that is not constant. Returns
     the name of the right operand's copy, None if it is not copied."""
-    anchor, known = plan.product.anchor, s.blocks
+    anchor, earlier_blocks = plan.product.anchor, s.blocks
     left, right = plan.product.left.buffer.name, plan.product.right.buffer.name
     sizes = {anchor.spatial[-1]: plan.tile.width, anchor.reduced[0]: plan.dot.group}
     multiples = tuple(sizes.get(item, 1) for item in anchor.block.iters)
     if any(arith.simplify(item.extent % size) != arith.ZERO for item, size in sizes.items()):
         s.pad(anchor.block.name, multiples, (right,) if plan.constant else ())
-    made = {region.buffer.name: block for block in blocks_of(s.program) if block.name not in known for region in block.reads}
-    if left in made:
-        loops = s.loops(made[left].name)
+    copies = {
+        region.buffer.name: block
+        for block in collect_blocks(s.program)
+        if block.name not in earlier_blocks
+        for region in block.reads
+    }
+    if left in copies:
+        loops = s.loops(copies[left].name)
         _, lane = s.split(loops[-1], (None, context.capabilities.vector_bits // 8 // plan.product.left.dtype.bytes))
         s.vectorize(lane)
         if context.threads != 1 and len(loops) > 1:
             s.parallel(loops[0])
     if plan.constant:
         return None
-    return made[right].name if right in made else s.cache_read(anchor.block.name, right)
+    return copies[right].name if right in copies else s.cache_read(anchor.block.name, right)
 
 
 def _interleave(s: Schedule, block: str, plan: _Plan, columns: Var, context: KernelContext) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from inlaid.schedules.collapse import accesses, stores
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule, Transform
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
@@ -44,10 +44,10 @@ def filled(program: ir.LoopProgram, multiple: int, *blocks: str) -> ir.LoopProgr
     blocks are padded. A program is returned unchanged if its loops are scheduled, or if a block uses its channel in any way except
     as a separate index.
     """
-    channels = {block.name: block.iters[1].var for block in blocks_of(program) if block.name in blocks}
+    channels = {block.name: block.iters[1].var for block in collect_blocks(program) if block.name in blocks}
     axes: dict[ir.Buffer, int] = {}
     grown: dict[arith.Expr, arith.Expr] = {}
-    for block in blocks_of(program):
+    for block in collect_blocks(program):
         var = channels.get(block.name)
         if var is None:
             continue

@@ -63,7 +63,7 @@ class FlatAxis:
 
 def flat_axes(conv: DirectConv) -> tuple[FlatAxis, ...] | None:
     """Describe the axes of a convolution's image; None if a stride or dilation is not constant."""
-    anchor, found = conv.anchor, []
+    anchor, axes = conv.anchor, []
     items = zip(anchor.spatial[2:], anchor.reduced[1:], conv.data.indices[2:], strict=True)
     for axis, (item, tap, index) in enumerate(items, 2):
         parts = arith.affine(index, item.var)
@@ -73,38 +73,38 @@ def flat_axes(conv: DirectConv) -> tuple[FlatAxis, ...] | None:
         stride, dilation, taps = parts[0].value, steps[0].value, constant_extent(tap)
         if stride < 1 or dilation < 0 or steps[1] != arith.ZERO:
             return None
-        whole = FlatAxis(item.extent, taps, stride, dilation, item.extent)
-        found.append(replace(whole, pitch=_pitch(conv, axis, whole)))
-    return tuple(found)
+        flat_axis = FlatAxis(item.extent, taps, stride, dilation, item.extent)
+        axes.append(replace(flat_axis, pitch=_pitch(conv, axis, flat_axis)))
+    return tuple(axes)
 
 
-def _pitch(conv: DirectConv, place: int, axis: FlatAxis) -> Expr:
-    """Return the distance between lines along an axis, axis number `place` of the data. The padding elements at the end of a line
+def _pitch(conv: DirectConv, number: int, axis: FlatAxis) -> Expr:
+    """Return the distance between lines along an axis, axis number `number` of the data. The padding elements at the end of a line
     are those at the start of the next."""
     apart = arith.simplify(axis.size + axis.reach)
-    if axis.stride > 1 and (place != len(conv.anchor.spatial) - 1 or axis.phases < axis.stride):
+    if axis.stride > 1 and (number != len(conv.anchor.spatial) - 1 or axis.phases < axis.stride):
         return apart  # the copy is divided into phases
-    shared = _shared_halo(conv, place, (axis.taps - 1) * axis.dilation)
+    shared = _shared_halo(conv, number, (axis.taps - 1) * axis.dilation)
     if axis.stride == 1 or not shared:
         return arith.simplify(apart - shared)
     # Windows read the elements below `end`; of these, the elements from `stored` on are padding.
     first = (axis.size - 1) * axis.stride
-    end, stored = first + (axis.taps - 1) * axis.dilation + 1, arith.wrap(conv.data.buffer.shape[place]) - shared
+    end, stored = first + (axis.taps - 1) * axis.dilation + 1, arith.wrap(conv.data.buffer.shape[number]) - shared
     fits = arith.logical_and(arith.compare("<=", stored, end), arith.compare("<", first, stored))
     return arith.simplify(arith.ceildiv(stored, axis.stride)) if arith.prove(fits) else apart
 
 
-def _shared_halo(conv: DirectConv, axis: int, most: int) -> int:
-    """Return the number of padding elements that a line of the padded copy has at both its start and its end, at most `most`."""
+def _shared_halo(conv: DirectConv, axis: int, limit: int) -> int:
+    """Return the number of padding elements that a line of the padded copy has at both its start and its end, at most `limit`."""
     for block in conv.anchor.before:
         value = block.body.value if isinstance(block.body, ir.Store) else None
         if isinstance(value, ir.Select) and isinstance(value.condition, ir.Index) and isinstance(value.otherwise, ir.Const):
             item, condition = block.iters[axis], value.condition.index
-            for count in range(most):
+            for count in range(limit):
                 ends = (arith.Const(count), item.extent - (count + 1))
                 if any(arith.simplify(arith.substitute(condition, {item.var: end})) != arith.ZERO for end in ends):
                     return count
-            return most
+            return limit
     return 0
 
 
@@ -113,10 +113,10 @@ def fit_lines(axes: Sequence[FlatAxis], pixels: int, depth: int = 0) -> tuple[Fl
     most two line ends, and the positions of its pixels follow from the first pixel's without divisions. Lines are also at least as
     long as the reach of a window. Windows of the last tile then read less than a tile and two lines beyond the image."""
     line = min(pixels, FLAT_LINE if depth < DEEP else SHORT_LINE)
-    first, *others = axes
-    least = [axis.reach + 1 for axis in others[:-1]] + [max(line, axis.reach) for axis in others[-1:]]
-    pitches = (arith.simplify(arith.maximum(axis.pitch, size)) for axis, size in zip(others, least, strict=True))
-    return (first, *(replace(axis, pitch=pitch) for axis, pitch in zip(others, pitches, strict=True)))
+    first, *inner_axes = axes
+    least = [axis.reach + 1 for axis in inner_axes[:-1]] + [max(line, axis.reach) for axis in inner_axes[-1:]]
+    pitches = (arith.simplify(arith.maximum(axis.pitch, size)) for axis, size in zip(inner_axes, least, strict=True))
+    return (first, *(replace(axis, pitch=pitch) for axis, pitch in zip(inner_axes, pitches, strict=True)))
 
 
 def _spacing(axes: Sequence[FlatAxis]) -> int:
@@ -186,9 +186,9 @@ def _from_text(program: ir.LoopProgram, axes: Sequence[AxisText]) -> tuple[FlatA
 
 def flatten(s: Schedule, name: str, data: str, axes: Sequence[FlatAxis], final: str, pixels: int, cut: bool = False) -> str:
     """Apply `flattened` to a schedule; returns the name of the copy."""
-    known = s.blocks
+    earlier_blocks = s.blocks
     s.apply(FLATTEN, name, data, in_text(axes), final, pixels, cut)
-    (copy,) = (block for block in s.blocks if block not in known)
+    (copy,) = (block for block in s.blocks if block not in earlier_blocks)
     return copy
 
 
@@ -213,19 +213,19 @@ def flattened(
     strides = _strides(axes)
     # The halo of the last line needs no tile.
     end = sum(((axis.size - 1) * stride for axis, stride in zip(axes, strides, strict=True)), start=arith.ONE)
-    whole = arith.simplify(arith.ceildiv(arith.maximum(end, 0), pixels) * pixels)
-    count = axes[0].size if cut else whole
+    padded_pixels = arith.simplify(arith.ceildiv(arith.maximum(end, 0), pixels) * pixels)
+    count = axes[0].size if cut else padded_pixels
     # Overestimate the number of lines without a division: the size is part of every address, so it must be cheap.
     least = arith.bounds(axes[-1].pitch)[0]
     beyond = max(3, 1 - -pixels // least) if isinstance(least, int) and least > 0 else pixels + 1
-    rows = arith.simplify(axes[0].size + (axes[0].reach + beyond) if len(axes) > 1 else whole + axes[0].reach)
+    rows = arith.simplify(axes[0].size + (axes[0].reach + beyond) if len(axes) > 1 else padded_pixels + axes[0].reach)
     source = next(region.buffer for region in anchor.block.reads if region.buffer.name == data)
     phases = [count for count in _phases(axes) if count > 1]
     length = arith.unwrap(arith.simplify(rows * strides[0] * _spacing(axes)))
     copy = ir.Buffer(unique_name(program, "flat"), (*source.shape[:2], *phases, length), source.dtype)
     padding = next((block for block in anchor.before if block.writes[0].buffer is source), None)
     moved = _over_pixels(program, anchor, final, axes, count, source, copy)
-    made = _copy(copy, source, padding, axes, strides, rows)
+    copy_nest = _copy(copy, source, padding, axes, strides, rows)
 
     def change(stmt: ir.Stmt) -> ir.Stmt:
         match stmt:
@@ -236,7 +236,7 @@ def flattened(
         (block,) = (node for node in ir.walk_stmts(stmt) if isinstance(node, ir.Block))
         if padding is not None and block is padding:
             return ir.Seq(())
-        return joined(made, stmt) if block.name == name else stmt
+        return joined(copy_nest, stmt) if block.name == name else stmt
 
     return replace(program, body=ir.Alloc(copy, change(moved)))
 
@@ -255,20 +255,20 @@ def joined_pixels(program: ir.LoopProgram, name: str, data: str, described: Sequ
             arith.simplify(axis.size - dim) == arith.ZERO for axis, dim in zip(axes, buffer.shape[2:], strict=True)
         ):
             line = ir.Buffer(buffer.name, (*buffer.shape[:2], arith.unwrap(count)), buffer.dtype)
-            maps[buffer] = (line, lambda indices: (*indices[:2], _place(indices[2:], strides)))
+            maps[buffer] = (line, lambda indices: (*indices[:2], _flat_offset(indices[2:], strides)))
     return remapped(program, maps)
 
 
-class _Places(Rewriter):
+class _IndexReplacer(Rewriter):
     """Replaces whole index expressions."""
 
-    def __init__(self, places: dict[Expr, Expr]) -> None:
+    def __init__(self, replacements: dict[Expr, Expr]) -> None:
         super().__init__()
-        self._places = places
+        self._replacements = replacements
 
     def index(self, index: Expr) -> Expr:
-        done = self._rebuilt_index(index)
-        return self._places.get(done, done)
+        rebuilt = self._rebuilt_index(index)
+        return self._replacements.get(rebuilt, rebuilt)
 
 
 def store_whole_tiles(program: ir.LoopProgram, final: str, described: Sequence[AxisText], pixels: int) -> ir.LoopProgram:
@@ -299,13 +299,13 @@ def store_whole_tiles(program: ir.LoopProgram, final: str, described: Sequence[A
             inside = arith.logical_and(inside, arith.compare("<", end, axis.size))
         moved = _lines(pixel - within.var, axes, strides)
         moved[-1] = moved[-1] + within.var
-        places = dict(zip(_lines(pixel, axes, strides), moved, strict=True))
+        replacements = dict(zip(_lines(pixel, axes, strides), moved, strict=True))
         rest: Expr = arith.ONE
         for part in conjuncts(block.predicate):
             rest = rest if stmt.var in arith.free_vars(part) else arith.logical_and(rest, part)
-        iters, bindings, body = (*block.iters, within), (*block.bindings, stmt.var), _Places(places).stmt(block.body)
-        whole = with_footprint(replace(block, iters=iters, bindings=bindings, body=body, predicate=rest))
-        return ir.If(truth(inside), Rewriter(stmt=lambda inner: whole if inner is block else None).stmt(stmt), stmt)
+        iters, bindings, body = (*block.iters, within), (*block.bindings, stmt.var), _IndexReplacer(replacements).stmt(block.body)
+        unguarded = with_footprint(replace(block, iters=iters, bindings=bindings, body=body, predicate=rest))
+        return ir.If(truth(inside), Rewriter(stmt=lambda inner: unguarded if inner is block else None).stmt(stmt), stmt)
 
     return Rewriter(stmt=change).program(program)
 
@@ -345,7 +345,7 @@ def _over_lines(stmt: ir.Stmt, buffer: ir.Buffer, sums: ir.Buffer, strides: list
     def load(node: ir.Expr) -> ir.Expr | None:
         if not isinstance(node, ir.Load) or node.buffer is not buffer:
             return None
-        return ir.load(sums, (*node.indices[:2], arith.simplify(_place(node.indices[2:], strides))))
+        return ir.load(sums, (*node.indices[:2], arith.simplify(_flat_offset(node.indices[2:], strides))))
 
     return Rewriter(expr=load, stmt=lambda inner: with_footprint(inner) if isinstance(inner, ir.Block) else None).stmt(stmt)
 
@@ -362,15 +362,15 @@ def _copy(
     iters = [ir.IterVar(n, arith.wrap(source.shape[0])), ir.IterVar(c, arith.wrap(source.shape[1]))]
     phases = [Var(f"f{number}") if count > 1 else None for number, count in enumerate(_phases(axes))]
     iters += [ir.IterVar(var, Const(axis.phases)) for var, axis in zip(phases, axes, strict=True) if var is not None]
-    places = [Var(f"y{number}") for number in range(len(axes))]
+    positions = [Var(f"y{number}") for number in range(len(axes))]
     extents = [rows, *(axis.pitch for axis in axes[1:])]
     extents[-1] = arith.simplify(extents[-1] * spacing)
-    iters += map(ir.IterVar, places, extents)
+    iters += map(ir.IterVar, positions, extents)
     read: list[Expr] = []
     inside: Expr = arith.ONE
-    for place, phase, axis, dim in zip(places, phases, axes, source.shape[2:], strict=True):
-        whole = place if axis is axes[-1] and spacing > 1 else place * axis.stride
-        read.append(whole + (0 if phase is None else phase * axis.step))
+    for position, phase, axis, dim in zip(positions, phases, axes, source.shape[2:], strict=True):
+        scaled = position if axis is axes[-1] and spacing > 1 else position * axis.stride
+        read.append(scaled + (0 if phase is None else phase * axis.step))
         inside = arith.logical_and(inside, arith.compare("<", read[-1], dim))
     if padding is None:
         value: ir.Expr = ir.load(source, (n, c, *read))
@@ -380,8 +380,10 @@ def _copy(
         value = Rewriter(mapping).expr(padding.body.value)
     analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in iters})
     value = _where(analyzer.simplify(inside), value, ir.const(0, copy.dtype))
-    own = tuple(item.var for item in iters[: len(iters) - len(axes)])
-    store = ir.Store(copy, (*own, _place(places, [*(stride * spacing for stride in strides[:-1]), arith.ONE])), value)
+    outer_vars = tuple(item.var for item in iters[: len(iters) - len(axes)])
+    store = ir.Store(
+        copy, (*outer_vars, _flat_offset(positions, [*(stride * spacing for stride in strides[:-1]), arith.ONE])), value
+    )
     return block_nest(copy.name, tuple(iters), store)
 
 
@@ -395,10 +397,10 @@ def _where(inside: Expr, value: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
     return ir.select(inside, value, otherwise)
 
 
-def _place(places: Sequence[Expr], strides: Sequence[Expr]) -> Expr:
+def _flat_offset(positions: Sequence[Expr], strides: Sequence[Expr]) -> Expr:
     total: Expr = arith.ZERO
-    for place, stride in zip(places, strides, strict=True):
-        total = total + place * stride
+    for position, stride in zip(positions, strides, strict=True):
+        total = total + position * stride
     return total
 
 
@@ -413,21 +415,21 @@ def _sum(
 ) -> ir.Stmt:
     n, o = anchor.spatial[:2]
     pixel = ir.IterVar(Var("p"), arith.wrap(sums.shape[2]))
-    place: Expr = pixel.var * _spacing(axes)
+    offset: Expr = pixel.var * _spacing(axes)
     phases: list[Expr] = []
     for axis, tap, count, step in zip(axes, anchor.reduced[1:], _phases(axes), strides, strict=True):
         at = tap.var * axis.dilation
-        place = place + (at if axis is axes[-1] and _spacing(axes) > 1 else at // axis.stride * step * _spacing(axes))
+        offset = offset + (at if axis is axes[-1] and _spacing(axes) > 1 else at // axis.stride * step * _spacing(axes))
         if count > 1:
             phases.append(at % axis.stride // axis.step)
     analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in anchor.reduced})
-    place = analyzer.simplify(place)
+    offset = analyzer.simplify(offset)
 
     def load(node: ir.Expr) -> ir.Expr | None:
         if isinstance(node, ir.Load) and node.buffer is source:
             if copy is None:
                 return ir.load(source, (*node.indices[:2], *_lines(pixel.var, axes, strides)))
-            return ir.load(copy, (*node.indices[:2], *map(analyzer.simplify, phases), place))
+            return ir.load(copy, (*node.indices[:2], *map(analyzer.simplify, phases), offset))
         if isinstance(node, ir.Load) and node.buffer is anchor.buffer:
             return ir.load(sums, (*node.indices[:2], pixel.var))
         return None
@@ -441,33 +443,33 @@ def _sum(
 
 def _lines(pixel: Expr, axes: Sequence[FlatAxis], strides: list[Expr]) -> list[Expr]:
     """Unflatten a pixel's number to its position along each axis."""
-    others = zip(axes[1:], strides[1:], strict=True)
-    return [pixel // strides[0], *(pixel // stride % axis.pitch for axis, stride in others)]
+    inner_axes = zip(axes[1:], strides[1:], strict=True)
+    return [pixel // strides[0], *(pixel // stride % axis.pitch for axis, stride in inner_axes)]
 
 
 def _results(block: ir.Block, sums: ir.Buffer, axes: Sequence[FlatAxis], strides: list[Expr]) -> ir.Stmt:
     n, o, *image = block.iters
     pixel = ir.IterVar(Var("p"), arith.wrap(sums.shape[2]))
-    places = _lines(pixel.var, axes, strides)
+    positions = _lines(pixel.var, axes, strides)
     inside: Expr = arith.ONE
-    for place, axis in zip(places[1:], axes[1:], strict=True):
+    for position, axis in zip(positions[1:], axes[1:], strict=True):
         if axis.pitch != axis.size:
-            inside = arith.logical_and(inside, arith.compare("<", place, axis.size))
+            inside = arith.logical_and(inside, arith.compare("<", position, axis.size))
     if inside != arith.ONE:
-        inside = arith.logical_and(arith.compare("<", places[0], axes[0].size), inside)
+        inside = arith.logical_and(arith.compare("<", positions[0], axes[0].size), inside)
     elif arith.unwrap(flat_pixels(axes)) != sums.shape[2]:
         inside = arith.compare("<", pixel.var, flat_pixels(axes))
-    own = tuple(item.var for item in block.iters)
+    iter_vars = tuple(item.var for item in block.iters)
 
     def load(node: ir.Expr) -> ir.Expr | None:
         if not isinstance(node, ir.Load) or node.buffer.name != sums.name:
             return None
-        if node.indices != own:
-            raise ValueError(f"block {block.name} must read sums at its iteration variables {own}, found {node.indices}")
+        if node.indices != iter_vars:
+            raise ValueError(f"block {block.name} must read sums at its iteration variables {iter_vars}, found {node.indices}")
         return ir.load(sums, (n.var, o.var, pixel.var))
 
     body = Rewriter(expr=load).stmt(block.body)
-    moved: dict[Expr, Expr] = dict(zip((item.var for item in image), places, strict=True))
+    moved: dict[Expr, Expr] = dict(zip((item.var for item in image), positions, strict=True))
     body = Rewriter(moved).stmt(body)
     return block_nest(block.name, (n, o, pixel), body, None, inside)
 

@@ -9,7 +9,7 @@ from math import prod
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_constant
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.analysis.footprint import with_footprint
 from inlaid.tensor.math.floats import FLOAT32
 from inlaid.tensor.schedule import Transform
@@ -37,9 +37,9 @@ def float_sums(program: ir.LoopProgram) -> ir.LoopProgram:
         return program
     buffers = {buffer: replace(buffer, dtype=FLOAT32.dtype) for buffer in (data, anchor.buffer)}
     sums = buffers[anchor.buffer]
-    before = {block.name: block for block in blocks_of(program)}
+    before = {block.name: block for block in collect_blocks(program)}
 
-    def whole(node: ir.Expr) -> ir.Expr | None:
+    def as_integer(node: ir.Expr) -> ir.Expr | None:
         """Convert a sum to an integer."""
         if not isinstance(node, ir.Load) or node.buffer is not anchor.buffer:
             return None
@@ -54,7 +54,7 @@ def float_sums(program: ir.LoopProgram) -> ir.LoopProgram:
         if block is copy:
             return with_footprint(replace(block, body=ir.Store(buffers[data], indices, _as_float(block.body.value))))
         if block is not anchor.block:
-            return with_footprint(replace(block, body=Rewriter(expr=whole).stmt(block.body)))
+            return with_footprint(replace(block, body=Rewriter(expr=as_integer).stmt(block.body)))
         product = ir.load(buffers[data], loads[0].indices) * ir.cast(loads[1], FLOAT32.dtype)
         body = ir.Store(sums, indices, ir.load(sums, indices) + product)
         return with_footprint(replace(block, body=body, init=ir.Store(sums, indices, ir.const(0, FLOAT32.dtype))))
@@ -66,9 +66,9 @@ def _is_exact(anchor: Anchor, loads: tuple[ir.Load, ir.Load]) -> bool:
     """Test whether the magnitudes of all sums are below `LIMIT`."""
     types, init = [load.dtype for load in loads], anchor.block.init
     starts_at_zero = isinstance(init, ir.Store) and isinstance(init.value, ir.Const) and init.value.value == 0
-    if not starts_at_zero or not is_constant(*anchor.reduced) or not all(of.is_int for of in (*types, anchor.buffer.dtype)):
+    if not starts_at_zero or not is_constant(*anchor.reduced) or not all(dtype.is_int for dtype in (*types, anchor.buffer.dtype)):
         return False
-    return prod(max(map(abs, of.limits)) for of in types) * prod(map(constant_extent, anchor.reduced)) < LIMIT
+    return prod(max(map(abs, dtype.limits)) for dtype in types) * prod(map(constant_extent, anchor.reduced)) < LIMIT
 
 
 def _as_float(value: ir.Expr) -> ir.Expr:

@@ -6,7 +6,7 @@ from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import COLLAPSE
 from inlaid.schedules.shape import loop_extent, merge_chains
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import block_size, blocks_of
+from inlaid.tensor.analysis.blocks import block_size, collect_blocks
 from inlaid.tensor.region import Utilization
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
@@ -32,7 +32,7 @@ class GenericRule:
 
     name = "generic"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer row-major layouts and the unscheduled program."""
         layouts = (ROW_MAJOR,) * len(program.params)
         return Offer(layouts, Traced(lambda: _schedule(program, context)), utilization=Utilization.SCALAR)
@@ -44,13 +44,13 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
     if context.capabilities.vector_bits:
         # Rows of an image are often shorter than a vector; collapsed they are one long row.
         s.apply(COLLAPSE)
-    for block in blocks_of(s.program):
+    for block in collect_blocks(s.program):
         if _sums_rows(block, vectors=context.capabilities.vector_bits > 0):
             _add_row_by_row(s, block)
         else:
             _write_repeats(s, block)
     if context.threads != 1:
-        for block in blocks_of(s.program):
+        for block in collect_blocks(s.program):
             if _iterations(block) >= PARALLEL_WORK:
                 _parallel(s, block)
     _split_choices(s)
@@ -59,7 +59,7 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
 
 def _split_choices(s: Schedule) -> None:
     """Split loops whose selects depend on the column, such as padding, into runs."""
-    for block in blocks_of(s.program):
+    for block in collect_blocks(s.program):
         loops = s.loops(block.name)
         if loops and isinstance(block.body, ir.Store) and isinstance(block.body.value, ir.Select):
             s.apply(SPLIT_BORDERS, block.name, loops[-1])
@@ -103,8 +103,8 @@ def _add_row_by_row(s: Schedule, block: ir.Block) -> None:
     bound = [(v, item.kind) for v, item in zip(block.bindings, block.iters, strict=True) if v != arith.ZERO]
     spatial = [v for v, kind in bound if kind is ir.IterKind.SPATIAL and isinstance(v, Var)]
     rows = [v for v, kind in bound if kind is ir.IterKind.REDUCTION and isinstance(v, Var)]
-    known = set(s.loops(block.name)).issuperset(spatial + rows) and len(spatial) + len(rows) == len(bound)
-    if not spatial or not rows or not known:
+    is_complete = set(s.loops(block.name)).issuperset(spatial + rows) and len(spatial) + len(rows) == len(bound)
+    if not spatial or not rows or not is_complete:
         return
     column = spatial[-1]
     if len(spatial) == 1:
@@ -148,8 +148,8 @@ def _write_repeats(s: Schedule, block: ir.Block) -> None:
 def _iterations(block: ir.Block) -> int:
     """Estimate the iterations of a block; `PARALLEL_WORK` if its extents depend on other loops or on data."""
     size = block_size(block)
-    known = not arith.reads_data(size) and all(isinstance(var, arith.SizeVar) for var in arith.free_vars(size))
-    return arith.size_hint(arith.unwrap(size)) if known else PARALLEL_WORK
+    is_static = not arith.reads_data(size) and all(isinstance(var, arith.SizeVar) for var in arith.free_vars(size))
+    return arith.size_hint(arith.unwrap(size)) if is_static else PARALLEL_WORK
 
 
 def _parallel(s: Schedule, block: ir.Block) -> None:

@@ -39,11 +39,13 @@ def shift_last_tile(program: ir.LoopProgram, tiles: Var, size: int, described: i
         guards = [part for predicate in predicates for part in conjuncts(predicate) if tiles in arith.free_vars(part)]
         if not guards or not all(_is_guard(part, tiles, size, extent) for part in guards):
             return None
-        whole = arith.simplify(extent // size)
+        full_tiles = arith.simplify(extent // size)
         body = Rewriter(stmt=lambda inner: _unguarded(inner, tiles, size, extent)).stmt(stmt.body)
         tail = Rewriter(stmt=lambda inner: _shifted(inner, tiles, size, extent)).stmt(body)
-        last = Rewriter({tiles: whole}).stmt(tail)
-        return joined(replace(stmt, extent=whole, body=body), ir.If(truth(arith.compare("<", whole * size, extent)), last))
+        last = Rewriter({tiles: full_tiles}).stmt(tail)
+        return joined(
+            replace(stmt, extent=full_tiles, body=body), ir.If(truth(arith.compare("<", full_tiles * size, extent)), last)
+        )
 
     return Rewriter(stmt=change).program(program)
 
@@ -52,11 +54,11 @@ def _is_guard(condition: arith.Expr, tiles: Var, size: int, extent: arith.Expr) 
     """Test whether a condition is a tile's bounds check `size * tiles + offset < extent`, with constants on either side."""
     match condition:
         case arith.Compare(op="<", operands=(left, right)):
-            found = arith.affine(left - right + extent, tiles)
-            if found is None or found[0] != arith.Const(size):
+            linear = arith.affine(left - right + extent, tiles)
+            if linear is None or linear[0] != arith.Const(size):
                 return False
-            variables = arith.free_vars(found[1])
-            start = arith.substitute(found[1], dict.fromkeys(variables, arith.ZERO))
+            variables = arith.free_vars(linear[1])
+            start = arith.substitute(linear[1], dict.fromkeys(variables, arith.ZERO))
             return not any(isinstance(item, arith.SizeVar) for item in variables) and arith.simplify(start) == arith.ZERO
     return False
 
@@ -77,10 +79,10 @@ def _shifted(stmt: ir.Stmt, tiles: Var, size: int, extent: arith.Expr) -> ir.Stm
     if not isinstance(stmt, ir.Block):
         return None
     moved: dict[arith.Expr, arith.Expr] = {}
-    kept: dict[arith.Expr, arith.Expr] = {}
+    register_vars: dict[arith.Expr, arith.Expr] = {}
     for item, binding in zip(stmt.iters, stmt.bindings, strict=True):
         if tiles in arith.free_vars(binding):
-            stays = kept[item.var] = Var(item.var.name)
+            stays = register_vars[item.var] = Var(item.var.name)
             moved[stays] = item.var
             moved[item.var] = arith.maximum(item.var + (extent - (extent // size + 1) * size), 0)
     if not moved:
@@ -89,12 +91,12 @@ def _shifted(stmt: ir.Stmt, tiles: Var, size: int, extent: arith.Expr) -> ir.Stm
     def load(node: ir.Expr) -> ir.Expr | None:
         if not isinstance(node, ir.Load) or node.buffer.scope != "register":
             return None
-        return ir.load(node.buffer, tuple(arith.substitute(index, kept) for index in node.indices))
+        return ir.load(node.buffer, tuple(arith.substitute(index, register_vars) for index in node.indices))
 
     def store(inner: ir.Stmt) -> ir.Stmt | None:
         if not isinstance(inner, ir.Store) or inner.buffer.scope != "register":
             return None
-        return replace(inner, indices=tuple(arith.substitute(index, kept) for index in inner.indices))
+        return replace(inner, indices=tuple(arith.substitute(index, register_vars) for index in inner.indices))
 
     body = Rewriter(moved).stmt(Rewriter(expr=load, stmt=store).stmt(stmt.body))
     return with_footprint(replace(stmt, body=body))
@@ -117,8 +119,8 @@ def sum_whole_vectors(program: ir.LoopProgram, block: str, lane: Var, padded: Co
         column = next(item for item, binding in zip(stmt.iters, stmt.bindings, strict=True) if lane in arith.free_vars(binding))
 
         def load(node: ir.Expr) -> ir.Expr | None:
-            whole = not isinstance(node, ir.Load) or node.buffer.scope == "register" or node.buffer.name in padded
-            if whole or column.var not in node.free_vars():
+            is_unmasked = not isinstance(node, ir.Load) or node.buffer.scope == "register" or node.buffer.name in padded
+            if is_unmasked or column.var not in node.free_vars():
                 return None
             return ir.Select(node.dtype, truth(arith.compare("<", column.var, column.extent)), node, ir.const(0, node.dtype))
 

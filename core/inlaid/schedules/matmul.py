@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.last_tile import SUM_WHOLE_VECTORS
-from inlaid.schedules.register_tile import LONGEST_ROW, Tile, choose_tile, tiles_of
+from inlaid.schedules.register_tile import LONGEST_ROW, Tile, choose_tile, list_tiles
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -49,7 +49,7 @@ BURST = 4
 """Maximum prefetches at once. With 8, Winograd convolutions of few tiles take 1.1 of the time (256 channels of 14 x 14 pixels)."""
 ELEMENT = 4
 """Bytes of an element of a panel."""
-FEW_ROWS = 8
+SMALL_ROWS = 8
 """Number of rows up to which every row count is considered if it is a single symbolic dimension, such as a batch. With remainder
 code for every row count of a tile of 8, 5 to 7 rows take 1.05 of the static time; in tiles of 4 they took 1.2."""
 SHARES = 4
@@ -74,7 +74,7 @@ class Product:
     @property
     def rows(self) -> int | None:
         """Number of rows; None if symbolic."""
-        return 1 if self.row is None else _known(self.anchor.spatial[self.row].extent)
+        return 1 if self.row is None else _constant(self.anchor.spatial[self.row].extent)
 
     @property
     def expected(self) -> tuple[int, int, int]:
@@ -84,30 +84,30 @@ class Product:
         return rows, arith.size_hint(spatial[-1].extent), arith.size_hint(self.anchor.reduced[0].extent)
 
     @property
-    def few_rows(self) -> bool:
+    def rows_may_be_small(self) -> bool:
         """Whether the number of rows is a single symbolic dimension, such as a batch, and so may be small."""
         return self.row is not None and isinstance(self.anchor.spatial[self.row].extent, arith.SizeVar)
 
     @property
     def likely_rows(self) -> int | tuple[int, ...]:
         """Number of rows, or if symbolic the representative row counts for which to choose a tile: powers of two up to the size
-        hint, and if `few_rows` every number up to `FEW_ROWS`. A tile chosen for these suits few rows as well as many, and never
-        covers all rows."""
-        most = self.expected[0]
-        if self.rows is not None or most < 2:
-            return most
-        powers = tuple(1 << power for power in range(1, most.bit_length()))
-        return tuple(sorted({*powers, *range(2, min(most, FEW_ROWS) + 1)})) if self.few_rows else powers
+        hint, and if `rows_may_be_small` every number up to `SMALL_ROWS`. A tile chosen for these suits few rows as well as many,
+        and never covers all rows."""
+        row_hint = self.expected[0]
+        if self.rows is not None or row_hint < 2:
+            return row_hint
+        powers = tuple(1 << power for power in range(1, row_hint.bit_length()))
+        return tuple(sorted({*powers, *range(2, min(row_hint, SMALL_ROWS) + 1)})) if self.rows_may_be_small else powers
 
     @property
     def columns(self) -> int | None:
         """Number of columns; None if symbolic."""
-        return _known(self.anchor.spatial[-1].extent)
+        return _constant(self.anchor.spatial[-1].extent)
 
     @property
     def depth(self) -> int | None:
         """Extent of the inner dimension; None if symbolic."""
-        return _known(self.anchor.reduced[0].extent)
+        return _constant(self.anchor.reduced[0].extent)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class MatmulRule:
 
     name = "matmul"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines kernels other than products, fewer columns than half a vector, and empty results."""
         if not context.capabilities.vector_bits or 0 in program.outputs[0].shape:
             return None
@@ -144,9 +144,9 @@ class MatmulRule:
         threads = 1 if product.shared else max(context.threads, 1)
         rows, able = product.likely_rows, context.capabilities
         best = choose_tile(rows, *product.expected[1:], lanes, able.vector_registers, able.core, threads)
-        tiles = tiles_of(most(rows), product.expected[1], lanes, able.vector_registers, able.core.l1_ways)
+        tiles = list_tiles(max_rows(rows), product.expected[1], lanes, able.vector_registers, able.core.l1_ways)
         tile, chosen = decide_tile(tiles, best, context)
-        layouts = _layouts(program, merged, product, tile, given)
+        layouts = _layouts(program, merged, product, tile, inputs)
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in merged.params)
         packs = _packs(product, layouts, context)
         packed = any(decision.number for decision in packs)
@@ -156,13 +156,13 @@ class MatmulRule:
             panels = context.decide("panels", range(1, LONGEST_ROW + 1), max(LONGEST_ROW // tile.vectors, 1))
             low = replace(tile, vectors=panels.number * tile.vectors, rows=1)
             single = arith.compare("==", product.anchor.spatial[product.row].extent, 1)
-            made = Traced(lambda: _schedule(s.copy(), product, low, layouts, packed, context))
-            versions = (Version(single, made, (chosen, panels)),)
+            row_schedule = Traced(lambda: _schedule(s.copy(), product, low, layouts, packed, context))
+            versions = (Version(single, row_schedule, (chosen, panels)),)
         schedule = Traced(lambda: _schedule(s.copy(), product, tile, layouts, packed, context))
         return Offer(params, schedule, versions=versions, decisions=(chosen, *packs))
 
 
-def _known(extent: arith.Expr) -> int | None:
+def _constant(extent: arith.Expr) -> int | None:
     return extent.value if isinstance(extent, arith.Const) else None
 
 
@@ -176,23 +176,23 @@ def find_product(program: ir.LoopProgram) -> Product | None:
         return None
     left, right = factors
     k, n = anchor.reduced[0].var, anchor.spatial[-1].var
-    if _known(anchor.reduced[0].extent) in (0, 1) or n not in right.indices[-1:] or k not in right.indices[:-1]:
+    if _constant(anchor.reduced[0].extent) in (0, 1) or n not in right.indices[-1:] or k not in right.indices[:-1]:
         return None
     if k not in left.indices or any(n in arith.free_vars(index) for index in (*left.indices, *right.indices[:-1])):
         return None
     if sum(k in arith.free_vars(index) for index in (*left.indices, *right.indices)) != 2:
         return None
-    used = right.free_vars()
-    places = range(len(anchor.spatial) - 1)
-    shared = tuple(place for place in places if anchor.spatial[place].var in used)
-    free = [place for place in places if place not in shared]
-    row = max(free, key=lambda place: (_length(anchor.spatial[place].extent), place), default=None)
-    return Product(anchor, left, right, shared, tuple(place for place in free if place != row), row)
+    right_vars = right.free_vars()
+    axes = range(len(anchor.spatial) - 1)
+    shared = tuple(axis for axis in axes if anchor.spatial[axis].var in right_vars)
+    free = [axis for axis in axes if axis not in shared]
+    row = max(free, key=lambda axis: (_length(anchor.spatial[axis].extent), axis), default=None)
+    return Product(anchor, left, right, shared, tuple(axis for axis in free if axis != row), row)
 
 
 def _length(extent: arith.Expr) -> float:
-    known = _known(extent)
-    return float("inf") if known is None else known
+    constant = _constant(extent)
+    return float("inf") if constant is None else constant
 
 
 def _lanes(product: Product, context: KernelContext) -> int:
@@ -206,19 +206,19 @@ def _lanes(product: Product, context: KernelContext) -> int:
 
 
 def _layouts(
-    program: ir.LoopProgram, merged: ir.LoopProgram, product: Product, tile: Tile, given: tuple[InputInfo, ...]
+    program: ir.LoopProgram, merged: ir.LoopProgram, product: Product, tile: Tile, inputs: tuple[InputInfo, ...]
 ) -> dict[ir.Buffer, Layout]:
     """Return the layouts of buffers: panels of the tile's columns for a constant right operand; row-major otherwise."""
     right = product.right.buffer
     if right not in merged.inputs or product.depth is None:
         return {}
-    place = merged.inputs.index(right)
-    if not given[place].constant or len(right.shape) != 2 or len(program.inputs[place].shape) != 2:
+    position = merged.inputs.index(right)
+    if not inputs[position].constant or len(right.shape) != 2 or len(program.inputs[position].shape) != 2:
         return {}
     return {right: Layout(((0, product.depth), (1, tile.width)))}
 
 
-def most(rows: int | tuple[int, ...]) -> int:
+def max_rows(rows: int | tuple[int, ...]) -> int:
     """Return the maximum of the likely row counts."""
     return rows if isinstance(rows, int) else max(rows)
 
@@ -259,7 +259,7 @@ def _schedule(
     if len(anchor.buffer.shape) > 1:
         # Align rows, so that the last vector of a row does not overlap the next row.
         s.storage_align(anchor.buffer.name if anchor.after else final, len(anchor.buffer.shape) - 2, tile.lanes)
-    nest = place_tile(s, product, tile, final)
+    nest = tile_nest(s, product, tile, final)
     # With a single row, each panel is read once at memory speed anyway: no prefetch.
     streamed = bool(layouts) and nest.rows is not None and tile.rows > 1
     tiles = max(product.expected[0] // tile.rows, 1)
@@ -269,7 +269,7 @@ def _schedule(
     s.reorder(outer, *inner, *nest.tile_rows, nest.vector, nest.lane)
     if product.columns is None:
         s.annotate(nest.columns, REMAINDERS.name, tile.lanes)
-    if product.few_rows and nest.rows is not None and layouts:
+    if product.rows_may_be_small and nest.rows is not None and layouts:
         s.annotate(nest.rows, REMAINDERS.name, 1)
     init = s.decompose_reduction(matmul, outer)
     for part in (init, matmul):
@@ -286,7 +286,7 @@ def _schedule(
     return s
 
 
-def place_tile(s: Schedule, product: Product, tile: Tile, final: str) -> ProductNest:
+def tile_nest(s: Schedule, product: Product, tile: Tile, final: str) -> ProductNest:
     """Tile the loops and fuse the sum into the tile; returns the loops:
 
     for shared ..., columns, free ..., rows:
@@ -300,8 +300,8 @@ def place_tile(s: Schedule, product: Product, tile: Tile, final: str) -> Product
     m = None if product.row is None else loops[product.row]
     columns, vector, lane = s.split(n, (None, tile.vectors, tile.lanes))
     rows, row = (None, None) if m is None else s.split(m, (None, tile.rows))
-    shared = present(*(loops[place] for place in product.shared))
-    free = present(*(loops[place] for place in product.free))
+    shared = present(*(loops[axis] for axis in product.shared))
+    free = present(*(loops[axis] for axis in product.free))
     outside = [*shared, columns, *free, *present(rows)]
     s.reorder(*outside, *present(row), vector, lane)
     s.compute_at(matmul, outside[-1])
@@ -317,8 +317,8 @@ def between_prefetches(s: Schedule, k: Var, tile: Tile, tiles: int) -> tuple[Var
     """Split the inner dimension of a product into the loop that prefetches the next panel over `tiles` row tiles, and `STEPS`
     steps. Returns only `k` if these do not divide its extent, or would need bursts of more than `BURST` prefetches."""
     depth, lines = loop_extent(s, k), STEPS * ELEMENT * tile.width / LINE
-    whole = isinstance(depth, arith.Const) and depth.value > STEPS and depth.value % STEPS == 0
-    return s.split(k, (None, STEPS)) if whole and lines <= BURST * tiles else (k,)
+    divides = isinstance(depth, arith.Const) and depth.value > STEPS and depth.value % STEPS == 0
+    return s.split(k, (None, STEPS)) if divides and lines <= BURST * tiles else (k,)
 
 
 def _pack(s: Schedule, product: Product, tile: Tile, columns: Var, context: KernelContext) -> dict[str, Layout]:
@@ -348,8 +348,8 @@ def share_out(s: Schedule, nest: ProductNest, product: Product, tile: Tile, cont
         return
     rows, columns, _ = product.expected
     panels, stripes = -(-columns // tile.width), -(-rows // tile.rows)
-    few = panels < SHARES * max(context.threads, 1)
-    if few and stripes > panels and not nest.free and nest.rows is not None:
+    too_few_panels = panels < SHARES * max(context.threads, 1)
+    if too_few_panels and stripes > panels and not nest.free and nest.rows is not None:
         s.reorder(nest.rows, nest.columns)
         s.parallel(nest.rows)
     else:

@@ -18,8 +18,8 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlaid.graph.transform import transform
 from inlaid.ops.convolution import ConvAttrs
-from inlaid.passes.supported import Supports, supports_all
-from inlaid.tensor.scheduling.dot_products import Dot, dots_of
+from inlaid.passes.supported import Supports, supports_everything
+from inlaid.tensor.scheduling.dot_products import Dot, find_dots
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import size_hint
 from inlaid_runtime.types import TensorType
@@ -28,7 +28,7 @@ PACKING = 4
 """Instructions to pack a vector of data of a product."""
 
 
-def merge_groups(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
+def merge_groups(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
     """Rewrite grouped integer convolutions with constant weights to fewer groups. Returns the same object if there are none, or if
     the target has no dot-product instruction for their dtypes or does not support the larger groups."""
 
@@ -40,13 +40,13 @@ def merge_groups(function: Function, context: KernelContext, supports: Supports 
         if new.attrs.groups == 1 or not all(isinstance(item, TensorType) and item.dtype.is_int for item in types):
             return new
         data, weights, total = (item.dtype.name for item in types if isinstance(item, TensorType))
-        dots = dots_of(data, weights, total, context)
+        dots = find_dots(data, weights, total, context)
         steps, count = _count(new.args[1].data.shape, new.attrs.groups, dots)
         if count == 1 or _product_steps(new, dots) < steps:
             return new
         merged = constant(_merged(new.args[1].data, new.attrs.groups, count), weights)
-        made = call(ops.conv, [new.args[0], merged], replace(new.attrs, groups=new.attrs.groups // count), new.span)
-        return made if supports(made) else new
+        conv = call(ops.conv, [new.args[0], merged], replace(new.attrs, groups=new.attrs.groups // count), new.span)
+        return conv if supports(conv) else new
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)
@@ -69,22 +69,22 @@ def _count(shape: tuple[int, ...], groups: int, dots: list[Dot]) -> tuple[float,
     """Choose how many groups to merge. Returns the instructions per pixel and original group, and the number: 1 if a group already
     fills vectors or has one input channel (depthwise convolutions have a schedule over channels)."""
     outputs, inputs = shape[0] // groups, shape[1]
-    found: list[tuple[float, int, int]] = []
+    options: list[tuple[float, int, int]] = []
     for count, dot in product((count for count in range(1, groups + 1) if groups % count == 0), dots):
         vectors = -(-count * outputs // dot.lanes)
         fits = count * outputs % dot.lanes == 0 and count * inputs % dot.group == 0
         if fits or (count == groups and vectors * dot.lanes < 2 * count * outputs):
-            found.append((-(-count * inputs // dot.group) * vectors / count, -dot.lanes, count))
-    if inputs == 1 or any(count == 1 for *_, count in found):
+            options.append((-(-count * inputs // dot.group) * vectors / count, -dot.lanes, count))
+    if inputs == 1 or any(count == 1 for *_, count in options):
         return 0, 1
-    return min(found, default=(0, 0, 1))[::2]
+    return min(options, default=(0, 0, 1))[::2]
 
 
 def _merged(weights: np.ndarray[Any, Any], groups: int, count: int) -> np.ndarray[Any, Any]:
     """Expand weights to `count` times as many input channels, with zeros for channels of other groups."""
     outputs, inputs, *window = weights.shape
-    found = np.zeros((groups // count, count, outputs // groups, count, inputs, *window), weights.dtype)
+    expanded = np.zeros((groups // count, count, outputs // groups, count, inputs, *window), weights.dtype)
     parts = weights.reshape(groups // count, count, outputs // groups, inputs, *window)
-    for place in range(count):
-        found[:, place, :, place] = parts[:, place]
-    return found.reshape(outputs, count * inputs, *window)
+    for position in range(count):
+        expanded[:, position, :, position] = parts[:, position]
+    return expanded.reshape(outputs, count * inputs, *window)

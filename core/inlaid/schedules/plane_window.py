@@ -12,7 +12,7 @@ from math import prod
 from inlaid.schedules.register_tile import seconds
 from inlaid.schedules.shape import Anchor, accumulate_in_registers, axis_loops, expected_extent, is_constant, present
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import KernelContext, Offer
 from inlaid.tensor.transform.lower_blocks import joined
@@ -45,9 +45,9 @@ def offer_planes(program: ir.LoopProgram, anchor: Anchor, context: KernelContext
         return None
     if 2 * width < lanes or any(len(block.iters) != 4 for block in anchor.after):
         return None
-    taken = prod(map(expected_extent, window.columns)) * window.step * -(-width // lanes)
+    column_steps = prod(map(expected_extent, window.columns)) * window.step * -(-width // lanes)
     reduced = prod(map(expected_extent, window.rows)) * -(-(width * window.step) // lanes)
-    cycles = prod(map(expected_extent, anchor.spatial[:3])) * (taken + reduced)
+    cycles = prod(map(expected_extent, anchor.spatial[:3])) * (column_steps + reduced)
     layouts = (ROW_MAJOR,) * len(program.params)
     return Offer(layouts, lambda _: _schedule(program, anchor, window, lanes, context), seconds(cycles, context.capabilities))
 
@@ -75,14 +75,14 @@ def _window(anchor: Anchor) -> RowWindow | None:
     rows, columns = (tuple(item for item in anchor.reduced if item.var in arith.free_vars(index)) for index in load.indices[2:])
     if len(rows) + len(columns) != len(anchor.reduced) or set(rows) & set(columns) or not is_constant(*rows, *columns):
         return None
-    found = arith.affine(load.indices[3], x)
+    linear = arith.affine(load.indices[3], x)
     apart = any(x in arith.free_vars(index) for index in load.indices[:3]) or y in arith.free_vars(load.indices[3])
-    if found is None or apart or max(prod(map(expected_extent, items)) for items in (rows, columns)) > UNROLLED:
+    if linear is None or apart or max(prod(map(expected_extent, items)) for items in (rows, columns)) > UNROLLED:
         return None
-    first, reach = arith.bounds(found[1], {item.var: (0, expected_extent(item) - 1) for item in columns})
-    if first != 0 or not isinstance(reach, int) or arith.unwrap(found[0]) not in range(1, LONGEST_STEP + 1):
+    first, reach = arith.bounds(linear[1], {item.var: (0, expected_extent(item) - 1) for item in columns})
+    if first != 0 or not isinstance(reach, int) or arith.unwrap(linear[0]) not in range(1, LONGEST_STEP + 1):
         return None
-    return RowWindow(op, load, y, rows, columns, arith.size_hint(arith.unwrap(found[0])), reach, padding, outside)
+    return RowWindow(op, load, y, rows, columns, arith.size_hint(arith.unwrap(linear[0])), reach, padding, outside)
 
 
 def _schedule(program: ir.LoopProgram, anchor: Anchor, window: RowWindow, lanes: int, context: KernelContext) -> ir.LoopProgram:
@@ -101,7 +101,7 @@ def _schedule(program: ir.LoopProgram, anchor: Anchor, window: RowWindow, lanes:
     # Lanes beyond the image read into the next row, and past the last one.
     length = arith.unwrap(arith.simplify(height * pitch + lanes * window.step))
     plane = ir.Buffer(unique_name(program, "plane"), (length,), window.load.dtype)
-    blocks = [next(block for block in blocks_of(s.program) if block.name == wanted) for wanted in (name, final)]
+    blocks = [next(block for block in collect_blocks(s.program) if block.name == block_name) for block_name in (name, final)]
     s = Schedule(over_vectors(s.program, blocks, window, plane, pitch, lanes))
     n, c, y, x = axis_loops(s, final)
     assert x is not None
@@ -119,13 +119,13 @@ def _schedule(program: ir.LoopProgram, anchor: Anchor, window: RowWindow, lanes:
     if planes and context.threads != 1:
         planes = [s.fuse(*planes) if len(planes) > 1 else planes[0]]
         s.parallel(planes[0])
-    block = next(item for item in blocks_of(s.program) if item.name == name)
-    made = reduce_rows(window, plane, block.bindings[:2], height, pitch, lanes)
+    block = next(item for item in collect_blocks(s.program) if item.name == name)
+    row_pass = reduce_rows(window, plane, block.bindings[:2], height, pitch, lanes)
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:
         if isinstance(stmt, ir.For) and stmt.var in planes[-1:]:
-            return replace(stmt, body=ir.Alloc(plane, joined(made, stmt.body)))
+            return replace(stmt, body=ir.Alloc(plane, joined(row_pass, stmt.body)))
         return None
 
     body = Rewriter(stmt=change).stmt(s.program.body)
-    return replace(s.program, body=body if planes else ir.Alloc(plane, joined(made, body)))
+    return replace(s.program, body=body if planes else ir.Alloc(plane, joined(row_pass, body)))

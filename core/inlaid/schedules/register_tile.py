@@ -12,7 +12,7 @@ PANEL_SHARE = 900 / 1024
 LONGEST_ROW = 8
 """Maximum vectors of columns in a tile of a single row: long contiguous reads, and additions in flight to hide their latency."""
 
-WHOLE_STRIP_REGISTERS = 32
+STRIP_REGISTERS = 32
 """Vector registers from which strips of whole rows are as fast as code for each number of rows."""
 
 
@@ -38,8 +38,8 @@ def fits(rows: int, vectors: int, registers: int) -> bool:
 def steps(rows: int, vectors: int, lanes: int, depth: int, again: bool, crowded: bool, core: Core) -> float:
     """Predict the cycles of a tile per step of the inner dimension, including the step's share of the tile's fixed cost. `again`:
     the panel was read for previous rows, so it is in L2 if it fits; `crowded`: rows map to the same cache sets."""
-    held = 4 * depth * vectors * lanes <= PANEL_SHARE * core.l2_bytes
-    load = core.l3_load if again and not held else core.l2_load
+    fits_in_l2 = 4 * depth * vectors * lanes <= PANEL_SHARE * core.l2_bytes
+    load = core.l3_load if again and not fits_in_l2 else core.l2_load
     work = max(rows * vectors / core.units, core.latency, (rows + vectors) / core.units, load * vectors)
     work += core.load_stall * (vectors + rows / lanes) + (core.alias_cycles * rows if crowded else 0)
     return work + (core.loop_entry + rows * vectors) / depth
@@ -65,14 +65,14 @@ def seconds(cycles: float, capabilities: Capabilities) -> float:
 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
-def tiles_of(rows: int, columns: int, lanes: int, registers: int, ways: int) -> tuple[Tile, ...]:
+def list_tiles(rows: int, columns: int, lanes: int, registers: int, ways: int) -> tuple[Tile, ...]:
     """Enumerate the tiles that fit in registers for a product of at most `rows` rows, with at most `ways` rows (cache
     associativity), widest first."""
     widest = min(LONGEST_ROW, -(-columns // lanes))
     if rows == 1:
         return tuple(Tile(lanes, v, 1) for v in range(widest, 0, -1))
-    most = min(rows, ways)
-    return tuple(Tile(lanes, v, r) for v in range(widest, 0, -1) for r in range(1, most + 1) if fits(r, v, registers))
+    max_rows = min(rows, ways)
+    return tuple(Tile(lanes, v, r) for v in range(widest, 0, -1) for r in range(1, max_rows + 1) if fits(r, v, registers))
 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
@@ -82,5 +82,5 @@ def choose_tile(
     """Choose the tile of a product that minimizes cycles; on ties, the wider tile. `rows` is the number of rows, or several equally
     likely numbers, over which cycles per row are averaged. `columns` and `depth` are size hints if symbolic."""
     counts = (rows,) if isinstance(rows, int) else rows
-    tiles = tiles_of(max(counts), columns, lanes, registers, core.l1_ways)
+    tiles = list_tiles(max(counts), columns, lanes, registers, core.l1_ways)
     return min(tiles, key=lambda tile: sum(cycles(count, columns, depth, tile, core, threads) / count for count in counts))

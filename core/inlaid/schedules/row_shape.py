@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlaid.schedules.shape import is_cheap, worth_inlining
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import block_size, blocks_of
+from inlaid.tensor.analysis.blocks import block_size, collect_blocks
 from inlaid.tensor.schedule import Schedule
 from inlaid_runtime import arith
 
@@ -15,17 +15,17 @@ SHORTEST = 4
 def inline_around(s: Schedule, everything: bool = False) -> None:
     """Inline element-wise blocks into their readers, except blocks with one value per row and, unless `everything`, expensive
     blocks with several readers."""
-    size = {str(block_size(b)) for b in map(_spatial, blocks_of(s.program)) if b is not None}
+    size = {str(block_size(b)) for b in map(_spatial, collect_blocks(s.program)) if b is not None}
     late: set[ir.Buffer] = set()
-    for name in [block.name for block in blocks_of(s.program)][:-1]:
-        block = next(block for block in blocks_of(s.program) if block.name == name)
+    for name in [block.name for block in collect_blocks(s.program)][:-1]:
+        block = next(block for block in collect_blocks(s.program) if block.name == name)
         assert isinstance(block.body, ir.Store)
         if block.init is not None or any(region.buffer in late for region in block.reads):
             late.add(block.body.buffer)
             if block.init is not None or str(block_size(block)) in size:
                 continue
-        wanted = everything or worth_inlining(s.program, block) or is_cheap(block.body.value)
-        if wanted and block.body.buffer not in s.program.params:
+        is_inlined = everything or worth_inlining(s.program, block) or is_cheap(block.body.value)
+        if is_inlined and block.body.buffer not in s.program.params:
             s.compute_inline(name)
 
 
@@ -33,19 +33,19 @@ def _spatial(block: ir.Block) -> ir.Block | None:
     """Return the spatial part of a reduction block; None for any other block."""
     if block.init is None:
         return None
-    kept = tuple(item for item in block.iters if item.kind is ir.IterKind.SPATIAL)
-    return ir.Block(block.name, kept, (), (), (), block.body)
+    iters = tuple(item for item in block.iters if item.kind is ir.IterKind.SPATIAL)
+    return ir.Block(block.name, iters, (), (), (), block.body)
 
 
 def row_buffers(producers: list[ir.Block]) -> list[str]:
     """Find the buffers with one value per row: reductions, and values computed only from reductions and scalars."""
-    found: dict[ir.Buffer, None] = {}
+    buffers: dict[ir.Buffer, None] = {}
     for block in producers:
         assert isinstance(block.body, ir.Store)
-        own = [region.buffer for region in block.reads if any(dim != 1 for dim in region.buffer.shape)]
-        if block.init is not None or (own and all(buffer in found for buffer in own)):
-            found[block.body.buffer] = None
-    return [buffer.name for buffer in found]
+        operands = [region.buffer for region in block.reads if any(dim != 1 for dim in region.buffer.shape)]
+        if block.init is not None or (operands and all(buffer in buffers for buffer in operands)):
+            buffers[block.body.buffer] = None
+    return [buffer.name for buffer in buffers]
 
 
 def is_loose(block: ir.Block, scalars: list[str]) -> bool:

@@ -11,7 +11,7 @@ from inlaid.schedules.collapse import collapsed, without_empty
 from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, reduces_along, row_buffers
 from inlaid.schedules.shape import axis_loops, loop_extent, present
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import block_size, blocks_of
+from inlaid.tensor.analysis.blocks import block_size, collect_blocks
 from inlaid.tensor.analysis.footprint import with_footprint
 from inlaid.tensor.schedule import Schedule, Transform
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
@@ -61,13 +61,13 @@ class RowsRule:
     name = "rows"
     copies: bool = False
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Declines mixed contiguous and strided reductions, several outputs, and kernels that a schedule primitive rejects."""
         if not context.capabilities.vector_bits or len(program.outputs) != 1 or program.defines:
             return None
-        if not any(block.init is not None for block in blocks_of(program)):
+        if not any(block.init is not None for block in collect_blocks(program)):
             return None
-        if not self.copies and any(item.layout != ROW_MAJOR for item in given):
+        if not self.copies and any(item.layout != ROW_MAJOR for item in inputs):
             return None
         if without_empty(program) is None:
             return None
@@ -90,9 +90,9 @@ def _schedule(s: Schedule, together: int, accumulators: int, context: KernelCont
         for rows of 4: for columns: out = g(x, reduced)
     """
     inline_around(s)
-    last = blocks_of(s.program)[-1]
+    last = collect_blocks(s.program)[-1]
     final = last.name if last.init is None else s.cache_write(last.name)
-    producers = blocks_of(s.program)[:-1]
+    producers = collect_blocks(s.program)[:-1]
     scalars = row_buffers(producers)
     shape = _shape(s.program, producers, final, scalars)
     if shape is None:
@@ -112,16 +112,16 @@ def _schedule(s: Schedule, together: int, accumulators: int, context: KernelCont
 
 def _shape(program: ir.LoopProgram, producers: list[ir.Block], final: str, scalars: list[str]) -> _Shape | None:
     reductions = [block for block in producers if block.init is not None]
-    last = next(block for block in blocks_of(program) if block.name == final)
+    last = next(block for block in collect_blocks(program) if block.name == final)
     assert isinstance(last.body, ir.Store)
     if last.body.indices != tuple(item.var for item in last.iters):
         return None
-    used: set[arith.Expr] = set()
+    variables: set[arith.Expr] = set()
     for node in ir.walk_exprs(last.body.value):
         if isinstance(node, ir.Load) and node.buffer.name in scalars:
-            used = used.union(*map(arith.free_vars, node.indices))
-    rows = tuple(place for place, item in enumerate(last.iters) if item.var in used and item.extent != arith.ONE)
-    wide = [place for place, item in enumerate(last.iters) if item.extent != arith.ONE]
+            variables = variables.union(*map(arith.free_vars, node.indices))
+    rows = tuple(axis for axis, item in enumerate(last.iters) if item.var in variables and item.extent != arith.ONE)
+    wide = [axis for axis, item in enumerate(last.iters) if item.extent != arith.ONE]
     if all(map(reduces_along, reductions)):
         return _Shape(False, rows) if tuple(wide[: len(rows)]) == rows else None
     if all(map(reduces_across, reductions)):
@@ -131,16 +131,18 @@ def _shape(program: ir.LoopProgram, producers: list[ir.Block], final: str, scala
 
 def _width(program: ir.LoopProgram) -> int:
     """Return the bytes of the widest value in the blocks, at least 4, since narrower values are widened."""
-    values = [block.body.value for block in blocks_of(program) if isinstance(block.body, ir.Store)]
+    values = [block.body.value for block in collect_blocks(program) if isinstance(block.body, ir.Store)]
     return max(4, *(node.dtype.bytes for node in ir.walk_exprs(*values) if not isinstance(node, ir.Index)))
 
 
-def _vectors(extent: arith.Expr, lanes: int, most: int) -> int:
+def _vectors(extent: arith.Expr, lanes: int, max_vectors: int) -> int:
     """Choose the number of vectors per iteration for an extent: a power of two."""
     if not isinstance(extent, arith.Const):
-        return min(most, UNROLLED)
-    whole = -(-extent.value // lanes)
-    return next(count for count in (8, 4, 2, 1) if count <= most and (count < whole or count == 1 or count <= whole))
+        return min(max_vectors, UNROLLED)
+    vector_count = -(-extent.value // lanes)
+    return next(
+        count for count in (8, 4, 2, 1) if count <= max_vectors and (count < vector_count or count == 1 or count <= vector_count)
+    )
 
 
 # --- along rows -------------------------------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ def _vectors(extent: arith.Expr, lanes: int, most: int) -> int:
 def _along(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int, context: KernelContext) -> bool:
     """Schedule a reduction along rows. Returns whether several rows are processed together."""
     loops = axis_loops(s, final)
-    rows = present(*(loops[place] for place in shape.rows))
+    rows = present(*(loops[axis] for axis in shape.rows))
     columns = [loop for loop in present(*loops) if loop not in rows]
     row = group = outer = None
     if rows:
@@ -162,13 +164,13 @@ def _along(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int,
             s.compute_at(name, outer)
     work = 0
     for name in names:
-        block = next(block for block in blocks_of(s.program) if block.name == name)
-        own = row if group is None else _after(s, name, group)[0]
+        block = next(block for block in collect_blocks(s.program) if block.name == name)
+        row_loop = row if group is None else _after(s, name, group)[0]
         if block.init is not None:
             work = max(work, _work(block))
-            _reduce_row(s, name, own, lanes, group, shape.accumulators)
+            _reduce_row(s, name, row_loop, lanes, group, shape.accumulators)
         else:
-            _vectorize_last(s, name, own, lanes)
+            _vectorize_last(s, name, row_loop, lanes)
     if columns:
         _vectorize_last(s, final, row, lanes)
     if outer is not None and context.threads != 1 and work >= PARALLEL_WORK:
@@ -182,15 +184,17 @@ def _after(s: Schedule, name: str, outer: Var | None) -> list[Var]:
     return loops[loops.index(outer) + 1 :] if outer is not None else loops
 
 
-def _together(rows: arith.Expr, columns: list[arith.Expr], most: int) -> int:
+def _together(rows: arith.Expr, columns: list[arith.Expr], max_rows: int) -> int:
     """Return the number of rows to process together, so that the results stay in the L1 cache."""
     if not columns or prod(arith.size_hint(arith.unwrap(extent)) for extent in columns) > LONG:
         return 1
-    known = isinstance(rows, arith.Const)
-    return next((count for count in TOGETHER if count <= most and (not known or arith.simplify(rows % count) == arith.ZERO)), 1)
+    is_static = isinstance(rows, arith.Const)
+    return next(
+        (count for count in TOGETHER if count <= max_rows and (not is_static or arith.simplify(rows % count) == arith.ZERO)), 1
+    )
 
 
-def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var | None, most: int) -> None:
+def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var | None, max_vectors: int) -> None:
     """Reduce a row by vector accumulators and a tree:
 
     for k: acc += f(k)
@@ -203,36 +207,36 @@ def _reduce_row(s: Schedule, name: str, row: Var | None, lanes: int, group: Var 
     inner = _after(s, name, row)
     count = sum(
         item.kind is ir.IterKind.REDUCTION and item.extent != arith.ONE
-        for item in next(block for block in blocks_of(s.program) if block.name == name).iters
+        for item in next(block for block in collect_blocks(s.program) if block.name == name).iters
     )
     if len(inner) != count:
         raise ScheduleError(f"block {name} must reduce one row per iteration, found loops over several")
-    length = lanes * _vectors(loop_extent(s, inner[-1]), lanes, most)
+    length = lanes * _vectors(loop_extent(s, inner[-1]), lanes, max_vectors)
     _, piece = s.split(inner[-1], (None, length))
     parts = {s.rfactor(name, piece): length}
     while length > STEP:
         length = lanes if length > lanes else length // STEP
-        _, place = s.split(s.loops(name)[-1], (None, length))
-        parts[s.rfactor(name, place)] = length
+        _, lane = s.split(s.loops(name)[-1], (None, length))
+        parts[s.rfactor(name, lane)] = length
     if group is not None:
         # The final value is read after the group of rows, so its partial results are computed directly before it.
-        own = _after(s, name, group)[0]
+        row_loop = _after(s, name, group)[0]
         for part in reversed(parts):
-            s.compute_at(part, own)
+            s.compute_at(part, row_loop)
     s.unroll(s.loops(name)[-1])
     first = next(iter(parts))
     for part, length in parts.items():
-        block = next(block for block in blocks_of(s.program) if block.name == part)
+        block = next(block for block in collect_blocks(s.program) if block.name == part)
         loops = [(item.kind, loop) for item, loop in zip(block.iters, axis_loops(s, part), strict=True) if loop is not None]
         reducing = [loop for kind, loop in loops if kind is ir.IterKind.REDUCTION]
-        *_, place = [loop for kind, loop in loops if kind is ir.IterKind.SPATIAL]
+        *_, lane = [loop for kind, loop in loops if kind is ir.IterKind.SPATIAL]
         if reducing:
-            s.reorder(*reducing, place)
+            s.reorder(*reducing, lane)
         # Initialize outside of every inner loop that may run no iteration, including unbound loops of extent 0 or 1.
         bound = zip(block.iters, block.bindings, strict=True)
-        rows = [arith.free_vars(binding) for item, binding in bound if item.kind is ir.IterKind.SPATIAL and binding is not place]
+        rows = [arith.free_vars(binding) for item, binding in bound if item.kind is ir.IterKind.SPATIAL and binding is not lane]
         nest = s.loops(part)
-        outside = max((number for number, loop in enumerate(nest, 1) if any(loop in used for used in rows)), default=0)
+        outside = max((number for number, loop in enumerate(nest, 1) if any(loop in variables for variables in rows)), default=0)
         init = s.decompose_reduction(part, nest[outside])
         for loop in reducing if part != first else ():
             s.unroll(loop)
@@ -275,23 +279,23 @@ def _across(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int
         out = g(acc)
     """
     loops = axis_loops(s, final)
-    rows = present(*(loops[place] for place in shape.rows))
-    others = [loop for loop in present(*loops) if loop not in rows]
+    rows = present(*(loops[lane] for lane in shape.rows))
+    other_loops = [loop for loop in present(*loops) if loop not in rows]
     *outer, column = rows
-    most = shape.accumulators if len(names) == 1 and not others else UNROLLED
-    length = lanes * _vectors(loop_extent(s, column), lanes, most)
-    piece, place = s.split(column, (None, length))
-    s.reorder(*outer, piece, *others, place)
+    max_vectors = shape.accumulators if len(names) == 1 and not other_loops else UNROLLED
+    length = lanes * _vectors(loop_extent(s, column), lanes, max_vectors)
+    piece, lane = s.split(column, (None, length))
+    s.reorder(*outer, piece, *other_loops, lane)
     for name in reversed(names):
         s.compute_at(name, piece)
     for name in names:
-        block = next(block for block in blocks_of(s.program) if block.name == name)
+        block = next(block for block in collect_blocks(s.program) if block.name == name)
         if block.init is not None:
             _reduce_columns(s, name, piece, length, lanes)
         else:
             _mark(s, name, length, lanes)
     _mark(s, final, length, lanes)
-    work = max(_work(block) for block in blocks_of(s.program))
+    work = max(_work(block) for block in collect_blocks(s.program))
     if context.threads != 1 and work >= PARALLEL_WORK:
         extents = [loop_extent(s, loop) for loop in outer]
         enough = not all(isinstance(extent, arith.Const) for extent in extents)
@@ -310,7 +314,7 @@ def _work(block: ir.Block) -> int:
 def _reduce_columns(s: Schedule, name: str, piece: Var, length: int, lanes: int) -> None:
     loops = s.loops(name)
     inner = loops[loops.index(piece) + 1 :]
-    block = next(block for block in blocks_of(s.program) if block.name == name)
+    block = next(block for block in collect_blocks(s.program) if block.name == name)
     reduced = [
         binding
         for item, binding in zip(block.iters, block.bindings, strict=True)
@@ -340,14 +344,14 @@ def store_in_place(program: ir.LoopProgram) -> ir.LoopProgram:
     t[i] = exp(x[i]); s += t[i]; out[i] = t[i] / s    becomes    out[i] = exp(x[i]); s += out[i]; out[i] = out[i] / s
     """
     (output,) = program.outputs
-    last = blocks_of(program)[-1]
+    last = collect_blocks(program)[-1]
     assert isinstance(last.body, ir.Store)
     loads = [node for node in ir.walk_exprs(last.body.value) if isinstance(node, ir.Load)]
     local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
     for buffer in local:
-        own = [load for load in loads if load.buffer is buffer]
+        buffer_loads = [load for load in loads if load.buffer is buffer]
         alike = buffer.shape == output.shape and buffer.dtype is output.dtype and not buffer.scope
-        if own and alike and all(load.indices == last.body.indices for load in own):
+        if buffer_loads and alike and all(load.indices == last.body.indices for load in buffer_loads):
 
             def moved(stmt: ir.Stmt) -> ir.Stmt | None:
                 if isinstance(stmt, ir.Alloc) and stmt.buffer is output:

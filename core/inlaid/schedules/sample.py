@@ -24,7 +24,7 @@ class SampleRule:
 
     name = "sample"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines symbolic channels, channels that do not fill vectors, and symbolic numbers of taps."""
         anchor = find_anchor(program)
         if anchor is None or not context.capabilities.vector_bits or len(anchor.spatial) < 3 or not _samples(anchor):
@@ -58,8 +58,8 @@ def _samples(anchor: Anchor) -> bool:
         if len(spatial) != len(anchor.spatial) or block.body.indices != spatial:
             return False
         for node in _by_channel(block):
-            used = [spatial[1] in arith.free_vars(index) for index in node.indices]
-            if len(used) < 2 or node.indices[1] != spatial[1] or sum(used) > 1:
+            by_channel = [spatial[1] in arith.free_vars(index) for index in node.indices]
+            if len(by_channel) < 2 or node.indices[1] != spatial[1] or sum(by_channel) > 1:
                 return False
     taps = (item.extent for item in anchor.block.iters if item.kind is ir.IterKind.REDUCTION)
     if not all(isinstance(extent, arith.Const) for extent in taps):  # they are unrolled
@@ -76,10 +76,10 @@ def _schedule(s: Schedule, anchor: Anchor, by_channel: dict[ir.Buffer, Layout], 
         out = after(acc)
     """
     window, final = anchor.block.name, accumulate_in_registers(s, anchor)
-    n, channel, *places = axis_loops(s, final)
+    n, channel, *position_loops = axis_loops(s, final)
     assert channel is not None
     outer, lane = s.split(channel, (None, lanes))
-    s.reorder(*present(n, *places, outer), lane)
+    s.reorder(*present(n, *position_loops, outer), lane)
     s.compute_at(window, outer)
     s.vectorize(lane)
     taps = present(*axis_loops(s, window)[len(anchor.spatial) :])
@@ -89,7 +89,13 @@ def _schedule(s: Schedule, anchor: Anchor, by_channel: dict[ir.Buffer, Layout], 
     for block in dict.fromkeys((init, window)):
         mark_tile(s, *(loop for loop in s.loops(block) if loop in taps), s.loops(block)[-1])
     if context.threads != 1:
-        share_rows(s, [n], present(*places)[0] if present(*places) else None, [*present(*places)[1:], outer], context.threads)
+        share_rows(
+            s,
+            [n],
+            present(*position_loops)[0] if present(*position_loops) else None,
+            [*present(*position_loops)[1:], outer],
+            context.threads,
+        )
     registers = {} if anchor.after else {final: Layout(((1, lanes),))}
     lay_out(s, by_channel, registers)
     return s

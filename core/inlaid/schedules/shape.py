@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import block_size, blocks_of
+from inlaid.tensor.analysis.blocks import block_size, collect_blocks
 from inlaid.tensor.region import size_vars
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.text import show_index, size_name
@@ -41,32 +41,32 @@ def is_static(program: ir.LoopProgram) -> bool:
 def find_anchor(program: ir.LoopProgram) -> Anchor | None:
     """Find the anchor of a kernel. None if the kernel does not have exactly one reduction, has opaque blocks, or has epilogue
     blocks that read sums at data-dependent indices, such as a broadcast to run-time sizes."""
-    blocks = blocks_of(program)
-    reductions = [place for place, block in enumerate(blocks) if block.init is not None]
+    blocks = collect_blocks(program)
+    reductions = [position for position, block in enumerate(blocks) if block.init is not None]
     if len(reductions) != 1 or any(not isinstance(block.body, ir.Store) for block in blocks):
         return None
-    place = reductions[0]
-    block = blocks[place]
+    position = reductions[0]
+    block = blocks[position]
     assert isinstance(block.body, ir.Store)
     spatial = tuple(item for item in block.iters if item.kind is ir.IterKind.SPATIAL)
     reduced = tuple(item for item in block.iters if item.kind is ir.IterKind.REDUCTION)
     if block.body.indices != tuple(item.var for item in spatial):
         return None
-    before, after = _needed(block, blocks[:place])
-    after = (*after, *blocks[place + 1 :])
-    made = {block.body.buffer, *(region.buffer for other in after for region in other.writes)}
-    if any(_is_found_late(index, other) for other in after for index in _places(other, made)):
+    before, after = _split_producers(block, blocks[:position])
+    after = (*after, *blocks[position + 1 :])
+    epilogue_buffers = {block.body.buffer, *(region.buffer for other in after for region in other.writes)}
+    if any(_depends_on_data(index, other) for other in after for index in _load_indices(other, epilogue_buffers)):
         return None
     return Anchor(block, block.body.buffer, spatial, reduced, _product(block.body), before, after)
 
 
-def _places(block: ir.Block, buffers: Collection[ir.Buffer]) -> list[arith.Expr]:
+def _load_indices(block: ir.Block, buffers: Collection[ir.Buffer]) -> list[arith.Expr]:
     """Return the indices of a block's loads from `buffers`."""
     loads = ir.walk_exprs(block.body.value) if isinstance(block.body, ir.Store) else ()
     return [index for node in loads if isinstance(node, ir.Load) and node.buffer in buffers for index in node.indices]
 
 
-def _is_found_late(index: arith.Expr, block: ir.Block) -> bool:
+def _depends_on_data(index: arith.Expr, block: ir.Block) -> bool:
     """Test whether an index depends on data. Selects between sizes that are independent of the block's variables are exempt."""
     inner = {item.var for item in block.iters}
     return any(
@@ -75,15 +75,15 @@ def _is_found_late(index: arith.Expr, block: ir.Block) -> bool:
     )
 
 
-def _needed(block: ir.Block, earlier: Sequence[ir.Block]) -> tuple[tuple[ir.Block, ...], tuple[ir.Block, ...]]:
+def _split_producers(block: ir.Block, earlier: Sequence[ir.Block]) -> tuple[tuple[ir.Block, ...], tuple[ir.Block, ...]]:
     """Partition the blocks before `block`: the blocks whose results `block` reads (transitively) or overwrites, and all others."""
-    wanted = {region.buffer for region in (*block.reads, *block.writes)}
-    needed: list[ir.Block] = []
+    buffers = {region.buffer for region in (*block.reads, *block.writes)}
+    producers: list[ir.Block] = []
     for other in reversed(earlier):
-        if any(region.buffer in wanted for region in other.writes):
-            needed.append(other)
-            wanted.update(region.buffer for region in other.reads)
-    return tuple(reversed(needed)), tuple(other for other in earlier if other not in needed)
+        if any(region.buffer in buffers for region in other.writes):
+            producers.append(other)
+            buffers.update(region.buffer for region in other.reads)
+    return tuple(reversed(producers)), tuple(other for other in earlier if other not in producers)
 
 
 def _product(store: ir.Store) -> tuple[ir.Load, ir.Load] | None:
@@ -94,12 +94,12 @@ def _product(store: ir.Store) -> tuple[ir.Load, ir.Load] | None:
     return None
 
 
-def last_of(anchor: Anchor) -> str | None:
+def last_epilogue(anchor: Anchor) -> str | None:
     """Return the name of the last epilogue block, into which the others can be inlined; None if there is no epilogue."""
     return anchor.after[-1].name if anchor.after else None
 
 
-def inline_all(schedule: Schedule, blocks: Iterable[str]) -> None:
+def inline_blocks(schedule: Schedule, blocks: Iterable[str]) -> None:
     """Inline element-wise blocks into their readers."""
     for block in blocks:
         schedule.compute_inline(block)
@@ -108,8 +108,8 @@ def inline_all(schedule: Schedule, blocks: Iterable[str]) -> None:
 def accumulate_in_registers(schedule: Schedule, anchor: Anchor) -> str:
     """Inline an anchor's epilogue into its last block and put the accumulator into registers. Returns the block that stores the
     result. Without an epilogue this is a new block, which has the name of the register buffer."""
-    final = last_of(anchor)
-    inline_all(schedule, [block.name for block in anchor.after if block.name != final])
+    final = last_epilogue(anchor)
+    inline_blocks(schedule, [block.name for block in anchor.after if block.name != final])
     if final is None:
         return schedule.cache_write(anchor.block.name, "register")
     schedule.set_scope(anchor.buffer.name, "register")
@@ -118,9 +118,9 @@ def accumulate_in_registers(schedule: Schedule, anchor: Anchor) -> str:
 
 def axis_loops(schedule: Schedule, block: str) -> list[Var | None]:
     """Return the loop of each iteration variable of a block; None for a variable of extent 1 without a loop."""
-    found = next(item for item in blocks_of(schedule.program) if item.name == block)
+    target = next(item for item in collect_blocks(schedule.program) if item.name == block)
     loops = schedule.loops(block)
-    return [binding if binding in loops else None for binding in found.bindings]  # type: ignore[misc]
+    return [binding if binding in loops else None for binding in target.bindings]  # type: ignore[misc]
 
 
 def channel_block(layout: Layout) -> int:
@@ -169,11 +169,11 @@ def read_size(program: ir.LoopProgram, size: int | str) -> arith.Expr:
     """Parse the output of `size_text` over a program's dimensions."""
     if isinstance(size, int):
         return Const(size)
-    known: dict[str, arith.Expr] = {size_name(variable): variable for variable in size_vars(program)}
+    dims: dict[str, arith.Expr] = {size_name(variable): variable for variable in size_vars(program)}
 
     def leaf(tokens: Tokens) -> arith.Expr:
         token = tokens.take()
-        return known.get(token.text) or tokens.fail(f"unknown dimension {token.text}, expected one of {', '.join(known) or 'none'}")
+        return dims.get(token.text) or tokens.fail(f"unknown dimension {token.text}, expected one of {', '.join(dims) or 'none'}")
 
     return parse_expr(Tokens(size), leaf)
 
@@ -229,9 +229,9 @@ def layouts_by_name(
 
 def lay_out(schedule: Schedule, layouts: Mapping[ir.Buffer, Layout], more: Mapping[str, Layout] | None = None) -> None:
     """Apply the layouts of `layouts_by_name` to a schedule."""
-    found = layouts_by_name(schedule.program, layouts, more)
-    if found:
-        schedule.lay_out(*((buffer.name, layout.blocks) for buffer, layout in found.items()))
+    named_layouts = layouts_by_name(schedule.program, layouts, more)
+    if named_layouts:
+        schedule.lay_out(*((buffer.name, layout.blocks) for buffer, layout in named_layouts.items()))
 
 
 def tile_size(extent: int, limit: int) -> int:
@@ -245,8 +245,8 @@ def tile_size(extent: int, limit: int) -> int:
 
 def merge_chains(schedule: Schedule) -> None:
     """Inline element-wise blocks into their readers if that recomputes nothing expensive."""
-    for name in [block.name for block in blocks_of(schedule.program)]:
-        block = next(block for block in blocks_of(schedule.program) if block.name == name)
+    for name in [block.name for block in collect_blocks(schedule.program)]:
+        block = next(block for block in collect_blocks(schedule.program) if block.name == name)
         if worth_inlining(schedule.program, block):
             schedule.compute_inline(name)
 
@@ -259,11 +259,11 @@ def worth_inlining(program: ir.LoopProgram, block: ir.Block) -> bool:
     if any(item.kind is not ir.IterKind.SPATIAL for item in block.iters):
         return False
     buffer = block.body.buffer
-    others = [item for item in blocks_of(program) if item is not block]
-    readers = [item for item in others if any(region.buffer is buffer for region in item.reads)]
+    other_blocks = [item for item in collect_blocks(program) if item is not block]
+    readers = [item for item in other_blocks if any(region.buffer is buffer for region in item.reads)]
     if readers and isinstance(block.body.value, ir.Const):
-        return not any(region.buffer is buffer for item in others for region in item.writes)
-    if len(readers) != 1 or any(region.buffer is buffer for item in others for region in item.writes):
+        return not any(region.buffer is buffer for item in other_blocks for region in item.writes)
+    if len(readers) != 1 or any(region.buffer is buffer for item in other_blocks for region in item.writes):
         return False
     reader = readers[0]
     if not isinstance(reader.body, ir.Store):
@@ -284,10 +284,10 @@ def _loads(value: ir.Expr, buffer: ir.Buffer) -> list[ir.Load]:
 def _reads_once(reader: ir.Block, load: ir.Load) -> bool:
     """Test whether a load is proved to read each element at most once: the indices contain all variables of the reading block,
     without division or data dependence."""
-    used = frozenset().union(*map(arith.free_vars, load.indices))
+    variables = frozenset().union(*map(arith.free_vars, load.indices))
     repeats = (arith.FloorDiv, arith.FloorMod, arith.Opaque)
     divided = any(isinstance(part, repeats) for index in load.indices for part in arith.walk(index))
-    return not divided and all(item.var in used or item.extent == arith.ONE for item in reader.iters)
+    return not divided and all(item.var in variables or item.extent == arith.ONE for item in reader.iters)
 
 
 def is_cheap(value: ir.Expr) -> bool:

@@ -6,7 +6,7 @@ from inlaid.schedules.collapse import accesses
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.shape import find_anchor
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.analysis.footprint import reads, writes
 from inlaid.tensor.schedule import Transform
 from inlaid.tensor.transform.paths import nest
@@ -66,8 +66,8 @@ class _Split:
 
     def axes(self, program: ir.LoopProgram) -> Axes | None:
         """Find the axes of output channels. None if a block uses its channel in any way except as a separate index."""
-        whole, others = set(), set()
-        for block in blocks_of(program):
+        split_axes, other_axes = set(), set()
+        for block in collect_blocks(program):
             plain = isinstance(block.body, ir.Store) and (block.init is None or isinstance(block.init, ir.Store))
             if not plain or block.predicate != arith.ONE or not all(isinstance(at, Var) for at in block.bindings):
                 return None
@@ -86,12 +86,12 @@ class _Split:
                         ):
                             return None
                     elif index == channel and buffer.shape[axis] == self.groups * self.outputs:
-                        whole.add((buffer, axis))
+                        split_axes.add((buffer, axis))
                     elif channel in arith.free_vars(index):
                         return None
                     else:
-                        others.add((buffer, axis))
-        return None if whole & others else frozenset(whole)
+                        other_axes.add((buffer, axis))
+        return None if split_axes & other_axes else frozenset(split_axes)
 
     def _reads_group(self, block: ir.Block, buffer: ir.Buffer, axis: int) -> bool:
         """Test whether an axis is that of the input channels in the convolution's access to its data."""
@@ -106,7 +106,7 @@ class _Split:
         """Rebuild the program over split axes, without the window of the weights."""
         local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
         buffers = {buffer: self._buffer(buffer, axes) for buffer in (*program.params, *local)}
-        body: ir.Stmt = ir.Seq(tuple(self._nest(block, buffers, axes) for block in blocks_of(program)))
+        body: ir.Stmt = ir.Seq(tuple(self._nest(block, buffers, axes) for block in collect_blocks(program)))
         for buffer in reversed(local):
             body = ir.Alloc(buffers[buffer], body)
         inputs, outputs = (tuple(buffers[buffer] for buffer in side) for side in (program.inputs, program.outputs))
@@ -125,25 +125,25 @@ class _Split:
         """Rebuild a block and its loops."""
         channel, group, rest = self._channel(block), Var("group"), Var("channel")
         iters: list[ir.IterVar] = []
-        gone: dict[arith.Expr, arith.Expr] = {}
+        zeros: dict[arith.Expr, arith.Expr] = {}
         for item in block.iters:
             if item.var is channel:
                 iters += [ir.IterVar(group, Const(self.groups), item.kind), ir.IterVar(rest, Const(self.outputs), item.kind)]
             elif item.kind is ir.IterKind.REDUCTION and item.var is not self.inner:
-                gone[item.var] = arith.ZERO
+                zeros[item.var] = arith.ZERO
             else:
                 iters.append(item)
 
         def moved(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
-            found: list[arith.Expr] = []
+            split_indices: list[arith.Expr] = []
             for axis, index in enumerate(indices):
                 if self._reads_group(block, buffer, axis):
-                    found += [group, self.inner]
+                    split_indices += [group, self.inner]
                 elif (buffer, axis) in axes:
-                    found += [group, rest]
+                    split_indices += [group, rest]
                 elif buffer is not self.weights or axis < 2:
-                    found.append(arith.simplify(arith.substitute(index, gone)) if gone else index)
-            return tuple(found)
+                    split_indices.append(arith.simplify(arith.substitute(index, zeros)) if zeros else index)
+            return tuple(split_indices)
 
         def change(node: ir.Expr) -> ir.Expr | None:
             if isinstance(node, ir.Binary) and node.op == "mul" and block.name == self.block.name:

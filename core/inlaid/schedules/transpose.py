@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlaid.schedules.shape import merge_chains
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid.tensor.transform.copies import Dimension, copy_dimensions, copy_program
@@ -17,7 +17,7 @@ class TransposeRule:
 
     name = "transpose"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines kernels that are not permutations of axes."""
         if not context.capabilities.vector_bits or len(program.inputs) != 1 or len(program.outputs) != 1:
             return None
@@ -26,7 +26,7 @@ class TransposeRule:
         perm = _permutation(program)
         if perm is None:
             return None
-        for layout in dict.fromkeys((given[0].layout, ROW_MAJOR)):
+        for layout in dict.fromkeys((inputs[0].layout, ROW_MAJOR)):
             dims = copy_dimensions(program.inputs[0].shape, layout, ROW_MAJOR, perm)
             if dims:
                 return Offer((layout, ROW_MAJOR), lambda source, dims=dims: _copy(source, dims, context))  # type: ignore[misc]
@@ -41,7 +41,7 @@ def _permutation(program: ir.LoopProgram) -> list[int] | None:
     """Match a kernel that only permutes axes. Returns the input axis of each output axis; None for any other kernel."""
     schedule = Schedule(program)
     merge_chains(schedule)
-    blocks = blocks_of(schedule.program)
+    blocks = collect_blocks(schedule.program)
     if len(blocks) != 1 or blocks[0].init is not None:
         return None
     match blocks[0].body:

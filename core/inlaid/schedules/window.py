@@ -56,7 +56,7 @@ class WindowRule:
 
     name = "window"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
         """Offer schedules. Declines kernels other than windows. If channels are symbolic, only `offer_planes` applies."""
         # The init of the reduction gives the result of an empty window.
         if not context.capabilities.vector_bits or without_empty(program) is None:
@@ -69,19 +69,19 @@ class WindowRule:
         loads = _loads(anchor)
         if loads is None or _multiplies_matrices(anchor, loads):
             return ()
-        found = tuple(offer for offer in (offer_planes(s.program, anchor, context),) if offer)
+        plane_offers = tuple(offer for offer in (offer_planes(s.program, anchor, context),) if offer)
         if not isinstance(anchor.spatial[1].extent, arith.Const):
-            return found
+            return plane_offers
         widest = context.capabilities.vector_bits // (8 * anchor.buffer.dtype.bytes)
         channels = constant_extent(anchor.spatial[1])
-        blocked: list[Offer] = []
+        blocked_offers: list[Offer] = []
         # Half vectors only if they leave fewer lanes empty.
         for lanes in (widest, widest // 2):
-            if lanes > 1 and (not blocked or channels % lanes == 0) and (offer := _offer(s.copy(), anchor, lanes, context)):
-                blocked.append(offer)
+            if lanes > 1 and (not blocked_offers or channels % lanes == 0) and (offer := _offer(s.copy(), anchor, lanes, context)):
+                blocked_offers.append(offer)
             if channels % lanes == 0:
                 break
-        return (*blocked, *found)
+        return (*blocked_offers, *plane_offers)
 
 
 def _offer(s: Schedule, anchor: Anchor, lanes: int, context: KernelContext) -> Offer | None:
@@ -97,10 +97,10 @@ def _offer(s: Schedule, anchor: Anchor, lanes: int, context: KernelContext) -> O
         if any(len(block.iters) < 4 for block in blocks):
             return None
         grown = fill(s, lanes, [block.name for block in blocks])
-        found = None if grown is None else find_anchor(s.program)
-        if grown is None or found is None:
+        padded_anchor = None if grown is None else find_anchor(s.program)
+        if grown is None or padded_anchor is None:
             return None
-        anchor, axes = found, grown
+        anchor, axes = padded_anchor, grown
     loads, program = _loads(anchor), s.program
     assert loads is not None
     layouts = _layouts(program, anchor, loads, lanes, axes)
@@ -123,8 +123,8 @@ def _tile(width: arith.Expr) -> int:
     """Choose the pixels per tile. If the width is symbolic, a tile has at most half of the maximum width."""
     if isinstance(width, arith.Const):
         return tile_size(width.value, PIXELS)
-    most = arith.bounds(width)[1]
-    return PIXELS if most is None or most > PIXELS else max(most // 2, 1)
+    max_width = arith.bounds(width)[1]
+    return PIXELS if max_width is None or max_width > PIXELS else max(max_width // 2, 1)
 
 
 def _loads(anchor: Anchor) -> _Loads | None:
@@ -161,16 +161,16 @@ def _layouts(
     """Layouts of parameters and intermediate buffers. `axes` maps buffer names to the axis whose channels were padded."""
     channels = anchor.buffer.shape[1]
     by_channel = Layout(((1, lanes),))
-    found = dict.fromkeys(loads.data, by_channel)
-    found.update((buffer, Layout(((0, lanes),))) for buffer in loads.weights if buffer in program.inputs)
+    layouts = dict.fromkeys(loads.data, by_channel)
+    layouts.update((buffer, Layout(((0, lanes),))) for buffer in loads.weights if buffer in program.inputs)
     for block in anchor.before:
-        found.update((region.buffer, by_channel) for region in block.reads)
+        layouts.update((region.buffer, by_channel) for region in block.reads)
     for buffer in (*program.params, anchor.buffer, *(region.buffer for block in anchor.after for region in block.writes)):
-        if len(buffer.shape) == 4 and buffer.shape[1] == channels and buffer not in found:
-            found[buffer] = by_channel
-        elif buffer.name in axes and buffer not in found:
-            found[buffer] = Layout(((axes[buffer.name], lanes),))
-    return found
+        if len(buffer.shape) == 4 and buffer.shape[1] == channels and buffer not in layouts:
+            layouts[buffer] = by_channel
+        elif buffer.name in axes and buffer not in layouts:
+            layouts[buffer] = Layout(((axes[buffer.name], lanes),))
+    return layouts
 
 
 def _band(anchor: Anchor, lanes: int, context: KernelContext) -> int:
@@ -210,9 +210,9 @@ def _schedule(
     """
     # Pad one block of channels at a time, so that it is in the cache when it is read; on several threads, also a band of rows.
     band = _band(anchor, lanes, context)
-    near = [block.name for block in anchor.before if context.threads == 1 or band]
+    inner_copies = [block.name for block in anchor.before if context.threads == 1 or band]
     for block in anchor.before:
-        if block.name not in near:
+        if block.name not in inner_copies:
             schedule_padding(s, block.name, lanes, context)
     window, final = anchor.block.name, accumulate_in_registers(s, anchor)
     registers = {} if anchor.after else {final: Layout(((1, lanes),))}
@@ -228,7 +228,7 @@ def _schedule(
     if band and y is not None:
         rows, y = s.split(y, (None, band))
         outside = present(n, outer, rows, y, x)
-    for name in near:
+    for name in inner_copies:
         s.compute_at(name, outer if rows is y or rows is None else rows)
         channel, *pixels = [loop for loop in s.loops(name) if loop not in outside]
         s.reorder(*pixels, channel)

@@ -14,22 +14,22 @@ from operator import attrgetter
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.matmul import between_prefetches
-from inlaid.schedules.register_tile import WHOLE_STRIP_REGISTERS, Tile
+from inlaid.schedules.register_tile import STRIP_REGISTERS, Tile
 from inlaid.schedules.shape import (
     Anchor,
     axis_loops,
     constant_extent,
     find_anchor,
-    inline_all,
+    inline_blocks,
     lay_out,
     loop_extent,
     mark_tile,
     present,
 )
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.scheduling.dot_products import Dot, dots_of
+from inlaid.tensor.scheduling.dot_products import Dot, find_dots
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid_runtime import arith
@@ -45,10 +45,10 @@ STRIPE = 36
 """Tiles per stripe if their number is symbolic and weights fill the L2 cache. With fewer tiles, weights are refetched too often
 (256 channels, 12 tiles: 1.25 times the time); twice as many tiles gain nothing. Weights that fit in L2 use stripes of two register
 tiles, which leaves more of L2 to the weights."""
-FEW_ROWS = 6
+SMALL_TILE_ROWS = 6
 """Rows of register tiles if weights fit in L2 and the number of tiles is symbolic: remainders and intermediate data are smaller (64
 channels: 3 to 9 % less time than 12 rows). Weights in L3 are read again per tile; 12 rows take 12 % less time."""
-MOST_GROUP = 16
+MAX_GROUP = 16
 """Maximum consecutive tiles of a channel block that one thread transforms."""
 
 
@@ -67,58 +67,64 @@ class WinogradPlan:
 
 
 def plan_winograd(
-    batch: Dim, inputs: int, outputs: int, height: Dim, width: Dim, tile: int, context: KernelContext, of: str = "float32"
+    batch: Dim, inputs: int, outputs: int, height: Dim, width: Dim, tile: int, context: KernelContext, dtype_name: str = "float32"
 ) -> WinogradPlan | None:
     """Return the cheapest plan of `winograd_plans`; None if there are no plans."""
-    return min(winograd_plans(batch, inputs, outputs, height, width, tile, context, of), key=attrgetter("cycles"), default=None)
+    return min(
+        winograd_plans(batch, inputs, outputs, height, width, tile, context, dtype_name), key=attrgetter("cycles"), default=None
+    )
 
 
 def winograd_plans(
-    batch: Dim, inputs: int, outputs: int, height: Dim, width: Dim, tile: int, context: KernelContext, of: str = "float32"
+    batch: Dim, inputs: int, outputs: int, height: Dim, width: Dim, tile: int, context: KernelContext, dtype_name: str = "float32"
 ) -> list[WinogradPlan]:
     """Enumerate plans of an element type, one per stripe size, for results of `height` x `width`, with size hints for symbolic
     dimensions. Empty if channels do not fill vectors or a side of the result is less than two tiles."""
     lanes_in, lanes_out = _lanes(inputs, context), _lanes(outputs, context)
     down, across = (-(-arith.size_hint(side, arith.IMAGE_SIDE) // tile) for side in (height, width))
-    total = "int32" if dtype(of).is_int else "float32"
-    dot = None if of == "float32" else next((dot for dot in dots_of(of, of, total, context) if dot.lanes == lanes_out), None)
-    if not lanes_in or not lanes_out or min(down, across) < 2 or (dot is None) != (of == "float32"):
+    total = "int32" if dtype(dtype_name).is_int else "float32"
+    dot = (
+        None
+        if dtype_name == "float32"
+        else next((dot for dot in find_dots(dtype_name, dtype_name, total, context) if dot.lanes == lanes_out), None)
+    )
+    if not lanes_in or not lanes_out or min(down, across) < 2 or (dot is None) != (dtype_name == "float32"):
         return []
-    group, size = (1, 4) if dot is None else (dot.group, dtype(of).bytes)
+    group, size = (1, 4) if dot is None else (dot.group, dtype(dtype_name).bytes)
     if lanes_in % group:
         return []
-    places, count, depth = (tile + 2) ** 2, down * across, inputs // group
-    weights = size * places * inputs * outputs
-    between = places * (size * inputs + 4 * outputs)
-    transforms = places * count * (TRANSFORM_IN * inputs / lanes_in + TRANSFORM_OUT * outputs / lanes_out)
+    tile_elements, count, depth = (tile + 2) ** 2, down * across, inputs // group
+    weights = size * tile_elements * inputs * outputs
+    between = tile_elements * (size * inputs + 4 * outputs)
+    transforms = tile_elements * count * (TRANSFORM_IN * inputs / lanes_in + TRANSFORM_OUT * outputs / lanes_out)
     registers, core = context.capabilities.vector_registers - (dot.intrinsic.scratch if dot else 0), context.capabilities.core
-    known = isinstance(height, int) and isinstance(width, int)
-    if known:
+    is_static = isinstance(height, int) and isinstance(width, int)
+    if is_static:
         rows, stripes = 0, [stripe for stripe in range(2, count + 1) if count % stripe == 0]
     else:
-        most, few = (
-            choose_pixels(outputs // lanes_out, 1, most, depth, lanes_out, registers, core)[0].pixels
-            for most in (core.l1_ways, FEW_ROWS)
+        large_rows, small_rows = (
+            choose_pixels(outputs // lanes_out, 1, large_rows, depth, lanes_out, registers, core)[0].pixels
+            for large_rows in (core.l1_ways, SMALL_TILE_ROWS)
         )
-        near = weights + 2 * most * between <= core.l2_bytes
-        rows, stripes = (few, [2 * few]) if near else (most, [-(-STRIPE // most) * most])
+        fits_in_l2 = weights + 2 * large_rows * between <= core.l2_bytes
+        rows, stripes = (small_rows, [2 * small_rows]) if fits_in_l2 else (large_rows, [-(-STRIPE // large_rows) * large_rows])
     plans = []
     for stripe in stripes:
         if stripe * between > core.llc_bytes and stripe > stripes[0]:
             break
-        run = stripe if known else rows
+        run = stripe if is_static else rows
         chosen, cycles = choose_pixels(outputs // lanes_out, 1, run, depth, lanes_out, registers, core)
         # Equal tiles: a remainder of few rows is bound by addition latency (16 rows as 12 + 4 take 1.25 times the time of 8 + 8).
         product = Tile(lanes_out, chosen.vectors, -(-run // -(-run // chosen.pixels)))
-        whole, rest = divmod(count, run)
+        full_runs, rest = divmod(count, run)
         edge = choose_pixels(outputs // lanes_out, 1, rest, depth, lanes_out, registers, core)[1] if rest else 0
-        multiplied = places * (whole * cycles + edge)
-        held = min(stripe, count) * between
-        if weights + held > core.l2_bytes:
+        multiplied = tile_elements * (full_runs * cycles + edge)
+        stripe_bytes = min(stripe, count) * between
+        if weights + stripe_bytes > core.l2_bytes:
             multiplied = max(multiplied, weights / core.llc_rate * -(-count // stripe))
-        spilt = 2 * between * count / core.llc_rate if held > core.l2_bytes else 0
-        cycles_of_all = arith.size_hint(batch) * (multiplied + transforms + spilt)
-        plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, cycles_of_all, dot))
+        spilt = 2 * between * count / core.llc_rate if stripe_bytes > core.l2_bytes else 0
+        total_cycles = arith.size_hint(batch) * (multiplied + transforms + spilt)
+        plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, total_cycles, dot))
     return plans
 
 
@@ -132,17 +138,19 @@ class WinogradRule:
 
     name = "winograd"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines kernels other than Winograd convolutions, and symbolic channels."""
         anchor = find_anchor(program) if context.capabilities.vector_bits else None
         if anchor is None or not _is_winograd(program, anchor):
             return None
         batch, _, height, width = (arith.unwrap(item.extent) for item in anchor.after[1].iters)
-        reach, outputs, inputs = (constant_extent(item) for item in (anchor.spatial[0], anchor.spatial[3], anchor.reduced[0]))
+        reach, out_channels, in_channels = (
+            constant_extent(item) for item in (anchor.spatial[0], anchor.spatial[3], anchor.reduced[0])
+        )
         factors = _factors(anchor)
         assert factors is not None
-        of = factors[1].dtype.name
-        plans = winograd_plans(batch, inputs, outputs, height, width, reach - 2, context, of)
+        dtype_name = factors[1].dtype.name
+        plans = winograd_plans(batch, in_channels, out_channels, height, width, reach - 2, context, dtype_name)
         if not plans:
             return None
         best = min(plans, key=attrgetter("cycles"))
@@ -185,12 +193,12 @@ def _layouts(program: ir.LoopProgram, anchor: Anchor, plan: WinogradPlan) -> dic
     assert factors is not None
     weights, result = factors[1].buffer, anchor.after[-1].writes[0].buffer
     groups = () if plan.dot is None else ((2, plan.dot.group),)
-    found = {weights: Layout(((2, constant_extent(anchor.reduced[0])), (3, plan.product.width), *groups))}
-    found[anchor.before[0].reads[0].buffer] = Layout(((1, plan.lanes_in),))
+    layouts = {weights: Layout(((2, constant_extent(anchor.reduced[0])), (3, plan.product.width), *groups))}
+    layouts[anchor.before[0].reads[0].buffer] = Layout(((1, plan.lanes_in),))
     for buffer in program.params:
         if buffer.shape == result.shape:
-            found[buffer] = Layout(((1, plan.lanes_out),))
-    return found
+            layouts[buffer] = Layout(((1, plan.lanes_out),))
+    return layouts
 
 
 def _schedule(
@@ -219,7 +227,7 @@ def _schedule(
     final = element
     if after:
         *inner, final = after
-        inline_all(s, inner)
+        inline_blocks(s, inner)
         s.set_scope(element, "register")
     n, channel, y, x = axis_loops(s, final)
     assert channel is not None
@@ -229,13 +237,13 @@ def _schedule(
     s.reorder(*present(n), channel, down, across, i, j, lane)
     stripe, t = s.split(s.fuse(down, across), (None, plan.stripe))
     s.reorder(*present(n), stripe, channel, t)
-    made, across = s.split(t, (None, _group(plan.stripe)))
+    tile_group, across = s.split(t, (None, _group(plan.stripe)))
     mark_tile(s, i, j, lane)
     if after:
         s.compute_at(element, across)
-        *_, own, i, j = s.loops(element)
-        s.reorder(i, j, own)
-        mark_tile(s, i, j, own)
+        *_, tile_group_in, i, j = s.loops(element)
+        s.reorder(i, j, tile_group_in)
+        mark_tile(s, i, j, tile_group_in)
     s.set_scope(columns, "register")
     s.compute_at(columns, across)
     _marked(s, columns)
@@ -245,11 +253,11 @@ def _schedule(
     s.compute_at(product, stripe)
     s.compute_at(tiles, stripe)
     symbolic = not isinstance(loop_extent(s, stripe), arith.Const)
-    places, panel, rows_of_tiles, depth, element_lane = _product(s, product, stored, plan, symbolic)
+    element_loop, panel, rows_of_tiles, depth, element_lane = _product(s, product, stored, plan, symbolic)
     a, b, c, t = s.loops(tiles)[-4:]
     c, lane = s.split(c, (None, plan.lanes_in))
-    own, across = s.split(t, (None, _group(plan.stripe)))
-    s.reorder(c, own, across, a, b, lane)
+    tile_group_in, across = s.split(t, (None, _group(plan.stripe)))
+    s.reorder(c, tile_group_in, across, a, b, lane)
     mark_tile(s, a, b, lane)
     s.set_scope(rows, "register")
     s.compute_at(rows, across)
@@ -264,11 +272,11 @@ def _schedule(
         s.vectorize(lane)
         more[pad] = Layout(((1, plan.lanes_in),))
     if symbolic:
-        whole = plan.dot is None and context.capabilities.vector_registers >= WHOLE_STRIP_REGISTERS
-        s.annotate(rows_of_tiles, REMAINDERS.name, 0 if whole else 1)
+        full_strips = plan.dot is None and context.capabilities.vector_registers >= STRIP_REGISTERS
+        s.annotate(rows_of_tiles, REMAINDERS.name, 0 if full_strips else 1)
     if context.threads != 1:
-        s.parallel(places)
-        for loops in ((c, own), (channel, made)):
+        s.parallel(element_loop)
+        for loops in ((c, tile_group_in), (channel, tile_group)):
             s.parallel(s.fuse(*loops))
     lay_out(s, layouts, more)
     factors = _factors(anchor)
@@ -276,14 +284,16 @@ def _schedule(
     weights = factors[1].buffer.name
     if plan.dot is not None:
         s.tensorize(element_lane, plan.dot.intrinsic.name)
-        product = next(block.name for block in blocks_of(s.program) if any(item.buffer.name == weights for item in block.reads))
+        product = next(
+            block.name for block in collect_blocks(s.program) if any(item.buffer.name == weights for item in block.reads)
+        )
     s.stream(product, weights, panel, depth, each=symbolic)
     return s
 
 
 def _group(stripe: int) -> int:
-    """Return the number of consecutive tiles that a thread transforms: the largest divisor of `stripe` up to `MOST_GROUP`."""
-    return max(size for size in range(1, MOST_GROUP + 1) if stripe % size == 0)
+    """Return the number of consecutive tiles that a thread transforms: the largest divisor of `stripe` up to `MAX_GROUP`."""
+    return max(size for size in range(1, MAX_GROUP + 1) if stripe % size == 0)
 
 
 def _tiled(s: Schedule, loop: Var | None, size: int) -> tuple[Var, Var]:
@@ -294,9 +304,9 @@ def _tiled(s: Schedule, loop: Var | None, size: int) -> tuple[Var, Var]:
 
 def _marked(s: Schedule, block: str) -> None:
     """Unroll the transform of one side of a tile, so that all uses of a load are adjacent."""
-    made, other, lane = s.loops(block)[-3:]
-    s.reorder(other, made, lane)
-    mark_tile(s, other, made, lane)
+    outer, other, lane = s.loops(block)[-3:]
+    s.reorder(other, outer, lane)
+    mark_tile(s, other, outer, lane)
 
 
 def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan, symbolic: bool) -> tuple[Var, Var, Var, Var, Var]:
@@ -307,7 +317,7 @@ def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan, symboli
     rows, row = s.split(t, (None, shape.rows))
     s.reorder(a, b, columns, rows, row, vector, lane)
     mark_tile(s, row, vector, lane)
-    places = s.fuse(a, b)
+    element_loop = s.fuse(a, b)
     s.compute_at(product, rows)
     n, row, c = s.loops(product)[-3:]
     vector, lane = s.split(n, (shape.vectors, shape.lanes))
@@ -325,4 +335,4 @@ def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan, symboli
     else:
         s.unroll(row)
         s.unroll(vector)
-    return places, columns, rows, c, lane
+    return element_loop, columns, rows, c, lane

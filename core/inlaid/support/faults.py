@@ -84,14 +84,14 @@ def _culprit(frames: Sequence[FrameType]) -> tuple[str, str]:
     name = ""
     for frame in frames:
         for value in frame.f_locals.values():
-            operator, node = _place(value)
+            operator, node = _describe_location(value)
             if node:
                 return operator, node
             name = name or operator
     return name, ""
 
 
-def _place(value: Any) -> tuple[str, str]:
+def _describe_location(value: Any) -> tuple[str, str]:
     """Return the name and the source node of a call, of the source of a kernel, or of a node of a model; empty for other values.
     Classes are known by their names, since a command that finds a package in the cache imports none of them."""
     if not type(value).__module__.startswith("inlaid."):

@@ -22,27 +22,27 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("an integer", _integer),
     "bool": ("True or False", lambda value: isinstance(value, bool)),
     "int | float": ("a number", lambda value: _integer(value) or isinstance(value, float)),
-    "tuple[Var, ...]": ("loops", lambda value: _all(value, lambda item: isinstance(item, Var)) and value != ()),
-    "tuple[int, ...]": ("a tuple of integers", lambda value: _all(value, _integer)),
+    "tuple[Var, ...]": ("loops", lambda value: _is_tuple(value, lambda item: isinstance(item, Var)) and value != ()),
+    "tuple[int, ...]": ("a tuple of integers", lambda value: _is_tuple(value, _integer)),
     "tuple[int | None, ...]": (
         "a tuple of integers and at most one None",
-        lambda value: _all(value, lambda item: item is None or _integer(item)),
+        lambda value: _is_tuple(value, lambda item: item is None or _integer(item)),
     ),
-    "tuple[str, ...]": ("a tuple of names", lambda value: _all(value, lambda item: isinstance(item, str))),
+    "tuple[str, ...]": ("a tuple of names", lambda value: _is_tuple(value, lambda item: isinstance(item, str))),
 }
 """Maps the annotation of a primitive's parameter to a description of valid values, and to a predicate that tests a value."""
 
 
-def _all(value: Any, fits: Callable[[Any], bool]) -> bool:
+def _is_tuple(value: Any, fits: Callable[[Any], bool]) -> bool:
     return isinstance(value, tuple) and all(map(fits, value))
 
 
-def program_of(value: Any) -> ir.LoopProgram:
+def require_program(value: Any) -> ir.LoopProgram:
     """Return the loop program that a schedule is created from. Raises `ScheduleError` if the value is not a loop program."""
     if isinstance(value, ir.LoopProgram):
         return value
-    found = type(value).__name__
-    raise ScheduleError(f"expected a loop program, got {found}", remedy="build one with te.program(inputs, outputs)")
+    type_name = type(value).__name__
+    raise ScheduleError(f"expected a loop program, got {type_name}", remedy="build one with te.program(inputs, outputs)")
 
 
 def checked(primitive: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -57,8 +57,8 @@ def checked(primitive: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, 
 @cache
 def _parameters(primitive: Callable[..., Any]) -> tuple[tuple[str, tuple[str, Callable[[Any], bool]]], ...]:
     """Return the names of a primitive's positional parameters after its program, each with its description and predicate."""
-    every = [item for item in signature(primitive).parameters.values() if item.kind is item.POSITIONAL_OR_KEYWORD]
-    return tuple((item.name, _kind(item.annotation)) for item in every[1:])
+    parameters = [item for item in signature(primitive).parameters.values() if item.kind is item.POSITIONAL_OR_KEYWORD]
+    return tuple((item.name, _kind(item.annotation)) for item in parameters[1:])
 
 
 def _kind(annotation: str) -> tuple[str, Callable[[Any], bool]]:

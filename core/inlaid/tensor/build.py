@@ -18,7 +18,8 @@ from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.errors import ExpressionError
 from inlaid_runtime.records import dataclass
-from inlaid_runtime.types import DType, dtype
+from inlaid_runtime.types import DType
+from inlaid_runtime.types import dtype as as_dtype
 
 
 class Builder:
@@ -46,10 +47,10 @@ class Builder:
             raise ExpressionError(f"a store into {buffer.name} needs a {buffer.dtype}, got {expr.dtype}: cast it")
         self.emit(ir.Store(buffer, tuple(arith.wrap(index) for index in indices), expr))
 
-    def alloc(self, shape: tuple[Dim, ...], of: str | DType, name: str = "tmp", scope: str = "") -> ir.Buffer:
+    def alloc(self, shape: tuple[Dim, ...], dtype: str | DType, name: str = "tmp", scope: str = "") -> ir.Buffer:
         """Allocate a buffer for the rest of the scope."""
         self._names += 1
-        buffer = ir.Buffer(f"{name}{self._names}", shape, dtype(of), scope)
+        buffer = ir.Buffer(f"{name}{self._names}", shape, as_dtype(dtype), scope)
         self.emit(_Open(lambda body: ir.Alloc(buffer, body)))
         return buffer
 
@@ -87,7 +88,7 @@ class Builder:
         """Open a branch that runs if a condition holds."""
         self._scopes.append([])
         yield
-        self.emit_closed(lambda body: ir.If(ir.as_expr(condition, dtype("bool")), body))
+        self.emit_closed(lambda body: ir.If(ir.as_expr(condition, as_dtype("bool")), body))
 
     @contextmanager
     def else_(self) -> Iterator[None]:

@@ -26,7 +26,8 @@ from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.errors import ExpressionError
 from inlaid_runtime.records import dataclass, field
-from inlaid_runtime.types import DType, dtype
+from inlaid_runtime.types import DType
+from inlaid_runtime.types import dtype as as_dtype
 
 Operand = Union["Expr", arith.Expr, int, float, bool]
 
@@ -132,9 +133,9 @@ class Expr:
     def __invert__(self) -> Expr:
         return unary("not", self)
 
-    def astype(self, to: str | DType) -> Expr:
+    def astype(self, dtype: str | DType) -> Expr:
         """Convert the value to another dtype."""
-        return cast(self, to)
+        return cast(self, dtype)
 
     def substitute(self, mapping: Mapping[arith.Expr, arith.Expr]) -> Expr:
         """Replace index variables. Returns the same object if nothing changes."""
@@ -247,71 +248,71 @@ MATH = (
 `flush(x)` is x; a target may flush a denormal x to a zero of the same sign."""
 
 
-def const(value: float | int | bool, of: str | DType) -> Const:
+def const(value: float | int | bool, dtype: str | DType) -> Const:
     """Make a constant of a dtype."""
-    of = dtype(of)
-    return Const(of, bool(value) if of.kind == "bool" else float(value) if of.is_float else int(value))
+    dtype = as_dtype(dtype)
+    return Const(dtype, bool(value) if dtype.kind == "bool" else float(value) if dtype.is_float else int(value))
 
 
-def as_expr(value: Operand, like: DType | None = None) -> Expr:
-    """Convert a Python number or integer expression to a value of dtype `like`. Integer expressions go through int64."""
+def as_expr(value: Operand, dtype: DType | None = None) -> Expr:
+    """Convert a Python number or integer expression to a value of dtype `dtype`. Integer expressions go through int64."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, arith.Expr):
-        if like is None or like.kind != "float":
-            return Index(like or dtype("int64"), value)
-        return Cast(like, Index(dtype("int64"), value))
-    if like is None:
-        like = dtype("bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32")
-    return const(value, like)
+        if dtype is None or dtype.kind != "float":
+            return Index(dtype or as_dtype("int64"), value)
+        return Cast(dtype, Index(as_dtype("int64"), value))
+    if dtype is None:
+        dtype = as_dtype("bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32")
+    return const(value, dtype)
 
 
 def binary(op: str, a: Operand, b: Operand) -> Expr:
     """Make a binary node. Raises `ExpressionError` if the dtypes differ."""
-    like = a.dtype if isinstance(a, Expr) else b.dtype if isinstance(b, Expr) else None
-    a, b = as_expr(a, like), as_expr(b, like)
+    dtype = a.dtype if isinstance(a, Expr) else b.dtype if isinstance(b, Expr) else None
+    a, b = as_expr(a, dtype), as_expr(b, dtype)
     if a.dtype is not b.dtype:
         raise ExpressionError(f"operands of {op} must have one dtype, got {a.dtype} and {b.dtype}: cast one of them")
-    return Binary(dtype("bool") if op in COMPARISONS else a.dtype, op, a, b)
+    return Binary(as_dtype("bool") if op in COMPARISONS else a.dtype, op, a, b)
 
 
 def unary(op: str, a: Operand) -> Expr:
     """Make a unary node."""
     a = as_expr(a)
-    return Unary(dtype("bool") if op in ("isnan", "isinf") else a.dtype, op, a)
+    return Unary(as_dtype("bool") if op in ("isnan", "isinf") else a.dtype, op, a)
 
 
 def math(name: str, *args: Operand) -> Expr:
     """Call a mathematical function on floats of one dtype."""
-    like = next(arg.dtype for arg in args if isinstance(arg, Expr))
-    return CallMath(like, name, tuple(as_expr(arg, like) for arg in args))
+    dtype = next(arg.dtype for arg in args if isinstance(arg, Expr))
+    return CallMath(dtype, name, tuple(as_expr(arg, dtype) for arg in args))
 
 
-def cast(a: Operand, to: str | DType) -> Expr:
+def cast(a: Operand, dtype: str | DType) -> Expr:
     """Convert a value to a dtype. Returns the operand itself if it has that dtype."""
-    a, to = as_expr(a), dtype(to)
-    if a.dtype is to:
+    a, dtype = as_expr(a), as_dtype(dtype)
+    if a.dtype is dtype:
         return a
-    if isinstance(a, Index) and to.is_int and a.dtype.is_int:
-        return Index(to, a.index)
-    return Cast(to, a)
+    if isinstance(a, Index) and dtype.is_int and a.dtype.is_int:
+        return Index(dtype, a.index)
+    return Cast(dtype, a)
 
 
-def bitcast(a: Expr, to: str | DType) -> Expr:
+def bitcast(a: Expr, dtype: str | DType) -> Expr:
     """Reinterpret the bits of a value as another dtype of the same width."""
-    to = dtype(to)
-    if to.bytes != a.dtype.bytes:
-        raise ExpressionError(f"bitcast needs dtypes of one width, got {a.dtype} to {to}: use cast")
-    return a if a.dtype is to else Bitcast(to, a)
+    dtype = as_dtype(dtype)
+    if dtype.bytes != a.dtype.bytes:
+        raise ExpressionError(f"bitcast needs dtypes of one width, got {a.dtype} to {dtype}: use cast")
+    return a if a.dtype is dtype else Bitcast(dtype, a)
 
 
 def select(condition: Operand, then: Operand, otherwise: Operand) -> Expr:
     """Select between two values of one dtype."""
-    like = then.dtype if isinstance(then, Expr) else otherwise.dtype if isinstance(otherwise, Expr) else None
-    then, otherwise = as_expr(then, like), as_expr(otherwise, like)
+    dtype = then.dtype if isinstance(then, Expr) else otherwise.dtype if isinstance(otherwise, Expr) else None
+    then, otherwise = as_expr(then, dtype), as_expr(otherwise, dtype)
     if then.dtype is not otherwise.dtype:
         raise ExpressionError(f"operands of select must have one dtype, got {then.dtype} and {otherwise.dtype}: cast one of them")
-    return Select(then.dtype, as_expr(condition, dtype("bool")), then, otherwise)
+    return Select(then.dtype, as_expr(condition, as_dtype("bool")), then, otherwise)
 
 
 def fma(a: Expr, b: Expr, c: Expr) -> Expr:
@@ -343,10 +344,10 @@ def checked(value: Expr, lower: Dim, upper: Dim) -> arith.Expr:
         raise ExpressionError(f"an index must be an integer, got {value.dtype}: cast it")
     checked_index = arith.Opaque(value, lower, upper)
     if isinstance(value, (Index, Const)):
-        known = value.index if isinstance(value, Index) else arith.wrap(int(value.value))
-        if all(isinstance(item, arith.Const) for item in (known, checked_index.lower, checked_index.upper)):
-            inside = arith.logical_and(arith.compare("<=", lower, known), arith.compare("<=", known, upper))
-            return known if inside == arith.ONE else checked_index
+        index = value.index if isinstance(value, Index) else arith.wrap(int(value.value))
+        if all(isinstance(item, arith.Const) for item in (index, checked_index.lower, checked_index.upper)):
+            in_range = arith.logical_and(arith.compare("<=", lower, index), arith.compare("<=", index, upper))
+            return index if in_range == arith.ONE else checked_index
     return checked_index
 
 
@@ -514,7 +515,7 @@ class Intrinsic(Stmt):
 
     def touching(self, access: Access) -> Iterator[Region]:
         """Iterate over the regions with any of the given kinds of access."""
-        return (region for region, found in zip(self.regions, self.access, strict=True) if found & access)
+        return (region for region, region_access in zip(self.regions, self.access, strict=True) if region_access & access)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -582,17 +583,17 @@ _LEAVES = (Load, Const, Index)
 
 def post_order(root: Expr) -> Iterator[Expr]:
     """Iterate once over every node of an expression, operands first, without payloads of checked indices."""
-    seen: set[Expr] = set()
+    visited: set[Expr] = set()
     stack = [root]
     while stack:
         node = stack[-1]
-        missing = () if node in seen else [arg for arg in operands(node) if arg not in seen]
+        missing = () if node in visited else [arg for arg in operands(node) if arg not in visited]
         if missing:
             stack.extend(reversed(missing))
             continue
         stack.pop()
-        if node not in seen:
-            seen.add(node)
+        if node not in visited:
+            visited.add(node)
             yield node
 
 
@@ -650,22 +651,22 @@ def map_expr(
 def with_operands(expr: Expr, args: tuple[Expr, ...]) -> Expr:
     """Copy a node with new value operands."""
     match expr:
-        case Binary(dtype=of, op=op):
-            return Binary(of, op, *args)
-        case Unary(dtype=of, op=op):
-            return Unary(of, op, *args)
-        case Cast(dtype=of):
-            return Cast(of, *args)
-        case Bitcast(dtype=of):
-            return Bitcast(of, *args)
-        case Fma(dtype=of):
-            return Fma(of, *args)
-        case Select(dtype=of):
-            return Select(of, *args)
-        case CallMath(dtype=of, name=name):
-            return CallMath(of, name, args)
-        case CallIntrinsic(dtype=of, name=name):
-            return CallIntrinsic(of, name, args)
+        case Binary(dtype=dtype, op=op):
+            return Binary(dtype, op, *args)
+        case Unary(dtype=dtype, op=op):
+            return Unary(dtype, op, *args)
+        case Cast(dtype=dtype):
+            return Cast(dtype, *args)
+        case Bitcast(dtype=dtype):
+            return Bitcast(dtype, *args)
+        case Fma(dtype=dtype):
+            return Fma(dtype, *args)
+        case Select(dtype=dtype):
+            return Select(dtype, *args)
+        case CallMath(dtype=dtype, name=name):
+            return CallMath(dtype, name, args)
+        case CallIntrinsic(dtype=dtype, name=name):
+            return CallIntrinsic(dtype, name, args)
     assert not args, f"{type(expr).__name__} has no operands"
     return expr
 
@@ -696,26 +697,26 @@ def parts(expr: Expr) -> tuple[Expr, ...]:
 
 def walk_exprs(*roots: Expr) -> Iterator[Expr]:
     """Iterate once over every value expression below the roots, left to right, including payloads of checked indices."""
-    seen: set[Expr] = set()
+    visited: set[Expr] = set()
     stack = list(reversed(roots))
     while stack:
         node = stack.pop()
-        if node not in seen:
-            seen.add(node)
+        if node not in visited:
+            visited.add(node)
             yield node
             if type(node) is Binary:  # hot path
                 stack += (node.b, node.a)
-            elif below := parts(node):
-                stack.extend(reversed(below))
+            elif children := parts(node):
+                stack.extend(reversed(children))
 
 
 def free_vars(expr: Expr) -> frozenset[arith.Expr]:
     """Return the index variables that an expression reads."""
-    found: set[arith.Expr] = set()
+    variables: set[arith.Expr] = set()
     for node in walk_exprs(expr):
         for index in index_operands(node):
-            found |= arith.free_vars(index)
-    return frozenset(found)
+            variables |= arith.free_vars(index)
+    return frozenset(variables)
 
 
 def statement_operands(stmt: Stmt) -> tuple[tuple[Expr, ...], tuple[Dim, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from inlaid.tensor import ir, te
-from inlaid.tensor.analysis.footprint import reads, whole, writes
+from inlaid.tensor.analysis.footprint import full_region, reads, writes
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
 from inlaid_runtime.errors import ExpressionError
@@ -54,35 +54,35 @@ class _Lowering:
 
     def run(self, name: str) -> tuple[tuple[ir.Buffer, ...], tuple[ir.Buffer, ...]]:
         """Emit all statements. Returns the buffers of the inputs and the buffers of the outputs."""
-        given: dict[ir.Buffer, None] = {}
+        inputs: dict[ir.Buffer, None] = {}
         params = []
         for tensor in self._inputs:
-            repeated = tensor.buffer in given
+            repeated = tensor.buffer in inputs
             params.append(ir.Buffer(tensor.buffer.name, tensor.shape, tensor.dtype) if repeated else tensor.buffer)
-            given[tensor.buffer] = None
+            inputs[tensor.buffer] = None
 
         results: dict[ir.Buffer, None] = {}
         copies: list[tuple[te.Tensor, ir.Buffer]] = []
         for tensor in self._outputs:
-            if tensor.buffer in given or tensor.buffer in results:
+            if tensor.buffer in inputs or tensor.buffer in results:
                 copy = ir.Buffer(f"{tensor.buffer.name}_copy", tensor.shape, tensor.dtype)
                 copies.append((tensor, copy))
                 results[copy] = None
             else:
                 results[tensor.buffer] = None
 
-        external = given | results
-        for op in self._in_order(given):
+        external = inputs | results
+        for op in self._in_order(inputs):
             match op:
                 case te.Compute():
-                    written = self._compute(op)
+                    op_buffers = self._compute(op)
                 case te.Extern():
-                    written = self._extern(op)
+                    op_buffers = self._extern(op)
                 case te.Scan():
-                    written = self._scan(op)
+                    op_buffers = self._scan(op)
                 case _:
                     raise ExpressionError(f"{name} reads {op.name}, which is not among its inputs: add it to them")
-            self._allocs += [buffer for buffer in written if buffer not in external]
+            self._allocs += [buffer for buffer in op_buffers if buffer not in external]
         for tensor, copy in copies:
             self._copy(tensor.buffer, copy)
         return tuple(params), tuple(results)
@@ -94,25 +94,25 @@ class _Lowering:
             body = ir.Alloc(buffer, body)
         return body
 
-    def _in_order(self, given: dict[ir.Buffer, None]) -> list[te.Operation]:
+    def _in_order(self, inputs: dict[ir.Buffer, None]) -> list[te.Operation]:
         """Return the operations that the outputs need, in topological order."""
         order: dict[te.Operation, None] = {}
-        stack: list[tuple[te.Operation, bool]] = [(t.op, False) for t in reversed(self._outputs) if t.buffer not in given]
+        stack: list[tuple[te.Operation, bool]] = [(t.op, False) for t in reversed(self._outputs) if t.buffer not in inputs]
         while stack:
-            op, ready = stack.pop()
-            if ready:
+            op, is_expanded = stack.pop()
+            if is_expanded:
                 order[op] = None
             elif op not in order:
                 stack.append((op, True))
-                stack.extend((t.op, False) for t in reversed(op.inputs) if t.buffer not in given and t.op not in order)
+                stack.extend((t.op, False) for t in reversed(op.inputs) if t.buffer not in inputs and t.op not in order)
         return list(order)
 
     def _extern(self, op: te.Extern) -> tuple[ir.Buffer, ...]:
         if op.defines and self._steps:
             raise ExpressionError(f"an extern in a scan must not define a size, got {op.name}: compute the size outside the scan")
         self.defines += op.defines
-        read, written = (tuple(map(whole, side)) for side in (op.input_buffers, op.output_buffers))
-        self._stmts.append(ir.Block(unique(op.name, self._names), (), (), read, written, op.body))
+        input_regions, output_regions = (tuple(map(full_region, side)) for side in (op.input_buffers, op.output_buffers))
+        self._stmts.append(ir.Block(unique(op.name, self._names), (), (), input_regions, output_regions, op.body))
         defined = {buffer for _, buffer in op.defines}
         return tuple(buffer for buffer in op.output_buffers if buffer not in defined)
 
@@ -133,19 +133,19 @@ class _Lowering:
         self._stmts.append(ir.For(op.time, op.length, inner.body()))
         return states + op.buffers
 
-    def _copy(self, source: ir.Buffer, target: ir.Buffer, at: tuple[arith.Expr, ...] = ()) -> None:
+    def _copy(self, source: ir.Buffer, target: ir.Buffer, step_indices: tuple[arith.Expr, ...] = ()) -> None:
         """Emit target[at] = source."""
         axes = tuple(self._iter(f"i{n}", arith.wrap(extent)) for n, extent in enumerate(source.shape))
         indices = tuple(axis.var for axis in axes)
-        steps, rename = self._own_steps()
-        place = tuple(rename.get(index, index) for index in at)
-        store = ir.Store(target, (*place, *indices), ir.load(source, indices))
+        steps, rename = self._step_iters()
+        prefix = tuple(rename.get(index, index) for index in step_indices)
+        store = ir.Store(target, (*prefix, *indices), ir.load(source, indices))
         self._stmts.append(self._nest(unique(target.name, self._names), axes, store, None, steps))
 
-    def _own_steps(self) -> tuple[tuple[ir.IterVar, ...], dict[arith.Expr, arith.Expr]]:
+    def _step_iters(self) -> tuple[tuple[ir.IterVar, ...], dict[arith.Expr, arith.Expr]]:
         """Make new iteration variables of a block for the step numbers of enclosing scans, and the substitution to them."""
-        own = tuple(self._iter(step.var.name, step.extent, step.kind) for step in self._steps)
-        return own, {step.var: item.var for step, item in zip(self._steps, own, strict=True)}
+        iters = tuple(self._iter(step.var.name, step.extent, step.kind) for step in self._steps)
+        return iters, {step.var: item.var for step, item in zip(self._steps, iters, strict=True)}
 
     def _iter(self, name: str, extent: arith.Expr, kind: ir.IterKind = ir.IterKind.SPATIAL) -> ir.IterVar:
         """Make an iteration variable for the loop of a name. If loops are named, the variable has the prefix "v"."""
@@ -166,43 +166,45 @@ class _Lowering:
         first = op.body[0]
         reduction = first.reduction if isinstance(first, te.Reduce) else None
         axes = op.axes + (reduction.axes if reduction else ())
-        names = [axis.var.name if self._named or place >= len(op.axes) else f"i{place}" for place, axis in enumerate(axes)]
+        names = [axis.var.name if self._named or number >= len(op.axes) else f"i{number}" for number, axis in enumerate(axes)]
         # Each block gets fresh iteration variables: two computes may share a reduction axis.
-        fresh = tuple(self._iter(name, axis.extent, axis.kind) for name, axis in zip(names, axes, strict=True))
-        steps, rename = self._own_steps()
-        rename |= {old.var: new.var for old, new in zip(axes, fresh, strict=True)}
+        iters = tuple(self._iter(name, axis.extent, axis.kind) for name, axis in zip(names, axes, strict=True))
+        steps, rename = self._step_iters()
+        rename |= {old.var: new.var for old, new in zip(axes, iters, strict=True)}
         rewriter = Rewriter(rename, expr=_forget_tensor)
-        indices = tuple(axis.var for axis in fresh[: len(op.axes)])
+        indices = tuple(axis.var for axis in iters[: len(op.axes)])
         if reduction is None:
             values = tuple(map(rewriter.expr, op.body))
-            stores = _store_all(op.buffers, indices, values)
-            self._stmts.append(self._nest(unique(op.name, self._names), fresh, stores, None, steps))
+            stores = _parallel_stores(op.buffers, indices, values)
+            self._stmts.append(self._nest(unique(op.name, self._names), iters, stores, None, steps))
             return op.buffers
 
         buffers = _accumulators(op, reduction)
         types = tuple(value.dtype for value in reduction.values)
         new = tuple(map(rewriter.expr, reduction.values))
         old = tuple(ir.load(buffer, indices) for buffer in buffers)
-        update = _store_all(buffers, indices, reduction.reducer.combine(old, new))
+        update = _parallel_stores(buffers, indices, reduction.reducer.combine(old, new))
         identity = reduction.reducer.identity(types)
         name = unique(op.name, self._names)
         empty = _may_be_empty(reduction.axes)
         if empty != arith.ZERO:
-            spare = tuple(ir.IterVar(arith.Var(axis.var.name), axis.extent) for axis in fresh[: len(op.axes)])
-            fill = _store_all(buffers, tuple(axis.var for axis in spare), identity)
-            nest = self._nest(unique(f"{op.name}_empty", self._names), spare, fill, None, self._own_steps()[0])
+            fill_axes = tuple(ir.IterVar(arith.Var(axis.var.name), axis.extent) for axis in iters[: len(op.axes)])
+            fill = _parallel_stores(buffers, tuple(axis.var for axis in fill_axes), identity)
+            nest = self._nest(unique(f"{op.name}_empty", self._names), fill_axes, fill, None, self._step_iters()[0])
             self._stmts.append(nest if empty == arith.ONE else ir.If(ir.Index(dtype("bool"), empty), nest))
         if empty != arith.ONE:
-            self._stmts.append(self._nest(name, fresh, update, _store_all(buffers, indices, identity), steps))
+            self._stmts.append(self._nest(name, iters, update, _parallel_stores(buffers, indices, identity), steps))
         return buffers
 
 
 def _accumulators(op: te.Compute, reduction: te.Reduction) -> tuple[ir.Buffer, ...]:
     """Return one buffer per component of a reduction: a buffer of the compute, or a new one if the compute omits the component."""
-    own = {value.component: buffer for value, buffer in zip(op.body, op.buffers, strict=True) if isinstance(value, te.Reduce)}
+    buffer_by_component = {
+        value.component: buffer for value, buffer in zip(op.body, op.buffers, strict=True) if isinstance(value, te.Reduce)
+    }
     shape = op.buffers[0].shape
     return tuple(
-        own.get(component) or ir.Buffer(f"{op.name}_part{component}", shape, value.dtype)
+        buffer_by_component.get(component) or ir.Buffer(f"{op.name}_part{component}", shape, value.dtype)
         for component, value in enumerate(reduction.values)
     )
 
@@ -220,14 +222,14 @@ def _may_be_empty(axes: tuple[ir.IterVar, ...]) -> arith.Expr:
     return empty
 
 
-def _store_all(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], values: tuple[ir.Expr, ...]) -> ir.Stmt:
+def _parallel_stores(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], values: tuple[ir.Expr, ...]) -> ir.Stmt:
     """Emit buffers[indices] = values in parallel. A value whose old element is loaded by another value is stored last."""
     stores: list[ir.Stmt] = []
     late: list[ir.Stmt] = []
     temporaries = []
     for position, (buffer, value) in enumerate(zip(buffers, values, strict=True)):
-        later = ir.walk_exprs(*values[position + 1 :])
-        if any(isinstance(node, ir.Load) and node.buffer is buffer for node in later):
+        later_exprs = ir.walk_exprs(*values[position + 1 :])
+        if any(isinstance(node, ir.Load) and node.buffer is buffer for node in later_exprs):
             temporary = ir.Buffer(f"{buffer.name}_new", (), buffer.dtype, "register")
             temporaries.append(temporary)
             stores.append(ir.Store(temporary, (), value))
@@ -244,8 +246,8 @@ def _store_all(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], 
 def free_sizes(program: ir.LoopProgram) -> tuple[arith.SizeVar, ...]:
     """Return the dimensions that the body reads and that occur in no parameter's shape, sorted by name."""
     shown = {size for size, _ in program.defines}.union(*(arith.free_vars(dim) for item in program.params for dim in item.shape))
-    read: set[arith.Expr] = set()
+    variables: set[arith.Expr] = set()
     for stmt in ir.walk_stmts(program.body):
         values, indices = ir.statement_operands(stmt)
-        read.update(*map(ir.free_vars, values), *map(arith.free_vars, indices))
-    return tuple(sorted((var for var in read - shown if isinstance(var, arith.SizeVar)), key=lambda var: var.name))
+        variables.update(*map(ir.free_vars, values), *map(arith.free_vars, indices))
+    return tuple(sorted((var for var in variables - shown if isinstance(var, arith.SizeVar)), key=lambda var: var.name))

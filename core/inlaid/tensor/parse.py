@@ -11,7 +11,8 @@ from inlaid.tensor.text import ACCESS_WORDS, INFIX
 from inlaid_runtime import arith
 from inlaid_runtime.arith.text import Tokens, parse_expr, unquoted
 from inlaid_runtime.errors import ParseError
-from inlaid_runtime.types import DTYPES, DType, dtype
+from inlaid_runtime.types import DTYPES, DType
+from inlaid_runtime.types import dtype as as_dtype
 
 T = TypeVar("T")
 _OPERATORS = {symbol: op for op, symbol in INFIX.items()}
@@ -67,11 +68,11 @@ class _Parser:
 
     # -- lines --
 
-    def _on(self, line: _Line, read: Callable[[], T]) -> T:
-        """Apply `read` to a whole line. Errors in the text or in the program name the line."""
+    def _on(self, line: _Line, parse_line: Callable[[], T]) -> T:
+        """Apply `parse_line` to a whole line. Errors in the text or in the program name the line."""
         try:
             self._tokens = Tokens(line.text)
-            result = read()
+            result = parse_line()
             if self._tokens.next.kind != "end":
                 self._tokens.fail("expected the end of the line")
         except (ParseError, ValueError, AssertionError) as error:
@@ -98,14 +99,16 @@ class _Parser:
                 arguments.append(name)
         for name in _bounds_first(bounds):
             lower, upper = bounds[name]
-            self._sizes[name] = arith.SizeVar(name, lower, upper and arith.unwrap(arith.substitute(upper, self._known())))
+            self._sizes[name] = arith.SizeVar(
+                name, lower, upper and arith.unwrap(arith.substitute(upper, self._size_substitution()))
+            )
         title, inputs, outputs, updates = self._on(line, self._program_head)
         notes = tuple(self._on(item, self._note) for item in head if item not in sizes)
         body = self._stmts(line.below[len(head) :])
         pairs = tuple((self._sizes[name], self._find_buffer(buffer)) for name, buffer in defines)
         return ir.LoopProgram(title, inputs, outputs, body, pairs, notes, tuple(self._sizes[name] for name in arguments), updates)
 
-    def _known(self) -> dict[arith.Expr, arith.Expr]:
+    def _size_substitution(self) -> dict[arith.Expr, arith.Expr]:
         return {size: size for size in self._sizes.values()}
 
     def _program_head(self) -> tuple[str, tuple[ir.Buffer, ...], tuple[ir.Buffer, ...], tuple[tuple[int, int], ...]]:
@@ -118,7 +121,9 @@ class _Parser:
         tokens.expect("(")
         results = tuple(self._list(")", self._result))
         tokens.expect(":")
-        updates = [(number, inputs.index(over)) for number, (_, over) in enumerate(results) if over is not None]
+        updates = [
+            (number, inputs.index(input_buffer)) for number, (_, input_buffer) in enumerate(results) if input_buffer is not None
+        ]
         return name, inputs, tuple(buffer for buffer, _ in results), tuple(updates)
 
     def _result(self) -> tuple[ir.Buffer, ir.Buffer | None]:
@@ -307,17 +312,17 @@ class _Parser:
 
     def _after(self, word: str, item: Callable[[], T]) -> tuple[T, ...]:
         """Parse a list that follows `word`. The list is empty if `word` is missing."""
-        found = [item()] if self._tokens.accept(word) else []
-        while found and self._tokens.accept(","):
-            found.append(item())
-        return tuple(found)
+        items = [item()] if self._tokens.accept(word) else []
+        while items and self._tokens.accept(","):
+            items.append(item())
+        return tuple(items)
 
     def _access(self) -> ir.Access:
         word = self._tokens.expect_kind("name")
-        found = next((access for access, text in ACCESS_WORDS.items() if text == word), None)
-        if found is None:
+        kind = next((access for access, text in ACCESS_WORDS.items() if text == word), None)
+        if kind is None:
             self._tokens.fail(f"expected one of {', '.join(ACCESS_WORDS.values())}, got {word}")
-        return found
+        return kind
 
     def _block(self, line: _Line) -> ir.Stmt:
         def head() -> str:
@@ -338,8 +343,8 @@ class _Parser:
             item = line.below[position]
             match item.text.split(maxsplit=1)[0]:
                 case "iter":
-                    found, binding = self._on(item, self._iter)
-                    iters.append(found)
+                    iter_var, binding = self._on(item, self._iter)
+                    iters.append(iter_var)
                     bindings.append(binding)
                 case "reads" | "writes" as title:
                     regions[title] = self._on(item, self._regions)
@@ -383,10 +388,10 @@ class _Parser:
 
     def _regions(self) -> tuple[ir.Region, ...]:
         self._tokens.take()
-        found = [self._region()]
+        regions = [self._region()]
         while self._tokens.accept(","):
-            found.append(self._region())
-        return tuple(found)
+            regions.append(self._region())
+        return tuple(regions)
 
     def _region(self) -> ir.Region:
         tokens = self._tokens
@@ -433,22 +438,22 @@ class _Parser:
         tokens = self._tokens
         name = tokens.expect_kind("name")
         tokens.expect(":")
-        of = dtype(tokens.expect_kind("name"))
+        dtype = as_dtype(tokens.expect_kind("name"))
         tokens.expect("[")
         shape = tuple(arith.unwrap(dim) for dim in self._list("]", self._index))
         scope = unquoted(tokens.expect_kind("string")) if tokens.accept("in") else ""
-        known = self._buffers.setdefault(name, ir.Buffer(name, shape, of, scope))
-        if (known.shape, known.dtype, known.scope) != (shape, of, scope):
+        buffer = self._buffers.setdefault(name, ir.Buffer(name, shape, dtype, scope))
+        if (buffer.shape, buffer.dtype, buffer.scope) != (shape, dtype, scope):
             raise ParseError(f"buffer {name} must have one type, got another declaration")
-        return known
+        return buffer
 
-    def _list(self, end: str, read: Callable[[], Any]) -> Iterator[Any]:
+    def _list(self, end: str, parse_item: Callable[[], Any]) -> Iterator[Any]:
         if self._tokens.accept(end):
             return
-        yield read()
+        yield parse_item()
         while not self._tokens.accept(end):
             self._tokens.expect(",")
-            yield read()
+            yield parse_item()
 
     # -- integer expressions --
 
@@ -459,7 +464,7 @@ class _Parser:
         token = tokens.take()
         if token.kind == "size":
             name = token.text.strip("`")
-            return self._sizes.get(name) or self._no_such(token.text)
+            return self._sizes.get(name) or self._raise_unknown(token.text)
         if token.text == "checked" and tokens.accept("("):
             value = self._value()
             tokens.expect(",")
@@ -468,19 +473,19 @@ class _Parser:
             upper = self._index()
             tokens.expect(")")
             return ir.checked(value, lower, upper)
-        found = self._variables.get(token.text) or self._sizes.get(token.text)
-        return found or self._no_such(token.text)
+        variable = self._variables.get(token.text) or self._sizes.get(token.text)
+        return variable or self._raise_unknown(token.text)
 
-    def _no_such(self, name: str) -> arith.Expr:
+    def _raise_unknown(self, name: str) -> arith.Expr:
         raise ParseError(f"unknown variable {name}")
 
     # -- value expressions --
 
     def _value(self) -> ir.Expr:
-        found = self._operand()
-        if isinstance(found, ir.Expr):
-            return found
-        raise ParseError(f"expected a typed value, got the number {found}: write it with a dtype")
+        operand = self._operand()
+        if isinstance(operand, ir.Expr):
+            return operand
+        raise ParseError(f"expected a typed value, got the number {operand}: write it with a dtype")
 
     def _operand(self) -> ir.Expr | _Bare:
         tokens = self._tokens
@@ -514,35 +519,35 @@ class _Parser:
             tokens.expect(")")
             return _typed(DTYPES[name], value)
         if name in ("index", "cast", "bitcast", "call"):
-            of = dtype(tokens.expect_kind("name"))
+            dtype = as_dtype(tokens.expect_kind("name"))
             tokens.expect(",")
             if name == "index":
                 index = self._index()
                 tokens.expect(")")
-                return ir.Index(of, index)
+                return ir.Index(dtype, index)
             if name == "call":
                 function = unquoted(tokens.expect_kind("string"))
                 args = []
                 while tokens.accept(","):
                     args.append(self._value())
                 tokens.expect(")")
-                return ir.CallIntrinsic(of, function, tuple(args))
+                return ir.CallIntrinsic(dtype, function, tuple(args))
             value_ = self._value()
             tokens.expect(")")
-            return ir.Cast(of, value_) if name == "cast" else ir.bitcast(value_, of)
+            return ir.Cast(dtype, value_) if name == "cast" else ir.bitcast(value_, dtype)
         operands = list(self._list(")", self._operand))
         if name in ir.BINARY and len(operands) == 2:
             return ir.binary(name, *operands)
-        typed = [item for item in operands if isinstance(item, ir.Expr)]
-        if len(typed) == len(operands):
-            if name in ir.UNARY and len(typed) == 1:
-                return ir.unary(name, typed[0])
-            if name == "fma" and len(typed) == 3:
-                return ir.fma(*typed)
-            if name == "select" and len(typed) == 3:
-                return ir.select(*typed)
-            if name in ir.MATH and typed:
-                return ir.math(name, *typed)
+        exprs = [item for item in operands if isinstance(item, ir.Expr)]
+        if len(exprs) == len(operands):
+            if name in ir.UNARY and len(exprs) == 1:
+                return ir.unary(name, exprs[0])
+            if name == "fma" and len(exprs) == 3:
+                return ir.fma(*exprs)
+            if name == "select" and len(exprs) == 3:
+                return ir.select(*exprs)
+            if name in ir.MATH and exprs:
+                return ir.math(name, *exprs)
         raise ParseError(f"expected a known operation, got {name} with {len(operands)} operands")
 
 
@@ -552,9 +557,9 @@ def _bounds_first(bounds: dict[str, tuple[int, arith.Expr | None]]) -> list[str]
     stack = [(name, False) for name in reversed(bounds)]
     entered: set[str] = set()
     while stack:
-        name, ready = stack.pop()
+        name, is_expanded = stack.pop()
         upper = bounds[name][1]
-        if ready or upper is None:
+        if is_expanded or upper is None:
             order[name] = None
         elif name not in entered:
             entered.add(name)
@@ -579,12 +584,12 @@ def _number(text: str) -> _Bare:
         return float(text)
 
 
-def _typed(of: DType, text: str) -> ir.Const:
-    if of.kind == "bool":
+def _typed(dtype: DType, text: str) -> ir.Const:
+    if dtype.kind == "bool":
         if text not in ("true", "false"):
             raise ParseError(f"expected true or false, got {text}")
-        return ir.Const(of, text == "true")
-    return ir.const(float(text) if of.is_float else int(text), of)
+        return ir.Const(dtype, text == "true")
+    return ir.const(float(text) if dtype.is_float else int(text), dtype)
 
 
 def _joined(stmts: list[ir.Stmt]) -> ir.Stmt:

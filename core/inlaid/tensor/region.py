@@ -185,11 +185,11 @@ def size_vars(program: LoopProgram) -> tuple[arith.SizeVar, ...]:
     """Return the symbolic dimensions that a kernel takes as arguments: first those in its parameters' shapes, in order of
     appearance and without those that it defines, then those that only its body reads."""
     defined = {size for size, _ in program.defines}
-    found: dict[arith.SizeVar, None] = {}
+    sizes: dict[arith.SizeVar, None] = {}
     for buffer in program.params:
         for dim in buffer.shape:
             if not isinstance(dim, int):
                 for node in arith.walk(dim):
                     if isinstance(node, arith.SizeVar) and node not in defined:
-                        found[node] = None
-    return (*found, *program.sizes)
+                        sizes[node] = None
+    return (*sizes, *program.sizes)

@@ -24,9 +24,9 @@ from inspect import Signature, signature
 from typing import Any, TypeVar
 
 from inlaid.tensor import ir, primitives, text
-from inlaid.tensor.arguments import checked, program_of
+from inlaid.tensor.arguments import checked, require_program
 from inlaid.tensor.primitives import AnnotationKey, TensorIntrin
-from inlaid.tensor.primitives.place import block_path
+from inlaid.tensor.primitives.lookup import block_path
 from inlaid.tensor.transform.layouts import with_layouts
 from inlaid.tensor.transform.paths import loops_around
 from inlaid_runtime.arith import Var
@@ -105,12 +105,12 @@ class Schedule:
         intrinsics: tuple[TensorIntrin, ...] = (),
         annotation_keys: tuple[AnnotationKey, ...] = (),
     ) -> None:
-        self.program = program_of(program)
+        self.program = require_program(program)
         self._intrinsics = {intrinsic.name: intrinsic for intrinsic in intrinsics}
         self._keys = {key.name: key for key in annotation_keys}
         self._steps: list[Step] = []
         self._names: dict[Var, str] = {}
-        self._taken = set(_CONSTANTS)
+        self._names_in_use = set(_CONSTANTS)
 
     @property
     def trace(self) -> Trace:
@@ -139,15 +139,15 @@ class Schedule:
 
     def loops(self, block: str) -> tuple[Var, ...]:
         """Return the loops around a block, outermost first. Recorded as a step only if the trace lacks names for some of them."""
-        found = tuple(loop.var for loop in loops_around(block_path(self.program, block)))
-        if not all(loop in self._names for loop in found):
-            self._record("loops", (block,), found)
-        return found
+        loops = tuple(loop.var for loop in loops_around(block_path(self.program, block)))
+        if not all(loop in self._names for loop in loops):
+            self._record("loops", (block,), loops)
+        return loops
 
     def copy(self) -> Schedule:
         """Return an independent copy of the schedule in its current state."""
         other = copy(self)
-        other._steps, other._names, other._taken = list(self._steps), dict(self._names), set(self._taken)
+        other._steps, other._names, other._names_in_use = list(self._steps), dict(self._names), set(self._names_in_use)
         return other
 
     def apply(self, transform: Transform, *args: Any) -> None:
@@ -199,10 +199,10 @@ class Schedule:
 
     def annotate(self, loop: Var, key: str, value: int | str | bool) -> None:
         """Annotate a loop with a value for the pass that declares the key."""
-        known = self._keys.get(key)
-        if known is None:
+        annotation_key = self._keys.get(key)
+        if annotation_key is None:
             raise ScheduleError(f"unknown annotation key {key}", remedy=f"known: {', '.join(self._keys) or 'none'}")
-        self.program = primitives.annotate(self.program, loop, known, value)
+        self.program = primitives.annotate(self.program, loop, annotation_key, value)
         self._record("annotate", (loop, key, value))
 
     # --- blocks -----------------------------------------------------------------------------------------------------------
@@ -251,11 +251,11 @@ class Schedule:
 
     def lay_out(self, *layouts: tuple[str, tuple[tuple[int, int], ...]]) -> None:
         """Set blocked layouts (`Layout.blocks`) by buffer name: `("b", ((0, 64), (1, 16)))`. Unknown names are ignored."""
-        if not all(isinstance(of, tuple) and len(of) == 2 and isinstance(of[1], tuple) for of in layouts):
+        if not all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], tuple) for pair in layouts):
             raise ScheduleError(f"lay_out arguments must be pairs (buffer name, blocks), got {layouts!r}")
         blocks, allocated = dict(layouts), (stmt.buffer for stmt in ir.walk_stmts(self.program.body) if isinstance(stmt, ir.Alloc))
-        found = [buffer for buffer in (*self.program.params, *allocated) if buffer.name in blocks]
-        self.program = with_layouts(self.program, {buffer: Layout(blocks[buffer.name]) for buffer in found})
+        buffers = [buffer for buffer in (*self.program.params, *allocated) if buffer.name in blocks]
+        self.program = with_layouts(self.program, {buffer: Layout(blocks[buffer.name]) for buffer in buffers})
         self._record("lay_out", layouts)
 
     def storage_align(self, buffer: str, axis: int, factor: int, offset: int = 0) -> None:
@@ -274,10 +274,10 @@ class Schedule:
 
     def tensorize(self, loop: Var, intrinsic: str) -> None:
         """Replace a loop and its body by an intrinsic."""
-        known = self._intrinsics.get(intrinsic)
-        if known is None:
+        tensor_intrin = self._intrinsics.get(intrinsic)
+        if tensor_intrin is None:
             raise ScheduleError(f"unknown intrinsic {intrinsic}", remedy=f"known: {', '.join(self._intrinsics) or 'none'}")
-        self.program = primitives.tensorize(self.program, loop, known)
+        self.program = primitives.tensorize(self.program, loop, tensor_intrin)
         self._record("tensorize", (loop, intrinsic))
 
     def software_pipeline(self, loop: Var, stages: tuple[int, ...]) -> None:
@@ -328,20 +328,20 @@ class Schedule:
     def _name(self, loop: Var) -> str:
         name = self._names.get(loop)
         if name is None:
-            name = self._names[loop] = unique(loop.name, self._taken)
+            name = self._names[loop] = unique(loop.name, self._names_in_use)
         return name
 
 
 _CONSTANTS = {"None": None, "True": True, "False": False}
 _SPREAD = frozenset({"fuse", "reorder"})
-_OTHERS = ("trace", "blocks", "program", "semantics", "copy", "apply")
-PRIMITIVES = frozenset(name for name in vars(Schedule) if not name.startswith("_") and name not in _OTHERS)
+_NOT_PRIMITIVES = ("trace", "blocks", "program", "semantics", "copy", "apply")
+PRIMITIVES = frozenset(name for name in vars(Schedule) if not name.startswith("_") and name not in _NOT_PRIMITIVES)
 """The names of the primitives that a trace may contain."""
 
 
-def parse_trace(text: str, others: Iterable[str] = ()) -> Trace:
-    """Parse the text of a trace, whose steps are primitives or transforms named in `others`. Raises `ParseError`."""
-    known = PRIMITIVES.union(others)
+def parse_trace(text: str, transforms: Iterable[str] = ()) -> Trace:
+    """Parse the text of a trace, whose steps are primitives or transforms named in `transforms`. Raises `ParseError`."""
+    step_names = PRIMITIVES.union(transforms)
     tokens = Tokens(text)
     steps = []
     while tokens.next.kind != "end":
@@ -352,7 +352,7 @@ def parse_trace(text: str, others: Iterable[str] = ()) -> Trace:
         if not results and len(names) > 1:
             tokens.fail("expected '='")
         primitive = tokens.expect_kind("name") if results else names[0]
-        if primitive not in known:
+        if primitive not in step_names:
             tokens.fail(f"expected a schedule primitive, got {primitive}")
         args = _parse_argument(tokens)
         assert isinstance(args, tuple)
@@ -388,8 +388,8 @@ def replay(
 
     Raises `ParseError` for an invalid text, and `ScheduleError` if a step does not apply to this program.
     """
-    named = {transform.name: transform for transform in transforms}
-    trace = parse_trace(trace, named) if isinstance(trace, str) else trace
+    transform_by_name = {transform.name: transform for transform in transforms}
+    trace = parse_trace(trace, transform_by_name) if isinstance(trace, str) else trace
     schedule = Schedule(program, intrinsics, annotation_keys)
     loops: dict[str, Var] = {}
 
@@ -407,17 +407,19 @@ def replay(
         if step.primitive in _SPREAD and len(args) == 1 and isinstance(args[0], tuple):
             args = args[0]
         try:
-            if step.primitive in named:
-                schedule.apply(named[step.primitive], *args)
+            if step.primitive in transform_by_name:
+                schedule.apply(transform_by_name[step.primitive], *args)
                 continue
             _signature(step.primitive).bind(schedule, *args)
         except (TypeError, ValueError, AttributeError, AssertionError, StopIteration) as error:
             raise ScheduleError(f"step {step} of the trace has arguments that {step.primitive} does not accept") from error
         result = getattr(schedule, step.primitive)(*args)
-        found = (result,) if isinstance(result, Var) else result if isinstance(result, tuple) else ()
-        if step.results and len(found) != len(step.results):
-            raise ScheduleError(f"step {step} of the trace expects {len(step.results)} loops, but the program has {len(found)}")
-        loops.update(zip(step.results, found, strict=False))
+        result_loops = (result,) if isinstance(result, Var) else result if isinstance(result, tuple) else ()
+        if step.results and len(result_loops) != len(step.results):
+            raise ScheduleError(
+                f"step {step} of the trace expects {len(step.results)} loops, but the program has {len(result_loops)}"
+            )
+        loops.update(zip(step.results, result_loops, strict=False))
     return schedule
 
 

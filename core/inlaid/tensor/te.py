@@ -51,7 +51,8 @@ from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.errors import ExpressionError, InlaidError
 from inlaid_runtime.records import dataclass, field
-from inlaid_runtime.types import DType, dtype
+from inlaid_runtime.types import DType
+from inlaid_runtime.types import dtype as as_dtype
 
 __all__ = [
     "Reducer", "Tensor", "bitcast", "cast", "checked", "comm_reducer", "compute", "const", "extern", "fma", "math", "max_",
@@ -83,8 +84,8 @@ class Tensor:
     def __getitem__(self, indices: Any) -> Expr:
         if isinstance(self.op, Compute) and isinstance(value := self.op.body[self.index], ir.Const):
             return value
-        plain = ir.load(self.buffer, indices if isinstance(indices, tuple) else (indices,))
-        return Read(plain.dtype, plain.buffer, plain.indices, self)
+        load = ir.load(self.buffer, indices if isinstance(indices, tuple) else (indices,))
+        return Read(load.dtype, load.buffer, load.indices, self)
 
     def __repr__(self) -> str:
         return f"<te.Tensor {self.buffer.name}{list(self.shape)} {self.dtype}>"
@@ -168,13 +169,15 @@ class Reducer:
 
     def __call__(self, values: Operand | tuple[Operand, ...], axes: Axis | Sequence[Axis]) -> Any:
         """Reduce a value, or several values together as a tuple, over reduction axes."""
-        over = (axes,) if isinstance(axes, Axis) else tuple(axes)
-        for axis in over:
+        reduce_axes = (axes,) if isinstance(axes, Axis) else tuple(axes)
+        for axis in reduce_axes:
             if not isinstance(axis, Axis):
                 raise ExpressionError(f"{self.name} reduces over axes made by reduce_axis, got {axis!r}")
-        several = tuple(map(ir.as_expr, values if isinstance(values, tuple) else (values,)))
-        shared = Reduction(self, several, tuple(ir.IterVar(axis, axis.extent, ir.IterKind.REDUCTION) for axis in over))
-        items = tuple(Reduce(value.dtype, shared, index) for index, value in enumerate(several))
+        value_exprs = tuple(map(ir.as_expr, values if isinstance(values, tuple) else (values,)))
+        reduction = Reduction(
+            self, value_exprs, tuple(ir.IterVar(axis, axis.extent, ir.IterKind.REDUCTION) for axis in reduce_axes)
+        )
+        items = tuple(Reduce(value.dtype, reduction, index) for index, value in enumerate(value_exprs))
         return items if isinstance(values, tuple) else items[0]
 
 
@@ -195,9 +198,9 @@ class Reduce(Expr):
     component: int = field(default=0)
 
 
-def placeholder(shape: Sequence[Dim], of: str | DType, name: str = "x") -> Tensor:
+def placeholder(shape: Sequence[Dim], dtype: str | DType, name: str = "x") -> Tensor:
     """Create an input tensor. Raises `ExpressionError` for an invalid shape, and `ParseError` for an unknown dtype."""
-    return Tensor(ir.Buffer(name, _shape(shape, name), dtype(of)), Placeholder(name, ()))
+    return Tensor(ir.Buffer(name, _shape(shape, name), as_dtype(dtype)), Placeholder(name, ()))
 
 
 def reduce_axis(extent: Dim, name: str = "k") -> Axis:
@@ -219,7 +222,10 @@ def compute(shape: Sequence[Dim], body: Callable[..., Expr | tuple[Expr, ...]], 
     root of the body, if the outputs are not components of one reduction, or if the body raises.
     """
     shape = _shape(shape, name)
-    axes = tuple(ir.IterVar(arith.Var(of), arith.wrap(extent)) for of, extent in zip(_names(body, len(shape)), shape, strict=True))
+    axes = tuple(
+        ir.IterVar(arith.Var(axis_name), arith.wrap(extent))
+        for axis_name, extent in zip(_names(body, len(shape)), shape, strict=True)
+    )
     try:
         result = body(*(axis.var for axis in axes))
         values = tuple(map(ir.as_expr, result if isinstance(result, tuple) else (result,)))
@@ -240,7 +246,7 @@ def _names(body: Callable[..., Any], count: int) -> tuple[str, ...]:
     """Return the names of a function's first `count` parameters, or i0, i1, ... if it has fewer."""
     code = getattr(body, "__code__", None)
     names: tuple[str, ...] = () if code is None else code.co_varnames[: min(code.co_argcount, count)]
-    return names if len(names) == count else tuple(f"i{place}" for place in range(count))
+    return names if len(names) == count else tuple(f"i{number}" for number in range(count))
 
 
 def _check_reductions(name: str, values: tuple[Expr, ...]) -> None:
@@ -250,8 +256,8 @@ def _check_reductions(name: str, values: tuple[Expr, ...]) -> None:
             raise ExpressionError(f"the outputs of {name} must be components of one reduction: use a separate compute for each")
         if len({root.component for root in roots}) < len(roots):
             raise ExpressionError(f"{name} must return each component of its reduction once: drop the repeated one")
-    below = roots[0].reduction.values if roots else values
-    if any(isinstance(node, Reduce) for node in ir.walk_exprs(*below)):
+    operands = roots[0].reduction.values if roots else values
+    if any(isinstance(node, Reduce) for node in ir.walk_exprs(*operands)):
         raise ExpressionError(f"a reduction must be at the root of {name}, found one below: make it a separate tensor")
 
 
@@ -278,8 +284,8 @@ def extern(
     adds one 0-d int64 output buffer after the other outputs. The body stores the actual size in it.
     """
     in_buffers = tuple(tensor.buffer for tensor in inputs)
-    out_buffers = tuple(ir.Buffer(f"{name}_{index}", tuple(shape), dtype(of)) for index, (shape, of) in enumerate(outputs))
-    sizes = tuple(ir.Buffer(f"{name}_size{index}", (), dtype("int64")) for index in range(len(defines)))
+    out_buffers = tuple(ir.Buffer(f"{name}_{index}", tuple(shape), as_dtype(dtype)) for index, (shape, dtype) in enumerate(outputs))
+    sizes = tuple(ir.Buffer(f"{name}_size{index}", (), as_dtype("int64")) for index in range(len(defines)))
     builder = Builder()
     body(builder, in_buffers, out_buffers + sizes)
     op = Extern(name, tuple(inputs), builder.finish(), in_buffers, out_buffers + sizes, tuple(zip(defines, sizes, strict=True)))
@@ -305,14 +311,14 @@ def scan(
     time = arith.Var("t")
     states = tuple(placeholder(tensor.shape, tensor.dtype, f"{name}_state{index}") for index, tensor in enumerate(init))
     results = tuple(step(time, states))
-    wanted, found = ([(tensor.shape, tensor.dtype) for tensor in side] for side in (init, results))
-    if wanted != found:
-        raise ExpressionError(f"a step of {name} must keep the shapes and dtypes of its states {wanted}, got {found}")
+    expected, actual = ([(tensor.shape, tensor.dtype) for tensor in side] for side in (init, results))
+    if expected != actual:
+        raise ExpressionError(f"a step of {name} must keep the shapes and dtypes of its states {expected}, got {actual}")
     buffers = tuple(
         ir.Buffer(f"{name}_{index}", (arith.unwrap(length), *tensor.shape), tensor.dtype) for index, tensor in enumerate(init)
     )
-    outside = _read_by_steps(time, states, results)
-    op = Scan(name, (*init, *outside), time, arith.wrap(length), states, results, buffers)
+    outer_tensors = _read_by_steps(time, states, results)
+    op = Scan(name, (*init, *outer_tensors), time, arith.wrap(length), states, results, buffers)
     return tuple(Tensor(buffer, op, index) for index, buffer in enumerate(buffers))
 
 
@@ -329,8 +335,8 @@ def _read_by_steps(time: arith.Var, states: tuple[Tensor, ...], results: tuple[T
                 moves[op] = any(moves[tensor.op] for tensor in op.inputs) or time in _free_in(op)
         else:
             stack.extend(reversed(missing))
-    read = [tensor for op, moving in moves.items() if moving for tensor in op.inputs]
-    return tuple(dict.fromkeys(tensor for tensor in (*read, *results) if not moves[tensor.op]))
+    input_tensors = [tensor for op, moving in moves.items() if moving for tensor in op.inputs]
+    return tuple(dict.fromkeys(tensor for tensor in (*input_tensors, *results) if not moves[tensor.op]))
 
 
 def _free_in(op: Operation) -> frozenset[arith.Expr]:
@@ -349,37 +355,37 @@ def program(inputs: Sequence[Tensor], outputs: Sequence[Tensor], name: str = "ma
     for tensor in (*inputs, *outputs):
         if not isinstance(tensor, Tensor):
             raise ExpressionError(f"program {name} takes sequences of tensors, got {tensor!r}")
-    made = lower(outputs, inputs, name, named=True)
-    for stmt in ir.walk_stmts(made.body):
+    loop_program = lower(outputs, inputs, name, named=True)
+    for stmt in ir.walk_stmts(loop_program.body):
         if isinstance(stmt, ir.Block):
             _check_reads(name, stmt)
-    names = [buffer.name for buffer in made.params]
-    for taken in names:
-        if names.count(taken) > 1:
-            raise ExpressionError(f"parameters of program {name} need distinct names, got {taken} twice")
-    return made
+    names = [buffer.name for buffer in loop_program.params]
+    for param_name in names:
+        if names.count(param_name) > 1:
+            raise ExpressionError(f"parameters of program {name} need distinct names, got {param_name} twice")
+    return loop_program
 
 
 def _check_reads(name: str, block: ir.Block) -> None:
     """Raise `ExpressionError` if an index that is linear in the axes of a block is out of bounds. A read that a select may guard is
     not checked."""
-    inside = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in block.iters})
+    analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in block.iters})
     axes = {item.var for item in block.iters}
-    seen: set[Expr] = set()
+    visited: set[Expr] = set()
     stack = [value for stmt in ir.walk_stmts(block.body) for value in ir.statement_operands(stmt)[0]]
     while stack:
         node = stack.pop()
-        if node in seen or isinstance(node, ir.Select):
+        if node in visited or isinstance(node, ir.Select):
             continue
-        seen.add(node)
+        visited.add(node)
         stack += ir.operands(node)
         if isinstance(node, ir.Load):
             for index, dim in zip(node.indices, node.buffer.shape, strict=True):
-                low, high = inside.bounds(index)
+                low, high = analyzer.bounds(index)
                 out = (low is not None and low < 0) or (high is not None and isinstance(dim, int) and high >= dim)
-                if out and axes.issuperset(inside.linear(index).terms):
-                    found = f"{node.buffer} is read at {index!r}, from {low} to {high}"
-                    raise ExpressionError(f"{block.name} of program {name}: an index must be in [0, {dim}), but {found}")
+                if out and axes.issuperset(analyzer.linear(index).terms):
+                    detail = f"{node.buffer} is read at {index!r}, from {low} to {high}"
+                    raise ExpressionError(f"{block.name} of program {name}: an index must be in [0, {dim}), but {detail}")
 
 
 def comm_reducer(
@@ -391,14 +397,14 @@ def comm_reducer(
     return Reducer(name, combine, identity)
 
 
-def lowest(of: DType) -> Expr:
+def lowest(dtype: DType) -> Expr:
     """Return the smallest value of a dtype: minus infinity for floats."""
-    return const(-float("inf") if of.is_float else of.limits[0], of)
+    return const(-float("inf") if dtype.is_float else dtype.limits[0], dtype)
 
 
-def highest(of: DType) -> Expr:
+def highest(dtype: DType) -> Expr:
     """Return the largest value of a dtype: plus infinity for floats."""
-    return const(float("inf") if of.is_float else of.limits[1], of)
+    return const(float("inf") if dtype.is_float else dtype.limits[1], dtype)
 
 
 sum_ = Reducer("sum", lambda acc, new: (acc[0] + new[0],), lambda types: (const(0, types[0]),))

@@ -68,7 +68,7 @@ class _Printer:
         self.program = program
         self.mark = mark
         self.before: list[str] = []
-        self._taken: set[str] = {"", "checked", "min", "max", "not", "select"}
+        self._names_in_use: set[str] = {"", "checked", "min", "max", "not", "select"}
         self._names: dict[object, str] = {}
         self._temporaries: dict[ir.Expr, str] = {}
         self._count = 0
@@ -77,22 +77,24 @@ class _Printer:
 
     def name(self, item: ir.Buffer | arith.Var) -> str:
         """Return the unique name of a buffer or variable."""
-        found = self._names.get(item)
-        if found is None:
+        unique_name = self._names.get(item)
+        if unique_name is None:
             base = re.sub(r"\W", "_", item.name)
             base = base if _NAME.fullmatch(base) else f"_{base}"
-            found = self._names[item] = unique(base, self._taken)
-        return found
+            unique_name = self._names[item] = unique(base, self._names_in_use)
+        return unique_name
 
     # -- lines --
 
     def lines(self) -> Iterator[str]:
         program = self.program
         sizes = _sizes(program)
-        self._taken |= {size.name for size in sizes}
+        self._names_in_use |= {size.name for size in sizes}
         inputs = ", ".join(map(self._declaration, program.inputs))
-        over = {output: f" over {self.name(program.inputs[given])}" for output, given in program.updates}
-        outputs = ", ".join(f"{self._declaration(item)}{over.get(number, '')}" for number, item in enumerate(program.outputs))
+        update_texts = {output: f" over {self.name(program.inputs[operand])}" for output, operand in program.updates}
+        outputs = ", ".join(
+            f"{self._declaration(item)}{update_texts.get(number, '')}" for number, item in enumerate(program.outputs)
+        )
         yield f"program {quoted_name(program.name)}({inputs}) -> ({outputs}):"
         defines = dict(program.defines)
         for size in sizes:
@@ -248,8 +250,8 @@ class _Printer:
         depth: dict[ir.Expr, int] = {}
         stack = [(root, False) for root in reversed(roots)]
         while stack:
-            node, ready = stack.pop()
-            if ready:
+            node, is_expanded = stack.pop()
+            if is_expanded:
                 order.append(node)
                 continue
             uses[node] = uses.get(node, 0) + 1
@@ -268,9 +270,9 @@ class _Printer:
 
     def value(self, expr: ir.Expr) -> str:
         """Print a value expression. The recursion is limited to the depth that `_share` leaves."""
-        done = self._temporaries.get(expr)
-        if done is not None:
-            return done
+        temporary = self._temporaries.get(expr)
+        if temporary is not None:
+            return temporary
         match expr:
             case ir.Const(value=value):
                 return f"{expr.dtype}({str(value).lower() if isinstance(value, bool) else repr(value)})"
@@ -347,7 +349,7 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
 
 def _sizes(program: ir.LoopProgram) -> list[arith.SizeVar]:
     """Return all dimensions in a program: first those in shapes, then arguments and definitions in their order."""
-    found: dict[arith.SizeVar, None] = {}
+    sizes: dict[arith.SizeVar, None] = {}
     pending: list[arith.Expr] = [arith.wrap(dim) for buffer in program.params for dim in buffer.shape]
     pending += [*program.sizes, *(size for size, _ in program.defines)]
     for stmt in ir.walk_stmts(program.body):
@@ -356,19 +358,19 @@ def _sizes(program: ir.LoopProgram) -> list[arith.SizeVar]:
         checked = (value for index in indices for value in ir.payloads(arith.wrap(index)))
         for value in ir.walk_exprs(*values, *checked):
             pending += ir.index_operands(value)
-    seen: set[arith.Expr] = set()
+    visited: set[arith.Expr] = set()
     queue = deque(pending)
     while queue:
         node = queue.popleft()
-        if node in seen:
+        if node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         queue += node.operands
         if isinstance(node, arith.Opaque):
             queue += (node.lower, node.upper)
         elif isinstance(node, arith.SizeVar):
-            found[node] = None
+            sizes[node] = None
             if node.upper is not None:
                 queue.append(arith.wrap(node.upper))
     ordered = (*program.sizes, *(size for size, _ in program.defines))
-    return [*(size for size in found if size not in ordered), *ordered]
+    return [*(size for size in sizes if size not in ordered), *ordered]

@@ -73,7 +73,7 @@ def stand_in(tmp_path, monkeypatch):
     return put
 
 
-def of(model: Path, *against: str, **changes) -> Comparison:
+def make_comparison(model: Path, *against: str, **changes) -> Comparison:
     rng = np.random.default_rng(0)
     inputs = {name: rng.standard_normal((2, 3), np.float32) for name in ("file", "b")}
     return Comparison(model, inputs, ("reference",), 1, against, **{"rounds": 3, "seconds": 0.0, **changes})
@@ -83,10 +83,10 @@ def test_engines_take_turns_and_agree(model, stand_in):
     stand_in("onnxruntime", STAND_IN.format(extra=""))
     stand_in("openvino", "raise ImportError('no such library')")
     reports = []
-    result = compare_engines(of(model, "onnxruntime", "openvino"), lambda stage, done, total: reports.append(stage))
+    result = compare_engines(make_comparison(model, "onnxruntime", "openvino"), lambda stage, count, total: reports.append(stage))
     assert [item.label for item in result.timings] == ["inlaid", UNFUSED, "onnxruntime"]
     assert all(len(item.rounds) == 3 and min(item.rounds) > 0 for item in result.timings)
-    assert result.own.difference == 0
+    assert result.inlaid.difference == 0
     assert result.peers[0].difference < 1e-6
     assert result.best is result.peers[0]
     assert result.missing == (Missing("openvino", "is not installed: no such library (pip install openvino)"),)
@@ -96,7 +96,7 @@ def test_engines_take_turns_and_agree(model, stand_in):
 
 
 def test_alone(model):
-    result = compare_engines(of(model))
+    result = compare_engines(make_comparison(model))
     assert [item.label for item in result.timings] == ["inlaid"]
     assert result.best is None
 
@@ -109,7 +109,7 @@ def test_alone(model):
 )
 def test_a_peer_that_fails_is_left_out(model, stand_in, extra, reason, when):
     stand_in("onnxruntime", STAND_IN.format(extra=extra if when == "prepared" else f"if self.runs > 3: {extra}"))
-    result = compare_engines(of(model, "onnxruntime", rounds=2))
+    result = compare_engines(make_comparison(model, "onnxruntime", rounds=2))
     assert result.missing == (Missing("onnxruntime", reason),)
     assert len(result.timings) == 2
 
@@ -117,15 +117,15 @@ def test_a_peer_that_fails_is_left_out(model, stand_in, extra, reason, when):
 def test_a_peer_that_hangs_is_left_out(model, stand_in, monkeypatch):
     stand_in("onnxruntime", STAND_IN.format(extra="time.sleep(60)"))
 
-    def report(stage, done, total):
+    def report(stage, count, total):
         monkeypatch.setattr(comparison, "TIME_LIMIT", 2.0 if stage == "prepare onnxruntime" else 60.0)
 
-    assert compare_engines(of(model, "onnxruntime"), report).missing == (Missing("onnxruntime", "took more than 2 s"),)
+    assert compare_engines(make_comparison(model, "onnxruntime"), report).missing == (Missing("onnxruntime", "took more than 2 s"),)
 
 
 def test_an_engine_is_stopped_unless_it_is_timed(model, stand_in, tmp_path):
     stand_in("onnxruntime", STAND_IN.format(extra=""))
-    job = comparison._jobs(of(model, "onnxruntime"), tmp_path)[2]
+    job = comparison._jobs(make_comparison(model, "onnxruntime"), tmp_path)[2]
     engine = comparison._Engine(job)
     try:
         assert engine.prepare() == ""
@@ -143,7 +143,7 @@ def _state(engine: comparison._Engine) -> str:
 
 def test_what_only_inlaid_cannot_run_is_an_error(model, tmp_path):
     with pytest.raises(CompileError, match=r"cannot run.*wrong"):
-        compare_engines(of(_with_operator(model, tmp_path, "wrong")))
+        compare_engines(make_comparison(_with_operator(model, tmp_path, "wrong")))
 
 
 def _with_operator(model: Path, folder: Path, operator: str) -> Path:
@@ -155,18 +155,18 @@ def _with_operator(model: Path, folder: Path, operator: str) -> Path:
 
 
 def test_every_engine_gets_the_sizes_that_inlaid_is_told(model, tmp_path):
-    jobs = comparison._jobs(of(model, "onnxruntime", dims={"batch": 2}), tmp_path)
+    jobs = comparison._jobs(make_comparison(model, "onnxruntime", dims={"batch": 2}), tmp_path)
     assert len({job.model for job in jobs}) == 1
     dims = onnx.load(jobs[0].model).graph.input[0].type.tensor_type.shape.dim
     assert [dim.dim_value for dim in dims] == [2, 3]
-    assert comparison._jobs(of(model, "onnxruntime", dims={"batch": (1, 4)}), tmp_path)[0].model == str(model)
+    assert comparison._jobs(make_comparison(model, "onnxruntime", dims={"batch": (1, 4)}), tmp_path)[0].model == str(model)
 
 
 def test_mistakes(model, tmp_path):
     with pytest.raises(InputError, match="unknown peer 'abacus'"):
-        compare_engines(of(model, "abacus"))
+        compare_engines(make_comparison(model, "abacus"))
     with pytest.raises(InputError, match="peers need a model"):
-        compare_engines(of(tmp_path / "model.inlaid", "onnxruntime"))
+        compare_engines(make_comparison(tmp_path / "model.inlaid", "onnxruntime"))
 
 
 def test_threads():
@@ -179,9 +179,9 @@ def test_threads():
 
 
 def test_the_table():
-    own = Timing("inlaid", "0", "here", 1.0, 10.0, 0.0, (1.0, 2.0, 3.0), 0.0)
+    inlaid_timing = Timing("inlaid", "0", "here", 1.0, 10.0, 0.0, (1.0, 2.0, 3.0), 0.0)
     peer = Timing("openvino", "9", "there", 1.0, 10.0, 0.0, (2.0, 2.0, 2.0), 1e-7)
-    result = Result((own, peer), (Missing("tvm", "is not installed"),))
+    result = Result((inlaid_timing, peer), (Missing("tvm", "is not installed"),))
     assert result.ratios(peer) == (0.5, 1.0, 1.5)
     text = render(Comparison(Path("m.onnx"), {"x": np.zeros((1, 2), np.float32)}, ("x86",), 2), result)
     for part in (
@@ -197,13 +197,13 @@ def test_the_table():
 def test_the_table_fits_and_does_not_contradict_itself():
     """Each round is noisy; the ratio is that of the medians beside it."""
     long = "CPU provider, 16 intra-op threads, spinning, all graph optimizations, " + "and still more of them, " * 5
-    own = Timing("inlaid", "0", "here", 100.0, 12345.0, 0.0, (1000.0, 2000.0, 3999.0), 0.0)
+    inlaid_timing = Timing("inlaid", "0", "here", 100.0, 12345.0, 0.0, (1000.0, 2000.0, 3999.0), 0.0)
     peer = Timing("onnxruntime", "9", long, 100.0, 99999.0, 0.0, (1999.0, 1000.0, 3000.0), 1e-7)
-    result = Result((own, peer), (Missing("tvm", f"failed: {long}"),))
+    result = Result((inlaid_timing, peer), (Missing("tvm", f"failed: {long}"),))
     inputs = {f"input_{number}": np.zeros((1, 2), np.float32) for number in range(9)}
     text = render(Comparison(Path("m.onnx"), inputs, ("x86",), 2), result)
     assert max(map(len, text.splitlines())) <= 100
-    assert result.ratio(peer) == own.median / peer.median
+    assert result.ratio(peer) == inlaid_timing.median / peer.median
     assert min(result.ratios(peer)) <= result.ratio(peer) <= max(result.ratios(peer))
     (row,) = [line.split() for line in text.splitlines() if line.startswith("onnxruntime ")]
     assert float(row[5]) == pytest.approx(2000 / float(row[1]), abs=0.01)
@@ -223,21 +223,21 @@ def test_a_package_is_timed_as_it_is(model, tmp_path):
         "--seconds",
         "0",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "model.inlaid: file float32[1, 3], b float32[1, 3]; 1 rounds" in done.stdout
-    done = subprocess.run([*command, "--threads", "2"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "leave out --threads" in done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert "model.inlaid: file float32[1, 3], b float32[1, 3]; 1 rounds" in process.stdout
+    process = subprocess.run([*command, "--threads", "2"], capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+    assert "leave out --threads" in process.stderr
 
 
 def test_the_command(model, stand_in, tmp_path):
     stand_in("onnxruntime", STAND_IN.format(extra=""))
     options = ["--target", "reference", "--against", "onnxruntime", "--rounds", "1", "--seconds", "0", "--dim", "batch=4", "--json"]
     command = [sys.executable, "-c", "from inlaid_cli import main; main()", "bench", str(model), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    facts = json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    facts = json.loads(process.stdout)
     assert [item["label"] for item in facts["timings"]] == ["inlaid", UNFUSED, "onnxruntime"]
     assert facts["timings"][2]["difference"] < 1e-6
     assert len(facts["ratios"]["onnxruntime"]) == 1
@@ -252,8 +252,8 @@ def test_a_missing_engine_fails_before_anything_is_compiled(cli_folder, run, mon
 
 
 def test_an_engine_that_cannot_take_part_fails_after_the_table(cli_folder, run, monkeypatch):
-    own = Timing("inlaid", "0", "here", 1.0, 10.0, 0.0, (1.0,), 0.0)
-    result = Result((own,), (Missing("onnxruntime", "InvalidGraph: no"),))
+    inlaid_timing = Timing("inlaid", "0", "here", 1.0, 10.0, 0.0, (1.0,), 0.0)
+    result = Result((inlaid_timing,), (Missing("onnxruntime", "InvalidGraph: no"),))
     monkeypatch.setattr("inlaid_bench.command.compare_engines", lambda *_: result)
     monkeypatch.setattr("inlaid_bench.command.check_installed", lambda _: None)
     code, out, _ = run("bench", "relu.onnx", "--target", "reference", "--against", "onnxruntime")

@@ -22,8 +22,8 @@ def cli_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="act")], "relu", [x], [y])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), folder / "relu.onnx")
-    whole = (folder / "relu.onnx").read_bytes()
-    (folder / "cut.onnx").write_bytes(whole[: len(whole) // 2])
+    model_bytes = (folder / "relu.onnx").read_bytes()
+    (folder / "cut.onnx").write_bytes(model_bytes[: len(model_bytes) // 2])
     np.save(folder / "x.npy", np.array([[-1.5, 0, np.inf]], np.float32))
     return folder
 
@@ -35,10 +35,10 @@ def run(cli_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
     def command(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        with pytest.raises(SystemExit) as done:
+        with pytest.raises(SystemExit) as exit_info:
             main(arguments)
         out, err = capsys.readouterr()
-        assert isinstance(done.value.code, int)
-        return done.value.code, out, err
+        assert isinstance(exit_info.value.code, int)
+        return exit_info.value.code, out, err
 
     return command

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from inlaid_cli.exit_codes import ExitCode, exit_code_of
+from inlaid_cli.exit_codes import ExitCode, exit_code
 from inlaid_runtime import errors
 
 from .conftest import Run
@@ -43,7 +43,7 @@ def test_the_page_lists_every_code() -> None:
     ],
 )
 def test_errors_have_codes(error: BaseException, code: ExitCode) -> None:
-    assert exit_code_of(error) is code
+    assert exit_code(error) is code
 
 
 def test_commands_end_with_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_commands_end_with_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     for usage in (("frobnicate",), ("compile",), ("run", "relu.onnx", "--seed", "-1"), ("run", "relu.onnx", "--target", "z80")):
         assert run(*usage)[0] == ExitCode.USAGE, usage
     assert run("compile", "relu.onnx", "--target", "reference", "-o", "relu.inlaid")[0] == ExitCode.SUCCESS
-    for given in (
+    for arguments in (
         ("show", "cut.onnx"),
         ("compile", "nowhere.onnx"),
         ("run", "relu.inlaid", "--input", "x=nowhere.npy"),
@@ -59,7 +59,7 @@ def test_commands_end_with_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
         ("run", "relu.onnx", "--dim", "n=4"),
         ("run", "relu.inlaid", "--dim", "n=4"),
     ):
-        assert run(*given)[0] == ExitCode.INPUT, given
+        assert run(*arguments)[0] == ExitCode.INPUT, arguments
     for usage in ("batch=0", "batch=8:1"):
         assert run("compile", "relu.onnx", "--dim", usage)[0] == ExitCode.USAGE, usage
     assert run("export", "relu.onnx", "--target", "reference", "-o", "librelu.so")[0] == ExitCode.UNSUPPORTED

@@ -27,7 +27,7 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[t
             yield (*path, name), command
 
 
-@pytest.mark.parametrize(("path", "command"), [pytest.param(*found, id=" ".join(found[0])) for found in commands(app)])
+@pytest.mark.parametrize(("path", "command"), [pytest.param(*entry, id=" ".join(entry[0])) for entry in commands(app)])
 def test_every_command_has_it(path: tuple[str, ...], command: click.Command) -> None:
     assert any("--json" in parameter.opts for parameter in command.params)
 
@@ -65,8 +65,8 @@ def test_commands_print_it(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("INLAID_CACHE", raising=False)
     assert loaded(run("cache", "clear", "--json")) == {"removed": {"objects": 0, "models": 0, "packages": 0, "hashes": 0}}
-    made = loaded(run("new-plugin", "acme", "-o", str(tmp_path / "acme"), "--json"))
-    assert "src/inlaid_acme/plugin.py" in made["files"]
+    payload = loaded(run("new-plugin", "acme", "-o", str(tmp_path / "acme"), "--json"))
+    assert "src/inlaid_acme/plugin.py" in payload["files"]
     assert {row["target"] for row in loaded(run("targets", "--json"))} >= {"reference"}
 
 
@@ -77,8 +77,8 @@ def test_results_of_a_suite_are_its_report(run: Run) -> None:
 
 @pytest.mark.skipif("x86" not in default_registry().kinds(), reason='the x86 plugin is not installed: pip install "inlaid[x86]"')
 def test_a_library_is_described(run: Run, cli_folder: Path) -> None:
-    made = loaded(run("export", "relu.onnx", "--dim", "batch=1", "--target", "x86:threads=1", "-o", "librelu.so", "--json"))
-    assert (made["library"], made["header"]) == ("librelu.so", "librelu.h") and isinstance(made["workspace_bytes"], int)
+    payload = loaded(run("export", "relu.onnx", "--dim", "batch=1", "--target", "x86:threads=1", "-o", "librelu.so", "--json"))
+    assert (payload["library"], payload["header"]) == ("librelu.so", "librelu.h") and isinstance(payload["workspace_bytes"], int)
     assert (cli_folder / "librelu.so").exists()
 
 

@@ -26,9 +26,9 @@ def device(host_compiler, monkeypatch):
     from .late import LateDriver
 
     devices = Devices(LateDriver(memory=1 << 28))
-    monkeypatch.setattr(module, "devices_of", lambda options: devices)
-    found = devices.open(0)
-    yield found
+    monkeypatch.setattr(module, "open_devices", lambda options: devices)
+    handle = devices.open(0)
+    yield handle
     gc.collect()
 
 
@@ -45,20 +45,20 @@ def tidy(device):
 @pytest.fixture
 def queue(device):
     """A queue of the device."""
-    found = device.queue()
-    yield found
-    device.release(found)
+    handle = device.queue()
+    yield handle
+    device.release(handle)
 
 
 @pytest.fixture
 def loaded(device):
     """Loads an artifact."""
-    from inlaid_cuda.device import devices_of
+    from inlaid_cuda.device import open_devices
     from inlaid_cuda.options import HOST, CudaOptions
     from inlaid_cuda.runtime import CudaRuntime
 
-    runtime = CudaRuntime(devices_of(CudaOptions(HOST)), 0)
-    return lambda made: runtime.load(made, made.constants)
+    runtime = CudaRuntime(open_devices(CudaOptions(HOST)), 0)
+    return lambda artifact: runtime.load(artifact, artifact.constants)
 
 
 @pytest.fixture

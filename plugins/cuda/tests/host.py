@@ -44,16 +44,16 @@ class Machine:
         """Launch kernel `name` once. Returns the contents of the array arguments after the launch."""
         context = self.context
         module = context.load((PRELUDE + source).encode())
-        given = [argument if isinstance(argument, int) else self.upload(argument) for argument in arguments]
+        addresses = [argument if isinstance(argument, int) else self.upload(argument) for argument in arguments]
         sizes = ((*grid, 1, 1)[:3], (*threads, 1, 1)[:3])
-        context.launch([context.prepare(context.function(module, name), *sizes, given)], self.stream)
-        found = []
-        for argument, address in zip(arguments, given, strict=True):
+        context.launch([context.prepare(context.function(module, name), *sizes, addresses)], self.stream)
+        results = []
+        for argument, address in zip(arguments, addresses, strict=True):
             if isinstance(argument, np.ndarray):
-                found.append(self.download(address, np.empty_like(argument)))
+                results.append(self.download(address, np.empty_like(argument)))
                 context.free(address)
         context.unload(module)
-        return found
+        return results
 
 
 class Compiled:
@@ -85,19 +85,19 @@ class Compiled:
         memory["arena"] = [context.allocate(printed.arena_bytes(dims))]
         report = machine.upload(np.zeros(1, np.int32))
 
-        def read(number: int, place: tuple[str, int, int]) -> int:
-            return int(machine.download(memory["arena"][0] + place[2], np.zeros(1, np.int64))[0])
+        def read(number: int, location: tuple[str, int, int]) -> int:
+            return int(machine.download(memory["arena"][0] + location[2], np.zeros(1, np.int64))[0])
 
-        for ready in printed.ready(arrays, outputs, dims, read):
+        for launch in printed.checked_launches(arrays, outputs, dims, read):
             arguments: list[int | bytes] = []
-            for storage, index, offset in ready.places:
+            for storage, index, offset in launch.places:
                 arguments += [memory[storage][index], offset]
-            maps = [(item.buffer, TensorMap.parse(item.text)) for item in printed.texts[ready.kernel].descriptors]
-            arguments += ready.scalars
+            maps = [(item.buffer, TensorMap.parse(item.text)) for item in printed.texts[launch.kernel].descriptors]
+            arguments += launch.scalars
             arguments += [context.tensor_map(described, sum(arguments[2 * at : 2 * at + 2])) for at, described in maps]
-            arguments += [*[report] * printed.reports[ready.kernel]]
-            function = context.function(module, printed.names[ready.kernel], printed.texts[ready.kernel].shared)
-            context.launch([context.prepare(function, ready.grid, ready.threads, arguments)], machine.stream)
+            arguments += [*[report] * printed.reports[launch.kernel]]
+            function = context.function(module, printed.names[launch.kernel], printed.texts[launch.kernel].shared)
+            context.launch([context.prepare(function, launch.grid, launch.threads, arguments)], machine.stream)
         for array, address in zip(outputs, memory["output"], strict=True):
             machine.download(address, array)
         bad = bool(machine.download(report, np.zeros(1, np.int32))[0])

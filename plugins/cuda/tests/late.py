@@ -59,10 +59,10 @@ class LateContext(HostContext):
     def progress(self, steps=None):
         """Run some pending commands."""
         for _ in range(self._dice.randrange(_STEPS) if steps is None else steps):
-            ready = [stream for stream, work in self.work.items() if work and not self._waits(work[0])]
-            if not ready:
+            runnable_streams = [stream for stream, work in self.work.items() if work and not self._waits(work[0])]
+            if not runnable_streams:
                 return
-            self._step(self.work[self._dice.choice(ready)])
+            self._step(self.work[self._dice.choice(runnable_streams)])
 
     def _waits(self, item):
         return isinstance(item, tuple) and item[0] == "await" and self.come.get(item[1], 0) < item[2]
@@ -82,10 +82,10 @@ class LateContext(HostContext):
             self.work[stream].append(item)
             self.progress()
 
-    def until(self, done):
+    def until(self, condition):
         while True:
             with self._order_lock:
-                if done():
+                if condition():
                     return
                 self.progress(1)
 

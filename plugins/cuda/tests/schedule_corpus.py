@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.schedules.threads import held, whole
+from tests.unit.schedules.threads import interpreter_checks, threaded
 
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.memory_scopes import SUBGROUP
@@ -23,17 +23,17 @@ from inlaid_runtime import arith
 from inlaid_runtime.types import MemoryScope
 
 FOLDER = "tests.unit.schedules.threads"
-MOST_PARAMETERS, MOST_GIVEN = 12, 3
+MAX_PARAMETER_SETS, MAX_SAMPLES = 12, 3
 """Sets of parameters of a test, and sets of inputs of a kernel, that are taken."""
 
 
 @dataclass(frozen=True)
-class Given:
+class Sample:
     """Inputs of a kernel, values of its sizes, and expected results."""
 
     arrays: list[np.ndarray]
     sizes: dict[arith.SizeVar, int]
-    wanted: list[np.ndarray]
+    expected: list[np.ndarray]
     tolerance: float
 
 
@@ -43,7 +43,7 @@ class Case:
 
     name: str
     program: ir.LoopProgram
-    given: list[Given] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
 
 
 def split(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> Launches:
@@ -59,41 +59,46 @@ def _split(program: ir.LoopProgram, scopes: tuple[MemoryScope, ...], subgroup: i
 
 def recorded(module: str) -> list[Case]:
     """Record the kernels of a test module, except of property tests. Other checks of the tests are skipped."""
-    found: dict[int, Case] = {}
+    cases: dict[int, Case] = {}
     name = ""
 
-    def add(program: ir.LoopProgram, given: Callable[[], Given]) -> None:
-        case = found.setdefault(id(program), Case(f"{module}: {name}", program))
-        if len(case.given) < MOST_GIVEN:
-            case.given.append(given())
+    def add(program: ir.LoopProgram, make_sample: Callable[[], Sample]) -> None:
+        case = cases.setdefault(id(program), Case(f"{module}: {name}", program))
+        if len(case.samples) < MAX_SAMPLES:
+            case.samples.append(make_sample())
 
-    def agree(program, finished, split, semantics, given, sizes, seed, tolerance):
-        packed = [array.reshape(held._shape(buffer, sizes)) for array, buffer in zip(given, finished.inputs, strict=True)]
-        add(finished, lambda: Given(packed, dict(sizes), interp.run(program, given, sizes), tolerance))
+    def agree(program, finished, split, semantics, arrays, sizes, seed, tolerance):
+        packed = [
+            array.reshape(interpreter_checks._shape(buffer, sizes)) for array, buffer in zip(arrays, finished.inputs, strict=True)
+        ]
+        add(finished, lambda: Sample(packed, dict(sizes), interp.run(program, arrays, sizes), tolerance))
 
-    def check(made, arrays, sizes=None, tolerance=0.0, seed=0):
-        given = [array.copy() for array in arrays]
-        wanted = made.call.callee.reference(made.call.attrs, *given)
-        known = interp.bind_sizes(made.program, given, sizes or {})
-        add(made.finished, lambda: Given(given, dict(known), [*wanted] if isinstance(wanted, tuple) else [wanted], tolerance))
+    def check(threaded_kernel, arrays, sizes=None, tolerance=0.0, seed=0):
+        inputs = [array.copy() for array in arrays]
+        expected = threaded_kernel.call.callee.reference(threaded_kernel.call.attrs, *inputs)
+        bound_sizes = interp.bind_sizes(threaded_kernel.program, inputs, sizes or {})
+        add(
+            threaded_kernel.finished,
+            lambda: Sample(inputs, dict(bound_sizes), [*expected] if isinstance(expected, tuple) else [expected], tolerance),
+        )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held, "_agree", agree)
-        patch.setattr(whole.Threaded, "check", check)
-        patch.setattr(held, "_unseen", lambda *args: [])
-        for place in (held, whole):
-            patch.setattr(place, "split_launches", split)
-        for place, checked in (
-            (held, "verify"),
-            (held, "check_race_free"),
-            (held, "_replays"),
-            (whole, "verify"),
-            (whole, "check_races"),
+        patch.setattr(interpreter_checks, "_agree", agree)
+        patch.setattr(threaded.Threaded, "check", check)
+        patch.setattr(interpreter_checks, "_unseen", lambda *args: [])
+        for owner in (interpreter_checks, threaded):
+            patch.setattr(owner, "split_launches", split)
+        for owner, checked in (
+            (interpreter_checks, "verify"),
+            (interpreter_checks, "check_race_free"),
+            (interpreter_checks, "_replays"),
+            (threaded, "verify"),
+            (threaded, "check_races"),
         ):
-            patch.setattr(place, checked, lambda *args: None)
+            patch.setattr(owner, checked, lambda *args: None)
         for name, test in _tests(import_module(f"{FOLDER}.{module}")):  # noqa: B007
             test()
-    return [*found.values()]
+    return [*cases.values()]
 
 
 def _tests(module: ModuleType) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -101,7 +106,7 @@ def _tests(module: ModuleType) -> Iterator[tuple[str, Callable[[], Any]]]:
     for name, function in vars(module).items():
         if not name.startswith("test_") or hasattr(function, "hypothesis"):
             continue
-        if "held_to" not in inspect.getsource(function) and ".check(" not in inspect.getsource(function):
+        if "check_against_interpreter" not in inspect.getsource(function) and ".check(" not in inspect.getsource(function):
             continue
         choices = []
         for mark in getattr(function, "pytestmark", ()):
@@ -110,6 +115,6 @@ def _tests(module: ModuleType) -> Iterator[tuple[str, Callable[[], Any]]]:
                 values = [value if len(names) > 1 else (value,) for value in mark.args[1]]
                 choices.append([dict(zip(names, value, strict=True)) for value in values])
         combined = [{key: value for part in chosen for key, value in part.items()} for chosen in itertools.product(*choices)]
-        combined = [arguments for arguments in combined if held.EMBEDDED not in arguments.values()]
-        for arguments in combined[:: 1 + len(combined) // MOST_PARAMETERS]:
+        combined = [arguments for arguments in combined if interpreter_checks.EMBEDDED not in arguments.values()]
+        for arguments in combined[:: 1 + len(combined) // MAX_PARAMETER_SETS]:
             yield name, partial(function, **arguments)

@@ -29,9 +29,9 @@ def test_narrow_types(lanes):
 
 
 @pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.parametrize("of", ["float32", "float64"])
-def test_functions(of, lanes):
-    check_functions(EveryOrder, of, lanes)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_functions(dtype, lanes):
+    check_functions(EveryOrder, dtype, lanes)
 
 
 @pytest.mark.parametrize("lanes", LANES)

@@ -30,8 +30,8 @@ def library(tmp_path_factory):
     if compiler is None or sys.platform != "linux":
         pytest.skip("there is no C compiler: apt-get install gcc")
     folder = tmp_path_factory.mktemp("driver")
-    made = folder / "libcuda.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1", "-o", made, SOURCE, "-ldl"], check=True)
+    path = folder / "libcuda.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1", "-o", path, SOURCE, "-ldl"], check=True)
     return folder
 
 
@@ -44,9 +44,9 @@ def run(library, script, devices=1, facts=(), **fails):
         settings |= {"FAKE_FAILS": name, "FAKE_STATUS": str(status)}
     settings |= {f"FAKE_{name}": str(value) for name, value in facts}
     settings["PYTHONPATH"] = os.pathsep.join(sys.path)
-    done = subprocess.run([sys.executable, "-c", script], env=settings, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    process = subprocess.run([sys.executable, "-c", script], env=settings, capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines()
 
 
 def test_every_call(library):
@@ -73,8 +73,8 @@ context.record(start, stream)
 context.await_event(stream, end)
 context.synchronize_event(start)
 encoded = context.tensor_map(TensorMap(2, (40, 30, 20), (80, 2400), (8, 16, 1)), memory)
-print(encoded == bytes([7]) * 128, context.prepare(function, (1, 1, 1), (1, 1, 1), [memory, encoded, -1]).held.pointers[1] % 64)
-print(context.elapsed(start, end), context.device_of(memory))
+print(encoded == bytes([7]) * 128, context.prepare(function, (1, 1, 1), (1, 1, 1), [memory, encoded, -1]).owner.pointers[1] % 64)
+print(context.elapsed(start, end), context.pointer_device(memory))
 context.synchronize(2)
 for destroy, handle in ((context.destroy_event, start), (context.destroy_event, end), (context.destroy_graph, graph)):
     destroy(handle)
@@ -126,8 +126,8 @@ print(ctypes.string_at(int(cuda.cuCtxGetCurrent()[1])))  # what was current befo
 def test_errors_name_the_call(library, script, name, status):
     caught = f"{DEVICE}\nfrom inlaid_cuda.driver import DriverError\ntry: {script}\nexcept DriverError as error: print(repr(error))"
     text = "CUDA_ERROR_OUT_OF_MEMORY" if status == 2 else "CUDA_ERROR_OTHER"
-    found = run(library, f"{caught}; print(error.status)", **{name: status})
-    assert found[-2:] == [f"DriverError('{name}: {text} (on purpose)')", str(status)]
+    lines = run(library, f"{caught}; print(error.status)", **{name: status})
+    assert lines[-2:] == [f"DriverError('{name}: {text} (on purpose)')", str(status)]
 
 
 PROBE = """
@@ -175,8 +175,8 @@ ALLOCATES = f"{DEVICE}\nmemory = context.allocate(100)\ncontext.trim()\ncontext.
     ],
 )
 def test_without_memory_pools_memory_is_allocated_directly(library, facts, fails):
-    found = [line for line in run(library, ALLOCATES, facts=facts, **fails) if not line.startswith(("stream", "pool"))]
-    assert found == ["allocate 100", "free"]
+    lines = [line for line in run(library, ALLOCATES, facts=facts, **fails) if not line.startswith(("stream", "pool"))]
+    assert lines == ["allocate 100", "free"]
 
 
 LOADS = r"""
@@ -188,11 +188,11 @@ from inlaid_runtime.execution.launch_code import decode_launches, encode_launche
 from inlaid_cuda.bindings import SystemDriver
 from inlaid_cuda.device import Devices
 from inlaid_cuda.images import Images
-from inlaid_cuda.needs import needs_of
+from inlaid_cuda.needs import code_requirements
 from inlaid_cuda.runtime import CudaRuntime
 plan, _ = decode_launches(CUDA.single(name="add"))
 code = encode_launches(plan, Images(b"cubin\0", b"ptx\0").encode())
-artifact = replace(CUDA.single(name="add"), code=code, requires=needs_of("sm_80", (13, 0)))
+artifact = replace(CUDA.single(name="add"), code=code, requires=code_requirements("sm_80", (13, 0)))
 runtime = CudaRuntime(Devices(SystemDriver()), 0)
 print(runtime.check(artifact))
 if runtime.check(artifact) is None:
@@ -219,8 +219,8 @@ except InlaidError as error:
     ],
 )
 def test_the_image_that_a_device_loads(library, capability, driver, reason):
-    found = run(library, LOADS, facts=(("CAPABILITY", capability), ("DRIVER", driver)))
-    found = [line for line in found if not line.startswith(("stream", "pool", "unload"))]
-    assert ("compile PTX" in found) == (reason is None and capability >= 90)
-    assert found[0].startswith(reason or "None")
-    assert found[-1].startswith("the code of region is damaged: expected at least 8 bytes of images, got 5")
+    lines = run(library, LOADS, facts=(("CAPABILITY", capability), ("DRIVER", driver)))
+    lines = [line for line in lines if not line.startswith(("stream", "pool", "unload"))]
+    assert ("compile PTX" in lines) == (reason is None and capability >= 90)
+    assert lines[0].startswith(reason or "None")
+    assert lines[-1].startswith("the code of region is damaged: expected at least 8 bytes of images, got 5")

@@ -18,17 +18,17 @@ REGISTERS, FRAME, OTHER = 0x2F, 0x11, 0x12
 def cubin(kernels: dict[str, Resources]) -> bytes:
     """Build an ELF file with the sections that `resources` reads."""
     names, symbols, info = b"\0", bytes(24), b""
-    for number, (name, found) in enumerate(kernels.items(), 1):
+    for number, (name, usage) in enumerate(kernels.items(), 1):
         symbols += struct.pack("<I", len(names)) + bytes(20)
         names += name.encode() + b"\0"
         info += struct.pack("<BBH", 3, OTHER, 1)  # a form whose value is in the size
-        for attribute, value in ((REGISTERS, found.registers), (FRAME, found.local), (OTHER, 7)):
+        for attribute, value in ((REGISTERS, usage.registers), (FRAME, usage.local), (OTHER, 7)):
             info += struct.pack("<BBHII", 4, attribute, 8, number, value)
     sections = [(".symtab", 2, symbols, 0), (".strtab", 3, names, 0), (".nv.info", 0x70000000, info, 0)]
-    for name, found in kernels.items():
+    for name, usage in kernels.items():
         sections.append((f".text.{name}", 1, b"code", 0))
-        if found.shared:
-            sections.append((f".nv.shared.{name}", 8, b"", found.shared))
+        if usage.shared:
+            sections.append((f".nv.shared.{name}", 8, b"", usage.shared))
     titles = b"\0" + b"\0".join(name.encode() for name, *_ in sections) + b"\0.shstrtab\0"
     sections.append((".shstrtab", 3, titles, 0))
     body, heads = b"", bytes(64)
@@ -62,10 +62,10 @@ extern "C" __global__ void shared(float *x) {
     x[threadIdx.x] = all[99 - threadIdx.x];
 }
 """
-    found = resources(nvrtc.compile(source, "region", "sm_80").cubin)
-    assert list(found) == ["local", "plain", "shared"]
-    assert found["plain"].local == found["shared"].local == 0 and found["local"].local == 256
-    assert found["shared"].shared - found["plain"].shared == 400
+    usages = resources(nvrtc.compile(source, "region", "sm_80").cubin)
+    assert list(usages) == ["local", "plain", "shared"]
+    assert usages["plain"].local == usages["shared"].local == 0 and usages["local"].local == 256
+    assert usages["shared"].shared - usages["plain"].shared == 400
     newer = resources(nvrtc.compile(source, "region", "sm_90a").cubin)
     assert newer["local"].local == 256 and newer["shared"].shared >= 400  # 1 KiB more, reserved by the system
 
@@ -73,10 +73,10 @@ extern "C" __global__ void shared(float *x) {
 @given(st.data())
 def test_damaged_cubins(data):
     """Truncated, or with a byte changed: `CompileError` or a result."""
-    whole = cubin(KERNELS)
-    place = data.draw(st.integers(0, len(whole) - 1))
+    content = cubin(KERNELS)
+    offset = data.draw(st.integers(0, len(content) - 1))
     changed = data.draw(
-        st.sampled_from([whole[:place], whole[:place] + bytes([data.draw(st.integers(0, 255))]) + whole[place + 1 :]])
+        st.sampled_from([content[:offset], content[:offset] + bytes([data.draw(st.integers(0, 255))]) + content[offset + 1 :]])
     )
     with contextlib.suppress(CompileError):
         resources(changed)
@@ -84,7 +84,7 @@ def test_damaged_cubins(data):
 
 def test_sections_beyond_any_address():
     """The offset of the section headers is read as it is: beyond what a file can have."""
-    whole = bytearray(cubin(KERNELS))
-    whole[47] = 0x80
+    content = bytearray(cubin(KERNELS))
+    content[47] = 0x80
     with pytest.raises(CompileError, match="expected a cubin"):
-        resources(bytes(whole))
+        resources(bytes(content))

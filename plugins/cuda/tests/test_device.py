@@ -11,7 +11,7 @@ from inlaid import ops
 from inlaid.graph import ir
 from inlaid.plugins import DeviceTensor
 from inlaid_cuda import array_interface
-from inlaid_cuda.device import MEMORY, Devices, devices_of, memory_limit
+from inlaid_cuda.device import MEMORY, Devices, memory_limit, open_devices
 from inlaid_cuda.driver import DriverError, Status
 from inlaid_cuda.emulation.driver import HostDriver
 from inlaid_cuda.options import HOST, CudaOptions
@@ -137,34 +137,34 @@ def executable(device):
 
 
 def put(device, queue, values):
-    found = DeviceTensor(device.allocate(16), 0, (4,), np.dtype(np.float32))
-    device.upload(np.asarray(values, np.float32), found, queue)
-    return found
+    tensor = DeviceTensor(device.allocate(16), 0, (4,), np.dtype(np.float32))
+    device.upload(np.asarray(values, np.float32), tensor, queue)
+    return tensor
 
 
 def test_tensors_of_other_libraries_are_read_where_they_lie(device, queue, executable):
     target = put(device, queue, [1, 2, 3, 4])
     device.synchronize(device.event(queue))
-    given = Producer(target.buffer.address, (4,), CUDA)
+    producer = Producer(target.buffer.address, (4,), CUDA)
     counted = []
     for turn in range(4):
         before = device.context.counted.copy()
-        (found,) = executable.run({"x": given}).values()
-        np.testing.assert_allclose(found, np.tanh([1, 2, 3, 4]), rtol=1e-6)
+        (actual,) = executable.run({"x": producer}).values()
+        np.testing.assert_allclose(actual, np.tanh([1, 2, 3, 4]), rtol=1e-6)
         counted.append(device.context.counted - before)
         assert not counted[-1]["upload"], turn
     assert counted[3]["launch_graph"] and not counted[3]["launch"]  # the same memory is the same buffer
-    streams = {*given.streams}
+    streams = {*producer.streams}
     assert len(streams) == 1 and streams <= device.context.streams.keys()
     device.free(target.buffer)
 
 
 def test_results_are_tensors_of_other_libraries(device, executable):
-    (found,) = executable.run({"x": np.zeros(4, np.float32)}, keep_on_device=True).values()
-    assert found.__dlpack_device__() == CUDA
+    (result,) = executable.run({"x": np.zeros(4, np.float32)}, keep_on_device=True).values()
+    assert result.__dlpack_device__() == CUDA
     again, live = executable.to_device("x", np.ones(4, np.float32)), device.live
-    (same,) = executable.run({"x": Exported(again)}).values()
-    np.testing.assert_allclose(same, np.tanh(np.ones(4)), rtol=1e-6)
+    (round_trip,) = executable.run({"x": Exported(again)}).values()
+    np.testing.assert_allclose(round_trip, np.tanh(np.ones(4)), rtol=1e-6)
     assert device.live == live
     capsule = again.__dlpack__(stream=1)
     del again
@@ -197,10 +197,10 @@ def test_donated_memory_that_another_input_reads_is_copied(device, queue):
     target = put(device, queue, [1, 2, 3, 4])
     device.synchronize(device.event(queue))
     for _ in range(3):
-        given = [Producer(target.buffer.address, (4,), CUDA) for _ in "ab"]
-        updated, found = executable.run(dict(zip("ab", given, strict=True))).values()
+        producers = [Producer(target.buffer.address, (4,), CUDA) for _ in "ab"]
+        updated, actual = executable.run(dict(zip("ab", producers, strict=True))).values()
         assert updated.tolist() == [1, 2, 9, 4]
-        np.testing.assert_allclose(found, np.tanh([1, 2, 3, 4]), rtol=1e-6)
+        np.testing.assert_allclose(actual, np.tanh([1, 2, 3, 4]), rtol=1e-6)
     np.testing.assert_array_equal(read(device, queue, target), [1, 2, 3, 4])
     device.free(target.buffer)
 
@@ -236,23 +236,23 @@ def test_arrays_of_other_libraries_are_read_where_they_lie(device, queue, execut
     target = put(device, queue, [1, 2, 3, 4])
     device.synchronize(device.event(queue))
     before = device.context.counted.copy()
-    (found,) = executable.run({"x": ArrayOnly(target.buffer.address, **more)}).values()
-    np.testing.assert_allclose(found, np.tanh([1, 2, 3, 4]), rtol=1e-6)
+    (actual,) = executable.run({"x": ArrayOnly(target.buffer.address, **more)}).values()
+    np.testing.assert_allclose(actual, np.tanh([1, 2, 3, 4]), rtol=1e-6)
     assert not (device.context.counted - before)["upload"]
     device.free(target.buffer)
 
 
 def test_results_are_arrays_of_other_libraries(device, executable):
-    (found,) = executable.run({"x": np.ones(4, np.float32)}, keep_on_device=True).values()
-    given = found.__cuda_array_interface__
-    assert given["data"] == (found.tensor.buffer.address + found.tensor.offset, False)
-    assert {**given, "data": 0} == {"shape": (4,), "typestr": "<f4", "strides": None, "stream": None, "version": 3, "data": 0}
-    (again,) = executable.run({"x": ArrayOnly(given["data"][0])}).values()
+    (result,) = executable.run({"x": np.ones(4, np.float32)}, keep_on_device=True).values()
+    interface = result.__cuda_array_interface__
+    assert interface["data"] == (result.tensor.buffer.address + result.tensor.offset, False)
+    assert {**interface, "data": 0} == {"shape": (4,), "typestr": "<f4", "strides": None, "stream": None, "version": 3, "data": 0}
+    (again,) = executable.run({"x": ArrayOnly(interface["data"][0])}).values()
     np.testing.assert_allclose(again, np.tanh(np.tanh(np.ones(4))), rtol=1e-6)
     with pytest.raises(AttributeError):
-        _ = found.__array_interface__
+        _ = result.__array_interface__
     object.__setattr__(device.facts, "dlpack", 1)  # memory of the host is none of CUDA's
-    assert not hasattr(found, "__cuda_array_interface__")
+    assert not hasattr(result, "__cuda_array_interface__")
 
 
 def test_elements_without_a_type_code():
@@ -284,6 +284,6 @@ def test_memory_that_host_and_device_share_is_not_pinned():
 
 def test_options_share_devices():
     """So that streams of one are known to the other, and the bound on memory is one."""
-    assert devices_of(CudaOptions(HOST)) is devices_of(CudaOptions(HOST, tf32=True))
-    assert devices_of(CudaOptions()) is devices_of(CudaOptions("sm_80"))
-    assert devices_of(CudaOptions()) is not devices_of(CudaOptions(HOST))
+    assert open_devices(CudaOptions(HOST)) is open_devices(CudaOptions(HOST, tf32=True))
+    assert open_devices(CudaOptions()) is open_devices(CudaOptions("sm_80"))
+    assert open_devices(CudaOptions()) is not open_devices(CudaOptions(HOST))

@@ -30,8 +30,8 @@ def test_indices(machine):
         int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
         int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
         y[block * (blockDim.x * blockDim.y * blockDim.z) + thread] += 1000 * block + thread;"""
-    (found,) = machine.run(kernel(body, "int *y"), (2, 3, 2), (4, 2, 3), np.zeros((12, 24), np.int32))
-    np.testing.assert_array_equal(found, 1000 * np.arange(12)[:, None] + np.arange(24))
+    (actual,) = machine.run(kernel(body, "int *y"), (2, 3, 2), (4, 2, 3), np.zeros((12, 24), np.int32))
+    np.testing.assert_array_equal(actual, 1000 * np.arange(12)[:, None] + np.arange(24))
 
 
 @pytest.mark.parametrize("threads", [1, 7, 32, 100, 1024])
@@ -48,8 +48,8 @@ def test_barriers(machine, threads):
         }
         x[blockIdx.x * n + t] = own;"""
     x = np.arange(3 * threads, dtype=np.int32).reshape(3, threads)
-    (found,) = machine.run(kernel(body, "int *x"), (3,), (threads,), x)
-    np.testing.assert_array_equal(found, np.roll(x, -20, axis=1) + sum(range(20)))
+    (actual,) = machine.run(kernel(body, "int *x"), (3,), (threads,), x)
+    np.testing.assert_array_equal(actual, np.roll(x, -20, axis=1) + sum(range(20)))
 
 
 def test_a_missing_barrier_shows():
@@ -58,9 +58,9 @@ def test_a_missing_barrier_shows():
         __shared__ int a[64];
         a[threadIdx.x] = threadIdx.x;
         y[threadIdx.x] = a[63 - threadIdx.x];"""
-    wanted = np.arange(64, dtype=np.int32)[::-1]
+    expected = np.arange(64, dtype=np.int32)[::-1]
     results = [Machine(order, 3).run(kernel(body, "int *y"), (1,), (64,), np.zeros(64, np.int32))[0] for order in Order]
-    assert not any((found == wanted).all() for found in results)
+    assert not any((actual == expected).all() for actual in results)
     assert not (results[0] == results[2]).all() and not (results[1] == results[2]).all()
 
 
@@ -73,8 +73,8 @@ def test_shared_memory_begins_poisoned(machine):
         y[(blockIdx.x * 8 + t) * 2] = a[t] != a[t];
         y[(blockIdx.x * 8 + t) * 2 + 1] = b[t];
         a[t] = b[t] = t;"""
-    (found,) = machine.run(kernel(body, "int *y"), (3,), (8,), np.zeros((24, 2), np.int32))
-    np.testing.assert_array_equal(found, [[1, -1]] * 24)
+    (actual,) = machine.run(kernel(body, "int *y"), (3,), (8,), np.zeros((24, 2), np.int32))
+    np.testing.assert_array_equal(actual, [[1, -1]] * 24)
 
 
 def test_threads_may_return_before_a_barrier(machine):
@@ -86,8 +86,8 @@ def test_threads_may_return_before_a_barrier(machine):
         a[t] = t;
         __syncthreads();
         y[t] = a[n - 1 - t];"""
-    (found,) = machine.run(kernel(body, "int *y, int64_t n"), (1,), (64,), np.zeros(50, np.int32), 50)
-    np.testing.assert_array_equal(found, np.arange(50)[::-1])
+    (actual,) = machine.run(kernel(body, "int *y, int64_t n"), (1,), (64,), np.zeros(50, np.int32), 50)
+    np.testing.assert_array_equal(actual, np.arange(50)[::-1])
 
 
 @pytest.mark.parametrize(
@@ -125,16 +125,16 @@ SHUFFLES = {
 @pytest.mark.parametrize("kind", ["int32", "float32", "int64", "float64"])
 @pytest.mark.parametrize("name", SHUFFLES)
 def test_shuffles(machine, name, kind):
-    of = {"int32": "int", "float32": "float", "int64": "long", "float64": "double"}[kind]
+    c_type = {"int32": "int", "float32": "float", "int64": "long", "float64": "double"}[kind]
     x = np.random.default_rng(0).integers(-99, 99, 64).astype(kind)
     cases = [(by, width) for width in (4, 8, 32) for by in (0, 1, 3, 4, 16) if by < width or width == 8]
     body = f"""
-        {of} own = x[threadIdx.x];
+        {c_type} own = x[threadIdx.x];
         {"".join(f"y[{number} * 64 + threadIdx.x] = {name}(~0u, own, {by}, {width});" for number, (by, width) in enumerate(cases))}
         y[{len(cases)} * 64 + threadIdx.x] = {name}(0xffffffff, own, 5);"""
     shape = (len(cases) + 1, 64)
-    _, found = machine.run(kernel(body, f"const {of} *x, {of} *y"), (1,), (64,), x, np.zeros(shape, kind))
-    for (by, width), row in zip([*cases, (5, 32)], found, strict=True):
+    _, actual = machine.run(kernel(body, f"const {c_type} *x, {c_type} *y"), (1,), (64,), x, np.zeros(shape, kind))
+    for (by, width), row in zip([*cases, (5, 32)], actual, strict=True):
         np.testing.assert_array_equal(row, x[lanes(SHUFFLES[name](by, width), width)], err_msg=f"{by} of {width}")
 
 
@@ -147,15 +147,15 @@ def test_votes_and_partial_warps(machine):
         y[t * 4 + 2] = __all_sync(0xffffffff, x[t] > -90);
         y[t * 4 + 3] = __shfl_down_sync(0xffffffff, x[t], 16);"""
     x = np.random.default_rng(1).integers(-99, 99, 40).astype(np.int32)
-    _, found = machine.run(kernel(body, "int *x, int *y"), (1,), (40,), x, np.zeros((40, 4), np.int32))
+    _, actual = machine.run(kernel(body, "int *x, int *y"), (1,), (40,), x, np.zeros((40, 4), np.int32))
     for first, last in ((0, 32), (32, 40)):
-        own = x[first:last]
-        votes = sum(1 << lane for lane, value in enumerate(own) if value > 0)
-        assert (found[first:last, 0].astype(np.uint32) == votes).all()
-        assert (found[first:last, 1] == (own > 90).any()).all() and (found[first:last, 2] == (own > -90).all()).all()
-    np.testing.assert_array_equal(found[:16, 3], x[16:32])
-    np.testing.assert_array_equal(found[16:32, 3], x[16:32])
-    np.testing.assert_array_equal(found[32:, 3], -1)
+        values = x[first:last]
+        votes = sum(1 << lane for lane, value in enumerate(values) if value > 0)
+        assert (actual[first:last, 0].astype(np.uint32) == votes).all()
+        assert (actual[first:last, 1] == (values > 90).any()).all() and (actual[first:last, 2] == (values > -90).all()).all()
+    np.testing.assert_array_equal(actual[:16, 3], x[16:32])
+    np.testing.assert_array_equal(actual[16:32, 3], x[16:32])
+    np.testing.assert_array_equal(actual[32:, 3], -1)
 
 
 def test_groups_of_lanes(machine):
@@ -166,8 +166,8 @@ def test_groups_of_lanes(machine):
         else own = __shfl_sync(0xffff0000u, own, 20);
         __syncwarp();
         y[t] = own;"""
-    (found,) = machine.run(kernel(body, "int *y"), (1,), (32,), np.zeros(32, np.int32))
-    np.testing.assert_array_equal(found, [120] * 16 + [20] * 16)
+    (actual,) = machine.run(kernel(body, "int *y"), (1,), (32,), np.zeros(32, np.int32))
+    np.testing.assert_array_equal(actual, [120] * 16 + [20] * 16)
 
 
 def test_a_collective_of_a_warp(machine):
@@ -185,8 +185,8 @@ def test_a_collective_of_a_warp(machine):
         c[t] = own.c;"""
     a, b = np.random.default_rng(2).integers(-4, 5, (2, 2, 4, 8)).astype(np.float32)
     source = kernel(body, "float *a, float *b, float *c", helpers=helpers)
-    *_, found = machine.run(source, (1,), (64,), a, b, np.zeros((2, 4, 8), np.float32))
-    np.testing.assert_array_equal(found, 3 * (a[:, :, :4] @ b))
+    *_, actual = machine.run(source, (1,), (64,), a, b, np.zeros((2, 4, 8), np.float32))
+    np.testing.assert_array_equal(actual, 3 * (a[:, :, :4] @ b))
 
 
 def test_atomics(machine):
@@ -195,8 +195,8 @@ def test_atomics(machine):
         atomicAdd(&y[0], x[threadIdx.x]); atomicMin(&y[1], x[threadIdx.x]); atomicMax(&y[2], x[threadIdx.x]);
         atomicCAS(&y[3], 0, x[threadIdx.x]); int old = atomicExch(&y[4], 1); atomicAdd(&y[5], old);"""
     x = np.random.default_rng(3).integers(1, 99, 96).astype(np.int32)
-    _, found = machine.run(kernel(body, "int *x, int *y"), (1,), (96,), x, np.array([0, 99, 0, 0, 0, 0], np.int32))
-    assert found.tolist() == [x.sum(), x.min(), x.max(), found[3], 1, 95] and found[3] in x
+    _, actual = machine.run(kernel(body, "int *x, int *y"), (1,), (96,), x, np.array([0, 99, 0, 0, 0, 0], np.int32))
+    assert actual.tolist() == [x.sum(), x.min(), x.max(), actual[3], 1, 95] and actual[3] in x
 
 
 def test_parameters_and_facts(machine):

@@ -9,7 +9,7 @@ from inlaid import ops
 from inlaid.graph import ir
 from inlaid_cuda.driver import DeviceFacts, DriverError, Status
 from inlaid_cuda.faults import translate
-from inlaid_cuda.needs import choose, missing, needs_of
+from inlaid_cuda.needs import choose, code_requirements, missing
 from inlaid_runtime import load
 from inlaid_runtime.errors import DeviceLost, InlaidError, KernelFault, OutOfMemory, TargetError, Unsupported
 from inlaid_runtime.types import TensorType
@@ -18,7 +18,7 @@ from .late import leftovers
 
 WEIGHTS = np.random.default_rng(0).uniform(-1, 1, (7, 5)).astype(np.float32)
 X = np.random.default_rng(1).uniform(-1, 1, (3, 7)).astype(np.float32)
-WANTED = np.maximum(X @ WEIGHTS, 0)[[2, 0]]
+EXPECTED = np.maximum(X @ WEIGHTS, 0)[[2, 0]]
 
 
 @pytest.fixture
@@ -33,15 +33,15 @@ def package(device, tmp_path):
 
 def everything(path):
     """Exercise the whole interface of a loaded model."""
-    executable, given = load(path), {"x": X, "i": np.array([2, 0])}
+    executable, feeds = load(path), {"x": X, "i": np.array([2, 0])}
     for _ in range(3):
-        (found,) = executable.run(given).values()
-        np.testing.assert_allclose(found, WANTED, rtol=1e-5)
-    executable.profile(given)
+        (actual,) = executable.run(feeds).values()
+        np.testing.assert_allclose(actual, EXPECTED, rtol=1e-5)
+    executable.profile(feeds)
     with pytest.raises(KernelFault):
         executable.run({"x": X, "i": np.array([2, 9])})
-    (kept,) = executable.run({"x": executable.to_device("x", X), "i": given["i"]}, keep_on_device=True).values()
-    np.testing.assert_allclose(kept.numpy(), WANTED, rtol=1e-5)
+    (device_result,) = executable.run({"x": executable.to_device("x", X), "i": feeds["i"]}, keep_on_device=True).values()
+    np.testing.assert_allclose(device_result.numpy(), EXPECTED, rtol=1e-5)
 
 
 def test_a_failure_at_every_call(device, package):
@@ -73,14 +73,14 @@ def test_a_lost_device(device, package, status):
     """Every call after the loss of the device raises `DeviceLost`; other targets keep working."""
     everything(package)
     executable, context = load(package), device.context
-    (kept,) = executable.run({"x": X, "i": np.array([2, 0])}, keep_on_device=True).values()
+    (device_result,) = executable.run({"x": X, "i": np.array([2, 0])}, keep_on_device=True).values()
     queue, event = device.queue(), device.event(device.queue())
     context.fail(0, status, sticky=True)
     with pytest.raises(DeviceLost, match=f"CUDA_ERROR_{status.name}") as caught:
         executable.run({"x": X, "i": np.array([2, 0])})
     assert "restart the process" in str(caught.value)
     calls = (
-        kept.numpy,
+        device_result.numpy,
         lambda: executable.run({"x": X, "i": np.array([2, 0])}),
         lambda: load(package),
         lambda: device.allocate(1),
@@ -188,8 +188,8 @@ CUDA_12 = 'pip install "nvidia-cuda-nvrtc-cu12==12.9.*" and compile on the devic
     ],
 )
 def test_versions_of_compiler_and_driver(version, architecture, driver, reason):
-    found = missing(needs_of("sm_80", version), facts(architecture, driver))
-    assert (found is None) == (reason is None) and (reason or "") in (found or "")
+    missing_feature = missing(code_requirements("sm_80", version), facts(architecture, driver))
+    assert (missing_feature is None) == (reason is None) and (reason or "") in (missing_feature or "")
 
 
 def test_a_package_of_another_architecture(device, package, monkeypatch):

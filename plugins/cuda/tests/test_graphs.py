@@ -42,11 +42,11 @@ def test_a_graph_runs_on_what_its_memory_holds_by_then(device, queue, loaded):
 
 
 def test_a_graph_outlives_the_queue_and_the_region_that_it_was_recorded_with(device, queue, loaded):
-    kernel, own = loaded(CUDA.lookup()).launching, device.queue()
-    run = Run(device, own, [0, 7])
-    recording = record(device, own, (run, kernel, [2]))
-    device.synchronize(device.event(own))
-    device.release(own)
+    kernel, recording_queue = loaded(CUDA.lookup()).launching, device.queue()
+    run = Run(device, recording_queue, [0, 7])
+    recording = record(device, recording_queue, (run, kernel, [2]))
+    device.synchronize(device.event(recording_queue))
+    device.release(recording_queue)
     del kernel
     gc.collect()
     run.queue = queue
@@ -104,10 +104,10 @@ def rows(count, seed=0):
     return np.random.default_rng(seed).uniform(-1, 1, (count, 7)).astype(np.float32)
 
 
-def check(executable, x, given=None):
-    (found,) = executable.run({"x": x if given is None else given}).values()
+def check(executable, x, feed=None):
+    (actual,) = executable.run({"x": x if feed is None else feed}).values()
     hidden = np.exp(np.maximum(x.astype(np.float64) @ WEIGHTS, 0))
-    np.testing.assert_allclose(found, hidden / hidden.sum(1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(actual, hidden / hidden.sum(1, keepdims=True), rtol=1e-5)
 
 
 def test_a_model_that_is_met_again_is_one_graph_and_one_call(device):
@@ -124,13 +124,13 @@ def test_a_model_that_is_met_again_is_one_graph_and_one_call(device):
 
 def test_graphs_of_several_sizes_and_buffers(device):
     executable, context = compiled(model()), device.context
-    held = {count: executable.to_device("x", rows(count, count)) for count in (1, 4, 9)}
+    tensors = {count: executable.to_device("x", rows(count, count)) for count in (1, 4, 9)}
     for _ in range(4):
-        for count, given in held.items():
-            check(executable, rows(count, count), given)
+        for count, tensor in tensors.items():
+            check(executable, rows(count, count), tensor)
     before = context.counted.copy()
-    for count, given in held.items():
-        check(executable, rows(count, count), given)
+    for count, tensor in tensors.items():
+        check(executable, rows(count, count), tensor)
     counted = context.counted - before
     assert counted["launch_graph"] == 3 and not counted["launch"] and len(context.graphs) == 3
 
@@ -147,8 +147,8 @@ def test_a_fault_in_a_graph_names_kernel_and_node(device):
     executable = compiled(ir.function((x, i), ops.neg(ops.take(x, i, axis=0))))
     table, right, wrong = np.arange(15, dtype=np.float32).reshape(5, 3), np.array([0, 4, 2, 2]), np.array([0, 5, 2, 2])
     for turn in range(4):
-        (found,) = executable.run({"x": table, "i": right}).values()
-        np.testing.assert_array_equal(found, -table[right])
+        (actual,) = executable.run({"x": table, "i": right}).values()
+        np.testing.assert_array_equal(actual, -table[right])
         with pytest.raises(KernelFault, match="an index is out of range in kernel") as caught:
             executable.run({"x": table, "i": wrong})
         assert caught.value.plugin == "cuda", turn
@@ -156,21 +156,21 @@ def test_a_fault_in_a_graph_names_kernel_and_node(device):
 
 def test_a_decode_loop_keeps_its_cache_on_the_device(device):
     """The cache is updated in place: only the new row and its index are uploaded, only fault flags downloaded."""
-    held, at, row = (
-        ir.var(name, TensorType(shape, of))
-        for name, shape, of in (("cache", (8, 16), "float32"), ("at", (1, 1), "int64"), ("row", (1, 16), "float32"))
+    cache_param, at, row = (
+        ir.var(name, TensorType(shape, dtype))
+        for name, shape, dtype in (("cache", (8, 16), "float32"), ("at", (1, 1), "int64"), ("row", (1, 16), "float32"))
     )
-    executable = compiled(ir.function([held, at, row], ops.scatter_nd(held, at, ops.tanh(row))), donate=["cache"])
+    executable = compiled(ir.function([cache_param, at, row], ops.scatter_nd(cache_param, at, ops.tanh(row))), donate=["cache"])
     expected = np.zeros((8, 16), np.float32)
     cache = executable.to_device("cache", expected)
     address, context = cache.tensor.buffer.address, device.context
     for step in range(8):
-        given = rows(1, step)[:, :1].repeat(16, 1)
+        new_row = rows(1, step)[:, :1].repeat(16, 1)
         before, live = context.counted.copy(), device.live
-        (kept,) = executable.run({"cache": cache, "at": np.array([[step]]), "row": given}, keep_on_device=True).values()
+        (updated,) = executable.run({"cache": cache, "at": np.array([[step]]), "row": new_row}, keep_on_device=True).values()
         counted = context.counted - before
-        expected[step] = np.tanh(given)
-        assert kept is cache and kept.tensor.buffer.address == address
+        expected[step] = np.tanh(new_row)
+        assert updated is cache and updated.tensor.buffer.address == address
         assert (counted["upload"], counted["download"], counted["copy"]) == (2, 1, 0)
         if step > 2:
             assert device.live == live and counted["launch_graph"] and not counted["launch"] + counted["allocate"]
@@ -200,8 +200,8 @@ def test_a_model_over_two_targets(device, monkeypatch):
     executable = compiled(ir.function([x], ir.tuple_([ops.add(back, y), ops.mul(back, y)])), (TARGET, "x86"))
     assert {region.target.split(":")[0] for region in executable.regions} == {"cuda", "x86"}
     for seed in range(5):
-        given = np.random.default_rng(seed).uniform(-1, 1, (8, 16)).astype(np.float32)
-        added, multiplied = executable.run({"x": given}).values()
-        expected = np.maximum(given, 0)
+        feed = np.random.default_rng(seed).uniform(-1, 1, (8, 16)).astype(np.float32)
+        added, multiplied = executable.run({"x": feed}).values()
+        expected = np.maximum(feed, 0)
         np.testing.assert_allclose(added, np.exp(expected) + expected, rtol=1e-5)
         np.testing.assert_allclose(multiplied, np.exp(expected) * expected, rtol=1e-5)

@@ -20,13 +20,13 @@ ADD = 'extern "C" __global__ void __launch_bounds__(8) add(float *y, long n) { y
 
 def test_a_library_is_compiled_once(monkeypatch):
     store = MemoryStore()
-    made = build.compile_source(ADD, store)
+    library = build.compile_source(ADD, store)
     with monkeypatch.context() as patch:
         patch.setattr(build, "_compile", lambda *args: pytest.fail("expected the library to be kept"))
-        assert build.compile_source(ADD, store) == made
+        assert build.compile_source(ADD, store) == library
         with pytest.raises(pytest.fail.Exception):
             build.compile_source(ADD + "// another\n", store)
-    kernel = build.Kernel.in_dll(build.load_library(made), "inlaid_kernel_add")
+    kernel = build.Kernel.in_dll(build.load_library(library), "inlaid_kernel_add")
     assert (kernel.threads, kernel.arguments, kernel.shared_bytes) == (8, 2, 0)
 
 
@@ -59,15 +59,15 @@ def test_memory_is_counted_and_begins_poisoned():
         context.free(first)
 
 
-@pytest.mark.parametrize("place", [-1, 8])
-def test_kernels_that_write_out_of_bounds(place):
+@pytest.mark.parametrize("address", [-1, 8])
+def test_kernels_that_write_out_of_bounds(address):
     """The error is raised when the stream is synchronized."""
     context = (machine := Machine()).context
     y = machine.upload(np.zeros(8, np.float32))
     function = context.function(context.load(ADD.encode()), "add")
     context.launch([context.prepare(function, (1, 1, 1), (8, 1, 1), [y, 0])], machine.stream)
     context.synchronize(machine.stream)
-    context.launch([context.prepare(function, (1, 1, 1), (1, 1, 1), [y, place])], machine.stream)
+    context.launch([context.prepare(function, (1, 1, 1), (1, 1, 1), [y, address])], machine.stream)
     with pytest.raises(DriverError, match="has written outside an allocation of 32 bytes") as caught:
         context.synchronize(machine.stream)
     assert caught.value.status == Status.ILLEGAL_ADDRESS

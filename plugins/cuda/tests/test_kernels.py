@@ -6,7 +6,7 @@ from tests.threads.handmade import CUDA, Run, scaled
 from tests.threads.launching import *  # noqa: F403 (tests of every device with threads)
 
 from inlaid_runtime.errors import KernelFault, Unsupported
-from inlaid_runtime.execution.launch_regions import KEPT
+from inlaid_runtime.execution.launch_regions import MAX_BOUND_SETS
 
 pytestmark = pytest.mark.usefixtures("tidy")
 
@@ -36,7 +36,7 @@ def test_prepared_launches_are_bounded(device, queue, loaded):
         run.launch(kernel, [size])
         np.testing.assert_array_equal(run.result(), scaled(run.x))
         run.free()
-    assert len(queue.sessions[kernel].bound) <= KEPT
+    assert len(queue.sessions[kernel].bound) <= MAX_BOUND_SETS
 
 
 def launch(kernel, queue):

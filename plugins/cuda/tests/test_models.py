@@ -49,11 +49,11 @@ def machine(order: Order) -> devices.Devices:
 @pytest.fixture(params=Order, ids=lambda order: order.name.lower())
 def order(request, monkeypatch):
     """Make the target run threads in an order."""
-    monkeypatch.setattr(devices, "devices_of", lambda options: machine(request.param))
+    monkeypatch.setattr(devices, "open_devices", lambda options: machine(request.param))
 
 
-def check(found, wanted, tolerance):
-    for a, b in zip(found, wanted, strict=True):
+def check(actual, expected, tolerance):
+    for a, b in zip(actual, expected, strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape
         a, b = (item.astype(np.float64) for item in (a, b))
         magnitude = np.abs(b[np.isfinite(b)]).max(initial=1)
@@ -65,8 +65,8 @@ def test_small_models(order, net):
     inputs = net.inputs()
     executable = inlaid.compile(net.module(), targets=[TARGET, "reference"], cache=False)
     assert TARGET in {region.target for region in executable.regions}
-    wanted = evaluate(net.build(), list(inputs.values()))
-    check(executable.run(inputs).values(), wanted if isinstance(wanted, tuple) else (wanted,), 1e-3)
+    reference = evaluate(net.build(), list(inputs.values()))
+    check(executable.run(inputs).values(), reference if isinstance(reference, tuple) else (reference,), 1e-3)
 
 
 @settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
@@ -76,26 +76,26 @@ def test_random_graphs(seed):
     graph = grown(random.Random(seed).randrange, ENTRIES, lambda call: call.callee.compute is not None)
     if graph is None:
         return
-    given = dict(zip((param.name for param in graph.function.params), graph.inputs, strict=True))
+    feeds = dict(zip((param.name for param in graph.function.params), graph.inputs, strict=True))
     executable = inlaid.compile(ir.Module({"main": graph.function}), targets=[TARGET], cache=False)
     try:
         with np.errstate(all="ignore"):
-            wanted = evaluate(graph.function, list(graph.inputs))
+            reference = evaluate(graph.function, list(graph.inputs))
     except KernelFault:
         with pytest.raises(KernelFault):
-            executable.run(given)
+            executable.run(feeds)
         return
-    check(executable.run(given).values(), wanted if isinstance(wanted, tuple) else (wanted,), 1e-3)
+    check(executable.run(feeds).values(), reference if isinstance(reference, tuple) else (reference,), 1e-3)
 
 
 def check_file(path, tolerance):
     """Check that a model from a file agrees with the reference."""
-    found = {}
+    outputs = {}
     for target in (TARGET, "reference"):
         executable = inlaid.compile(path, targets=[target], cache=False)
         inputs = example_inputs(executable.inputs)
-        found[target] = executable.run(inputs).values()
-    check(found[TARGET], found["reference"], tolerance)
+        outputs[target] = executable.run(inputs).values()
+    check(outputs[TARGET], outputs["reference"], tolerance)
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "bert_base", "gpt2_step", "lstm"])

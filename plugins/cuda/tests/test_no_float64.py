@@ -8,6 +8,6 @@ from inlaid_cuda.dialect import DIALECT
 
 
 def test_no_float64_in_kernels_of_narrower_floats():
-    count, found = problems("cuda:arch=host", DIALECT.prelude, sampled(1))
+    count, violations = problems("cuda:arch=host", DIALECT.prelude, sampled(1))
     assert count > 80
-    assert not found
+    assert not violations

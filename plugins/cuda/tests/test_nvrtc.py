@@ -8,7 +8,7 @@ import sys
 import pytest
 from tests.threads import arithmetic
 from tests.threads.lanes import check_lanes
-from tests.threads.printed import SCOPES, Printed, region_of
+from tests.threads.printed import SCOPES, Printed, make_region
 from tests.threads.random_programs import check_phases, check_schedules, check_statements
 from tests.unit.tensor.strategies import NARROW, NATIVE
 
@@ -32,9 +32,9 @@ class Compiles:
         self.nvrtc, self.arch = nvrtc, arch
 
     def __call__(self, programs, arrays, scopes=SCOPES):
-        texts = Printed(region_of(programs), DIALECT, scopes).texts
-        found = resources(self.nvrtc.compile(thread_source(texts, DIALECT), "region", self.arch).cubin)
-        assert len(found) == len(texts)
+        texts = Printed(make_region(programs), DIALECT, scopes).texts
+        usages = resources(self.nvrtc.compile(thread_source(texts, DIALECT), "region", self.arch).cubin)
+        assert len(usages) == len(texts)
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -44,8 +44,8 @@ def test_architectures(nvrtc, arch):
             nvrtc.compile(KERNEL, "region", arch)
         return
     images = nvrtc.compile(KERNEL, "region", arch)
-    found = resources(images.cubin)
-    assert list(found) == ["k"] and found["k"].registers >= 4 and found["k"].local == 0
+    usages = resources(images.cubin)
+    assert list(usages) == ["k"] and usages["k"].registers >= 4 and usages["k"].local == 0
     if arch.endswith("a"):
         assert not images.ptx  # no other architecture compiles it
     else:
@@ -61,7 +61,7 @@ def test_damaged_images(program):
 
 def test_errors_have_the_first_lines_of_the_log(nvrtc):
     with pytest.raises(CompileError) as caught:
-        nvrtc.compile("void f() {" + "".join(f"wrong{place}++;\n" for place in range(40)) + "}", "region7", "sm_80")
+        nvrtc.compile("void f() {" + "".join(f"wrong{number}++;\n" for number in range(40)) + "}", "region7", "sm_80")
     text = str(caught.value)
     assert "cannot compile the kernels of region region7" in text and "region7.cu(" in text and "more lines" in text
     assert text.count("\n") < 20

@@ -14,7 +14,7 @@ from inlaid_cuda import nvrtc as nvrtc_module
 from inlaid_cuda.bindings import SystemDriver
 from inlaid_cuda.capabilities import FACTS, architecture, capabilities, compiler, facts, surroundings
 from inlaid_cuda.driver import DeviceFacts
-from inlaid_cuda.needs import choose, needs_of
+from inlaid_cuda.needs import choose, code_requirements
 from inlaid_cuda.options import ARCHITECTURES, DEFAULT, CudaOptions, compute_capability
 from inlaid_cuda.tensor_cores.instructions import has_wgmma
 from inlaid_runtime.errors import TargetError
@@ -46,10 +46,10 @@ def test_architectures():
         CudaOptions("sm_12")
     assert [compute_capability(arch) for arch in ("sm_75", "sm_90a", "sm_100", "host")] == [(7, 5), (9, 0), (10, 0), None]
     for arch in (*ARCHITECTURES, "host"):
-        able, found = capabilities(CudaOptions(arch)), facts(CudaOptions(arch))
-        assert able.device_memory and able.threads.resident == found.processors * found.threads
-        assert [scope.capacity for scope in able.scopes if scope.owner == "block"] == [found.shared]
-        assert 48 << 10 < found.shared <= 227 << 10 and "string" not in able.dtypes
+        able, figures = capabilities(CudaOptions(arch)), facts(CudaOptions(arch))
+        assert able.device_memory and able.threads.resident == figures.processors * figures.threads
+        assert [scope.capacity for scope in able.scopes if scope.owner == "block"] == [figures.shared]
+        assert 48 << 10 < figures.shared <= 227 << 10 and "string" not in able.dtypes
     able, plain = capabilities(CudaOptions("sm_90a")), capabilities(CudaOptions("sm_90"))
     assert able.scopes[0].alignment == 1024 and replace(able, scopes=plain.scopes) == plain
 
@@ -78,8 +78,8 @@ class Library:
 def libraries(monkeypatch):
     """Simulate the installed NVRTCs, newest first."""
 
-    def installed(*found):
-        monkeypatch.setattr(nvrtc_module, "_files", lambda: list(found))
+    def installed(*nvrtcs):
+        monkeypatch.setattr(nvrtc_module, "_files", lambda: list(nvrtcs))
         monkeypatch.setattr(nvrtc_module, "find_library", lambda name: None)
         monkeypatch.setattr(nvrtc_module, "_loaded", lambda library: library)
         nvrtc_module.nvrtc.cache_clear()
@@ -92,7 +92,7 @@ OLD = Library(12, 4, archs=("sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_89"
 
 
 @pytest.mark.parametrize(
-    ("number", "driver", "found", "arch", "version", "ptx"),
+    ("number", "driver", "nvrtcs", "arch", "version", "ptx"),
     [
         (86, 13000, (Library(13, 5), OLD), "sm_86", "13.5", False),  # a driver loads cubins of its major version
         (86, 12040, (Library(13, 5), OLD), "sm_86", "12.4", False),
@@ -111,14 +111,14 @@ OLD = Library(12, 4, archs=("sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_89"
         (100, 12040, (OLD,), "sm_90", "12.4", True),
     ],
 )
-def test_native_is_what_the_driver_loads(machine, libraries, number, driver, found, arch, version, ptx):
-    libraries(*found)
+def test_native_is_what_the_driver_loads(machine, libraries, number, driver, nvrtcs, arch, version, ptx):
+    libraries(*nvrtcs)
     machine(number, driver)
     assert architecture(CudaOptions()) == arch and compiler(CudaOptions()).version == version
     assert surroundings(CudaOptions()) == f"{arch} NVRTC {version}"
-    choice = choose(needs_of(arch, compiler(CudaOptions()).cuda), device(number, driver))
+    choice = choose(code_requirements(arch, compiler(CudaOptions()).cuda), device(number, driver))
     assert choice.reason is None and choice.ptx == ptx
-    assert compiler(CudaOptions("sm_86")) is found[0]  # of another machine
+    assert compiler(CudaOptions("sm_86")) is nvrtcs[0]  # of another machine
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ for arch in ("native", "host", "sm_90a"):
 
 
 def test_compiling_needs_no_bindings():
-    found = subprocess.run([sys.executable, "-c", NO_BINDINGS], capture_output=True, text=True, check=True).stdout.splitlines()
-    assert len(found) == 1 and "cuda-bindings cannot be imported" in found[0] and found[0].endswith("pip install cuda-bindings")
+    lines = subprocess.run([sys.executable, "-c", NO_BINDINGS], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(lines) == 1 and "cuda-bindings cannot be imported" in lines[0] and lines[0].endswith("pip install cuda-bindings")
 
 
 def test_the_table_is_in_order():

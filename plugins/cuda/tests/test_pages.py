@@ -10,7 +10,7 @@ from inlaid_cuda.capabilities import FACTS
 from inlaid_cuda.nvrtc import INSTALL_12
 from inlaid_cuda.options import ARCHITECTURES, DEFAULT, CudaOptions
 from inlaid_cuda.plugin import inlaid_passes
-from inlaid_cuda.tensor_cores.instructions import has_copies, has_wgmma, intrinsics_of
+from inlaid_cuda.tensor_cores.instructions import has_copies, has_wgmma, target_intrinsics
 from inlaid_cuda.tensor_cores.products import PRODUCTS
 from inlaid_cuda.tensor_cores.wgmma import COLUMNS
 
@@ -23,12 +23,12 @@ TABLES = [line.split("|")[1:-1] for line in (ROOT / "plugins/cuda/README.md").re
 def rows(heading):
     """The cells of each row of the README's table with this heading, without headings and rule."""
     start = next(number for number, row in enumerate(TABLES) if heading in map(str.strip, row))
-    found = []
+    table = []
     for row in TABLES[start + 2 :]:
         if len(row) != len(TABLES[start]):
             break
-        found.append([cell.strip() for cell in row])
-    return found
+        table.append([cell.strip() for cell in row])
+    return table
 
 
 def first(holds):
@@ -61,7 +61,7 @@ def test_operands_of_tensor_cores():
             assert "wgmma" in groups
     assert listed.keys() == {item.left for item in PRODUCTS}
     for item in PRODUCTS:
-        arch = first(lambda options, item=item: item.name in {found.name for found in intrinsics_of(options)})
+        arch = first(lambda options, item=item: item.name in {intrinsic.name for intrinsic in target_intrinsics(options)})
         assert listed[item.left] == arch
     for name in ("float16", "bfloat16"):
         assert f"`{name}` (from {listed[name]})" in GPU

@@ -75,19 +75,19 @@ program large(x: float32[16384]) -> (y: float32[16384]):
 """
 
 
-def text_of(program, scopes=SCOPES):
+def print_kernel(program, scopes=SCOPES):
     (kernel,) = split_launches(parse(program), scopes).kernels.items()
     return print_thread_kernel(ThreadKernel(*kernel, 0), DIALECT)
 
 
 @pytest.mark.parametrize(("program", "text"), [(AXPY, AXPY_TEXT), (SHARING, SHARING_TEXT)])
 def test_a_kernel_reads_well(program, text):
-    printed = text_of(program)
+    printed = print_kernel(program)
     assert printed.text == text and not printed.reports and printed.shared == 0
 
 
 def test_helpers_are_those_that_a_kernel_uses():
-    source = thread_source([text_of(AXPY)], DIALECT)
+    source = thread_source([print_kernel(AXPY)], DIALECT)
     assert "typedef inlaid_vector<float, 8> float32x8;" in source and "float32x4" not in source
     assert "#include" not in source
 
@@ -111,12 +111,12 @@ program run(x: float32[{size}], s: float32[n]) -> (y: float32[64]):
     for lane in 8, vectorized:
       y[((b * 8) + lane)] = x[{index}]
 """
-    text = text_of(program).text
+    text = print_kernel(program).text
     assert re.findall(r"inlaid_load<float, 8, (\d+)>", text) == [str(aligned)] and "inlaid_store<16>(y" in text
 
 
 def test_narrow_floats_are_converted_by_instructions():
-    text = text_of(HALVES).text
+    text = print_kernel(HALVES).text
     for call in ("inlaid_lanes<inlaid_from_float16, float>", "inlaid_lanes<inlaid_from_bfloat16, float>"):
         assert call in text
     assert "inlaid_lanes<inlaid_to_float16, uint16_t>" in text and "inlaid_load<uint16_t, 8, 16>" in text
@@ -125,7 +125,7 @@ def test_narrow_floats_are_converted_by_instructions():
 def test_shared_memory_beyond_what_a_kernel_may_declare(nvrtc):
     """It is dynamic; the cubin declares none."""
     scope = MemoryScope("shared", "block", 96 << 10, 16)
-    printed = text_of(LARGE, (scope,))
+    printed = print_kernel(LARGE, (scope,))
     assert printed.shared == 64 << 10 and "INLAID_LAUNCHED(int64_t, arena);" in printed.text
     assert resources(nvrtc.compile(thread_source([printed], DIALECT), "region", "sm_80").cubin)["large_0"].shared == 0
 

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.usefixtures("host_compiler")
 
 
 def test_threads_share_memory():
-    found = [fork_join.inputs_of(name) for name in fork_join.NAMED]
-    check([program for program, *_ in found], [inputs for _, inputs, *_ in found])
+    cases = [fork_join.named_case(name) for name in fork_join.NAMED]
+    check([program for program, *_ in cases], [inputs for _, inputs, *_ in cases])
 
 
 def test_phases():

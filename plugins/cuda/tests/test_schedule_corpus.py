@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.threads.printed import Printed, region_of
-from tests.unit.schedules.threads.held import SHARED, THREADS
+from tests.threads.printed import Printed, make_region
+from tests.unit.schedules.threads.interpreter_checks import SHARED, THREADS
 
 from inlaid.codegen import launch_plan
 from inlaid_cuda.dialect import DIALECT
@@ -16,36 +16,37 @@ from .host import Compiled, Machine
 from .schedule_corpus import recorded, split
 
 pytestmark = pytest.mark.usefixtures("host_compiler")
-WHOLE = ["attend", "choose", "distinct", "scans", "sort", "suppress"]
+THREADED_MODULES = ["attend", "choose", "distinct", "scans", "sort", "suppress"]
 RULES = ["convolution", "dots", "each", "elementwise", "product", "reduce", "reducers", "rows", "transpose"]
-FAR = 1e-5
+LOOSE_TOLERANCE = 1e-5
 """The relative difference that floats may have which are not small integers."""
 
 
-@pytest.mark.parametrize("module", WHOLE + RULES)
+@pytest.mark.parametrize("module", THREADED_MODULES + RULES)
 def test_kernels(module, monkeypatch):
     cases = recorded(f"test_{module}")
     assert cases
     monkeypatch.setattr(launch_plan, "split_launches", split)
     printed = [
-        Printed(region_of([case.program]), DIALECT, (SHARED,), f"c{number}_", THREADS.subgroup) for number, case in enumerate(cases)
+        Printed(make_region([case.program]), DIALECT, (SHARED,), f"c{number}_", THREADS.subgroup)
+        for number, case in enumerate(cases)
     ]
     compiled = Compiled(printed)
     for order in Order:
         for case, run in zip(cases, compiled.on(Machine(order, seed=5)), strict=True):
-            own = {buffer for _, buffer in case.program.defines}
-            for given in case.given:
-                sizes = dict(given.sizes)
+            size_buffers = {buffer for _, buffer in case.program.defines}
+            for sample in case.samples:
+                sizes = dict(sample.sizes)
                 for size, _ in case.program.defines:
                     sizes[size] = arith.evaluate(size.upper, sizes)
-                made = [
+                outputs = [
                     np.zeros([arith.evaluate(arith.wrap(dim), sizes) for dim in buffer.shape], buffer.dtype.numpy)
                     for buffer in case.program.outputs
-                    if buffer not in own
+                    if buffer not in size_buffers
                 ]
-                assert not run(given.arrays, made, {size.name: value for size, value in given.sizes.items()})
-                for found, wanted in zip(made, given.wanted, strict=False):  # scratch follows them
-                    found = found.reshape(-1)[: wanted.size].reshape(wanted.shape)
-                    tolerance = given.tolerance if found.dtype.kind in "biu" else max(given.tolerance, FAR)
-                    found, wanted = (item.astype(np.float64) if tolerance else item for item in (found, wanted))
-                    np.testing.assert_allclose(found, wanted, tolerance, tolerance, err_msg=f"{case.name}, {order.name}")
+                assert not run(sample.arrays, outputs, {size.name: value for size, value in sample.sizes.items()})
+                for actual, expected in zip(outputs, sample.expected, strict=False):  # scratch follows them
+                    actual = actual.reshape(-1)[: expected.size].reshape(expected.shape)
+                    tolerance = sample.tolerance if actual.dtype.kind in "biu" else max(sample.tolerance, LOOSE_TOLERANCE)
+                    actual, expected = (item.astype(np.float64) if tolerance else item for item in (actual, expected))
+                    np.testing.assert_allclose(actual, expected, tolerance, tolerance, err_msg=f"{case.name}, {order.name}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.threads.printed import region_of
-from tests.unit.schedules.threads.held import SHUFFLES, inputs_for, kernel, offer_of
+from tests.threads.printed import make_region
+from tests.unit.schedules.threads.interpreter_checks import SHUFFLES, first_offer, inputs_for, kernel
 
 from inlaid import ops
 from inlaid.lowering.kernels.finish import finish
@@ -30,17 +30,17 @@ CASES = {
 def test_computes_the_same(name, nvrtc):
     body, shape, dtype = CASES[name]
     program = kernel(body, (shape, dtype))
-    _, offer = offer_of(program, SHUFFLES, ThreadRowsRule(), team=WARP, pieces=1)
+    _, offer = first_offer(program, SHUFFLES, ThreadRowsRule(), team=WARP, pieces=1)
     finished = finish(offer.schedule(program), able=SHUFFLES)
-    given = inputs_for(program, {})
-    expected = interp.run(program, given)
-    results = [np.zeros_like(array) for array in expected]
-    compiled = EveryOrder(region_of([finished]), SHUFFLES.scopes, SHUFFLES.threads.subgroup)
+    arrays = inputs_for(program, {})
+    references = interp.run(program, arrays)
+    results = [np.zeros_like(array) for array in references]
+    compiled = EveryOrder(make_region([finished]), SHUFFLES.scopes, SHUFFLES.threads.subgroup)
     assert "inlaid_shuffle(" in compiled.source
     compile_cached(nvrtc, compiled.source, "region", "sm_80")
-    assert not compiled.run(given, results)
-    for found, wanted in zip(results, expected, strict=True):
-        if wanted.dtype.kind == "f":
-            np.testing.assert_allclose(found, wanted, rtol=2e-3 if wanted.dtype == np.float16 else 1e-6)
+    assert not compiled.run(arrays, results)
+    for actual, expected in zip(results, references, strict=True):
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(actual, expected, rtol=2e-3 if expected.dtype == np.float16 else 1e-6)
         else:
-            np.testing.assert_array_equal(found, wanted)
+            np.testing.assert_array_equal(actual, expected)

@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.threads.printed import region_of
-from tests.unit.schedules.threads.held import held_to_the_interpreter, inputs_for, kernel, offer_of, planted_races
+from tests.threads.printed import make_region
+from tests.unit.schedules.threads.interpreter_checks import (
+    check_against_interpreter,
+    first_offer,
+    inputs_for,
+    kernel,
+    planted_races,
+)
 
 from inlaid import ops
 from inlaid.codegen.launch_plan import ThreadKernel
@@ -25,7 +31,7 @@ from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.nvrtc import INSTALL, nvrtc
 from inlaid_cuda.options import CudaOptions
 from inlaid_cuda.tensor_cores.copies import copy_asynchronously
-from inlaid_cuda.tensor_cores.instructions import has_copies, intrinsics_of
+from inlaid_cuda.tensor_cores.instructions import has_copies, target_intrinsics
 from inlaid_cuda.tensor_cores.product import TensorCoreRule
 from inlaid_cuda.tensor_cores.tiles import Fetch, rank_tilings
 from inlaid_cuda.tensor_cores.unit import ROW_BYTES
@@ -36,7 +42,7 @@ from inlaid_runtime.types import dtype
 from .host import EveryOrder
 
 OPTIONS = CudaOptions(arch="sm_80", tf32=True)
-ABLE, INSTRUCTIONS, RULE = capabilities(OPTIONS), intrinsics_of(OPTIONS), TensorCoreRule()
+ABLE, INSTRUCTIONS, RULE = capabilities(OPTIONS), target_intrinsics(OPTIONS), TensorCoreRule()
 SMALL = (1, 1, 1, 1)
 """One warp with one fragment of sums, so that small products have many tiles."""
 M, N, B = (arith.SizeVar(name, 0, 64) for name in "mnb")
@@ -44,53 +50,53 @@ TOTALS = {"float16": {}, "bfloat16": {}, "float32": {}, "int8": {"out_dtype": "i
 TYPES = list(TOTALS)
 
 
-def tile_like(program, wanted):
+def find_tile(program, tile_shape):
     """A legal tile of some warps and fragments, of the least depth."""
-    _, offer = offer_of(program, ABLE, RULE, INSTRUCTIONS)
-    return min(tile for tile in offer.decisions[0].legal if tile[:4] == wanted)
+    _, offer = first_offer(program, ABLE, RULE, INSTRUCTIONS)
+    return min(tile for tile in offer.decisions[0].legal if tile[:4] == tile_shape)
 
 
-def held(program, wanted=SMALL, sizes=(), **decided):
-    tile = tile_like(program, wanted)
-    return held_to_the_interpreter(program, ABLE, sizes, RULE, intrinsics=INSTRUCTIONS, tile=tile, **decided)
+def check_kernel(program, tile_shape=SMALL, sizes=(), **decided):
+    tile = find_tile(program, tile_shape)
+    return check_against_interpreter(program, ABLE, sizes, RULE, intrinsics=INSTRUCTIONS, tile=tile, **decided)
 
 
-def product(a_shape, b_shape, of="float16", after=ops.relu, turn=False, others=()):
+def product(a_shape, b_shape, dtype_name="float16", after=ops.relu, turn=False, extra_operands=()):
     def body(a, b, *more):
         if turn:
             a, b = (ops.transpose(item, perm=(1, 0)) for item in (a, b))
-        return after(ops.matmul(a, b, **TOTALS[of]), *more)
+        return after(ops.matmul(a, b, **TOTALS[dtype_name]), *more)
 
-    return kernel(body, (a_shape, of), (b_shape, of), *others)
+    return kernel(body, (a_shape, dtype_name), (b_shape, dtype_name), *extra_operands)
 
 
 @pytest.mark.parametrize("turn", [False, True])
-@pytest.mark.parametrize("of", TYPES)
-def test_products_of_each_type(of, turn):
-    depth = 80 // dtype(of).bytes  # two steps and a half
+@pytest.mark.parametrize("dtype_name", TYPES)
+def test_products_of_each_type(dtype_name, turn):
+    depth = 80 // dtype(dtype_name).bytes  # two steps and a half
     shapes = ((depth, 24), (20, depth)) if turn else ((24, depth), (depth, 20))
-    split = held(product(*shapes, of=of, turn=turn))
+    split = check_kernel(product(*shapes, dtype_name=dtype_name, turn=turn))
     assert not planted_races(split), "each barrier is needed"
     (program,) = (item.program for item in split.kernels.values())
     assert any(isinstance(stmt, ir.Intrinsic) and "product" in stmt.name for stmt in ir.walk_stmts(program.body))
 
 
-@pytest.mark.parametrize("wanted", [(1, 1, 2, 1), (2, 1, 1, 2), (1, 2, 1, 1)])
+@pytest.mark.parametrize("tile_shape", [(1, 1, 2, 1), (2, 1, 1, 2), (1, 2, 1, 1)])
 @pytest.mark.parametrize("stages", [1, 2])
-def test_warps_and_fragments_share_tiles(wanted, stages):
-    split = held(product((24, 40), (40, 36)), wanted, stages=stages)
+def test_warps_and_fragments_share_tiles(tile_shape, stages):
+    split = check_kernel(product((24, 40), (40, 36)), tile_shape, stages=stages)
     assert not planted_races(split)
 
 
 @settings(max_examples=5, deadline=None)
 @given(st.integers(9, 40), st.integers(2, 40), st.integers(9, 40), st.sampled_from(TYPES))
-def test_products_of_any_size(m, k, n, of):
-    held(product((m, k), (k, n), of))
+def test_products_of_any_size(m, k, n, dtype_name):
+    check_kernel(product((m, k), (k, n), dtype_name))
 
 
 def test_rows_and_batches_need_not_be_known():
-    held(product((M, 24), (24, 24)), sizes=[{M: 5}, {M: 0}, {M: 33}])
-    held(product((B, M, 24), (B, 24, N)), sizes=[{B: 2, M: 17, N: 9}, {B: 0, M: 5, N: 9}, {B: 1, M: 1, N: 1}])
+    check_kernel(product((M, 24), (24, 24)), sizes=[{M: 5}, {M: 0}, {M: 33}])
+    check_kernel(product((B, M, 24), (B, 24, N)), sizes=[{B: 2, M: 17, N: 9}, {B: 0, M: 5, N: 9}, {B: 1, M: 1, N: 1}])
 
 
 def residual(y, bias, other):
@@ -98,7 +104,7 @@ def residual(y, bias, other):
 
 
 def test_what_follows_is_fused():
-    split = held(product((24, 24), (24, 24), after=residual, others=(((24,), "float16"), ((24, 24), "float16"))))
+    split = check_kernel(product((24, 24), (24, 24), after=residual, extra_operands=(((24,), "float16"), ((24, 24), "float16"))))
     assert len(split.kernels) == 1
 
 
@@ -108,10 +114,16 @@ CONVOLUTIONS = {
 }
 
 
-@pytest.mark.parametrize("of", ["float16", "int8"])
+@pytest.mark.parametrize("dtype_name", ["float16", "int8"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions_are_products(name, of):
-    held(kernel(lambda x, w: ops.conv(x, w, **CONVOLUTIONS[name], **TOTALS[of]), ((2, 5, 8, 8), of), ((12, 5, 3, 3), of)))
+def test_convolutions_are_products(name, dtype_name):
+    check_kernel(
+        kernel(
+            lambda x, w: ops.conv(x, w, **CONVOLUTIONS[name], **TOTALS[dtype_name]),
+            ((2, 5, 8, 8), dtype_name),
+            ((12, 5, 3, 3), dtype_name),
+        )
+    )
 
 
 @pytest.mark.parametrize("program", [
@@ -122,45 +134,47 @@ def test_convolutions_are_products(name, of):
 ])  # fmt: skip
 def test_other_kernels_are_declined(program):
     with pytest.raises(AssertionError, match="takes the kernel"):
-        offer_of(program, ABLE, RULE, INSTRUCTIONS)
+        first_offer(program, ABLE, RULE, INSTRUCTIONS)
 
 
 def test_float32_goes_through_tensor_cores_only_where_asked():
-    plain = intrinsics_of(CudaOptions(arch="sm_80"))
+    plain = target_intrinsics(CudaOptions(arch="sm_80"))
     with pytest.raises(AssertionError, match="takes the kernel"):
-        offer_of(product((64, 32), (32, 64), "float32"), ABLE, RULE, plain)
-    assert not intrinsics_of(CudaOptions(arch="sm_70"))
-    assert {item.name for item in intrinsics_of(CudaOptions(arch="sm_75"))} < {item.name for item in plain}
+        first_offer(product((64, 32), (32, 64), "float32"), ABLE, RULE, plain)
+    assert not target_intrinsics(CudaOptions(arch="sm_70"))
+    assert {item.name for item in target_intrinsics(CudaOptions(arch="sm_75"))} < {item.name for item in plain}
 
 
 def scheduled(program, options=OPTIONS, **decided):
     """A kernel as it reaches the code generator, by the default tile unless one is decided."""
-    _, offer = offer_of(program, capabilities(options), RULE, intrinsics_of(options), **decided)
+    _, offer = first_offer(program, capabilities(options), RULE, target_intrinsics(options), **decided)
     finished = finish(offer.schedule(program), able=capabilities(options))
     finished = copy_asynchronously(finished) if has_copies(options) else finished
     check_scopes(finished, capabilities(options).scopes)
     return finished
 
 
-def names_of(program):
+def intrinsic_names(program):
     return {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Intrinsic)}
 
 
 @pytest.mark.usefixtures("host_compiler")
-@pytest.mark.parametrize("of", TYPES)
-def test_the_same_kernels_on_the_host(of):
+@pytest.mark.parametrize("dtype_name", TYPES)
+def test_the_same_kernels_on_the_host(dtype_name):
     """Threads in every order, in the functions' bodies for the host."""
-    depth = 80 // dtype(of).bytes
-    programs = [product((24, depth), (depth, 20), of), product((depth, 24), (20, depth), of, turn=True)]
-    if of == "float16":
-        programs.append(kernel(lambda x, w: ops.conv(x, w, **CONVOLUTIONS["padded"]), ((1, 8, 6, 6), of), ((9, 8, 3, 3), of)))
-    kernels = [scheduled(program, tile=tile_like(program, SMALL)) for program in programs]
+    depth = 80 // dtype(dtype_name).bytes
+    programs = [product((24, depth), (depth, 20), dtype_name), product((depth, 24), (20, depth), dtype_name, turn=True)]
+    if dtype_name == "float16":
+        programs.append(
+            kernel(lambda x, w: ops.conv(x, w, **CONVOLUTIONS["padded"]), ((1, 8, 6, 6), dtype_name), ((9, 8, 3, 3), dtype_name))
+        )
+    kernels = [scheduled(program, tile=find_tile(program, SMALL)) for program in programs]
     arrays = [inputs_for(program, {}, 3) for program in programs]
-    expected = [interp.run(program, given)[0] for program, given in zip(programs, arrays, strict=True)]
-    results = [np.zeros_like(array) for array in expected]
-    EveryOrder(region_of(kernels), ABLE.scopes).run([array for given in arrays for array in given], results)
-    for found, wanted in zip(results, expected, strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    references = [interp.run(program, inputs)[0] for program, inputs in zip(programs, arrays, strict=True)]
+    results = [np.zeros_like(array) for array in references]
+    EveryOrder(make_region(kernels), ABLE.scopes).run([array for inputs in arrays for array in inputs], results)
+    for actual, expected in zip(results, references, strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.usefixtures("host_compiler")
@@ -168,16 +182,16 @@ def test_the_same_kernels_on_the_host(of):
 def test_copies_stay_pending_over_several_steps(stages):
     """The host makes a copy when its thread waits for it, and poisons the target until then."""
     program = product((24, 104), (104, 24))
-    decided = {"tile": tile_like(program, SMALL), "stages": stages}
-    split = held_to_the_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, **decided)
+    decided = {"tile": find_tile(program, SMALL), "stages": stages}
+    split = check_against_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, **decided)
     assert not planted_races(split), "each barrier is needed"
     arrays = inputs_for(program, {}, 3)
     expected, result = interp.run(program, arrays)[0], np.zeros((24, 24), np.float16)
-    compiled = EveryOrder(region_of([scheduled(program, **decided)]), ABLE.scopes)
+    compiled = EveryOrder(make_region([scheduled(program, **decided)]), ABLE.scopes)
     compiled.run(arrays, [result])
     np.testing.assert_array_equal(result, expected)
-    found = {pending for pending in range(4) if f"inlaid_await_copies<{pending}>();" in compiled.source}
-    assert found == {0, max(stages - 2, 0)}
+    pending_counts = {pending for pending in range(4) if f"inlaid_await_copies<{pending}>();" in compiled.source}
+    assert pending_counts == {0, max(stages - 2, 0)}
 
 
 def test_stages_follow_from_the_model():
@@ -185,7 +199,7 @@ def test_stages_follow_from_the_model():
 
     def stages(*sizes, arch="sm_80"):
         options = CudaOptions(arch=arch)
-        _, offer = offer_of(product(*sizes), capabilities(options), RULE, intrinsics_of(options))
+        _, offer = first_offer(product(*sizes), capabilities(options), RULE, target_intrinsics(options))
         return offer.decisions[1]
 
     assert stages((128, 768), (768, 768)).default > 2 >= stages((4096, 4096), (4096, 4096)).default
@@ -195,17 +209,17 @@ def test_stages_follow_from_the_model():
 def test_vectors_are_copied_asynchronously():
     """What is copied is read behind a barrier, before which the kernel waits; what other statements read is stored as it was."""
     program = scheduled(product((M, 768), (768, 128)))
-    assert names_of(program) >= {"cuda.copy.float16.8", "cuda.product.float16.float16"}
-    (made,) = split_launches(program, ABLE.scopes).kernels.values()
-    lines = [line.strip() for line in print_thread_kernel(ThreadKernel("k", made, 0), DIALECT).text.splitlines()]
+    assert intrinsic_names(program) >= {"cuda.copy.float16.8", "cuda.product.float16.float16"}
+    (split_kernel,) = split_launches(program, ABLE.scopes).kernels.values()
+    lines = [line.strip() for line in print_thread_kernel(ThreadKernel("k", split_kernel, 0), DIALECT).text.splitlines()]
     assert all(lines[at - 1].startswith("inlaid_await_copies<") for at, line in enumerate(lines) if line == "__syncthreads();")
-    assert not any(name.startswith("cuda.copy") for name in names_of(copy_asynchronously(plainly_shared())))
+    assert not any(name.startswith("cuda.copy") for name in intrinsic_names(copy_asynchronously(plainly_shared())))
 
 
 def plainly_shared():
     """A kernel of threads that load and store shared memory themselves."""
     program = kernel(ops.matmul, ((64, 32), "float32"), ((32, 64), "float32"))
-    _, offer = offer_of(program, ABLE, ProductRule())
+    _, offer = first_offer(program, ABLE, ProductRule())
     return finish(offer.schedule(program), able=ABLE)
 
 
@@ -220,7 +234,7 @@ def opcodes(cubin):
     return {name: int((words == code).sum()) for code, name in OPCODES.items()}
 
 
-@pytest.mark.parametrize(("of", "size", "arch"), [
+@pytest.mark.parametrize(("dtype_name", "size", "arch"), [
     ("float16", 512, "sm_75"),
     ("float16", 4096, "sm_80"),
     ("bfloat16", 4096, "sm_90a"),
@@ -228,17 +242,17 @@ def opcodes(cubin):
     ("int8", 512, "sm_75"),
     ("uint8", 512, "sm_90a"),
 ])  # fmt: skip
-def test_compiled_kernels_hold_the_instructions_and_spill_nothing(of, size, arch):
+def test_compiled_kernels_hold_the_instructions_and_spill_nothing(dtype_name, size, arch):
     options = CudaOptions(arch=arch, tf32=True)
-    program = scheduled(product((size, 128), (128, size), of), options)
-    (made,) = split_launches(program, capabilities(options).scopes).kernels.values()
-    text = print_thread_kernel(ThreadKernel("k", made, 0), DIALECT)
+    program = scheduled(product((size, 128), (128, size), dtype_name), options)
+    (split_kernel,) = split_launches(program, capabilities(options).scopes).kernels.values()
+    text = print_thread_kernel(ThreadKernel("k", split_kernel, 0), DIALECT)
     cubin = compiler_for(arch).compile(thread_source([text], DIALECT), "k", arch).cubin
-    found = opcodes(cubin)
+    opcode_counts = opcodes(cubin)
     products = text.text.count("inlaid_fragment_product")
-    each = 2 if arch != "sm_75" else 4 if of == "float16" else 8
-    assert found["IMMA" if "int" in of else "HMMA"] >= each * products > 0
-    assert found["LDSM"] > 0 and (found["LDGSTS"] > 0) == (arch != "sm_75")
+    each = 2 if arch != "sm_75" else 4 if dtype_name == "float16" else 8
+    assert opcode_counts["IMMA" if "int" in dtype_name else "HMMA"] >= each * products > 0
+    assert opcode_counts["LDSM"] > 0 and (opcode_counts["LDGSTS"] > 0) == (arch != "sm_75")
     assert resources(cubin)["k"].local == 0
 
 

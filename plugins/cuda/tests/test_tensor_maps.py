@@ -12,8 +12,14 @@ import onnx
 import onnx.parser
 import pytest
 from tests.race_free import check_race_free
-from tests.threads.printed import region_of
-from tests.unit.schedules.threads.held import held_to_the_interpreter, inputs_for, kernel, offer_of, planted_races
+from tests.threads.printed import make_region
+from tests.unit.schedules.threads.interpreter_checks import (
+    check_against_interpreter,
+    first_offer,
+    inputs_for,
+    kernel,
+    planted_races,
+)
 
 from inlaid import ops
 from inlaid.api import compile_file
@@ -31,8 +37,8 @@ from inlaid_runtime import arith
 from inlaid_runtime.errors import CompileError, Unsupported
 from inlaid_runtime.execution.launch_code import decode_launches, encode_launches
 
-from .test_tensor_cores import names_of
-from .test_wgmma import ABLE, INSTRUCTIONS, RULE, decision, on_the_host, product, scheduled, tile_like
+from .test_tensor_cores import intrinsic_names
+from .test_wgmma import ABLE, INSTRUCTIONS, RULE, decision, find_tile, on_the_host, product, scheduled
 
 SMALL = (1, 1, 1, 64)
 CASES = [
@@ -46,26 +52,26 @@ CASES = [
 """Type, contiguous axes, rows, depth and columns, tile, and stages; tiles exceed the sizes, and some have several boxes."""
 
 
-def rows_of(of, contiguous, size):
-    return product(*size, of, contiguous=contiguous)
+def sized_product(dtype_name, contiguous, size):
+    return product(*size, dtype_name, contiguous=contiguous)
 
 
-@pytest.mark.parametrize(("of", "contiguous", "size", "wanted", "stages"), CASES)
-def test_tiles_as_the_interpreter_has_them(of, contiguous, size, wanted, stages):
-    program = rows_of(of, contiguous, size)
-    decided = {"tensor_maps": 1, "tile": tile_like(program, wanted, 1), "stages": stages}
-    held_to_the_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, **decided)
+@pytest.mark.parametrize(("dtype_name", "contiguous", "size", "tile_shape", "stages"), CASES)
+def test_tiles_as_the_interpreter_has_them(dtype_name, contiguous, size, tile_shape, stages):
+    program = sized_product(dtype_name, contiguous, size)
+    decided = {"tensor_maps": 1, "tile": find_tile(program, tile_shape, 1), "stages": stages}
+    check_against_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, **decided)
     split = split_launches(scheduled(program, **decided), ABLE.scopes)
-    (made,) = split.kernels.values()
-    check_race_free(made.program, made.offsets)
+    (split_kernel,) = split.kernels.values()
+    check_race_free(split_kernel.program, split_kernel.offsets)
     assert not planted_races(split), "each barrier is needed"
 
 
 @pytest.mark.usefixtures("host_compiler")
-@pytest.mark.parametrize(("of", "contiguous", "size", "wanted", "stages"), CASES)
-def test_the_same_kernels_on_the_host(of, contiguous, size, wanted, stages):
-    program = rows_of(of, contiguous, size)
-    source = on_the_host(program, 1, tile=tile_like(program, wanted, 1), stages=stages)
+@pytest.mark.parametrize(("dtype_name", "contiguous", "size", "tile_shape", "stages"), CASES)
+def test_the_same_kernels_on_the_host(dtype_name, contiguous, size, tile_shape, stages):
+    program = sized_product(dtype_name, contiguous, size)
+    source = on_the_host(program, 1, tile=find_tile(program, tile_shape, 1), stages=stages)
     assert "inlaid_load_tile" in source and "inlaid_copy<" not in source
 
 
@@ -73,13 +79,13 @@ def test_the_same_kernels_on_the_host(of, contiguous, size, wanted, stages):
 def test_further_dimensions_are_coordinates():
     """Batches before the rows, and between rows and depth."""
     program = kernel(ops.matmul, ((2, 70, 72), "float16"), ((2, 72, 72), "float16"))
-    on_the_host(program, 1, tile=tile_like(program, SMALL, 1))
+    on_the_host(program, 1, tile=find_tile(program, SMALL, 1))
 
     def heads(a, b):
         return ops.matmul(ops.transpose(a, perm=(1, 0, 2)), ops.transpose(b, perm=(1, 2, 0)))
 
     program = kernel(heads, ((70, 3, 72), "float16"), ((66, 3, 72), "float16"))
-    source = on_the_host(program, 1, tile=tile_like(program, SMALL, 1))
+    source = on_the_host(program, 1, tile=find_tile(program, SMALL, 1))
     assert "inlaid_load_tile<3, " in source
 
 
@@ -95,9 +101,9 @@ M = arith.SizeVar("m", 0, 128)
 ])  # fmt: skip
 def test_other_operands_are_fetched_by_threads(program):
     """Rows that are no multiple of 16 bytes, unknown sizes, windows, and 8-bit operands that wgmma does not transpose."""
-    _, offer = offer_of(program, ABLE, RULE, INSTRUCTIONS)
+    _, offer = first_offer(program, ABLE, RULE, INSTRUCTIONS)
     assert decision(offer, "tensor_maps").legal == (0,)
-    assert not any("tile" in name for name in names_of(scheduled(program)))
+    assert not any("tile" in name for name in intrinsic_names(scheduled(program)))
 
 
 def mistaken(monkeypatch, helper, right, wrong):
@@ -105,7 +111,7 @@ def mistaken(monkeypatch, helper, right, wrong):
     assert right in text
     monkeypatch.setitem(DIALECT.helpers, helper, text.replace(right, wrong))
     program = product(72, 328, 72, "float16", contiguous="kn")
-    on_the_host(program, 1, tile=tile_like(program, SMALL, 1), stages=3)
+    on_the_host(program, 1, tile=find_tile(program, SMALL, 1), stages=3)
 
 
 @pytest.mark.usefixtures("host_compiler")
@@ -133,7 +139,7 @@ def test_a_phase_that_never_completes_is_an_error(monkeypatch, helper, right, wr
 
 def test_operands_must_be_filled_as_boxes():
     program = product(64, 128, 64, "float16")
-    _, offer = offer_of(program, ABLE, RULE, INSTRUCTIONS, tile=tile_like(program, SMALL, 1))
+    _, offer = first_offer(program, ABLE, RULE, INSTRUCTIONS, tile=find_tile(program, SMALL, 1))
     with pytest.raises(CompileError, match="operands of swizzled products: expected "):
         load_tiles(offer.schedule(program))
 
@@ -142,20 +148,20 @@ def test_operands_must_be_filled_as_boxes():
 
 
 @pytest.fixture
-def made():
+def host_product():
     """An artifact for the host of a product whose tiles tensor maps load, with the program."""
     program = product(72, 200, 72, "float16", contiguous="kn")
     codegen = CudaCodegen(CudaOptions(arch="host"))
     codegen.scopes = ABLE.scopes
-    unit = region_of([scheduled(program, tensor_maps=1, tile=tile_like(program, SMALL, 1))])
+    unit = make_region([scheduled(program, tensor_maps=1, tile=find_tile(program, SMALL, 1))])
     return program, codegen.compile(unit, SimpleNamespace(report=lambda *progress: None))
 
 
-def test_launches_encode_tensor_maps_once_for_an_address(device, queue, loaded, made):
-    program, artifact = made
+def test_launches_encode_tensor_maps_once_for_an_address(device, queue, loaded, host_product):
+    program, artifact = host_product
     arrays = inputs_for(program, {}, 1)
     region, encoded = loaded(artifact).launching, []
-    device.tensor_map = partial(lambda plain, *given: encoded.append(given) or plain(*given), device.tensor_map)
+    device.tensor_map = partial(lambda plain, *arguments: encoded.append(arguments) or plain(*arguments), device.tensor_map)
     tensors = [DeviceTensor(device.allocate(array.nbytes), 0, array.shape, array.dtype) for array in arrays]
     result = np.zeros((72, 72), np.float16)
     for array, tensor in zip(arrays, tensors, strict=True):
@@ -175,8 +181,8 @@ def test_launches_encode_tensor_maps_once_for_an_address(device, queue, loaded, 
 @pytest.mark.parametrize(
     "text", ["", "2 200,72 400", "3 200,72 400 64,64", "2 200,72 401 64,64", "2 200,72 400 64,512", "2 0,8 400 64,8"]
 )
-def test_a_damaged_tensor_map(loaded, made, text):
-    _, artifact = made
+def test_a_damaged_tensor_map(loaded, host_product, text):
+    _, artifact = host_product
     plan, program = decode_launches(artifact)
     kernels = tuple(
         replace(kernel, descriptors=tuple(replace(item, text=text) for item in kernel.descriptors)) for kernel in plan.kernels
@@ -197,5 +203,5 @@ def test_a_model_for_sm_90a(nvrtc, tmp_path):
     plan, program = decode_launches(artifact)
     boxes = [[TensorMap.parse(item.text).shape for item in kernel.descriptors] for kernel in plan.kernels]
     assert boxes == [[(1024, 2048), (2000, 1024)]]
-    (found,) = resources(Images.decode(program).cubin).values()
-    assert not found.local
+    (usage,) = resources(Images.decode(program).cubin).values()
+    assert not usage.local

@@ -5,8 +5,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.threads.printed import region_of
-from tests.unit.schedules.threads.held import held_to_the_interpreter, inputs_for, kernel, offer_of, planted_races
+from tests.threads.printed import make_region
+from tests.unit.schedules.threads.interpreter_checks import (
+    check_against_interpreter,
+    first_offer,
+    inputs_for,
+    kernel,
+    planted_races,
+)
 
 from inlaid import ops
 from inlaid.codegen.launch_plan import ThreadKernel
@@ -22,7 +28,7 @@ from inlaid_cuda.cubin import resources
 from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.options import CudaOptions
 from inlaid_cuda.tensor_cores.copies import copy_asynchronously
-from inlaid_cuda.tensor_cores.instructions import intrinsics_of
+from inlaid_cuda.tensor_cores.instructions import target_intrinsics
 from inlaid_cuda.tensor_cores.tile_loads import load_tiles
 from inlaid_cuda.tensor_cores.tiles import Fetch, WarpgroupTiling, rank_warpgroup_tilings
 from inlaid_cuda.tensor_cores.warpgroups import WarpgroupRule
@@ -30,16 +36,16 @@ from inlaid_runtime import arith
 from inlaid_runtime.types import dtype
 
 from .host import EveryOrder
-from .test_tensor_cores import TOTALS, compiler_for, names_of
+from .test_tensor_cores import TOTALS, compiler_for, intrinsic_names
 
 OPTIONS = CudaOptions(arch="sm_90a", tf32=True)
-ABLE, INSTRUCTIONS = capabilities(OPTIONS), intrinsics_of(OPTIONS)
+ABLE, INSTRUCTIONS = capabilities(OPTIONS), target_intrinsics(OPTIONS)
 
 
 class Always(WarpgroupRule):
     """The rule for products of any size."""
 
-    def prefers(self, *given):
+    def prefers(self, *arguments):
         return True
 
 
@@ -49,9 +55,9 @@ SMALL = (1, 1, 1, 32)
 M, N, B = (arith.SizeVar(name, 0, 128) for name in "mnb")
 
 
-def tile_like(program, wanted=SMALL, tensor_maps=0):
-    _, offer = offer_of(program, ABLE, RULE, INSTRUCTIONS, tensor_maps=tensor_maps)
-    return next(tile for tile in decision(offer, "tile").legal if tile[:4] == wanted)
+def find_tile(program, tile_shape=SMALL, tensor_maps=0):
+    _, offer = first_offer(program, ABLE, RULE, INSTRUCTIONS, tensor_maps=tensor_maps)
+    return next(tile for tile in decision(offer, "tile").legal if tile[:4] == tile_shape)
 
 
 def decision(offer, name):
@@ -70,18 +76,18 @@ def product(m, k, n, left, right="", contiguous="kk", after=ops.relu):
     return kernel(body, (shapes[0], left), (shapes[1], right or left))
 
 
-LAYOUTS = [(of, contiguous) for of in ("float16", "bfloat16") for contiguous in ("kk", "kn", "mk", "mn")]
-LAYOUTS += [(of, "kk") for of in ("float32", "int8", "uint8")]
+LAYOUTS = [(dtype_name, contiguous) for dtype_name in ("float16", "bfloat16") for contiguous in ("kk", "kn", "mk", "mn")]
+LAYOUTS += [(dtype_name, "kk") for dtype_name in ("float32", "int8", "uint8")]
 
 
-def steps_of(of):
+def uneven_depth(dtype_name):
     """A depth of two steps and a half, half a chunk beyond whole ones."""
-    return 320 // dtype(of).bytes - 4
+    return 320 // dtype(dtype_name).bytes - 4
 
 
 def scheduled(program, rule=RULE, **decided):
     """A kernel as it reaches the code generator."""
-    _, offer = offer_of(program, ABLE, rule, INSTRUCTIONS, **decided)
+    _, offer = first_offer(program, ABLE, rule, INSTRUCTIONS, **decided)
     finished = copy_asynchronously(finish(offer.schedule(program), (UnitPass("load_tiles", load_tiles),), able=ABLE))
     check_scopes(finished, ABLE.scopes)
     return finished
@@ -92,35 +98,35 @@ def on_the_host(program, tensor_maps=0, **decided):
     arrays = inputs_for(program, {}, 3)
     expected = interp.run(program, arrays)[0]
     result = np.zeros_like(expected)
-    compiled = EveryOrder(region_of([scheduled(program, tensor_maps=tensor_maps, **decided)]), ABLE.scopes)
+    compiled = EveryOrder(make_region([scheduled(program, tensor_maps=tensor_maps, **decided)]), ABLE.scopes)
     compiled.run(arrays, [result])
     np.testing.assert_array_equal(result, expected)
     return compiled.source
 
 
-@pytest.mark.parametrize(("of", "contiguous"), LAYOUTS)
-def test_products_of_each_type_and_layout(of, contiguous):
-    program = product(20, steps_of(of), 24, of, contiguous=contiguous)
-    split = held_to_the_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, tensor_maps=0, tile=tile_like(program))
+@pytest.mark.parametrize(("dtype_name", "contiguous"), LAYOUTS)
+def test_products_of_each_type_and_layout(dtype_name, contiguous):
+    program = product(20, uneven_depth(dtype_name), 24, dtype_name, contiguous=contiguous)
+    split = check_against_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, tensor_maps=0, tile=find_tile(program))
     assert not planted_races(split), "each barrier is needed"
-    (made,) = (item.program for item in split.kernels.values())
-    assert any(name.startswith("cuda.wgmma.") and name.endswith(contiguous) for name in names_of(made))
+    (split_kernel,) = (item.program for item in split.kernels.values())
+    assert any(name.startswith("cuda.wgmma.") and name.endswith(contiguous) for name in intrinsic_names(split_kernel))
 
 
 @pytest.mark.usefixtures("host_compiler")
-@pytest.mark.parametrize(("of", "contiguous"), [*LAYOUTS, ("float32", "kn"), ("int8", "kn")])
-def test_the_same_kernels_on_the_host(of, contiguous):
-    program = product(70, steps_of(of), 40, of, contiguous=contiguous)
-    wanted = SMALL if contiguous[1] == "k" or dtype(of).bytes == 2 else (2, 1, 1, 32)
-    on_the_host(program, tile=tile_like(program, wanted))
+@pytest.mark.parametrize(("dtype_name", "contiguous"), [*LAYOUTS, ("float32", "kn"), ("int8", "kn")])
+def test_the_same_kernels_on_the_host(dtype_name, contiguous):
+    program = product(70, uneven_depth(dtype_name), 40, dtype_name, contiguous=contiguous)
+    tile_shape = SMALL if contiguous[1] == "k" or dtype(dtype_name).bytes == 2 else (2, 1, 1, 32)
+    on_the_host(program, tile=find_tile(program, tile_shape))
 
 
 @pytest.mark.usefixtures("host_compiler")
-@pytest.mark.parametrize(("wanted", "stages"), [((2, 1, 1, 32), 1), ((1, 1, 2, 32), 2), ((1, 2, 1, 32), 3), ((1, 1, 1, 96), 4)])
-def test_warpgroups_and_runs_share_tiles(wanted, stages):
+@pytest.mark.parametrize(("tile_shape", "stages"), [((2, 1, 1, 32), 1), ((1, 1, 2, 32), 2), ((1, 2, 1, 32), 3), ((1, 1, 1, 96), 4)])
+def test_warpgroups_and_runs_share_tiles(tile_shape, stages):
     program = product(100, 392, 72, "float16", contiguous="kn")
-    tile = tile_like(program, wanted)
-    split = held_to_the_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, tensor_maps=0, tile=tile, stages=stages)
+    tile = find_tile(program, tile_shape)
+    split = check_against_interpreter(program, ABLE, (), RULE, intrinsics=INSTRUCTIONS, tensor_maps=0, tile=tile, stages=stages)
     assert not planted_races(split), "each barrier is needed"
     source = on_the_host(program, tile=tile, stages=stages)
     assert all(f"inlaid_await_copies<{pending}>();" in source for pending in {0, max(stages - 2, 0)})
@@ -130,27 +136,27 @@ def test_warpgroups_and_runs_share_tiles(wanted, stages):
 @pytest.mark.usefixtures("host_compiler")
 def test_integer_types_may_differ(a, b):
     program = product(20, 160, 24, a, b)
-    on_the_host(program, tile=tile_like(program))
+    on_the_host(program, tile=find_tile(program))
 
 
 @pytest.mark.usefixtures("host_compiler")
 def test_convolutions_are_products():
     shapes = ((2, 8, 6, 6), "float16"), ((9, 8, 3, 3), "float16")
     program = kernel(lambda x, w: ops.conv(x, w, strides=(1, 1), pads=(1, 1, 1, 1)), *shapes)
-    on_the_host(program, tile=tile_like(program))
+    on_the_host(program, tile=find_tile(program))
 
 
 def test_sizes_need_not_be_known():
     rows = kernel(lambda a, b: ops.relu(ops.matmul(a, b)), ((M, 64), "float16"), ((64, 24), "float16"))
     batches = kernel(ops.matmul, ((B, M, 72), "float16"), ((B, 72, N), "float16"))
     for program, sizes in ((rows, [{M: 5}, {M: 0}, {M: 70}]), (batches, [{B: 2, M: 9, N: 40}, {B: 1, M: 1, N: 1}])):
-        held_to_the_interpreter(program, ABLE, sizes, RULE, intrinsics=INSTRUCTIONS, tensor_maps=0, tile=tile_like(program))
+        check_against_interpreter(program, ABLE, sizes, RULE, intrinsics=INSTRUCTIONS, tensor_maps=0, tile=find_tile(program))
 
 
 def printed(program):
     """The only kernel of a program, and its text."""
-    (made,) = split_launches(program, ABLE.scopes).kernels.values()
-    return print_thread_kernel(ThreadKernel("k", made, 0), DIALECT)
+    (split_kernel,) = split_launches(program, ABLE.scopes).kernels.values()
+    return print_thread_kernel(ThreadKernel("k", split_kernel, 0), DIALECT)
 
 
 def test_writes_are_visible_to_the_async_proxy_before_each_barrier():
@@ -171,7 +177,7 @@ OPCODES = {0x9F0: "HGMMA", 0x9F1: "IGMMA", 0xFAE: "LDGSTS", 0x5B4: "UTMALDG"}
 STEP_INSTRUCTIONS = 4
 
 
-@pytest.mark.parametrize(("of", "contiguous", "size", "copies"), [
+@pytest.mark.parametrize(("dtype_name", "contiguous", "size", "copies"), [
     ("float16", "kn", 4096, "LDGSTS"),
     ("float16", "kn", 4096, "UTMALDG"),
     ("bfloat16", "mk", 2048, "UTMALDG"),
@@ -179,17 +185,19 @@ STEP_INSTRUCTIONS = 4
     ("int8", "kk", 4096, "LDGSTS"),
     ("uint8", "kk", 2048, "UTMALDG"),
 ])  # fmt: skip
-def test_compiled_kernels_hold_the_instructions_and_spill_nothing(of, contiguous, size, copies):
-    after = ops.relu if "int" in of else residual
-    source = product(size, 1024, size, of, contiguous=contiguous, after=after)
+def test_compiled_kernels_hold_the_instructions_and_spill_nothing(dtype_name, contiguous, size, copies):
+    after = ops.relu if "int" in dtype_name else residual
+    source = product(size, 1024, size, dtype_name, contiguous=contiguous, after=after)
     program = scheduled(source, WarpgroupRule(), tensor_maps=int(copies == "UTMALDG"))
     text = printed(program)
     cubin = compiler_for("sm_90a").compile(thread_source([text], DIALECT), "k", "sm_90a").cubin
     words = np.frombuffer(cubin[: len(cubin) // INSTRUCTION * INSTRUCTION], np.uint64)[::2] & 0xFFF
-    found = {name: int((words == code).sum()) for code, name in OPCODES.items()}
-    calls = text.text.count(f"inlaid_wgmma_{of}")
-    assert found["IGMMA" if "int" in of else "HGMMA"] >= STEP_INSTRUCTIONS * calls > 0
-    assert found[copies] > 0 and {"LDGSTS", "UTMALDG"} & {name for name, count in found.items() if count} == {copies}
+    opcode_counts = {name: int((words == code).sum()) for code, name in OPCODES.items()}
+    calls = text.text.count(f"inlaid_wgmma_{dtype_name}")
+    assert opcode_counts["IGMMA" if "int" in dtype_name else "HGMMA"] >= STEP_INSTRUCTIONS * calls > 0
+    assert opcode_counts[copies] > 0 and {"LDGSTS", "UTMALDG"} & {name for name, count in opcode_counts.items() if count} == {
+        copies
+    }
     assert resources(cubin)["k"].local == 0
 
 
@@ -207,17 +215,17 @@ def test_mistakes_give_wrong_numbers_on_the_host(monkeypatch, helper, right, wro
     monkeypatch.setitem(DIALECT.helpers, helper, text.replace(right, wrong))
     program = product(20, 128, 24, "float16", contiguous="kn")
     with pytest.raises(AssertionError):
-        on_the_host(program, tile=tile_like(program))
+        on_the_host(program, tile=find_tile(program))
 
 
 SHAPES = [(64, 64, 64), (128, 768, 768), (4096, 4096, 4096), (31, 1000, 17)]
 
 
-@pytest.mark.parametrize("of", TOTALS)
+@pytest.mark.parametrize("dtype_name", TOTALS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_tilings_fit_the_device(shape, of):
+def test_tilings_fit_the_device(shape, dtype_name):
     m, k, n = shape
-    bytes_ = dtype(of).bytes
+    bytes_ = dtype(dtype_name).bytes
     for tiling in rank_warpgroup_tilings(Problem(m, n, k, 1, bytes_, bytes_), Fetch(4, 4), ABLE.threads, 227 << 10, 2):
         assert tiling.registers <= THREAD_REGISTERS and tiling.threads * tiling.registers <= REGISTERS
         assert tiling.shared_bytes(bytes_, 1) <= 227 << 10
@@ -227,10 +235,10 @@ def test_tilings_fit_the_device(shape, of):
 @pytest.mark.parametrize("contiguous", ["kk", "kn", "mn"])
 def test_shared_memory_is_bounded_by_the_model(contiguous, tensor_maps):
     program = product(4096, 4096, 4096, "float16", contiguous=contiguous)
-    _, offer = offer_of(program, ABLE, RULE, INSTRUCTIONS, tensor_maps=tensor_maps)
+    _, offer = first_offer(program, ABLE, RULE, INSTRUCTIONS, tensor_maps=tensor_maps)
     _, tile, stages = offer.decisions
-    most = WarpgroupTiling(*tile.default).shared_bytes(2, stages.default) + 2 * SWIZZLE_BYTES
-    assert 0 < printed(scheduled(program, tensor_maps=tensor_maps)).shared <= most
+    limit = WarpgroupTiling(*tile.default).shared_bytes(2, stages.default) + 2 * SWIZZLE_BYTES
+    assert 0 < printed(scheduled(program, tensor_maps=tensor_maps)).shared <= limit
 
 
 @pytest.mark.parametrize(("program", "arch"), [
@@ -243,10 +251,10 @@ def test_shared_memory_is_bounded_by_the_model(contiguous, tensor_maps):
 def test_other_targets_and_small_products_are_left_to_warps(program, arch):
     options = CudaOptions(arch=arch, tf32=True)
     with pytest.raises(AssertionError, match="takes the kernel"):
-        offer_of(program, capabilities(options), WarpgroupRule(), intrinsics_of(options))
+        first_offer(program, capabilities(options), WarpgroupRule(), target_intrinsics(options))
 
 
 def test_float32_goes_through_wgmma_only_where_asked():
-    exact = intrinsics_of(CudaOptions(arch="sm_90a"))
+    exact = target_intrinsics(CudaOptions(arch="sm_90a"))
     with pytest.raises(AssertionError, match="takes the kernel"):
-        offer_of(product(4096, 4096, 4096, "float32"), ABLE, WarpgroupRule(), exact)
+        first_offer(product(4096, 4096, 4096, "float32"), ABLE, WarpgroupRule(), exact)

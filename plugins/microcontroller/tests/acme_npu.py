@@ -33,8 +33,8 @@ class AcmeCodegen(Codegen):
         program = context.steps(unit)
         sides = ((step, program.buffers[step.buffer("x")], program.buffers[step.outputs[0]]) for step in program.steps)
         body = "".join(RELU.format(size=prod(y.shape), x=pointer(x), y=pointer(y)) for _, x, y in sides)
-        used = "    (void)inputs, (void)outputs, (void)constants, (void)dims, (void)workspace, (void)context;"
-        return program.artifact(FORMAT, VERSION, region_source(program.name, used + body))
+        void_casts = "    (void)inputs, (void)outputs, (void)constants, (void)dims, (void)workspace, (void)context;"
+        return program.artifact(FORMAT, VERSION, region_source(program.name, void_casts + body))
 
 
 @hookimpl

@@ -16,7 +16,7 @@ from inlaid.driver.compile import compile_module
 from inlaid.graph.ir import Expr, Module, constant, function, var
 from inlaid_microcontroller.boards import BOARDS, Board, find_board
 from inlaid_microcontroller.boards.emulate import Firmware, build, missing, run, sizes
-from inlaid_microcontroller.boards.kernel import firmware_of
+from inlaid_microcontroller.boards.kernel import build_firmware
 from inlaid_microcontroller.export import firmware
 from inlaid_microcontroller.options import MicrocontrollerOptions
 from inlaid_runtime.errors import InlaidError, KernelFault, TargetError
@@ -63,9 +63,9 @@ def for_board(name: str) -> Board:
 @pytest.mark.parametrize("name", [board.name for board in BOARDS])
 def test_boards_give_the_bytes_of_the_reference(name: str) -> None:
     board = for_board(name)
-    (wanted,) = compile_module(network(), ["reference"]).run({"x": INPUT}).values()
-    (found,) = compile_module(network(), [f"microcontroller:cpu={board.cpu},board={name}"]).run({"x": INPUT}).values()
-    np.testing.assert_array_equal(found, wanted)
+    (expected,) = compile_module(network(), ["reference"]).run({"x": INPUT}).values()
+    (actual,) = compile_module(network(), [f"microcontroller:cpu={board.cpu},board={name}"]).run({"x": INPUT}).values()
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.slow
@@ -86,14 +86,14 @@ def test_a_sample_of_the_conformance_suite_on_a_board() -> None:
         "--examples",
         "1",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout and "failing" not in done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert " passed" in process.stdout and "failing" not in process.stdout
 
 
 def test_runs_are_counted_alike_every_time_and_code_for_dsp_has_no_warnings(tmp_path: Path) -> None:
     board = for_board("mps2-an386")
-    source = firmware_of(firmware(compile_module(network(), ["microcontroller:cpu=cortex-m4"]), "model"))
+    source = build_firmware(firmware(compile_module(network(), ["microcontroller:cpu=cortex-m4"]), "model"))
     program = build(source, board, tmp_path, STRICT)
     first, second = (run(source, program, board, [INPUT.tobytes()]) for _ in range(2))
     assert first == second
@@ -106,11 +106,11 @@ def test_a_second_compiler_takes_the_code(tmp_path: Path) -> None:
     command = ["clang"] if shutil.which("clang") else [sys.executable, "-m", "ziglang", "cc"]
     if command[0] != "clang" and importlib.util.find_spec("ziglang") is None:
         pytest.skip("there is no second compiler: apt-get install clang, or pip install ziglang")
-    source = firmware_of(firmware(compile_module(network(), ["microcontroller:cpu=cortex-m4"]), "model"))
+    source = build_firmware(firmware(compile_module(network(), ["microcontroller:cpu=cortex-m4"]), "model"))
     for name, content in source.files.items():
         (tmp_path / name).write_bytes(content)
-    done = subprocess.run([*command, *STRICT, "-c", "model.c"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([*command, *STRICT, "-c", "model.c"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
 
 
 def test_a_program_that_never_ends_is_stopped(tmp_path: Path) -> None:

@@ -25,5 +25,5 @@ def test_a_branch_is_part_of_the_model() -> None:
     assert len(executable.regions) == 1
     for seed in range(4):
         feed = {"x": np.random.default_rng(seed).integers(-20, 21, (1, 4, 6, 6)).astype(np.int8)}
-        (found,), (wanted,) = executable.run(feed).values(), reference.run(feed).values()
-        np.testing.assert_array_equal(found, wanted)
+        (actual,), (expected,) = executable.run(feed).values(), reference.run(feed).values()
+        np.testing.assert_array_equal(actual, expected)

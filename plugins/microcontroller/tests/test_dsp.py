@@ -92,9 +92,9 @@ def test_sums_are_rescaled_as_exactly_with_the_zero_point_added_before_the_shift
 ) -> None:
     name = f"rescale_{rounding}{rows}x{lanes}"
     declared = "const int32_t *t, const int32_t *m, const int8_t *s, int8_t *o, int8_t *p, int32_t z, int32_t l, int32_t h"
-    given = f"t, m, s, o, {'p, ' if rows == 2 else ''}z, l, h"
+    arguments = f"t, m, s, o, {'p, ' if rows == 2 else ''}z, l, h"
     wide = f"(const int32_t[4]){{{', '.join(f's[{lane}]' for lane in range(4))}}}"
-    calls = f"inlaid_{name}({given})", f"inlaid_{EXACT}{name}({given.replace(' s,', f' {wide},')})"
+    calls = f"inlaid_{name}({arguments})", f"inlaid_{EXACT}{name}({arguments.replace(' s,', f' {wide},')})"
     text, _ = support(CPUS["cortex-m4"], " ".join(calls))
     check = RESCALE.replace("LAST", "-1" if rounding == "away" else "0")
     unused = "" if rows == 2 else "(void)p; "

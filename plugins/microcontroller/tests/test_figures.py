@@ -11,7 +11,7 @@ from inlaid.driver.export import export_folder
 from inlaid_microcontroller.boards import BOARDS, Board
 from inlaid_microcontroller.boards.accesses import count_accesses, uncounted
 from inlaid_microcontroller.boards.emulate import build, missing, run
-from inlaid_microcontroller.boards.kernel import firmware_of
+from inlaid_microcontroller.boards.kernel import build_firmware
 from inlaid_microcontroller.export import example, firmware
 
 MODELS = Path(__file__).parents[4] / "shared/models"
@@ -32,12 +32,12 @@ def test_manifests_hold(name: str, board: Board, tmp_path: Path) -> None:
         pytest.skip(problem)
     executable = inlaid.compile(MODELS / f"{name}.tflite", [f"microcontroller:cpu={board.cpu}"])
     manifest = export_folder(executable.package, tmp_path, "model").facts
-    source, inputs = firmware_of(firmware(executable, "model")), [example(spec).tobytes() for spec in executable.inputs]
+    source, inputs = build_firmware(firmware(executable, "model")), [example(spec).tobytes() for spec in executable.inputs]
     (tmp_path / "board").mkdir()
     program = build(source, board, tmp_path / "board")
-    used = run(source, program, board, inputs).model_stack
+    stack_bytes = run(source, program, board, inputs).model_stack
     assert manifest["stack_is"] == "bound"
-    assert used <= manifest["stack_bytes"] <= used + 128
+    assert stack_bytes <= manifest["stack_bytes"] <= stack_bytes + 128
     if uncounted(board) is None:
         counted = count_accesses(source, program, board, inputs)
         assert 0.6 < manifest["loads"] / counted.loads < 1.05

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.made_plugin import both_halves
+from tests.plugin_registry import both_halves
 
 from inlaid import ops
 from inlaid.codegen.c_names import c_name
@@ -100,10 +100,10 @@ def repeated() -> Module:
 def build(folder: Path, *flags: str) -> Path:
     program = folder / "program"
     sources = sorted(map(str, folder.glob("*.c")))
-    done = subprocess.run(
+    process = subprocess.run(
         ["cc", *flags, f"-I{folder}", *sources, "-o", str(program), "-lm"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     return program
 
 
@@ -133,8 +133,8 @@ def test_folders_compile_without_a_warning_as_c_and_as_cplusplus(make, compiler:
     program = tmp_path / "program"
     sources = sorted(map(str, tmp_path.glob("*.c")))
     command = [compiler, *WARNINGS, *COMPILERS[compiler], f"-I{tmp_path}", *sources, "-x", "none", "-lm", "-o", str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and not done.stderr, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0 and not process.stderr, process.stderr
     assert subprocess.run([program], check=False).returncode == 0
 
 
@@ -146,10 +146,12 @@ def test_folders_build_and_check_themselves(make, tmp_path: Path) -> None:
     assert subprocess.run([build(tmp_path, *STRICT, *SANITIZED)], check=False).returncode == 0
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert manifest["arena_bytes"] > 0 and manifest["flash"]["weights"] >= 0 and manifest["cpu"] == "cortex-m4"
-    reference = compile_module(make(), ["reference"]).run({spec.name: example for spec, example in inputs_of(executable, manifest)})
+    reference = compile_module(make(), ["reference"]).run(
+        {spec.name: example for spec, example in decode_inputs(executable, manifest)}
+    )
     for port, expected in zip(manifest["outputs"], reference.values(), strict=True):
-        found = np.frombuffer(bytes.fromhex(port["test"]), expected.dtype).reshape(expected.shape)
-        np.testing.assert_allclose(found, expected, rtol=0 if found.dtype.kind == "i" else 1e-5)
+        actual = np.frombuffer(bytes.fromhex(port["test"]), expected.dtype).reshape(expected.shape)
+        np.testing.assert_allclose(actual, expected, rtol=0 if actual.dtype.kind == "i" else 1e-5)
 
 
 @pytest.mark.parametrize("cpu", ["cortex-m4", "c99"])
@@ -222,7 +224,7 @@ def test_files_of_the_users_are_not_written_over(tmp_path: Path) -> None:
         export_folder(package, tmp_path, "tiny")
 
 
-def inputs_of(executable, manifest):
+def decode_inputs(executable, manifest):
     for spec, port in zip(executable.inputs, manifest["inputs"], strict=True):
         yield spec, np.frombuffer(bytes.fromhex(port["test"]), spec.dtype.numpy).reshape(spec.shape)
 
@@ -273,8 +275,8 @@ def test_stored_bytes_need_no_mathematics(tmp_path: Path) -> None:
     values = np.concatenate([np.array(edges), np.random.default_rng(0).normal(size=985) * 1000]).astype(np.float32)
     x = var("x", TensorType(values.shape, "float32"))
     package = compile_module(module([x], ops.floor(x)), ["microcontroller"], keep=False).package
-    (found,) = Executable(package).run({"x": values}).values()
-    np.testing.assert_array_equal(found, np.floor(values))
-    np.testing.assert_array_equal(np.signbit(found), np.signbit(np.floor(values)))
+    (actual,) = Executable(package).run({"x": values}).values()
+    np.testing.assert_array_equal(actual, np.floor(values))
+    np.testing.assert_array_equal(np.signbit(actual), np.signbit(np.floor(values)))
     export_folder(package, tmp_path, "floor")
     assert json.loads((tmp_path / "manifest.json").read_text())["headers"] == ["stdint.h"]

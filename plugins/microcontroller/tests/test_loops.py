@@ -38,9 +38,9 @@ def test_integer_lstm(make: Any, seed: int) -> None:
     data, runs = make(seed)
     executable, states = compile_module(load(data), [TARGET]), first_states(data)
     name = executable.inputs[0].name
-    for inputs, wanted in zip(runs, streamed(data, runs), strict=True):
+    for inputs, expected in zip(runs, streamed(data, runs), strict=True):
         output, *new = executable.run({name: inputs[0], **states}).values()
-        np.testing.assert_array_equal(output, wanted)
+        np.testing.assert_array_equal(output, expected)
         states = dict(zip(states, new, strict=True))
 
 
@@ -59,9 +59,11 @@ def check(module: Module, regions: int, **inputs: Any) -> None:
     """Compare a model with the reference, and expect the number of its regions."""
     executable = compile_module(module, [TARGET])
     assert len(executable.regions) == regions
-    wanted = evaluate(module, inputs)
-    for found, value in zip(executable.run(inputs).values(), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
-        np.testing.assert_array_equal(found, value)
+    expected = evaluate(module, inputs)
+    for actual, value in zip(
+        executable.run(inputs).values(), expected if isinstance(expected, tuple) else (expected,), strict=True
+    ):
+        np.testing.assert_array_equal(actual, value)
 
 
 STEP = var("step", TensorType((), "int64"))

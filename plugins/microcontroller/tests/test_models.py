@@ -31,9 +31,9 @@ EXPECTED = {
 def test_integers_are_exact(name: str) -> None:
     executable = inlaid.compile(MODELS / f"{name}.tflite", ["microcontroller"])
     (spec,) = executable.inputs
-    (found,) = executable.run({spec.name: example(spec)}).values()
+    (actual,) = executable.run({spec.name: example(spec)}).values()
     begin, arena, products = EXPECTED[name]
-    assert found.tobytes().hex().startswith(begin)
+    assert actual.tobytes().hex().startswith(begin)
     (artifact,) = executable.package.artifacts
     workspace = artifact.workspace[""]
     assert isinstance(workspace, int) and workspace <= arena
@@ -48,5 +48,5 @@ def test_floats_agree_with_the_reference(name: str) -> None:
     executable, reference = (inlaid.compile(path, [target]) for target in ("microcontroller", "reference"))
     (spec,) = executable.inputs
     inputs = {spec.name: example(spec)}
-    (found,), (expected,) = (each.run(inputs).values() for each in (executable, reference))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3 * np.abs(expected).max())
+    (actual,), (expected,) = (each.run(inputs).values() for each in (executable, reference))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-3 * np.abs(expected).max())

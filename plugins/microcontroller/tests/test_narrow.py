@@ -25,8 +25,8 @@ def layer(value: Expr, shifts: Expr, bias: Expr, stride: int = 1) -> Expr:
 def kinds(module: Module, cpu: str) -> dict[str, set[str]]:
     """The types in C of what calls read, by what it is; the outputs are those of the reference."""
     compiled = [compile_module(module, [target], keep=False) for target in (f"microcontroller:cpu={cpu}", "reference")]
-    (found,), (expected,) = (each.run({"x": INPUT}).values() for each in compiled)
-    np.testing.assert_array_equal(found, expected)
+    (actual,), (expected,) = (each.run({"x": INPUT}).values() for each in compiled)
+    np.testing.assert_array_equal(actual, expected)
     source = firmware(compiled[0], "m")
     sizes: dict[str, set[str]] = {}
     for number, array in enumerate(source.arrays):

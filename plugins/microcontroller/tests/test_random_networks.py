@@ -23,7 +23,7 @@ from inlaid_runtime.types import TensorType
 
 from .test_firmware import SANITIZED, STRICT, build
 
-MOST = 8000
+MAX_ELEMENTS = 8000
 """Elements of a value."""
 
 
@@ -37,9 +37,9 @@ class Network:
         self._values: list[Expr] = [self.x]
         layers = (self._product, self._product, self._product, self._sum, self._pool, self._mean, self._moved, self._joined)
         while len(self._values) <= steps:
-            made = self._draw.choice((*layers, self._part, self._bounded, self._table))(self._value())
-            if np.prod(_shape(made)) <= MOST:
-                self._values.append(made)
+            value = self._draw.choice((*layers, self._part, self._bounded, self._table))(self._value())
+            if np.prod(_shape(value)) <= MAX_ELEMENTS:
+                self._values.append(value)
 
     @property
     def module(self) -> Module:
@@ -80,9 +80,9 @@ class Network:
         return self._stored(total, 4500 * float(np.sqrt(np.prod(_shape(weights)[1:]))))
 
     def _sum(self, x: Expr) -> Expr:
-        others = [value for value in self._values if _shape(value) == _shape(x)]
+        operands = [value for value in self._values if _shape(value) == _shape(x)]
         scaled = []
-        for each in (x, self._draw.choice(others)):
+        for each in (x, self._draw.choice(operands)):
             raised = ops.shift_left(ops.cast(each, dtype="int32"), constant(np.int32(16)))
             factor = constant(np.int32(self._draw.randint(1 << 30, (1 << 31) - 1)))
             scaled.append(ops.multiply_fixed(raised, factor, constant(np.int32(-self._draw.randint(0, 3))), rounding="up"))
@@ -122,7 +122,7 @@ def _shape(value: Expr) -> tuple[int, ...]:
 def results(module: Module, target: str) -> list[bytes]:
     """What a target makes of the example."""
     executable = compile_module(module, [target], keep=False)
-    return [np.asarray(found).tobytes() for found in executable.run({"x": example(executable.inputs[0])}).values()]
+    return [np.asarray(array).tobytes() for array in executable.run({"x": example(executable.inputs[0])}).values()]
 
 
 @pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler: apt-get install gcc")

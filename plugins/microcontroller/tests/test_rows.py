@@ -43,7 +43,7 @@ def module(x: Var, value: Expr) -> Module:
     return Module({"main": function([x], ops.transpose(value, perm=(0, 2, 3, 1)))})
 
 
-def shape_of(value: Expr) -> tuple[int, ...]:
+def static_shape(value: Expr) -> tuple[int, ...]:
     assert isinstance(value.type, TensorType)
     return tuple(int(dim) for dim in value.type.shape)  # type: ignore[arg-type]
 
@@ -59,7 +59,7 @@ def layer(
 ) -> Expr:
     """A convolution in integers, of each channel alone where no number of outputs is given."""
     rng = np.random.default_rng(seed)
-    channels = shape_of(x)[1]
+    channels = static_shape(x)[1]
     groups, count = (channels, channels) if outputs is None else (1, outputs)
     weights = constant(rng.integers(-128, 128, (count, channels // groups, *taps)).astype(np.int8))
     padded = ops.pad(x, constant(np.int8(-5)), pads=(0, 0, *pads[:2], 0, 0, *pads[2:])) if any(pads) else x
@@ -75,13 +75,13 @@ def added(a: Expr, b: Expr) -> Expr:
     return ops.cast(ops.clip(total, minimum=-128.0, maximum=127.0), dtype="int8")
 
 
-def memory(made: Module, target: str, folder: Path) -> int:
+def memory(module: Module, target: str, folder: Path) -> int:
     """The bytes of the arena of firmware that gives the bytes of the reference."""
-    executable = compile_module(made, [target], keep=False)
+    executable = compile_module(module, [target], keep=False)
     export_folder(executable.package, folder, "tiny")
     manifest = json.loads((folder / "manifest.json").read_text())
-    given = np.frombuffer(bytes.fromhex(manifest["inputs"][0]["test"]), np.int8).reshape(executable.inputs[0].shape)
-    (expected,) = compile_module(made, ["reference"], keep=False).run({executable.inputs[0].name: given}).values()
+    array = np.frombuffer(bytes.fromhex(manifest["inputs"][0]["test"]), np.int8).reshape(executable.inputs[0].shape)
+    (expected,) = compile_module(module, ["reference"], keep=False).run({executable.inputs[0].name: array}).values()
     assert manifest["outputs"][0]["test"] == expected.tobytes().hex()
     sources = sorted(map(str, folder.glob("*.c")))
     subprocess.run(["cc", *FLAGS, f"-I{folder}", *sources, "-o", str(folder / "program"), "-lm"], check=True)
@@ -111,8 +111,8 @@ def test_a_kernel_of_several_does_their_work(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("target", ["c99", "cortex-m55", "cortex-m4,fast=200"])
 def test_of_what_a_narrow_block_widens_rows_are_kept(target: str, tmp_path: Path) -> None:
     """The residual block takes two images of 4 channels and a few rows."""
-    made = narrow_block()
-    assert memory(made, f"microcontroller:cpu={target}", tmp_path) < 2 * 13 * 11 * 4 + 5 * 11 * 24 < 13 * 11 * 24
+    module = narrow_block()
+    assert memory(module, f"microcontroller:cpu={target}", tmp_path) < 2 * 13 * 11 * 4 + 5 * 11 * 24 < 13 * 11 * 24
 
 
 @settings(max_examples=4, deadline=None)
@@ -130,8 +130,8 @@ def test_random_blocks(drawn: st.DataObject) -> None:
             dilation = draw(st.sampled_from([1, 1, 2]))
             reach = [(size - 1) * dilation for size in taps]
             ends = [
-                draw(st.integers(0 if size > far else far, max(far, 0)))
-                for far, size in zip(reach, shape_of(value)[2:], strict=True)
+                draw(st.integers(0 if size > span else span, max(span, 0)))
+                for span, size in zip(reach, static_shape(value)[2:], strict=True)
             ]
             pads = (0, reach[1] // 2, *ends)
             strides = draw(st.sampled_from([(1, 1), (2, 2), (2, 1)]))

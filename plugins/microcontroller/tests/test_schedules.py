@@ -57,17 +57,17 @@ def _kernel(x: Expr, result: Expr) -> tuple[ir.LoopProgram, list[Constant]]:
     """A result as one kernel, and the constants that are its parameters after the data."""
     constants = [expr for expr in post_order(result) if isinstance(expr, Constant) and expr.data.size > 1]
     params = [x, *(var(f"p{number}", expr.type) for number, expr in enumerate(constants))]
-    known = {id(expr): param for expr, param in zip(constants, params[1:], strict=True)}
-    body = transform(result, lambda old, new: known.get(id(old), new))
+    replacements = {id(expr): param for expr, param in zip(constants, params[1:], strict=True)}
+    body = transform(result, lambda old, new: replacements.get(id(old), new))
     return build(KernelSource("kernel", tuple(params), body)), constants
 
 
 def _check(rule: Rule, x: Expr, result: Expr, generator: np.random.Generator, cpu: str = "") -> None:
     """Hold a rule's schedule of one kernel to the graph's meaning."""
     program, constants = _kernel(x, result)
-    given = (InputInfo(ROW_MAJOR), *(InputInfo(ROW_MAJOR, True) for _ in constants))
+    infos = (InputInfo(ROW_MAJOR), *(InputInfo(ROW_MAJOR, True) for _ in constants))
     context = _context(rule, cpu)
-    offer = rule.offer(program, context, given)
+    offer = rule.offer(program, context, infos)
     assert offer is not None
     scheduled = finish(offer.schedule(program))
     data = generator.integers(-128, 128, x.type.shape).astype(np.int8)
@@ -76,10 +76,10 @@ def _check(rule: Rule, x: Expr, result: Expr, generator: np.random.Generator, cp
         layout.pack(array).reshape(buffer.shape)
         for layout, array, buffer in zip(offer.layouts, arrays, scheduled.inputs, strict=False)
     ]
-    (found, *_) = run(scheduled, packed, intrinsics=_semantics(scheduled, context))
-    wanted = evaluate(function((x,), result), [data])
+    (actual, *_) = run(scheduled, packed, intrinsics=_semantics(scheduled, context))
+    expected = evaluate(function((x,), result), [data])
     layout = offer.layouts[len(arrays)]
-    np.testing.assert_array_equal(np.asarray(found).reshape(-1), layout.pack(np.asarray(wanted)).reshape(-1))
+    np.testing.assert_array_equal(np.asarray(actual).reshape(-1), layout.pack(np.asarray(expected)).reshape(-1))
 
 
 CASES = [
@@ -187,10 +187,10 @@ def test_zero_points_beyond_16_bits_are_left_to_others() -> None:
     x = var("x", TensorType((1, 8, 4, 4), "int8"))
     weights = constant(generator.integers(-127, 128, (8, 1, 3, 3)).astype(np.int8))
     total = ops.conv(x, weights, strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), groups=8)
-    for zero, taken in ((1 << 14, True), ((1 << 14) + 1, False), (-(1 << 20), False)):
+    for zero, supported in ((1 << 14, True), ((1 << 14) + 1, False), (-(1 << 20), False)):
         program, constants = _kernel(x, _requantized(total, 8, generator, "up", 1, zero))
-        given = (InputInfo(ROW_MAJOR), *(InputInfo(ROW_MAJOR, True) for _ in constants))
-        assert (VectorDepthwiseRule().offer(program, _context(VectorDepthwiseRule()), given) is not None) == taken
+        infos = (InputInfo(ROW_MAJOR), *(InputInfo(ROW_MAJOR, True) for _ in constants))
+        assert (VectorDepthwiseRule().offer(program, _context(VectorDepthwiseRule()), infos) is not None) == supported
 
 
 def test_windows_whose_numbers_may_be_too_large_have_functions_of_their_own() -> None:
@@ -202,14 +202,14 @@ def test_windows_whose_numbers_may_be_too_large_have_functions_of_their_own() ->
         "kernel", tuple(each.buffer for each in regions[:-1]), semantics.outputs, window.intrinsic().on(*regions)
     )
     good = {1: (-127, 127), 2: (-(1 << 29) + 1, 5), 4: (-30, 0)}
-    for known, name in (
+    for bounds, name in (
         (good, "window8_up"),
         ({**good, 1: (-128, 0)}, "exact_window8_up"),
         ({**good, 2: (0, 1 << 29)}, "exact_window8_up"),
         ({**good, 4: (-3, 1)}, "exact_window8_up"),
         ({}, "exact_window8_up"),
     ):
-        assert emitters(kernel, known, CPUS["cortex-m55"])[window.name]([], ["0", "1", "2"]) == [
+        assert emitters(kernel, bounds, CPUS["cortex-m55"])[window.name]([], ["0", "1", "2"]) == [
             f"inlaid_{name}(3, 3, 70, 8, 0, 1, 2);"
         ]
 
@@ -240,12 +240,12 @@ def _sum(x: Expr, y: Expr, zeros: tuple[int, int, int], factors: tuple[tuple[int
     return ops.cast(ops.clip(total, minimum=-128.0, maximum=127.0), dtype="int8")
 
 
-HALF, MOST = 1 << 30, (1 << 31) - 1
+HALF, INT32_MAX = 1 << 30, (1 << 31) - 1
 
 
 @pytest.mark.parametrize(("shape", "zeros", "factors"), [
     ((1, 5, 3, 7), (-128, 4, -3), ((1623821475, -2), (HALF, 0), (1098017566, -17))),
-    ((3, 4), (0, 0, 0), ((HALF, -1), (MOST, -3), (MOST, -18))),
+    ((3, 4), (0, 0, 0), ((HALF, -1), (INT32_MAX, -3), (INT32_MAX, -18))),
     ((2,), (127, -128, 0), ((HALF + 1, 0), (HALF, 0), (HALF, -1))),
 ])  # fmt: skip
 def test_sums_of_tensors_are_those_of_the_graph(
@@ -259,12 +259,12 @@ def test_sums_of_tensors_are_those_of_the_graph(
     assert offers and not AdditionRule().offer(program, _context(DirectRule()), (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR)))
     generator = np.random.default_rng(0)
     data = [generator.integers(-128, 128, shape).astype(np.int8) for _ in range(2)]
-    wanted = evaluate(function((x, y), result), data)
+    expected = evaluate(function((x, y), result), data)
     for offer in offers:
         scheduled = finish(offer.schedule(program))
         packed = [layout.pack(array).reshape(-1) for layout, array in zip(offer.layouts, data, strict=False)]
-        (found,) = run(scheduled, packed, intrinsics={each.name: each.semantics for each in context.intrinsics})
-        np.testing.assert_array_equal(np.asarray(found), offer.layouts[-1].pack(np.asarray(wanted)).reshape(-1))
+        (actual,) = run(scheduled, packed, intrinsics={each.name: each.semantics for each in context.intrinsics})
+        np.testing.assert_array_equal(np.asarray(actual), offer.layouts[-1].pack(np.asarray(expected)).reshape(-1))
 
 
 def test_sums_that_could_saturate_are_left_alone() -> None:

@@ -11,7 +11,7 @@ import pytest
 from inlaid.driver.compile import compile_module
 from inlaid_microcontroller.boards import ARM, BOARDS, INSTALL, Board, Memory
 from inlaid_microcontroller.boards.emulate import Firmware, build, missing, run
-from inlaid_microcontroller.boards.kernel import firmware_of
+from inlaid_microcontroller.boards.kernel import build_firmware
 from inlaid_microcontroller.export import example, firmware
 from inlaid_microcontroller.options import CPUS
 from inlaid_microcontroller.toolchain import compiled
@@ -27,7 +27,7 @@ def other(board: Board, cpu: str, **changes: object) -> Board:
     return replace(board, cpu=cpu, flags=(*CPUS[cpu].flags, "--specs=nano.specs"), **changes)
 
 
-ALL = (
+BOARD_VARIANTS = (
     *BOARDS,
     other(M3, "cortex-m0plus"),
     other(M4, "cortex-m33", name="mps2-an505", flash=Memory(0x10000000, 4 << 20), ram=Memory(0x38000000, 2 << 20)),
@@ -39,13 +39,13 @@ __attribute__((noinline)) static void use(char *at, int bytes) { for (int i = 0;
 LARGE = "__attribute__((noinline)) static void large(void) { char at[1000]; use(at, 1000); }\n"
 
 
-def stack_of(files: dict[str, str], cpu: str) -> int | None:
-    said = compiled(files, "model_run", cpu)
-    return said and said.stack
+def stack_bound(files: dict[str, str], cpu: str) -> int | None:
+    usage = compiled(files, "model_run", cpu)
+    return usage and usage.stack
 
 
 def bound(text: str) -> int | None:
-    return stack_of({"model.c": HEAD + text}, "cortex-m4")
+    return stack_bound({"model.c": HEAD + text}, "cortex-m4")
 
 
 def test_code_counts_with_the_constants_in_it_and_without_weights() -> None:
@@ -90,18 +90,20 @@ def test_a_function_that_takes_none_is_bound_by_none() -> None:
     assert bound("void model_run(void) {}") == 0
 
 
-@pytest.mark.parametrize("board", ALL, ids=lambda board: board.cpu)
+@pytest.mark.parametrize("board", BOARD_VARIANTS, ids=lambda board: board.cpu)
 @pytest.mark.parametrize("seed", [5, 12, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(200, 206))])
 def test_random_networks_stay_within_the_bound(board: Board, seed: int, tmp_path: Path) -> None:
     if problem := missing(board):
         pytest.skip(problem)
     executable = compile_module(Network(seed, 1 + seed % 5).module, [f"microcontroller:cpu={board.cpu}"], keep=False)
     printed = firmware(executable, "model")
-    source = firmware_of(printed)
-    used = run(source, build(source, board, tmp_path), board, [example(spec).tobytes() for spec in executable.inputs]).model_stack
-    most = stack_of(printed.files(), board.cpu)
-    assert most is not None
-    assert 0 < used <= most
+    source = build_firmware(printed)
+    stack_bytes = run(
+        source, build(source, board, tmp_path), board, [example(spec).tobytes() for spec in executable.inputs]
+    ).model_stack
+    limit = stack_bound(printed.files(), board.cpu)
+    assert limit is not None
+    assert 0 < stack_bytes <= limit
 
 
 SLOW = """
@@ -130,7 +132,7 @@ BODIES = [
 BODIES += ["d = sqrt(d)", "f = sqrtf(f)", "d = fmod(d, 3.5)", "f = fmaf(f, f, f)", "d = rint(d)", "memset(to, 1, (size_t)at)"]
 
 
-@pytest.mark.parametrize("board", ALL, ids=lambda board: board.cpu)
+@pytest.mark.parametrize("board", BOARD_VARIANTS, ids=lambda board: board.cpu)
 def test_functions_of_libraries_stay_within_their_room(board: Board, tmp_path: Path) -> None:
     """The functions that were measured to take the most, one after another: the deepest counts."""
     if problem := missing(board):
@@ -139,10 +141,10 @@ def test_functions_of_libraries_stay_within_their_room(board: Board, tmp_path: P
         files = {"model.c": SLOW.replace("BODY", body), "model.h": "int model_run(void);\n"}
         (tmp_path / str(number)).mkdir()
         program = Firmware({name: text.encode() for name, text in files.items()}, "model.h", (), (), "model_run()")
-        used = run(program, build(program, board, tmp_path / str(number)), board, []).model_stack
-        most = stack_of(files, board.cpu)
-        assert most is not None
-        assert used <= most, body
+        stack_bytes = run(program, build(program, board, tmp_path / str(number)), board, []).model_stack
+        limit = stack_bound(files, board.cpu)
+        assert limit is not None
+        assert stack_bytes <= limit, body
 
 
 def test_processors_without_a_compiler_have_no_bound() -> None:

@@ -198,7 +198,7 @@ def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:
         pytest.skip(problem)
     text, _ = support(CPUS["cortex-m55"], f"inlaid_{name}(")
     assert "#include <arm_mve.h>" in text
-    declared, given = LISTS[name if name in LISTS else name.split("_")[0].rstrip("12345678")]
+    declared, arguments = LISTS[name if name in LISTS else name.split("_")[0].rstrip("12345678")]
     includes = "#include <stdint.h>\n#include <string.h>\n#define COUNT(a) (int)(sizeof(a) / sizeof(a)[0])\n"
     header = f"{includes}void vectors({declared});\nvoid plain({declared});\nint check(void);\n"
     check = CHECKS.get(name)
@@ -209,8 +209,8 @@ def test_vectors_give_what_plain_c_gives(name: str, tmp_path: Path) -> None:
     without = "#undef __ARM_FEATURE_MVE\n#undef __ARM_FEATURE_SIMD32\n"
     files = {
         "check.h": header,
-        "vectors.c": f'#include "check.h"\n{text}void vectors({declared}) {{ inlaid_{name}({given}); }}\n',
-        "check.c": f'{without}#include "check.h"\n{text}void plain({declared}) {{ inlaid_{name}({given}); }}\n{check}',
+        "vectors.c": f'#include "check.h"\n{text}void vectors({declared}) {{ inlaid_{name}({arguments}); }}\n',
+        "check.c": f'{without}#include "check.h"\n{text}void plain({declared}) {{ inlaid_{name}({arguments}); }}\n{check}',
     }
     source = Firmware({file: content.encode() for file, content in files.items()}, "check.h", (), (), "check()")
     assert run(source, build(source, board, tmp_path), board, []).status == 0
@@ -243,5 +243,5 @@ def test_layers_of_odd_shapes_give_the_bytes_of_the_reference() -> None:
     model = Module({"main": function([x], ops.transpose(value, perm=(0, 2, 3, 1)))})
     data = rng.integers(-128, 128, (1, 6, 5, 13)).astype(np.int8)
     targets = ("microcontroller:cpu=cortex-m55,board=mps3-an547", "reference")
-    found, expected = (next(iter(compile_module(model, [target], keep=False).run({"x": data}).values())) for target in targets)
-    np.testing.assert_array_equal(found, expected)
+    actual, expected = (next(iter(compile_module(model, [target], keep=False).run({"x": data}).values())) for target in targets)
+    np.testing.assert_array_equal(actual, expected)

@@ -14,7 +14,7 @@ from inlaid import onnx_backend
 Array = np.ndarray[Any, Any]
 
 
-def model_of(op: str, opset: int, inputs: list[Any], outputs: int = 1, domain: str = "", **attrs: Any) -> onnx.ModelProto:
+def make_model(op: str, opset: int, inputs: list[Any], outputs: int = 1, domain: str = "", **attrs: Any) -> onnx.ModelProto:
     """A model of one node; an input of None is left out."""
     arrays = {f"x{index}": np.asarray(item) for index, item in enumerate(inputs) if item is not None}
     names = [f"x{index}" if item is not None else "" for index, item in enumerate(inputs)]
@@ -31,18 +31,18 @@ def model_of(op: str, opset: int, inputs: list[Any], outputs: int = 1, domain: s
     return helper.make_model(graph, opset_imports=[helper.make_opsetid(domain, opset)], ir_version=8)
 
 
-def feeds_of(inputs: list[Any]) -> dict[str, Array]:
+def make_feeds(inputs: list[Any]) -> dict[str, Array]:
     return {f"x{index}": np.asarray(item) for index, item in enumerate(inputs) if item is not None}
 
 
 def run(op: str, opset: int, inputs: list[Any], outputs: int = 1, domain: str = "", **attrs: Any) -> tuple[Array, ...]:
-    model = model_of(op, opset, inputs, outputs, domain, **attrs)
-    return tuple(onnx_backend.prepare(model, device="reference").run(feeds_of(inputs)))
+    model = make_model(op, opset, inputs, outputs, domain, **attrs)
+    return tuple(onnx_backend.prepare(model, device="reference").run(make_feeds(inputs)))
 
 
-def like_onnxruntime(op: str, opset: int, inputs: list[Any], outputs: int = 1, exact: bool = False, **attrs: Any) -> None:
+def check_with_onnxruntime(op: str, opset: int, inputs: list[Any], outputs: int = 1, exact: bool = False, **attrs: Any) -> None:
     """Assert that Inlaid gives what ONNX Runtime gives."""
-    expected = answers(model_of(op, opset, inputs, outputs, **attrs), feeds_of(inputs)).values()
+    expected = answers(make_model(op, opset, inputs, outputs, **attrs), make_feeds(inputs)).values()
     for mine, other in zip(run(op, opset, inputs, outputs, **attrs), expected, strict=True):
         assert (mine.dtype, mine.shape) == (np.asarray(other).dtype, np.shape(other))
         np.testing.assert_allclose(mine, other, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-5)

@@ -58,32 +58,32 @@ def outcomes(graph: str, opset: int, inputs: dict[str, Array]) -> tuple[list[Any
     """What each way of running a model gives, and what ONNX Runtime gives; None for an error."""
     module, executables, session = prepared(graph, opset)
     try:
-        wanted = session.run(None, inputs)
+        expected = session.run(None, inputs)
     except Exception:
-        wanted = None
-    found: list[Any] = []
+        expected = None
+    results: list[Any] = []
     for executable in executables:
         try:
-            found.append(list(executable.run(inputs).values()))
+            results.append(list(executable.run(inputs).values()))
         except InlaidError:
-            found.append(None)
+            results.append(None)
     try:
         value = evaluate(module, inputs)
-        found.append(list(value) if isinstance(value, tuple) else [value])
+        results.append(list(value) if isinstance(value, tuple) else [value])
     except InlaidError:
-        found.append(None)
-    return found, wanted
+        results.append(None)
+    return results, expected
 
 
 def agree(graph: str, opset: int = 17, **inputs: Array) -> bool:
     """Assert that all ways of running a model agree with ONNX Runtime, in values or in failing. True for values."""
-    found, wanted = outcomes(graph, opset, inputs)
-    for results in found:
-        assert (results is None) == (wanted is None), (results, wanted)
-        for result, expected in zip(results or (), wanted or (), strict=True):
+    runs, reference = outcomes(graph, opset, inputs)
+    for results in runs:
+        assert (results is None) == (reference is None), (results, reference)
+        for result, expected in zip(results or (), reference or (), strict=True):
             assert result.shape == expected.shape and result.dtype == expected.dtype
             np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
-    return wanted is not None
+    return reference is not None
 
 
 MASK = """g (int64[b] lengths, float[b, d] x) => (float[b, t, d] y) {
@@ -221,8 +221,8 @@ def test_axes_and_steps_of_a_slice(axes, starts, ends, steps):
     graph = """g (float[n, m] x, int64[2] s, int64[2] e, int64[2] a, int64[2] t) => (float[c, d] y) {
       h = Slice(x, s, e, a, t)  y = Neg(h)
     }"""
-    given = {name: np.array(value, np.int64) for name, value in zip("seat", (starts, ends, axes, steps), strict=True)}
-    assert agree(graph, x=normal(4, 5), **given)
+    positions = {name: np.array(value, np.int64) for name, value in zip("seat", (starts, ends, axes, steps), strict=True)}
+    assert agree(graph, x=normal(4, 5), **positions)
 
 
 def test_a_slice_along_an_axis_that_is_not_there_or_by_no_steps_is_an_error():
@@ -266,8 +266,8 @@ def test_scales_of_a_resize():
 def test_the_number_of_boxes(count):
     graph = "g (float[1, n, 4] b, float[1, 1, n] s, int64[1] k) => (int64[q, 3] y) { y = NonMaxSuppression(b, s, k) }"
     boxes = np.sort(np.random.default_rng(1).random((1, 6, 2, 2)), axis=2).reshape(1, 6, 4).astype(np.float32)
-    found, wanted = outcomes(graph, 17, {"b": boxes, "s": np.abs(normal(1, 1, 6)), "k": int64(count)})
-    assert wanted is not None and all(np.array_equal(results[0], wanted[0]) for results in found)
+    runs, reference = outcomes(graph, 17, {"b": boxes, "s": np.abs(normal(1, 1, 6)), "k": int64(count)})
+    assert reference is not None and all(np.array_equal(results[0], reference[0]) for results in runs)
 
 
 LOOP = """g (int64 k, bool c, int64 trips) => (float[q] y, float[r, 2] z) {
@@ -307,8 +307,8 @@ def test_a_package_and_the_text_say_it_all(tmp_path):
     assert structural_key(parse(text, ops.TABLE, weights)) == structural_key(module)
     executables[0].save(tmp_path / "mask.inlaid")
     feeds = {"lengths": int64(3, 1), "x": normal(2, 2)}
-    (again,), (wanted,) = load_package(tmp_path / "mask.inlaid").run(feeds).values(), executables[0].run(feeds).values()
-    assert np.array_equal(again, wanted)
+    (again,), (reference,) = load_package(tmp_path / "mask.inlaid").run(feeds).values(), executables[0].run(feeds).values()
+    assert np.array_equal(again, reference)
 
 
 def test_an_error_names_the_operator_the_node_and_the_value():
@@ -354,8 +354,8 @@ IDIOM = """g (float[b, n] x) => (float y) {
 
 def test_a_choice_of_ranks_by_a_size():
     assert agree(IDIOM, x=normal(2, 3)) and agree(IDIOM, x=normal(1, 4))
-    found, wanted = outcomes(IDIOM, 17, {"x": normal(2, 1)})
-    assert wanted is not None and found == [None] * len(found)  # never of another rank
+    runs, reference = outcomes(IDIOM, 17, {"x": normal(2, 1)})
+    assert reference is not None and runs == [None] * len(runs)  # never of another rank
     for executable in prepared(IDIOM)[1]:
         with pytest.raises(
             KernelFault, match=r"\(n == 1\) holds, which gives Tensor\[\(b,\).* compile the model with n fixed .*:z"
@@ -400,8 +400,8 @@ def test_what_follows_a_choice_of_ranks_tells_which_it_is():
     """A height that is 1 in every run, squeezed away: the Transpose takes three dimensions."""
     graph = IDIOM.replace("y = Relu(z)", "y = Transpose<perm = [0]>(z)")
     assert agree(graph, x=normal(3, 1))
-    found, wanted = outcomes(graph, 17, {"x": normal(3, 2)})
-    assert wanted is None and found == [None] * len(found)
+    runs, reference = outcomes(graph, 17, {"x": normal(3, 2)})
+    assert reference is None and runs == [None] * len(runs)
 
 
 RATES = """g (float[n] x, int64 rate) => (float[n] y) {
@@ -431,8 +431,8 @@ def test_squeeze_without_axes_never_changes_the_rank():
     graph = "g (float[1, b, n] x) => (float y) { h = Squeeze(x)  y = Relu(h) }"
     assert agree(graph, x=normal(1, 2, 3)) and agree(graph, x=normal(1, 0, 3))
     for shape, name in (((1, 2, 1), "n"), ((1, 1, 4), "b")):
-        found, wanted = outcomes(graph, 17, {"x": normal(*shape)})
-        assert wanted is not None and found == [None] * len(found)
+        runs, reference = outcomes(graph, 17, {"x": normal(*shape)})
+        assert reference is not None and runs == [None] * len(runs)
         message = f"dimension {name} of .*, which is squeezed if it is 1, must be other than 1 .* its axes"
         with pytest.raises(InputError, match=message):
             prepared(graph)[1][0].run({"x": normal(*shape)})
@@ -509,12 +509,12 @@ def test_a_computed_size_of_0_copies_a_dimension(shape):
     copies = 0
     for rows, columns in itertools.product((0, 1, 2, 4), (0, 2, 4)):
         for other in (0, 1, 2):
-            found, wanted = outcomes(graph, 17, {"x": normal(rows, columns), "z": normal(other)})
-            if wanted is None:
+            runs, reference = outcomes(graph, 17, {"x": normal(rows, columns), "z": normal(other)})
+            if reference is None:
                 continue  # ONNX Runtime refuses to solve for a dimension of an empty tensor
             copies += other == 0
-            for results in found:
-                np.testing.assert_array_equal(results[0], wanted[0], strict=True)
+            for results in runs:
+                np.testing.assert_array_equal(results[0], reference[0], strict=True)
     assert copies
 
 
@@ -540,9 +540,9 @@ def test_ranges_to_the_ends_of_int64(start, limit, step):
     values = {"start": np.array(start), "limit": np.array(limit), "step": np.array(step)}
     names = ", ".join(values)
     assert agree(f"g (int64 start, int64 limit, int64 step) => (int64[k] y) {{ r = Range({names})  y = Abs(r) }}", **values)
-    known = f"step = Constant<value = int64 {{{step}}}>()  r = Range({names})  y = Abs(r)"
+    nodes = f"step = Constant<value = int64 {{{step}}}>()  r = Range({names})  y = Abs(r)"
     del values["step"]
-    assert agree(f"g (int64 start, int64 limit) => (int64[k] y) {{ {known} }}", **values)
+    assert agree(f"g (int64 start, int64 limit) => (int64[k] y) {{ {nodes} }}", **values)
 
 
 @pytest.mark.parametrize("step", [-END - 1, -END, END, END - 1, -(2**62)])
@@ -564,20 +564,20 @@ SLICES = [
 
 @pytest.mark.parametrize(("start", "end", "step"), SLICES)
 def test_slices_to_the_ends_of_int64(start, end, step):
-    known = [
+    nodes = [
         f"{name} = Constant<value_ints = [{value}]>()"
         for name, value in (("start", start), ("end", end), ("step", step), ("axis", 0))
     ]
     sliced = "h = Relu(x)  t = Slice(h, start, end, axis, step)  y = Neg(t)"
     x = normal(5, 2)
     limits = {"start": int64(start), "end": int64(end), "step": int64(step)}
-    assert agree(f"g (float[n, 2] x) => (float[k, 2] y) {{ {' '.join(known)} {sliced} }}", x=x)
+    assert agree(f"g (float[n, 2] x) => (float[k, 2] y) {{ {' '.join(nodes)} {sliced} }}", x=x)
     assert agree(
-        f"g (float[n, 2] x, int64[1] start, int64[1] end, int64[1] step) => (float[k, 2] y) {{ {known[3]} {sliced} }}",
+        f"g (float[n, 2] x, int64[1] start, int64[1] end, int64[1] step) => (float[k, 2] y) {{ {nodes[3]} {sliced} }}",
         x=x,
         **limits,
     )
     del limits["step"]
     assert agree(
-        f"g (float[n, 2] x, int64[1] start, int64[1] end) => (float[k, 2] y) {{ {' '.join(known[2:])} {sliced} }}", x=x, **limits
+        f"g (float[n, 2] x, int64[1] start, int64[1] end) => (float[k, 2] y) {{ {' '.join(nodes[2:])} {sliced} }}", x=x, **limits
     )

@@ -55,7 +55,7 @@ def test_elements_of_one_sequence_need_not_agree_in_size():
 
 
 @pytest.mark.parametrize(
-    ("inputs", "attrs", "wanted"),
+    ("inputs", "attrs", "expected"),
     [
         ("x", "", [[[0, 1]], [[2, 3]], [[4, 5]]]),
         ("x", "keepdims = 0", [[0, 1], [2, 3], [4, 5]]),
@@ -63,14 +63,14 @@ def test_elements_of_one_sequence_need_not_agree_in_size():
         ("x, parts", "axis = -1", [[[0], [2], [4]], [[1], [3], [5]]]),
     ],
 )
-def test_split_to_sequence(inputs, attrs, wanted):
+def test_split_to_sequence(inputs, attrs, expected):
     body = f"""g (int32[3, 2] x) => (seq(int32[?]) y) {{
       two = Constant <value_int = 2> ()
       parts = Constant <value_ints = [1, 1]> ()
       y = SplitToSequence <{attrs}> ({inputs})
     }}""".replace("<>", "")
     _, y = run(body, x=np.arange(6, dtype=np.int32).reshape(3, 2))
-    assert [item.tolist() for item in y] == wanted
+    assert [item.tolist() for item in y] == expected
 
 
 def test_branches_that_give_an_empty_and_a_full_sequence():
@@ -80,9 +80,9 @@ def test_branches_that_give_an_empty_and_a_full_sequence():
         else_branch = e () => (seq(float[2]) b) { b = SequenceEmpty() }>
       n = SequenceLength(s)
     }"""
-    for condition, wanted in ((True, 1), (False, 0)):
+    for condition, expected in ((True, 1), (False, 0)):
         _, n = run(body, c=np.array(condition), x=np.zeros(2, np.float32))
-        assert n == wanted
+        assert n == expected
 
 
 def test_a_loop_may_fill_a_sequence():
@@ -150,16 +150,16 @@ def test_string_operators():
 
 
 @pytest.mark.parametrize(
-    ("attrs", "wanted"),
+    ("attrs", "expected"),
     [
         ('case_change_action = "UPPER", stopwords = ["monday"]', ["TUESDAY"]),
         ('case_change_action = "LOWER", is_case_sensitive = 1, stopwords = ["monday"]', ["monday", "tuesday"]),
         ('stopwords = ["Monday", "Tuesday"]', [""]),
     ],
 )
-def test_string_normalizer(attrs, wanted):
+def test_string_normalizer(attrs, expected):
     _, y = run(f"g (string[2] x) => (string[?] y) {{ y = StringNormalizer <{attrs}> (x) }}", x=strings("Monday", "Tuesday"))
-    assert y.tolist() == wanted
+    assert y.tolist() == expected
 
 
 def test_a_choice_of_strings():
@@ -194,7 +194,7 @@ def test_wrong_uses_are_refused(body):
         load(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 20]>\n{body}'))
 
 
-def of_sequence(nodes, outputs=(), inputs=(), initializers=()):
+def make_sequence_model(nodes, outputs=(), inputs=(), initializers=()):
     """A model with an input `s`, a sequence of tensors without a shape, with shapes of some outputs."""
     named = {name: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in dict(outputs).items()}
     results = [named.get(name) or onnx.helper.make_empty_tensor_value_info(name) for name in nodes[-1].output]
@@ -208,14 +208,14 @@ FIRST = onnx.numpy_helper.from_array(np.array(0), "first")
 NODE = onnx.helper.make_node
 TABLE = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["rows", "columns"])
 UNSHAPED = {
-    "concatenated": of_sequence([NODE("ConcatFromSequence", ["s"], ["y"], axis=0)], {"y": ["n", 3]}),
-    "stacked": of_sequence([NODE("ConcatFromSequence", ["s"], ["y"], axis=0, new_axis=1)], {"y": ["k", "n", 3]}),
-    "chosen": of_sequence(
+    "concatenated": make_sequence_model([NODE("ConcatFromSequence", ["s"], ["y"], axis=0)], {"y": ["n", 3]}),
+    "stacked": make_sequence_model([NODE("ConcatFromSequence", ["s"], ["y"], axis=0, new_axis=1)], {"y": ["k", "n", 3]}),
+    "chosen": make_sequence_model(
         [NODE("Identity", ["s"], ["t"]), NODE("SequenceAt", ["t", "first"], ["z"]), NODE("Relu", ["z"], ["y"])],
         {"z": ["n", 3]},
         initializers=[FIRST],
     ),
-    "inserted": of_sequence(
+    "inserted": make_sequence_model(
         [NODE("SequenceInsert", ["s", "x"], ["t"]), NODE("ConcatFromSequence", ["t"], ["y"], axis=0)], inputs=[TABLE]
     ),
 }
@@ -226,17 +226,17 @@ def test_uses_of_a_sequence_show_the_rank_of_its_elements(use):
     model = UNSHAPED[use]
     items = [np.ones((2, 3), np.float32), np.zeros((2, 3), np.float32)]
     inputs = {"s": items, **({"x": items[0]} if use == "inserted" else {})}
-    (wanted,) = answers(model, inputs).values()
+    (expected,) = answers(model, inputs).values()
     module = load(model)
-    np.testing.assert_array_equal(evaluate(module, inputs), wanted)
-    (found,) = compile_module(module, ["reference"]).run(inputs).values()
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(evaluate(module, inputs), expected)
+    (actual,) = compile_module(module, ["reference"]).run(inputs).values()
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("node", [NODE("SequenceInsert", ["s"], ["t"]), NODE("SequenceAt", ["s"], []), NODE("Identity", [], ["t"])])
 def test_damaged_uses_of_a_sequence_are_refused(node):
     with pytest.raises(ModelImportError):
-        load(of_sequence([node, NODE("SequenceLength", ["s"], ["y"])]))
+        load(make_sequence_model([node, NODE("SequenceLength", ["s"], ["y"])]))
 
 
 def test_the_first_use_shows_the_rank_also_of_aliases():
@@ -291,4 +291,4 @@ def test_the_ranks_of_all_sequences_are_read_once(monkeypatch):
 
 def test_a_sequence_whose_uses_show_no_rank_is_refused():
     with pytest.raises(ModelImportError, match="input 's': expected the shape of its elements"):
-        load(of_sequence([NODE("SequenceLength", ["s"], ["y"])]))
+        load(make_sequence_model([NODE("SequenceLength", ["s"], ["y"])]))

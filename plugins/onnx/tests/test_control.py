@@ -28,8 +28,8 @@ def test_if_reads_the_enclosing_scope():
         else_branch = e () => (float[2] b) { b = Identity(d) }>
     }"""
     x = np.float32([1, 2])
-    module, taken = run(body, c=np.array(True), x=x)
-    assert taken.tolist() == [0, 0]
+    module, output = run(body, c=np.array(True), x=x)
+    assert output.tolist() == [0, 0]
     assert evaluate(module, {"c": np.array(False), "x": x}).tolist() == [-1, -2]
     assert any(isinstance(expr, If) for expr in post_order(module.main.body))
 
@@ -64,16 +64,16 @@ LOOP = """g (int64 n, bool c, float[2] x) => (float[2] last, float[?, 2] all) {
 
 
 @pytest.mark.parametrize(
-    ("trips", "condition", "wanted"),
+    ("trips", "condition", "expected"),
     [(10, True, [1, 2, 3, 4]), (2, True, [1, 2]), (0, True, []), (10, False, [])],
 )
-def test_loop_stops_at_the_trip_count_or_the_condition(trips, condition, wanted):
+def test_loop_stops_at_the_trip_count_or_the_condition(trips, condition, expected):
     x = np.float32([0, 10])
     for bound in (None, {"n": np.array(trips), "c": np.array(condition)}):
         inputs = {"x": x} if bound else {"n": np.array(trips), "c": np.array(condition), "x": x}
         _, (last, stacked) = run(LOOP, specialize=bound, **inputs)
-        assert stacked[:, 0].tolist() == wanted
-        assert last.tolist() == [wanted[-1] if wanted else 0, 10 + len(wanted)]
+        assert stacked[:, 0].tolist() == expected
+        assert last.tolist() == [expected[-1] if expected else 0, 10 + len(expected)]
 
 
 def test_without_a_condition_the_body_cannot_stop_the_loop():
@@ -115,8 +115,8 @@ def test_a_known_trip_count_gives_the_extent_of_stacked_outputs():
     }"""
     module, (_, stacked) = run(body, x=np.float32(1))
     assert stacked.tolist() == [2, 4, 8]
-    (found,) = [expr for expr in post_order(module.main.body) if isinstance(expr, Loop)]
-    assert found.type.fields[1] == TensorType((3,), "float32")
+    (loop,) = [expr for expr in post_order(module.main.body) if isinstance(expr, Loop)]
+    assert loop.type.fields[1] == TensorType((3,), "float32")
 
 
 SCAN = """g (float[2] s, float[3, 2] x) => (float[2] last, float[?, ?] all) {
@@ -128,7 +128,7 @@ SCAN = """g (float[2] s, float[3, 2] x) => (float[2] last, float[?, ?] all) {
 
 
 @pytest.mark.parametrize(
-    ("attrs", "wanted"),
+    ("attrs", "expected"),
     [
         ("", [[1, 2], [4, 6], [9, 12]]),
         ("scan_input_directions = [1],", [[5, 6], [8, 10], [9, 12]]),
@@ -137,11 +137,11 @@ SCAN = """g (float[2] s, float[3, 2] x) => (float[2] last, float[?, ?] all) {
         ("scan_output_axes = [-1],", [[1, 4, 9], [2, 6, 12]]),
     ],
 )
-def test_scan(attrs, wanted):
+def test_scan(attrs, expected):
     x = np.float32([[1, 2], [3, 4], [5, 6]])
     _, (last, stacked) = run(SCAN.replace("ATTRS", attrs), s=np.zeros(2, np.float32), x=x)
     assert last.tolist() == [9, 12]
-    assert stacked.tolist() == wanted
+    assert stacked.tolist() == expected
 
 
 def test_scan_along_another_axis():
@@ -164,7 +164,7 @@ def test_scan_of_opset_8_has_a_batch_axis():
 
 
 @pytest.mark.parametrize(
-    ("attribute", "dtype", "wanted"),
+    ("attribute", "dtype", "expected"),
     [
         ("value_float = 1.5", "float32", 1.5),
         ("value_floats = [1.5, 2]", "float32", [1.5, 2.0]),
@@ -175,10 +175,10 @@ def test_scan_of_opset_8_has_a_batch_axis():
         ("value = uint8[2] {1, 2}", "uint8", [1, 2]),
     ],
 )
-def test_constants(attribute, dtype, wanted):
+def test_constants(attribute, dtype, expected):
     module, y = run(f"g () => (float y) {{ y = Constant <{attribute}> () }}")
     assert module.main.body.type.dtype.name == dtype
-    assert y.tolist() == wanted
+    assert y.tolist() == expected
 
 
 def test_sparse_constant():

@@ -18,7 +18,7 @@ ML = "ai.onnx.ml"
 FEATURES = 3
 
 
-def model_of(op_type, x, outputs, opset=3, **attrs):
+def make_model(op_type, x, outputs, opset=3, **attrs):
     node = helper.make_node(op_type, ["x"], outputs, domain=ML, **attrs)
     code = helper.np_dtype_to_tensor_dtype(x.dtype) if x.dtype != object else onnx.TensorProto.STRING
     shape = ["rows", *x.shape[1:]]
@@ -29,24 +29,24 @@ def model_of(op_type, x, outputs, opset=3, **attrs):
     return helper.make_model(graph, opset_imports=imports, ir_version=8)
 
 
-def expected(model, x):
+def run_onnxruntime(model, x):
     options = ort.SessionOptions()
     options.log_severity_level = 4
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, {"x": x})
 
 
 def compare(op_type, x, outputs=("y",), leave_out=(), **attrs):
-    model = model_of(op_type, x, list(outputs), **attrs)
-    found = evaluate(load(model), {"x": x})
-    found = found if isinstance(found, tuple) else (found,)
-    for name, got, wanted in zip(outputs, found, expected(model, x), strict=True):
+    model = make_model(op_type, x, list(outputs), **attrs)
+    results = evaluate(load(model), {"x": x})
+    results = results if isinstance(results, tuple) else (results,)
+    for name, actual, expected in zip(outputs, results, run_onnxruntime(model, x), strict=True):
         if name in leave_out:
             continue
-        assert got.shape == wanted.shape
-        if wanted.dtype.kind == "f":
-            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+        assert actual.shape == expected.shape
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
         else:
-            assert got.tolist() == wanted.tolist()
+            assert actual.tolist() == expected.tolist()
 
 
 def trees(random, count, modes):
@@ -73,7 +73,7 @@ def trees(random, count, modes):
     return {f"nodes_{name}": list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}, leaves
 
 
-def rows_of(random, missing):
+def random_rows(random, missing):
     x = random.integers(-3, 4, (12, FEATURES)).astype(np.float32)
     x[random.random(x.shape) < 0.2] = np.nan if missing else 0
     return x
@@ -88,16 +88,16 @@ SEEDS = st.integers(0, 2**31)
 def test_regressor(seed, modes, function, targets, based):
     random = np.random.default_rng(seed)
     attrs, leaves = trees(random, 4, modes)
-    held = [(*leaf, target) for leaf in leaves for target in range(targets)]
+    leaf_targets = [(*leaf, target) for leaf in leaves for target in range(targets)]
     compare(
         "TreeEnsembleRegressor",
-        rows_of(random, missing=len(modes) == 1),
+        random_rows(random, missing=len(modes) == 1),
         n_targets=targets,
         aggregate_function=function,
-        target_treeids=[item[0] for item in held],
-        target_nodeids=[item[1] for item in held],
-        target_ids=[item[2] for item in held],
-        target_weights=random.uniform(-1, 1, len(held)).tolist(),
+        target_treeids=[item[0] for item in leaf_targets],
+        target_nodeids=[item[1] for item in leaf_targets],
+        target_ids=[item[2] for item in leaf_targets],
+        target_weights=random.uniform(-1, 1, len(leaf_targets)).tolist(),
         **({"base_values": random.uniform(-1, 1, targets).tolist()} if based else {}),
         **attrs,
     )
@@ -120,13 +120,13 @@ def test_classifier(transform, seed, classes, positive, text, every_leaf, based)
     # Of two classes that both have weights ONNX Runtime gives 0 or 1 for the label, whatever the labels are, adds one base value to
     # class 0 alone, and takes a row without a weight of class 1 for one of a single class: exporters write none of this.
     both = ids == (0, 1)
-    held = [(*leaf, each) for leaf in leaves for each in (ids if every_leaf or both else [random.choice(ids)])]
-    if {each for *_, each in held} != set(ids):
+    leaf_classes = [(*leaf, each) for leaf in leaves for each in (ids if every_leaf or both else [random.choice(ids)])]
+    if {each for *_, each in leaf_classes} != set(ids):
         return
     labels = {"classlabels_strings": list("abcd"[:count])} if text else {"classlabels_int64s": [7, 3, 9, 1][:count]}
     compare(
         "TreeEnsembleClassifier",
-        rows_of(random, missing=True),
+        random_rows(random, missing=True),
         ("label", "scores"),
         leave_out=("label",) if both else (),
         post_transform=transform,
@@ -135,10 +135,10 @@ def test_classifier(transform, seed, classes, positive, text, every_leaf, based)
             if (base := based * {2: 0 if both else 1}.get(count, count))
             else {}
         ),
-        class_treeids=[item[0] for item in held],
-        class_nodeids=[item[1] for item in held],
-        class_ids=[int(item[2]) for item in held],
-        class_weights=random.uniform(0 if positive else -1, 0.3, len(held)).tolist(),
+        class_treeids=[item[0] for item in leaf_classes],
+        class_nodeids=[item[1] for item in leaf_classes],
+        class_ids=[int(item[2]) for item in leaf_classes],
+        class_weights=random.uniform(0 if positive else -1, 0.3, len(leaf_classes)).tolist(),
         **labels,
         **attrs,
     )
@@ -146,7 +146,7 @@ def test_classifier(transform, seed, classes, positive, text, every_leaf, based)
 
 def test_gaps_in_trees_are_refused():
     attrs, leaves = trees(np.random.default_rng(0), 1, ["BRANCH_LEQ"])
-    held = {"target_treeids": [0], "target_nodeids": [leaves[0][1]], "target_ids": [0], "target_weights": [1.0]}
+    target_attrs = {"target_treeids": [0], "target_nodeids": [leaves[0][1]], "target_ids": [0], "target_weights": [1.0]}
     x = np.zeros((1, FEATURES), np.float32)
     cases = (
         ("nodes_truenodeids refers to an unknown node of tree 0", {"nodes_truenodeids": [99] * len(attrs["nodes_treeids"])}),
@@ -156,7 +156,7 @@ def test_gaps_in_trees_are_refused():
     )
     for message, changed in cases:
         with pytest.raises(ModelImportError, match=message):
-            load(model_of("TreeEnsembleRegressor", x, ["y"], **{**attrs, **held, **changed}))
+            load(make_model("TreeEnsembleRegressor", x, ["y"], **{**attrs, **target_attrs, **changed}))
 
 
 X = np.float32([[1, -2, 0], [0, 0, 0], [3, np.nan, 5]])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
-from plugins.onnx.tests.one_node import feeds_of, model_of, run
+from plugins.onnx.tests.one_node import make_feeds, make_model, run
 
 Array = np.ndarray[Any, Any]
 X = np.random.default_rng(0).normal(size=(2, 3, 4)) * 3
@@ -46,26 +46,28 @@ CASES: list[tuple[str, int, list[Array], dict[str, Any], Array]] = [
     ("op", "opset", "inputs", "attrs", "expected"), CASES, ids=lambda item: item if isinstance(item, str) else ""
 )
 def test_attributes_of_float64_models(op: str, opset: int, inputs: list[Array], attrs: dict[str, Any], expected: Array) -> None:
-    (found,) = run(op, opset, inputs, **attrs)
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+    (actual,) = run(op, opset, inputs, **attrs)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("activation", ["HardSigmoid", "LeakyRelu"])
 def test_defaults_of_the_activations_of_recurrent_layers(activation: str) -> None:
     rng = np.random.default_rng(2)
     inputs = [rng.normal(size=(1, 2, 3)), rng.normal(size=(1, 4, 3)), np.zeros((1, 4, 4))]
-    (found,) = run("RNN", 14, inputs, hidden_size=4, activations=[activation])
+    (actual,) = run("RNN", 14, inputs, hidden_size=4, activations=[activation])
     total = inputs[0] @ inputs[1][0].T
     expected = (
         np.clip(total * f32(0.2) + 0.5, 0, 1) if activation == "HardSigmoid" else np.where(total < 0, total * f32(0.01), total)
     )
-    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-12)
+    np.testing.assert_allclose(actual[:, 0], expected, rtol=1e-12)
 
 
 def test_batch_statistics_move_by_the_momentum_of_float32() -> None:
     inputs = [X, SCALE, BIAS, MEAN, SMALL]
     _, moved, _ = run("BatchNormalization", 15, inputs, 3, training_mode=1)
-    _, expected, _ = ReferenceEvaluator(model_of("BatchNormalization", 15, inputs, 3, training_mode=1)).run(None, feeds_of(inputs))
+    _, expected, _ = ReferenceEvaluator(make_model("BatchNormalization", 15, inputs, 3, training_mode=1)).run(
+        None, make_feeds(inputs)
+    )
     momentum = f32(0.9)
     np.testing.assert_allclose(moved, MEAN * momentum + X.mean(axis=(0, 2)) * (1 - momentum), rtol=1e-13)
     np.testing.assert_allclose(moved, expected, rtol=1e-13)

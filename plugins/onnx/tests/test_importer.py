@@ -194,14 +194,14 @@ def test_optional_inputs_of_functions_may_be_left_out():
 def test_operators_that_onnx_defines_by_a_body_need_no_converter(monkeypatch):
     from inlaid_onnx import convert
 
-    left = {name: made for name, made in convert.CONVERTERS.items() if name not in ("LayerNormalization", "HardSwish")}
+    left = {name: converter for name, converter in convert.CONVERTERS.items() if name not in ("LayerNormalization", "HardSwish")}
     monkeypatch.setattr(convert, "CONVERTERS", left)
     model = parse("g (float[2, 4] x, float[4] s) => (float[2, 4] y) { h = HardSwish(x)  y = LayerNormalization(h, s) }")
     module = load(model)
     x = np.linspace(-4, 4, 8, dtype=np.float32).reshape(2, 4)
     h = x * np.clip(x / 6 + 0.5, 0, 1)
-    wanted = (h - h.mean(1, keepdims=True)) / np.sqrt(h.var(1, keepdims=True) + 1e-5)
-    np.testing.assert_allclose(evaluate(module, {"x": x, "s": np.ones(4, np.float32)}), wanted, rtol=1e-4, atol=1e-5)
+    expected = (h - h.mean(1, keepdims=True)) / np.sqrt(h.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(evaluate(module, {"x": x, "s": np.ones(4, np.float32)}), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from inlaid.graph.ir import Call, post_order
 from inlaid_onnx import load
 from inlaid_runtime.errors import ModelImportError
 
-from .one_node import Array, like_onnxruntime, model_of, run
+from .one_node import Array, check_with_onnxruntime, make_model, run
 
 
 def normal(*shape: int, seed: int = 0) -> Array:
@@ -34,12 +34,14 @@ def positive(*shape: int) -> Array:
 @pytest.mark.parametrize("auto_pad", ["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"])
 def test_conv(opset: int, auto_pad: str) -> None:
     inputs = [normal(2, 4, 7, 6), normal(6, 2, 3, 2), normal(6)]
-    like_onnxruntime("Conv", opset, inputs, auto_pad=auto_pad, strides=[2, 1], group=2)
+    check_with_onnxruntime("Conv", opset, inputs, auto_pad=auto_pad, strides=[2, 1], group=2)
 
 
 def test_conv_of_other_ranks() -> None:
-    like_onnxruntime("Conv", 11, [normal(1, 2, 9), normal(3, 2, 3)], dilations=[2], pads=[1, 2])
-    like_onnxruntime("Conv", 11, [normal(1, 2, 4, 5, 4), normal(3, 2, 2, 2, 2)], kernel_shape=[2, 2, 2], pads=[0, 1, 0, 1, 0, 1])
+    check_with_onnxruntime("Conv", 11, [normal(1, 2, 9), normal(3, 2, 3)], dilations=[2], pads=[1, 2])
+    check_with_onnxruntime(
+        "Conv", 11, [normal(1, 2, 4, 5, 4), normal(3, 2, 2, 2, 2)], kernel_shape=[2, 2, 2], pads=[0, 1, 0, 1, 0, 1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,9 @@ def test_conv_of_other_ranks() -> None:
     ],
 )
 def test_conv_transpose(attrs: dict[str, Any]) -> None:
-    like_onnxruntime("ConvTranspose", 11, [normal(1, 4, 4, 4), normal(4, 3, 3, 3), normal(3 * attrs.get("group", 1))], **attrs)
+    check_with_onnxruntime(
+        "ConvTranspose", 11, [normal(1, 4, 4, 4), normal(4, 3, 3, 3), normal(3 * attrs.get("group", 1))], **attrs
+    )
 
 
 def test_conv_refuses() -> None:
@@ -84,7 +88,7 @@ def test_conv_refuses() -> None:
     ],
 )
 def test_pools_of_old_opsets(op: str, attrs: dict[str, Any]) -> None:
-    like_onnxruntime(op, 7 if op != "LpPool" else 2, [positive(1, 2, 6, 7)], kernel_shape=[3, 2], **attrs)
+    check_with_onnxruntime(op, 7 if op != "LpPool" else 2, [positive(1, 2, 6, 7)], kernel_shape=[3, 2], **attrs)
 
 
 @pytest.mark.parametrize("include", [0, 1])
@@ -92,28 +96,28 @@ def test_pools_of_old_opsets(op: str, attrs: dict[str, Any]) -> None:
 def test_ceil_mode(include: int, pads: list[int]) -> None:
     x = normal(1, 1, 6, 8)
     attrs = {"kernel_shape": [3, 3], "strides": [2, 3], "pads": pads, "ceil_mode": 1}
-    like_onnxruntime("AveragePool", 19, [x], count_include_pad=include, **attrs)
-    like_onnxruntime("MaxPool", 12, [x], outputs=2, **attrs)
+    check_with_onnxruntime("AveragePool", 19, [x], count_include_pad=include, **attrs)
+    check_with_onnxruntime("MaxPool", 12, [x], outputs=2, **attrs)
 
 
 def test_max_pool_counts_places_by_columns() -> None:
-    like_onnxruntime("MaxPool", 12, [normal(1, 2, 5, 6)], outputs=2, kernel_shape=[2, 2], storage_order=1, dilations=[2, 2])
+    check_with_onnxruntime("MaxPool", 12, [normal(1, 2, 5, 6)], outputs=2, kernel_shape=[2, 2], storage_order=1, dilations=[2, 2])
 
 
 @pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
 def test_global_pools(op: str) -> None:
-    like_onnxruntime(op, 2 if op == "GlobalLpPool" else 1, [normal(2, 3, 4, 5)])
+    check_with_onnxruntime(op, 2 if op == "GlobalLpPool" else 1, [normal(2, 3, 4, 5)])
 
 
 def test_max_unpool() -> None:
     values, places = run("MaxPool", 12, [normal(1, 2, 4, 4)], outputs=2, kernel_shape=[2, 2], strides=[2, 2])
-    like_onnxruntime("MaxUnpool", 11, [values, places], kernel_shape=[2, 2], strides=[2, 2])
+    check_with_onnxruntime("MaxUnpool", 11, [values, places], kernel_shape=[2, 2], strides=[2, 2])
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.5])
 def test_max_roi_pool(scale: float) -> None:
     rois = np.array([[0, 1, 1, 4, 4], [1, 0, 2, 9, 3], [0, 5, 5, 5, 5], [1, 6, 6, 2, 1]], np.float32)
-    like_onnxruntime("MaxRoiPool", 1, [normal(2, 3, 6, 7), rois], pooled_shape=[2, 3], spatial_scale=scale)
+    check_with_onnxruntime("MaxRoiPool", 1, [normal(2, 3, 6, 7), rois], pooled_shape=[2, 3], spatial_scale=scale)
 
 
 # --- linear algebra ---------------------------------------------------------------------------------------------------
@@ -121,7 +125,7 @@ def test_max_roi_pool(scale: float) -> None:
 
 @pytest.mark.parametrize("opset", [7, 13])
 def test_gemm(opset: int) -> None:
-    like_onnxruntime("Gemm", opset, [normal(4, 3), normal(5, 4), normal(5)], alpha=0.5, beta=2.0, transA=1, transB=1)
+    check_with_onnxruntime("Gemm", opset, [normal(4, 3), normal(5, 4), normal(5)], alpha=0.5, beta=2.0, transA=1, transB=1)
 
 
 def test_gemm_of_integers() -> None:
@@ -138,12 +142,14 @@ def test_gemm_of_integers() -> None:
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 @pytest.mark.parametrize("opset", [11, 13])
 def test_softmax(op: str, axis: int, opset: int) -> None:
-    like_onnxruntime(op, opset, [normal(2, 3, 4)], axis=axis)
+    check_with_onnxruntime(op, opset, [normal(2, 3, 4)], axis=axis)
 
 
 @pytest.mark.parametrize("opset", [7, 9, 14, 15])
 def test_batch_norm(opset: int) -> None:
-    like_onnxruntime("BatchNormalization", opset, [normal(2, 3, 4), normal(3), normal(3), normal(3), positive(3)], epsilon=1e-3)
+    check_with_onnxruntime(
+        "BatchNormalization", opset, [normal(2, 3, 4), normal(3), normal(3), normal(3), positive(3)], epsilon=1e-3
+    )
 
 
 def test_batch_norm_of_each_element() -> None:
@@ -155,13 +161,13 @@ def test_batch_norm_of_each_element() -> None:
 def test_batch_norm_in_training_before_opset_14() -> None:
     x, scale, bias, mean, variance = normal(4, 3, 5), normal(3), normal(3), normal(3), positive(3)
     results = run("BatchNormalization", 9, [x, scale, bias, mean, variance], outputs=5, momentum=0.8)
-    own_mean, own_variance = x.mean(axis=(0, 2)), x.var(axis=(0, 2))
+    batch_mean, batch_variance = x.mean(axis=(0, 2)), x.var(axis=(0, 2))
     expected = [
-        (x - own_mean[:, None]) / np.sqrt(own_variance[:, None] + 1e-5) * scale[:, None] + bias[:, None],
-        0.8 * mean + 0.2 * own_mean,
-        0.8 * variance + 0.2 * own_variance,
-        own_mean,
-        own_variance,
+        (x - batch_mean[:, None]) / np.sqrt(batch_variance[:, None] + 1e-5) * scale[:, None] + bias[:, None],
+        0.8 * mean + 0.2 * batch_mean,
+        0.8 * variance + 0.2 * batch_variance,
+        batch_mean,
+        batch_variance,
     ]
     for mine, other in zip(results, expected, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
@@ -169,17 +175,17 @@ def test_batch_norm_in_training_before_opset_14() -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_lrn(size: int) -> None:
-    like_onnxruntime("LRN", 13, [normal(2, 6, 3, 3)], size=size, alpha=0.2, beta=0.6, bias=1.3)
+    check_with_onnxruntime("LRN", 13, [normal(2, 6, 3, 3)], size=size, alpha=0.2, beta=0.6, bias=1.3)
 
 
 @pytest.mark.parametrize("p", [1, 2])
 def test_lp_normalization(p: int) -> None:
-    like_onnxruntime("LpNormalization", 1, [normal(3, 4)], p=p, axis=0)
+    check_with_onnxruntime("LpNormalization", 1, [normal(3, 4)], p=p, axis=0)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 3, 7), (1, 3, 2, 3, 4)])
 def test_instance_norm(shape: tuple[int, ...]) -> None:
-    like_onnxruntime("InstanceNormalization", 6, [normal(*shape), normal(3), normal(3)], epsilon=1e-3)
+    check_with_onnxruntime("InstanceNormalization", 6, [normal(*shape), normal(3), normal(3)], epsilon=1e-3)
 
 
 def test_an_instance_norm_without_spatial_axes_is_refused() -> None:
@@ -191,18 +197,18 @@ def test_an_instance_norm_without_spatial_axes_is_refused() -> None:
 @pytest.mark.parametrize("spatial", [(), (4, 5)])
 def test_group_norm(opset: int, parameters: int, spatial: tuple[int, ...]) -> None:
     x, scale, bias = normal(2, 6, *spatial), normal(parameters), normal(parameters)
-    (found,) = run("GroupNormalization", opset, [x, scale, bias], num_groups=2, epsilon=1e-3)
+    (actual,) = run("GroupNormalization", opset, [x, scale, bias], num_groups=2, epsilon=1e-3)
     grouped = x.reshape(2, 2, -1).astype(np.float64)
     centerd = grouped - grouped.mean(2, keepdims=True)
-    done = (centerd / np.sqrt((centerd**2).mean(2, keepdims=True) + 1e-3)).reshape(x.shape)
+    normalized = (centerd / np.sqrt((centerd**2).mean(2, keepdims=True) + 1e-3)).reshape(x.shape)
     factor, term = (np.repeat(item, 6 // parameters).reshape(6, *(1,) * len(spatial)) for item in (scale, bias))
-    np.testing.assert_allclose(found, done * factor + term, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(actual, normalized * factor + term, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("op", "opset"), [("InstanceNormalization", 6), ("GroupNormalization", 21)])
 def test_instance_and_group_norm_are_layer_norms(op: str, opset: int) -> None:
     attrs = {"num_groups": 2} if op.startswith("Group") else {}
-    module = load(model_of(op, opset, [normal(2, 6, 4, 5), normal(6), normal(6)], **attrs))
+    module = load(make_model(op, opset, [normal(2, 6, 4, 5), normal(6), normal(6)], **attrs))
     called = [expr.callee.name for expr in post_order(module.main.body) if isinstance(expr, Call)]
     assert called.count("layer_norm") == 1
     assert "reduce_sum" not in called
@@ -211,7 +217,7 @@ def test_instance_and_group_norm_are_layer_norms(op: str, opset: int) -> None:
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_layer_norm_with_statistics(axis: int) -> None:
     shape = (2, 3, 4)[axis:]
-    like_onnxruntime("LayerNormalization", 17, [normal(2, 3, 4), normal(*shape), normal(*shape)], outputs=3, axis=axis)
+    check_with_onnxruntime("LayerNormalization", 17, [normal(2, 3, 4), normal(*shape), normal(*shape)], outputs=3, axis=axis)
 
 
 # --- resampling -------------------------------------------------------------------------------------------------------
@@ -221,15 +227,15 @@ def test_layer_norm_with_statistics(axis: int) -> None:
 def test_upsample(opset: int, mode: str) -> None:
     x, scales = normal(1, 2, 3, 4), np.array([1, 1, 2, 3], np.float32)
     if opset >= 9:
-        like_onnxruntime("Upsample", opset, [x, scales], mode=mode)
+        check_with_onnxruntime("Upsample", opset, [x, scales], mode=mode)
     else:
-        like_onnxruntime("Upsample", opset, [x], mode=mode, scales=scales.tolist())
+        check_with_onnxruntime("Upsample", opset, [x], mode=mode, scales=scales.tolist())
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 @pytest.mark.parametrize("scales", [[1, 1, 2, 1.5], [1, 1, 0.5, 0.7]])
 def test_resize_of_opset_10(mode: str, scales: list[float]) -> None:
-    like_onnxruntime("Resize", 10, [normal(1, 2, 4, 6), np.array(scales, np.float32)], mode=mode)
+    check_with_onnxruntime("Resize", 10, [normal(1, 2, 4, 6), np.array(scales, np.float32)], mode=mode)
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
@@ -237,7 +243,7 @@ def test_resize_of_opset_10(mode: str, scales: list[float]) -> None:
 @pytest.mark.parametrize("sizes", [[1, 1, 7, 3], [1, 1, 1, 9]])
 def test_resize(mode: str, coordinates: str, sizes: list[int]) -> None:
     inputs = [normal(1, 1, 4, 5), None, None, np.array(sizes)]
-    like_onnxruntime("Resize", 13, inputs, mode=mode, coordinate_transformation_mode=coordinates)
+    check_with_onnxruntime("Resize", 13, inputs, mode=mode, coordinate_transformation_mode=coordinates)
 
 
 @pytest.mark.parametrize("scale", [0.7, 0.9, 2.3, 1 / 3, 1.3, 2.34, 1.9299516677856445])
@@ -272,14 +278,14 @@ def test_roi_align(opset: int, mode: str) -> None:
     rois = np.array([[0, 0, 5, 5], [1, 2, 6.5, 4]], np.float32)
     inputs = [positive(2, 2, 6, 8), rois, np.array([0, 1])]
     attrs = {"mode": mode, "output_height": 2, "output_width": 3, "sampling_ratio": 2, "spatial_scale": 0.8}
-    like_onnxruntime("RoiAlign", opset, inputs, **attrs)
+    check_with_onnxruntime("RoiAlign", opset, inputs, **attrs)
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize(("opset", "mode"), [(16, "bilinear"), (16, "nearest"), (20, "linear")])
 def test_grid_sample(opset: int, mode: str, padding: str) -> None:
     grid = np.random.default_rng(1).uniform(-1.4, 1.4, (1, 3, 2, 2)).astype(np.float32)
-    like_onnxruntime("GridSample", opset, [normal(1, 2, 4, 5), grid], mode=mode, padding_mode=padding)
+    check_with_onnxruntime("GridSample", opset, [normal(1, 2, 4, 5), grid], mode=mode, padding_mode=padding)
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
@@ -287,16 +293,16 @@ def test_grid_sample(opset: int, mode: str, padding: str) -> None:
 @pytest.mark.parametrize("align", [0, 1])
 def test_cubic_grid_sample(opset: int, mode: str, padding: str, align: int) -> None:
     grid = np.random.default_rng(1).uniform(-3, 3, (1, 5, 6, 2)).astype(np.float32)
-    like_onnxruntime("GridSample", opset, [normal(1, 2, 4, 5), grid], mode=mode, padding_mode=padding, align_corners=align)
+    check_with_onnxruntime("GridSample", opset, [normal(1, 2, 4, 5), grid], mode=mode, padding_mode=padding, align_corners=align)
 
 
 def test_affine_grid_of_one_point() -> None:
     """Its coordinate is -1 with aligned corners, and 0 without."""
     theta = normal(1, 2, 3)
     for aligned, x in ((1, -1.0), (0, 0.0)):
-        (found,) = run("AffineGrid", 20, [theta, np.array([1, 1, 3, 1], np.int64)], align_corners=aligned)
+        (actual,) = run("AffineGrid", 20, [theta, np.array([1, 1, 3, 1], np.int64)], align_corners=aligned)
         for row, y in enumerate((-1.0, 0.0, 1.0) if aligned else (-2 / 3, 0.0, 2 / 3)):
-            np.testing.assert_allclose(found[0, row, 0], theta[0] @ [x, y, 1.0], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(actual[0, row, 0], theta[0] @ [x, y, 1.0], rtol=1e-5, atol=1e-6)
 
 
 # --- recurrent layers -------------------------------------------------------------------------------------------------
@@ -319,15 +325,15 @@ def recurrent(gates: int, directions: int, states: int, peephole: bool = False) 
 @pytest.mark.parametrize("opset", [7, 14])
 def test_lstm(direction: str, opset: int) -> None:
     inputs = recurrent(4, 2 if direction == "bidirectional" else 1, 2, peephole=True)
-    like_onnxruntime("LSTM", opset, inputs, outputs=3, direction=direction, hidden_size=5)
-    like_onnxruntime("LSTM", opset, inputs[:3], outputs=3, direction=direction, hidden_size=5)
+    check_with_onnxruntime("LSTM", opset, inputs, outputs=3, direction=direction, hidden_size=5)
+    check_with_onnxruntime("LSTM", opset, inputs[:3], outputs=3, direction=direction, hidden_size=5)
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("linear_before_reset", [0, 1])
 def test_gru(direction: str, linear_before_reset: int) -> None:
     inputs = recurrent(3, 2 if direction == "bidirectional" else 1, 1)
-    like_onnxruntime(
+    check_with_onnxruntime(
         "GRU", 14, inputs, outputs=2, direction=direction, hidden_size=5, linear_before_reset=linear_before_reset, clip=0.8
     )
 
@@ -335,14 +341,14 @@ def test_gru(direction: str, linear_before_reset: int) -> None:
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_rnn(direction: str) -> None:
     inputs = recurrent(1, 2 if direction == "bidirectional" else 1, 1)
-    like_onnxruntime("RNN", 14, inputs, outputs=2, direction=direction, hidden_size=5)
+    check_with_onnxruntime("RNN", 14, inputs, outputs=2, direction=direction, hidden_size=5)
 
 
 def test_activations_with_parameters() -> None:
     inputs = recurrent(4, 1, 2)
     activations = ["HardSigmoid", "LeakyRelu", "ScaledTanh"]
     attrs = {"activation_alpha": [0.3, 0.1, 0.9], "activation_beta": [0.4, 0.0, 1.2]}
-    like_onnxruntime("LSTM", 14, inputs, outputs=3, hidden_size=5, activations=activations, **attrs)
+    check_with_onnxruntime("LSTM", 14, inputs, outputs=3, hidden_size=5, activations=activations, **attrs)
     with pytest.raises(ModelImportError, match="activation"):
         run("LSTM", 14, inputs, outputs=3, hidden_size=5, activations=["Sin", "Tanh", "Tanh"])
 
@@ -352,7 +358,7 @@ def test_activations_with_parameters() -> None:
 def test_recurrent_layers_clip(op: str, gates: int, direction: str) -> None:
     sides = 2 if direction == "bidirectional" else 1
     inputs = [normal(6, 2, 3) * 2, normal(sides, gates * 5, 3) * 2, normal(sides, gates * 5, 5) * 2]
-    like_onnxruntime(op, 14, inputs, outputs=2, hidden_size=5, clip=0.6, direction=direction)
+    check_with_onnxruntime(op, 14, inputs, outputs=2, hidden_size=5, clip=0.6, direction=direction)
 
 
 def test_an_lstm_clips_the_argument_of_every_activation() -> None:

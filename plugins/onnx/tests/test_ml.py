@@ -87,15 +87,15 @@ def test_tree_ensemble(modes, rows):
 def test_membership_and_missing_values():
     members = numpy_helper.from_array(np.float32([1, 2, np.nan]))
     x = np.float32([[2, 0], [3, 0], [np.nan, 0]])
-    found = tree(x, [6, 0], membership_values=members, nodes_missing_value_tracks_true=[1, 0])
-    assert found.tolist() == [[100, 0], [1, 0], [100, 0]]
+    actual = tree(x, [6, 0], membership_values=members, nodes_missing_value_tracks_true=[1, 0])
+    assert actual.tolist() == [[100, 0], [1, 0], [100, 0]]
 
 
-@pytest.mark.parametrize(("function", "wanted"), [(0, 50.5), (1, 101), (2, 1), (3, 100)])
-def test_aggregation(function, wanted):
+@pytest.mark.parametrize(("function", "expected"), [(0, 50.5), (1, 101), (2, 1), (3, 100)])
+def test_aggregation(function, expected):
     two = {"nodes_truenodeids": [2, 2], "nodes_trueleafs": [1, 1], "nodes_falsenodeids": [0, 0], "nodes_falseleafs": [1, 1]}
-    found = tree(np.float32([[-1, 5]]), [0, 0], tree_roots=[0, 1], aggregate_function=function, **two)
-    assert found.tolist() == [[wanted, 0]]
+    actual = tree(np.float32([[-1, 5]]), [0, 0], tree_roots=[0, 1], aggregate_function=function, **two)
+    assert actual.tolist() == [[expected, 0]]
 
 
 @pytest.mark.parametrize(
@@ -132,12 +132,12 @@ def test_bigram_counts(row, skips, mode):
     pool = [(1, 2), (2, 2), (3, 1)]
     weights = [1.0, 2.0, 0.5]
     x = np.array([row, row[::-1]])
-    found = run(
+    actual = run(
         "TfIdfVectorizer", "", 9, x,
         mode=mode, min_gram_length=2, max_gram_length=2, max_skip_count=skips, ngram_counts=[0, 1], ngram_indexes=[2, 0, 4, 1],
         pool_int64s=[9, *(item for gram in pool for item in gram)], weights=[1.0, *weights],
     )  # fmt: skip
-    for result, line in zip(found, x.tolist(), strict=True):
+    for result, line in zip(actual, x.tolist(), strict=True):
         counts = np.array(counted(line, pool, skips, 2), np.float32)
         scaled = {"TF": counts, "IDF": np.minimum(counts, 1) * weights, "TFIDF": counts * weights}[mode]
         assert result.tolist() == [scaled[0], scaled[2], 0, 0, scaled[1]]

@@ -21,12 +21,12 @@ CODES = [code for code in range(1, 27) if code not in (TensorProto.STRING, Tenso
 
 
 def sample(code: int, shape: tuple[int, ...]) -> np.ndarray:
-    of = helper.tensor_dtype_to_np_dtype(code)
+    dtype = helper.tensor_dtype_to_np_dtype(code)
     values = np.random.default_rng(code).integers(0, 2, shape) if code == TensorProto.BOOL else None
     if values is None:
-        low = 0 if "uint" in of.name or of.name.startswith("float8_e8m0") else -2
+        low = 0 if "uint" in dtype.name or dtype.name.startswith("float8_e8m0") else -2
         values = np.random.default_rng(code).integers(low, 2, shape)
-    return values.astype(of)
+    return values.astype(dtype)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 5), (0, 4)])
@@ -36,9 +36,9 @@ def test_raw_data(code, shape):
     tensor = numpy_helper.from_array(array, "t")
     if not tensor.HasField("raw_data"):
         tensor.raw_data = b""
-    found = proto.array_of(tensor, NOWHERE)
-    assert found.dtype == array.dtype and found.shape == shape
-    assert found.tobytes() == array.tobytes()
+    actual = proto.decode_array(tensor, NOWHERE)
+    assert actual.dtype == array.dtype and actual.shape == shape
+    assert actual.tobytes() == array.tobytes()
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -46,17 +46,17 @@ def test_typed_fields(code):
     array = sample(code, (2, 3))
     tensor = helper.make_tensor("t", code, [2, 3], array.reshape(-1).tolist())
     assert not tensor.HasField("raw_data")
-    found, wanted = proto.array_of(tensor, NOWHERE), numpy_helper.to_array(tensor)
-    assert found.dtype == wanted.dtype
-    assert found.tobytes() == wanted.tobytes()
+    actual, expected = proto.decode_array(tensor, NOWHERE), numpy_helper.to_array(tensor)
+    assert actual.dtype == expected.dtype
+    assert actual.tobytes() == expected.tobytes()
 
 
 def test_strings():
     tensor = helper.make_tensor("t", TensorProto.STRING, [2], ["a", "ä"])
-    assert proto.array_of(tensor, NOWHERE).tolist() == ["a", "ä"]
+    assert proto.decode_array(tensor, NOWHERE).tolist() == ["a", "ä"]
     tensor.string_data[0] = b"\xff"
     with pytest.raises(ModelImportError):
-        proto.array_of(tensor, NOWHERE)
+        proto.decode_array(tensor, NOWHERE)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_data_that_does_not_fit_is_refused(change, message):
         else:
             setattr(tensor, name, value)
     with pytest.raises(ModelImportError, match=f"tensor 't'.*{message}.*test.onnx:t"):
-        proto.array_of(tensor, NOWHERE)
+        proto.decode_array(tensor, NOWHERE)
     graph = helper.make_graph([helper.make_node("Identity", ["t"], ["y"])], "g", [], [onnx.ValueInfoProto(name="y")], [tensor])
     with pytest.raises(ModelImportError):
         load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
@@ -92,7 +92,7 @@ def test_data_that_does_not_fit_is_refused(change, message):
 def test_typed_fields_that_do_not_fit_are_refused():
     for code in (TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT64, TensorProto.BOOL, TensorProto.INT4, TensorProto.FLOAT16):
         with pytest.raises(ModelImportError, match="elements"):
-            proto.array_of(TensorProto(name="t", data_type=code, dims=[3]), NOWHERE)
+            proto.decode_array(TensorProto(name="t", data_type=code, dims=[3]), NOWHERE)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_sparse_tensors_that_do_not_fit_are_refused(indices, dims):
     values = helper.make_tensor("v", TensorProto.FLOAT, [2], [1.0, 2.0])
     sparse = helper.make_sparse_tensor(values, helper.make_tensor("i", TensorProto.INT64, [len(indices)], indices), dims)
     with pytest.raises(ModelImportError, match="sparse tensor 'v'"):
-        proto.dense_of(sparse, NOWHERE)
+        proto.decode_sparse_array(sparse, NOWHERE)
 
 
 def with_weights() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
@@ -125,10 +125,10 @@ def test_large_weights_are_taken_out_of_the_message(tmp_path):
         assert raw == model.graph.initializer[number].raw_data
         model.graph.initializer[number].ClearField("raw_data")
     assert onnx.ModelProto.FromString(content) == model
-    for given in (data, tmp_path / "model.onnx"):
-        found = evaluate(load(given), ())
-        assert all(np.array_equal(value, array) for value, array in zip(found, arrays.values(), strict=True))
-        assert all(value.flags.aligned for value in found)
+    for source in (data, tmp_path / "model.onnx"):
+        outputs = evaluate(load(source), ())
+        assert all(np.array_equal(value, array) for value, array in zip(outputs, arrays.values(), strict=True))
+        assert all(value.flags.aligned for value in outputs)
 
 
 def test_a_message_that_only_protobuf_reads_is_left_to_it():

@@ -65,7 +65,7 @@ class Case:
         results = [f"y{number}" for number in range(self.outputs)]
 
         def dims(index: int) -> list[int | str]:
-            fixed = [axis for place, axis in self.fixed if place == index]
+            fixed = [axis for position, axis in self.fixed if position == index]
             shape = values[index].shape
             return [f"x{index}_{axis}" if symbolic and axis not in fixed else dim for axis, dim in enumerate(shape)]
 

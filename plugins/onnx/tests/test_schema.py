@@ -74,8 +74,8 @@ def test_nodes_of_subgraphs_and_functions_are_checked() -> None:
     with pytest.raises(ModelImportError, match="unknown attribute 'alpha'"):
         load(parse(f"g (bool c, float[2] x) => (float[2] y) {{ y = If (c) <then_branch = {branch}, else_branch = {branch}> }}"))
     function = '<domain: "own", opset_import: ["" : 17]> F <axis> (a) => (b) { b = Softmax <axis: int = @axis> (a) }'
-    for given_axis, fine in (("1", True), ("0.5", False)):
-        text = f"g (float[2, 3] x) => (float[2, 3] y) {{ y = own.F <axis = {given_axis}> (x) }}\n{function}"
+    for axis_text, fine in (("1", True), ("0.5", False)):
+        text = f"g (float[2, 3] x) => (float[2, 3] y) {{ y = own.F <axis = {axis_text}> (x) }}\n{function}"
         model = parse(text, domains=', "own" : 1')
         if fine:
             load(model)
@@ -92,13 +92,13 @@ def test_operators_of_other_domains_are_listed_with_what_to_do() -> None:
     for domains in ("", ', "com.microsoft" : 1, "com.acme" : 2'):
         with pytest.raises(ModelImportError) as caught:
             load(parse(body, domains=domains))
-        told = str(caught.value)
+        message = str(caught.value)
         assert caught.value.operator == "com.microsoft:FusedMatMul"
         assert caught.value.node == "<model>:one"
-        assert "domain 'com.microsoft' has no supported operator of this name" in told
-        assert "com.microsoft:FusedMatMul (nodes one, two), com.acme:Turbo (node c)" in told
-        assert "com.microsoft: these are contrib operators of ONNX Runtime: use the model from before" in told
-        assert "com.acme: define it as a function of the model" in told
+        assert "domain 'com.microsoft' has no supported operator of this name" in message
+        assert "com.microsoft:FusedMatMul (nodes one, two), com.acme:Turbo (node c)" in message
+        assert "com.microsoft: these are contrib operators of ONNX Runtime: use the model from before" in message
+        assert "com.acme: define it as a function of the model" in message
 
 
 def test_an_operator_that_onnx_lacks_is_refused_with_a_near_name() -> None:
@@ -166,13 +166,13 @@ def mutate(model: onnx.ModelProto, rng: random.Random) -> onnx.ModelProto:
             case 5:
                 node.output.append(rng.choice(["", "more"]))
             case _ if changed.graph.input:
-                of = rng.choice(changed.graph.input).type
-                if of.HasField("tensor_type"):
+                type_ = rng.choice(changed.graph.input).type
+                if type_.HasField("tensor_type"):
                     if rng.random() < 0.6:
-                        of.tensor_type.elem_type = rng.choice(TYPES)
+                        type_.tensor_type.elem_type = rng.choice(TYPES)
                     else:
-                        del of.tensor_type.shape.dim[:]
-                        of.tensor_type.shape.dim.extend(
+                        del type_.tensor_type.shape.dim[:]
+                        type_.tensor_type.shape.dim.extend(
                             onnx.TensorShapeProto.Dimension(dim_value=rng.choice([0, 1, 2, 3, 1 << 40]))
                             for _ in range(rng.randrange(5))
                         )
@@ -184,10 +184,10 @@ def mutate(model: onnx.ModelProto, rng: random.Random) -> onnx.ModelProto:
 def test_mutated_nodes_give_one_clear_error(seed: int) -> None:
     rng = random.Random(seed)
     model = mutate(rng.choice(cases()), rng)
-    told = ""
+    message = ""
     try:
         load(model)
     except InlaidError as error:
-        told = str(error)
-    found = [word for word in ("TypeError", "KeyError", "AttributeError", "AssertionError", "is damaged") if word in told]
-    assert not found, f"{told}\n{onnx.printer.to_text(model)[:3000]}"
+        message = str(error)
+    words = [word for word in ("TypeError", "KeyError", "AttributeError", "AssertionError", "is damaged") if word in message]
+    assert not words, f"{message}\n{onnx.printer.to_text(model)[:3000]}"

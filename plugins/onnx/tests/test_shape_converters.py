@@ -180,17 +180,17 @@ def test_agrees_with_onnx_runtime(opset: int, graph: str, feeds: list[Array]) ->
     named = {item.name: np.asarray(value) for item, value in zip(model.graph.input, feeds, strict=True)}
     expected = answers(model, named).values()
     module = imported(model, named)
-    found = evaluate(module, [named[param.name] for param in module.main.params])
-    for one, other in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
+    outputs = evaluate(module, [named[param.name] for param in module.main.params])
+    for one, other in zip(outputs if isinstance(outputs, tuple) else (outputs,), expected, strict=True):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
         np.testing.assert_array_equal(one, other)
 
 
-def slices(extent: int, known: bool) -> tuple[onnx.ModelProto, dict[str, Array]]:
+def slices(extent: int, constant: bool) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """Slices of a vector from everywhere to everywhere, the positions known to the importer or not; the feeds."""
     steps = {f"t{step}": int64(step) for step in (-3, -2, -1, 1, 2)}
     positions = {f"p{position}": int64(position) for position in range(-2 * extent - 2, 2 * extent + 3)}
-    feeds = {"x": np.arange(extent, dtype=np.float32), **({} if known else positions)}
+    feeds = {"x": np.arange(extent, dtype=np.float32), **({} if constant else positions)}
     nodes = [
         onnx.helper.make_node("Slice", ["x", start, end, "zero", step], [f"y{start}{end}{step}"])
         for start in positions
@@ -204,17 +204,17 @@ def slices(extent: int, known: bool) -> tuple[onnx.ModelProto, dict[str, Array]]
         [onnx.helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, [None]) for node in nodes],
         [
             onnx.numpy_helper.from_array(value, name)
-            for name, value in {**steps, "zero": int64(0), **(positions if known else {})}.items()
+            for name, value in {**steps, "zero": int64(0), **(positions if constant else {})}.items()
         ],
     )
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8), feeds
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("extent", [0, 1, 3, 4])
-def test_slices_from_everywhere_to_everywhere(extent: int, known: bool) -> None:
+def test_slices_from_everywhere_to_everywhere(extent: int, constant: bool) -> None:
     """A start before the axis is its first element, with a negative step too, which Python's slices have otherwise."""
-    model, feeds = slices(extent, known)
+    model, feeds = slices(extent, constant)
     results = evaluate(load(model), feeds)
     expectations = answers(model, feeds, optimized=False).values()
     for node, expected, result in zip(model.graph.node, expectations, results, strict=True):

@@ -72,6 +72,6 @@ def test_one_program_serves_all_sizes(device):
     prepared = backend.prepare(model, device)
     for sizes in ((1, 3), (4, 7), (2, 1)):
         inputs = {"ids": rng.integers(0, 10, sizes), **tables}
-        (found,) = prepared.run(inputs)
-        np.testing.assert_allclose(found, *answers(model, inputs).values(), rtol=1e-4, atol=1e-5)
+        (actual,) = prepared.run(inputs)
+        np.testing.assert_allclose(actual, *answers(model, inputs).values(), rtol=1e-4, atol=1e-5)
     assert len(prepared.programs) == 1

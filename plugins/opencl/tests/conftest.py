@@ -40,6 +40,6 @@ def tidy(device):
 @pytest.fixture
 def queue(device):
     """A queue of the device."""
-    found = device.queue()
-    yield found
-    device.release(found)
+    handle = device.queue()
+    yield handle
+    device.release(handle)

@@ -56,36 +56,36 @@ class Compiled:
     def run(self, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> bool:
         """Run the region on its inputs; whether an index was out of range."""
         printed = self.printed
-        memory = {"input": list(map(self._of, arrays)), "output": list(map(self._of, outputs))}
-        memory["constant"] = list(map(self._of, printed.region.constants.values()))
+        memory = {"input": list(map(self._upload, arrays)), "output": list(map(self._upload, outputs))}
+        memory["constant"] = list(map(self._upload, printed.region.constants.values()))
         dims = printed.dims(arrays)
         arena = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, printed.arena_bytes(dims))
-        report = self._of(np.zeros(1, np.int32))
+        report = self._upload(np.zeros(1, np.int32))
 
-        def read(number: int, place: tuple[str, int, int]) -> int:
-            found = np.zeros(1, np.int64)
-            cl.enqueue_copy(self.queue, found, arena, src_offset=place[2])
-            return int(found[0])
+        def read(number: int, location: tuple[str, int, int]) -> int:
+            count = np.zeros(1, np.int64)
+            cl.enqueue_copy(self.queue, count, arena, src_offset=location[2])
+            return int(count[0])
 
-        for ready in printed.ready(arrays, outputs, dims, read):
+        for launch in printed.ready(arrays, outputs, dims, read):
             args: list[object] = []
-            for storage, index, offset in ready.places:
+            for storage, index, offset in launch.places:
                 args += [arena if storage == "arena" else memory[storage][index], np.int64(offset)]
-            args += [np.int64(scalar) for scalar in ready.scalars]
-            args += [report] * printed.reports[ready.kernel]
-            grid = tuple(blocks * threads for blocks, threads in zip(ready.grid, ready.threads, strict=True))
-            self.kernels[ready.kernel](self.queue, grid, ready.threads, *args)
-        for array, held in zip(outputs, memory["output"], strict=True):
+            args += [np.int64(scalar) for scalar in launch.scalars]
+            args += [report] * printed.reports[launch.kernel]
+            grid = tuple(blocks * threads for blocks, threads in zip(launch.grid, launch.threads, strict=True))
+            self.kernels[launch.kernel](self.queue, grid, launch.threads, *args)
+        for array, buffer in zip(outputs, memory["output"], strict=True):
             if array.nbytes:
-                cl.enqueue_copy(self.queue, array.reshape(-1).view(np.uint8), held)
-        found = np.zeros(1, np.int32)
-        cl.enqueue_copy(self.queue, found, report)
-        return bool(found[0])
+                cl.enqueue_copy(self.queue, array.reshape(-1).view(np.uint8), buffer)
+        fault = np.zeros(1, np.int32)
+        cl.enqueue_copy(self.queue, fault, report)
+        return bool(fault[0])
 
-    def _of(self, array: np.ndarray) -> object:
+    def _upload(self, array: np.ndarray) -> object:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        held = np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.nbytes else np.zeros(1, np.uint8)
-        return cl.Buffer(self.context, flags, hostbuf=np.array(held))
+        host_array = np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.nbytes else np.zeros(1, np.uint8)
+        return cl.Buffer(self.context, flags, hostbuf=np.array(host_array))
 
 
 def check(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.unit.schedules.threads.held import SHUFFLES, kernel, offer_of
+from tests.unit.schedules.threads.interpreter_checks import SHUFFLES, first_offer, kernel
 
 from inlaid import ops
 from inlaid.lowering.kernels.finish import finish
@@ -38,5 +38,5 @@ def row_programs() -> Iterator[tuple[ir.LoopProgram, ir.LoopProgram]]:
     """Yield each kernel of `KERNELS`, unscheduled and finished."""
     for name, shape, dtype, team in KERNELS:
         program = kernel(CASES[name], (shape, dtype))
-        _, offer = offer_of(program, SHUFFLES, ThreadRowsRule(), team=team, pieces=1)
+        _, offer = first_offer(program, SHUFFLES, ThreadRowsRule(), team=team, pieces=1)
         yield program, finish(offer.schedule(program), able=SHUFFLES)

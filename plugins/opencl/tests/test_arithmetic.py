@@ -27,11 +27,11 @@ def test_narrow_types(lanes):
 
 
 @pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.parametrize("of", ["float32", "float64"])
-def test_functions(of, lanes):
-    if of not in native_types():
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_functions(dtype, lanes):
+    if dtype not in native_types():
         pytest.skip("the device lacks float64")
-    check_functions(Compiled, of, lanes)
+    check_functions(Compiled, dtype, lanes)
 
 
 @pytest.mark.parametrize("lanes", LANES)

@@ -12,7 +12,7 @@ from inlaid.plugins import DeviceTensor
 from inlaid_opencl import device as module
 from inlaid_opencl.device import OpenCLDevice, open_device
 from inlaid_opencl.platforms import find_device
-from inlaid_opencl.queues import _HELD_BYTES
+from inlaid_opencl.queues import _STAGED_BYTES
 from inlaid_runtime.errors import DeviceLost, KernelFault, OutOfMemory
 
 from .failing import failing
@@ -36,32 +36,32 @@ def test_an_array_may_change_once_it_is_uploaded(device, queue, size):
 def test_every_type_of_elements_is_copied(device, queue, dtype):
     import ml_dtypes
 
-    of = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+    np_dtype = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
     for shape in ((), (3, 0), (2, 3)):
-        given = np.arange(np.prod(shape)).reshape(shape).astype(of)
-        target = tensor(device, shape, of)
-        device.upload(given, target, queue)
-        np.testing.assert_array_equal(read(device, queue, target).astype(np.float32), given.astype(np.float32))
+        array = np.arange(np.prod(shape)).reshape(shape).astype(np_dtype)
+        target = tensor(device, shape, np_dtype)
+        device.upload(array, target, queue)
+        np.testing.assert_array_equal(read(device, queue, target).astype(np.float32), array.astype(np.float32))
         device.free(target.buffer)
 
 
 def test_what_waits_to_be_copied_is_bounded(device, queue):
-    target = tensor(device, (_HELD_BYTES // 4,))
+    target = tensor(device, (_STAGED_BYTES // 4,))
     for turn in range(12):
         device.upload(np.full(target.shape, turn, np.uint8), target, queue)
-        assert sum(size for _, _, size in queue._held) <= _HELD_BYTES
+        assert sum(size for _, _, size in queue._staged) <= _STAGED_BYTES
     assert (read(device, queue, target) == 11).all()
-    assert not queue._held and queue.idle
+    assert not queue._staged and queue.idle
     device.free(target.buffer)
 
 
 def test_a_released_queue_finishes_what_is_on_it(device):
     queue, target = device.queue(), tensor(device, (1 << 16,))
     device.upload(np.zeros(1 << 16, np.uint8), target, queue)
-    found = np.ones(1 << 16, np.uint8)
-    device.download(target, found, queue)
+    content = np.ones(1 << 16, np.uint8)
+    device.download(target, content, queue)
     device.release(queue)
-    assert not found.any()
+    assert not content.any()
     device.free(target.buffer)
 
 

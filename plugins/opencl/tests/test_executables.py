@@ -44,9 +44,9 @@ def rows(count, seed=0):
     return np.random.default_rng(seed).uniform(-1, 1, (count, 7)).astype(np.float32)
 
 
-def wanted(x):
-    found = evaluate(perceptron(), [x])
-    return found[0] if isinstance(found, tuple) else found
+def reference_output(x):
+    outputs = evaluate(perceptron(), [x])
+    return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -54,25 +54,25 @@ def executable(request):
     return compiled(perceptron(), f"opencl:kind={request.param}")
 
 
-def result(found):
-    (value,) = found.values()
+def result(outputs):
+    (value,) = outputs.values()
     return value.numpy() if isinstance(value, DeviceArray) else value
 
 
 def test_every_kind_at_several_sizes(executable):
     assert {region.target.split(":")[0] for region in executable.regions} == {"opencl"}
     for count in (3, 1, 40, 0, 3):
-        np.testing.assert_allclose(result(executable.run({"x": rows(count)})), wanted(rows(count)), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(result(executable.run({"x": rows(count)})), reference_output(rows(count)), rtol=1e-5, atol=1e-6)
 
 
 def test_values_stay_on_the_device(executable):
-    given = executable.to_device("x", rows(5))
-    first = executable.run({"x": given}, keep_on_device=True)
-    np.testing.assert_allclose(result(first), wanted(rows(5)), rtol=1e-5, atol=1e-6)
+    device_input = executable.to_device("x", rows(5))
+    first = executable.run({"x": device_input}, keep_on_device=True)
+    np.testing.assert_allclose(result(first), reference_output(rows(5)), rtol=1e-5, atol=1e-6)
     (name,) = first
-    given.assign(rows(5, seed=1))
-    assert executable.run({"x": given}, out=first)[name] is first[name]
-    np.testing.assert_allclose(result(first), wanted(rows(5, seed=1)), rtol=1e-5, atol=1e-6)
+    device_input.assign(rows(5, seed=1))
+    assert executable.run({"x": device_input}, out=first)[name] is first[name]
+    np.testing.assert_allclose(result(first), reference_output(rows(5, seed=1)), rtol=1e-5, atol=1e-6)
 
 
 def test_threads(executable):
@@ -81,7 +81,7 @@ def test_threads(executable):
     def work(seed):
         for turn in range(20):
             x = rows(1 + (seed + turn) % 3, seed)
-            if not np.allclose(result(executable.run({"x": x})), wanted(x), rtol=1e-5, atol=1e-6):
+            if not np.allclose(result(executable.run({"x": x})), reference_output(x), rtol=1e-5, atol=1e-6):
                 wrong.append((seed, turn))
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
@@ -129,7 +129,7 @@ def test_no_room(device, monkeypatch):
         patch.setattr(device, "total", device.live + 1000)
         with pytest.raises(OutOfMemory, match="bytes free"):
             executable.run({"x": rows(1000)})
-    np.testing.assert_allclose(result(executable.run({"x": rows(3)})), wanted(rows(3)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(result(executable.run({"x": rows(3)})), reference_output(rows(3)), rtol=1e-5, atol=1e-6)
 
 
 def test_a_package(tmp_path, device):
@@ -137,7 +137,7 @@ def test_a_package(tmp_path, device):
     compiled(perceptron()).save(path)
     first, second = load(path), load(path, devices={"opencl": 0})
     for executable in (first, second):
-        np.testing.assert_allclose(result(executable.run({"x": rows(2)})), wanted(rows(2)), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(result(executable.run({"x": rows(2)})), reference_output(rows(2)), rtol=1e-5, atol=1e-6)
     with pytest.raises(TargetError, match="opencl device number must be 0 to"):
         load(path, devices={"opencl": 99})
 
@@ -147,7 +147,7 @@ def test_a_device_that_lacks_what_the_code_needs(tmp_path, device, monkeypatch):
 
     path = tmp_path / "model.inlaid"
     compiled(perceptron()).save(path)
-    monkeypatch.setattr(runtime, "missing", lambda requires, found: "the code needs more")
+    monkeypatch.setattr(runtime, "missing", lambda requires, facts: "the code needs more")
     with pytest.raises(Unsupported, match="cannot run on opencl here: the code needs more; compile with the option kind"):
         load(path)
 
@@ -157,8 +157,8 @@ def test_loops_and_branches(device):
     x = ir.var("x", TensorType((3, 4), "float32"))
     positive = ops.less(ir.constant(np.float32(0)), ops.reduce_sum(x, axes=(0, 1)))
     executable = compiled(ir.function((x,), ops.abs(ir.if_(positive, ops.exp(ops.relu(x)), ops.neg(x)))))
-    given = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
-    for value in (given, -given):
+    array = np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)
+    for value in (array, -array):
         expected = np.exp(np.maximum(value, 0)) if value.sum() > 0 else np.abs(value)
         np.testing.assert_allclose(result(executable.run({"x": value})), expected, rtol=1e-5, atol=1e-6)
 
@@ -166,18 +166,18 @@ def test_loops_and_branches(device):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_donated_value_is_updated_where_it_lies(device, kind):
     x, i, u = (
-        ir.var(name, TensorType(shape, of))
-        for name, shape, of in (("x", (50, 7), "float32"), ("i", (3, 1), "int64"), ("u", (3, 7), "float32"))
+        ir.var(name, TensorType(shape, dtype))
+        for name, shape, dtype in (("x", (50, 7), "float32"), ("i", (3, 1), "int64"), ("u", (3, 7), "float32"))
     )
     function = ir.function((x, i, u), ops.scatter_nd(x, i, ops.relu(u)))
     executable = compiled(function, f"opencl:kind={kind}", donate=["x"])
-    given, numbers, rows = np.zeros((50, 7), np.float32), np.array([[3], [7], [40]]), np.ones((3, 7), np.float32)
-    cache = executable.to_device("x", given)
+    expected, numbers, rows = np.zeros((50, 7), np.float32), np.array([[3], [7], [40]]), np.ones((3, 7), np.float32)
+    cache = executable.to_device("x", expected)
     for step in range(3):
-        kept = executable.run({"x": cache, "i": numbers + step, "u": rows * step}, keep_on_device=True)
-        given[numbers[:, 0] + step] = rows * step
-        assert next(iter(kept.values())) is cache
-    np.testing.assert_array_equal(cache.numpy(), given)
+        device_results = executable.run({"x": cache, "i": numbers + step, "u": rows * step}, keep_on_device=True)
+        expected[numbers[:, 0] + step] = rows * step
+        assert next(iter(device_results.values())) is cache
+    np.testing.assert_array_equal(cache.numpy(), expected)
 
 
 def test_sizes_that_data_decides(device):
@@ -185,8 +185,8 @@ def test_sizes_that_data_decides(device):
     where = ops.nonzero(ops.less(ir.constant(np.float32(0)), x))
     executable = compiled(ir.function((x,), ops.mul(where, ir.constant(np.int64(2)))))
     for seed in range(4):
-        given = np.random.default_rng(seed).uniform(-1, 1, 12).astype(np.float32)
-        np.testing.assert_array_equal(result(executable.run({"x": given})).reshape(-1), 2 * np.flatnonzero(given > 0))
+        array = np.random.default_rng(seed).uniform(-1, 1, 12).astype(np.float32)
+        np.testing.assert_array_equal(result(executable.run({"x": array})).reshape(-1), 2 * np.flatnonzero(array > 0))
 
 
 def shaped():
@@ -196,11 +196,11 @@ def shaped():
     make = onnx.helper
     nodes = [make.make_node("Relu", ["x"], ["y"]), make.make_node("Reshape", ["y", "shape"], ["z"])]
     nodes += [make.make_node("TopK", ["z", "k"], ["v", "i"], axis=1), make.make_node("Neg", ["y"], ["w"])]
-    given = [make.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["rows", 6])]
-    given += [make.make_tensor_value_info(name, onnx.TensorProto.INT64, [of]) for name, of in (("shape", 2), ("k", 1))]
+    inputs = [make.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["rows", 6])]
+    inputs += [make.make_tensor_value_info(name, onnx.TensorProto.INT64, [extent]) for name, extent in (("shape", 2), ("k", 1))]
     types = {"z": onnx.TensorProto.FLOAT, "v": onnx.TensorProto.FLOAT, "i": onnx.TensorProto.INT64, "w": onnx.TensorProto.FLOAT}
-    results = [make.make_tensor_value_info(name, of, [f"{name}0", f"{name}1"]) for name, of in types.items()]
-    graph = make.make_graph(nodes, "g", given, results)
+    results = [make.make_tensor_value_info(name, onnx_type, [f"{name}0", f"{name}1"]) for name, onnx_type in types.items()]
+    graph = make.make_graph(nodes, "g", inputs, results)
     return make.make_model(graph, opset_imports=[make.make_opsetid("", 20)], ir_version=9)
 
 
@@ -215,11 +215,11 @@ def test_sizes_that_inputs_give_as_values(tidy, kind):
     model = shaped()
     executable = inlaid.compile(model, targets=[f"opencl:kind={kind}"], cache=False)
     assert {region.target.split(":")[0] for region in executable.regions} == {"opencl"}
-    wanted = inlaid.compile(model, targets=["reference"], cache=False)
+    reference = inlaid.compile(model, targets=["reference"], cache=False)
     for rows, columns, k in ((2, 4, 3), (1, 6, 0), (40, 3, 3), (0, 2, 1), (7, 42, 5)):
-        given = shaped_input(rows, columns, k)
-        for name, expected in wanted.run(given).items():
-            np.testing.assert_array_equal(executable.run(given)[name], expected)
+        feeds = shaped_input(rows, columns, k)
+        for name, expected in reference.run(feeds).items():
+            np.testing.assert_array_equal(executable.run(feeds)[name], expected)
     with pytest.raises(InputError, match=r"k must be 0 to .*, got 5"):
         executable.run(shaped_input(2, 4, 5))
     with pytest.raises(KernelFault, match="must be 0 to"):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.threads.printed import region_of
+from tests.threads.printed import make_region
 
 from inlaid.tensor.parse import parse
 
@@ -25,7 +25,7 @@ program f{lanes}_{target}(x: {source}[{COUNT}]) -> (y: {target}[{COUNT}]):
 
 
 def run(programs, arrays, dtype, changed):
-    compiled = Compiled(region_of(programs), changed=changed)
+    compiled = Compiled(make_region(programs), changed=changed)
     results = [np.zeros(COUNT, dtype) for _ in programs]
     compiled.run(arrays, results)
     return compiled, results
@@ -45,9 +45,9 @@ def test_every_half_is_decoded(changed):
     halves = np.arange(COUNT, dtype=np.uint16).view(np.float16)
     programs = [conversion("float16", "float32", lanes) for lanes in LOOPS]
     compiled, results = run(programs, [halves] * len(programs), np.float32, changed)
-    for found in results:
-        np.testing.assert_array_equal(found, halves.astype(np.float32))
-        np.testing.assert_array_equal(np.signbit(found[halves == 0]), np.signbit(halves[halves == 0]))
+    for actual in results:
+        np.testing.assert_array_equal(actual, halves.astype(np.float32))
+        np.testing.assert_array_equal(np.signbit(actual[halves == 0]), np.signbit(halves[halves == 0]))
     assert "inlaid_decode_ushort16(" in compiled.source
 
 
@@ -69,8 +69,8 @@ def test_floats_round_to_nearest_even(changed):
     for turn in range(len(values)):
         arrays = list(np.roll(values, turn, axis=0))
         _, results = run(programs, arrays, np.float16, changed)
-        for found, given in zip(results, arrays, strict=True):
+        for actual, array in zip(results, arrays, strict=True):
             with np.errstate(over="ignore"):
-                wanted = given.astype(np.float16)
-            np.testing.assert_array_equal(found, wanted)
-            np.testing.assert_array_equal(np.signbit(found[wanted == 0]), np.signbit(wanted[wanted == 0]))
+                expected = array.astype(np.float16)
+            np.testing.assert_array_equal(actual, expected)
+            np.testing.assert_array_equal(np.signbit(actual[expected == 0]), np.signbit(expected[expected == 0]))

@@ -9,15 +9,15 @@ from tests.threads.launching import *  # noqa: F403 (tests of every device with 
 from inlaid_opencl import sessions
 from inlaid_opencl.runtime import OpenCLRuntime
 from inlaid_runtime.errors import KernelFault, OutOfMemory
-from inlaid_runtime.execution.launch_regions import KEPT
+from inlaid_runtime.execution.launch_regions import MAX_BOUND_SETS
 
 from .failing import failing
 
 pytestmark = pytest.mark.usefixtures("tidy")
 
 
-def load(made):
-    return OpenCLRuntime(0).load(made, made.constants)
+def load(artifact):
+    return OpenCLRuntime(0).load(artifact, artifact.constants)
 
 
 @pytest.fixture
@@ -42,31 +42,31 @@ def test_a_repeated_run_only_enqueues(device, queue, monkeypatch):
 
 
 def test_kernel_objects_are_bounded(device, queue, monkeypatch):
-    made = []
+    kernel_numbers = []
     real = sessions.RegionCode.new_kernel
-    monkeypatch.setattr(sessions.RegionCode, "new_kernel", lambda code, number: made.append(number) or real(code, number))
+    monkeypatch.setattr(sessions.RegionCode, "new_kernel", lambda code, number: kernel_numbers.append(number) or real(code, number))
     kernel, runs = load(OPENCL.scaled()).launching, []
     for size in range(1, 50):
         runs.append(Run(device, queue, np.full(size, size), workspace=4 * size))
         runs[-1].launch(kernel, [size])
-    assert len(made) <= 2 * KEPT
+    assert len(kernel_numbers) <= 2 * MAX_BOUND_SETS
     for run in runs:
         np.testing.assert_array_equal(run.result(), scaled(run.x))
         run.free()
 
 
 def test_sizes_beyond_the_device(device, queue):
-    most = device.device.max_work_group_size
+    limit = device.device.max_work_group_size
     with pytest.raises(
-        KernelFault, match=f"must have at most {most} work-items, .* got {most + 1} x 1 x 1 for kernel kernel0"
+        KernelFault, match=f"must have at most {limit} work-items, .* got {limit + 1} x 1 x 1 for kernel kernel0"
     ) as caught:
-        load(OPENCL.single(threads=(most + 1, 1, 1))).launching.launch([], [], None, np.zeros(0, np.int64), queue)
+        load(OPENCL.single(threads=(limit + 1, 1, 1))).launching.launch([], [], None, np.zeros(0, np.int64), queue)
     assert caught.value.node == "node0" and "option kind" in str(caught.value)
-    many = (1 << 40) + 1
-    device.largest_grid, before = many - 1, device.largest_grid
+    count = (1 << 40) + 1
+    device.largest_grid, before = count - 1, device.largest_grid
     try:
-        with pytest.raises(KernelFault, match=f"at most {many - 1} x .* work-groups, got 1 x {many} x 1"):
-            load(OPENCL.single(grid=(1, many, 1))).launching.launch([], [], None, np.zeros(0, np.int64), queue)
+        with pytest.raises(KernelFault, match=f"at most {count - 1} x .* work-groups, got 1 x {count} x 1"):
+            load(OPENCL.single(grid=(1, count, 1))).launching.launch([], [], None, np.zeros(0, np.int64), queue)
     finally:
         device.largest_grid = before
     device.synchronize(device.event(queue))

@@ -17,24 +17,24 @@ pytestmark = pytest.mark.usefixtures("device")
 @pytest.fixture
 def copies(monkeypatch):
     """The bytes of each copy, to the device and from it."""
-    found: dict[str, list[int]] = {"upload": [], "download": []}
+    sizes: dict[str, list[int]] = {"upload": [], "download": []}
     for name, position in (("upload", 0), ("download", 1)):
-        whole = getattr(OpenCLDevice, name)
+        original = getattr(OpenCLDevice, name)
 
-        def counted(self, *args, whole=whole, name=name, position=position):
-            found[name].append(args[position].nbytes)
-            return whole(self, *args)
+        def counted(self, *args, original=original, name=name, position=position):
+            sizes[name].append(args[position].nbytes)
+            return original(self, *args)
 
         monkeypatch.setattr(OpenCLDevice, name, counted)
-    return found
+    return sizes
 
 
 def compiled(function, targets):
     return inlaid.compile(ir.Module({"main": function}), targets=targets, cache=False)
 
 
-def tensor(name, *shape, of="float32"):
-    return ir.var(name, TensorType(shape, of))
+def tensor(name, *shape, dtype="float32"):
+    return ir.var(name, TensorType(shape, dtype))
 
 
 def test_a_value_moves_once_between_targets(copies):
@@ -45,14 +45,14 @@ def test_a_value_moves_once_between_targets(copies):
     back = ops.cast(doubled, dtype="float32")
     executable = compiled(ir.function([x], ir.tuple_([ops.add(back, y), ops.mul(back, y)])), ["opencl:kind=embedded", "x86"])
     assert {region.target.split(":")[0] for region in executable.regions} == {"opencl", "x86"}
-    given = np.linspace(-1, 1, 128, dtype=np.float32).reshape(8, 16)
+    array = np.linspace(-1, 1, 128, dtype=np.float32).reshape(8, 16)
     copies["upload"].clear()
-    added, multiplied = executable.run({"x": given}).values()
-    expected = np.maximum(given, 0)
+    added, multiplied = executable.run({"x": array}).values()
+    expected = np.maximum(array, 0)
     np.testing.assert_allclose(added, np.exp(expected) + expected, rtol=1e-5)
     np.testing.assert_allclose(multiplied, np.exp(expected) * expected, rtol=1e-5)
     # The input and the host's result go up, the intermediate value and two results come down.
-    assert copies["upload"] == [given.nbytes] * 2 and copies["download"] == [given.nbytes] * 3
+    assert copies["upload"] == [array.nbytes] * 2 and copies["download"] == [array.nbytes] * 3
 
 
 def test_regions_of_one_device_meet_on_it(copies):
@@ -62,12 +62,12 @@ def test_regions_of_one_device_meet_on_it(copies):
     positive = ops.less(ir.constant(np.float32(1)), ops.reduce_sum(y, axes=(0, 1)))
     executable = compiled(ir.function([x], ops.neg(ir.if_(positive, ops.exp(y), ops.sqrt(y)))), ["opencl"])
     assert len(executable.regions) > 1
-    for given in (np.ones((3, 4), np.float32), np.zeros((3, 4), np.float32)):
+    for array in (np.ones((3, 4), np.float32), np.zeros((3, 4), np.float32)):
         for sizes in copies.values():
             sizes.clear()
-        (found,) = executable.run({"x": given}).values()
-        np.testing.assert_allclose(found, -np.exp(given) if given.any() else given, rtol=1e-5)
-        assert copies == {"upload": [given.nbytes], "download": [1, given.nbytes]}
+        (actual,) = executable.run({"x": array}).values()
+        np.testing.assert_allclose(actual, -np.exp(array) if array.any() else array, rtol=1e-5)
+        assert copies == {"upload": [array.nbytes], "download": [1, array.nbytes]}
 
 
 def test_the_state_of_a_loop_stays(copies):
@@ -77,13 +77,13 @@ def test_the_state_of_a_loop_stays(copies):
     body = ir.function([number, state], ir.tuple_([ir.constant(np.True_), ops.tanh(ops.matmul(state, w))]))
     looped = ir.loop(body, state=[x], trip_count=ir.constant(np.int64(5)))
     executable = compiled(ir.function([x, w], ops.relu(ir.tuple_item(looped, 0))), ["opencl"])
-    given = np.random.default_rng(0).uniform(-1, 1, (2, 4, 4)).astype(np.float32)
+    array = np.random.default_rng(0).uniform(-1, 1, (2, 4, 4)).astype(np.float32)
     for sizes in copies.values():
         sizes.clear()
-    (found,) = executable.run(dict(zip(("x", "w"), given, strict=True))).values()
-    expected = given[0]
+    (actual,) = executable.run(dict(zip(("x", "w"), array, strict=True))).values()
+    expected = array[0]
     for _ in range(5):
-        expected = np.tanh(expected @ given[1])
-    np.testing.assert_allclose(found, np.maximum(expected, 0), rtol=1e-4, atol=1e-5)
+        expected = np.tanh(expected @ array[1])
+    np.testing.assert_allclose(actual, np.maximum(expected, 0), rtol=1e-4, atol=1e-5)
     assert sorted(copies["upload"])[-2:] == [64, 64] and copies["upload"].count(64) == 2
     assert copies["download"].count(64) == 1

@@ -3,8 +3,8 @@
 import pyopencl as cl
 import pytest
 
-from inlaid_opencl.capabilities import facts_of
-from inlaid_opencl.needs import missing, needs_of
+from inlaid_opencl.capabilities import device_facts
+from inlaid_opencl.needs import code_requirements, missing
 from inlaid_opencl.options import SHUFFLE
 from inlaid_opencl.subgroups import VENDOR_SIZES, shuffle_standard, shuffled_lanes, subgroup_size
 
@@ -21,7 +21,7 @@ from inlaid_opencl.subgroups import VENDOR_SIZES, shuffle_standard, shuffled_lan
     ],
 )
 def test_the_source_tells_extensions(source, needs):
-    assert needs_of([], source) == needs
+    assert code_requirements([], source) == needs
 
 
 def test_what_a_device_lacks(device):
@@ -66,8 +66,8 @@ def test_the_binding_has_the_attributes_of_vendors(attribute):
 def test_facts_of_a_device(device):
     """As a GPU, within what its driver reports."""
     driver = device.device
-    threads = facts_of(driver, "gpu").threads
+    threads = device_facts(driver, "gpu").threads
     assert threads.block.bit_count() == 1 and threads.block <= min(driver.max_work_group_size, *driver.max_work_item_sizes)
     assert threads.shuffles == (shuffled_lanes(driver) > 1) and threads.subgroup <= threads.block
-    assert facts_of(driver, "gpu").shared <= driver.local_mem_size
-    assert facts_of(driver, "cpu").fp64 == bool(driver.double_fp_config)
+    assert device_facts(driver, "gpu").shared <= driver.local_mem_size
+    assert device_facts(driver, "cpu").fp64 == bool(driver.double_fp_config)

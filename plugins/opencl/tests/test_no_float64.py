@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.threads.arithmetic import kernel, without_float64
 from tests.threads.float64_scan import problems, sampled
-from tests.threads.printed import Printed, region_of
+from tests.threads.printed import Printed, make_region
 
 from inlaid import ops
 from inlaid.driver.compile import build_package, compile_module
@@ -24,9 +24,9 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 9, 12, 14, 25)
 
 
 def test_no_float64_in_kernels_of_narrower_floats():
-    count, found = problems("opencl:kind=gpu", "", sampled(0))
+    count, violations = problems("opencl:kind=gpu", "", sampled(0))
     assert count > 80
-    assert not found
+    assert not violations
 
 
 def test_only_cpus_have_the_full_rate():
@@ -49,14 +49,14 @@ def test_only_cpus_have_the_full_rate():
     ],
 )
 def test_resize_selects_the_elements_of_the_reference(device, coordinates, rounding):
-    x, like = ir.var("x", TensorType((N,), "float32")), ir.var("like", TensorType((M,), "float32"))
+    x, template = ir.var("x", TensorType((N,), "float32")), ir.var("like", TensorType((M,), "float32"))
     resized = ops.resize(x, shape=(M,), mode="nearest", coordinates=coordinates, rounding=rounding)
-    function = ir.function((x, like), ops.add(resized, like))
-    found = compile_module(ir.Module({"main": function}), ["opencl:kind=gpu"], keep=False)
+    function = ir.function((x, template), ops.add(resized, template))
+    executable = compile_module(ir.Module({"main": function}), ["opencl:kind=gpu"], keep=False)
     for before in SIZES:
         for after in SIZES:
             inputs = [np.arange(before, dtype=np.float32), np.zeros(after, np.float32)]
-            (result,) = found.run(dict(zip(("x", "like"), inputs, strict=True))).values()
+            (result,) = executable.run(dict(zip(("x", "like"), inputs, strict=True))).values()
             np.testing.assert_array_equal(result, evaluate(function, inputs), err_msg=f"{before} to {after}")
 
 
@@ -70,7 +70,7 @@ def test_models_without_float64_need_no_support():
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_large_angles_are_reduced_in_a_branch(lanes):
     program = without_float64(kernel("angle", {"sin": lambda x: loop_ir.math("sin", x)}, "float32", 1, lanes))
-    (text,) = Printed(region_of([program]), DIALECT).texts
+    (text,) = Printed(make_region([program]), DIALECT).texts
     lines = text.text.splitlines()
     branch = next(number for number, line in enumerate(lines) if line.lstrip().startswith(("if (", "else {")))
     digits = [number for number, line in enumerate(lines) if "UINT64_C(704390999)" in line]  # of 2 / pi

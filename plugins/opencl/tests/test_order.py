@@ -10,11 +10,11 @@ from inlaid import ops
 from inlaid_runtime.types import TensorType
 
 N = inlaid.SizeVar("n", 0, 1000)
-MANY = np.random.default_rng(0).integers(-4, 5, (2, 600)).astype(np.int32)
+LONG_ROWS = np.random.default_rng(0).integers(-4, 5, (2, 600)).astype(np.int32)
 CALLS = {
-    "scan": (lambda x: ops.cumsum(x, axis=1), [MANY], {}),
-    "order": (lambda x: ops.topk(x, k=9, axis=1, largest=True), [MANY], {1: N}),
-    "positions": (ops.nonzero, [MANY[:, :70]], {}),
+    "scan": (lambda x: ops.cumsum(x, axis=1), [LONG_ROWS], {}),
+    "order": (lambda x: ops.topk(x, k=9, axis=1, largest=True), [LONG_ROWS], {1: N}),
+    "positions": (ops.nonzero, [LONG_ROWS[:, :70]], {}),
     "attention": (
         lambda q, k, v: ops.attention(q, k, v, scale=0.25, right=0, offset=30),
         [np.random.default_rng(1).standard_normal((1, 2, extent, 16)).astype(np.float32) for extent in (9, 40, 40)],
@@ -34,7 +34,9 @@ def test_as_the_reference(name, kind):
         shape = tuple(symbolic.get(axis, extent) for axis, extent in enumerate(array.shape))
         params.append(inlaid.var(f"x{number}", TensorType(shape, f"{array.dtype}")))
     function = inlaid.function(params, body(*params))
-    given = {f"x{number}": array for number, array in enumerate(arrays)}
-    found, wanted = (inlaid.compile(function, [target], cache=False).run(given) for target in (f"opencl:kind={kind}", "reference"))
-    for left, right in zip(found.values(), wanted.values(), strict=True):
+    feeds = {f"x{number}": array for number, array in enumerate(arrays)}
+    actual, expected = (
+        inlaid.compile(function, [target], cache=False).run(feeds) for target in (f"opencl:kind={kind}", "reference")
+    )
+    for left, right in zip(actual.values(), expected.values(), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)

@@ -10,7 +10,7 @@ import pytest
 import inlaid
 from inlaid import ops
 from inlaid.driver import build_package, cut
-from inlaid.driver.report import report_of
+from inlaid.driver.report import build_report
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.plugins.registry import default_registry
@@ -25,11 +25,11 @@ ROWS = pytest.mark.parametrize("rows", [4, SizeVar("n", 1, 64)], ids=["static", 
 ARRAY = np.random.default_rng(0).integers(-9, 10, (4, 5)).astype(np.float32)
 
 
-def model(of, rows):
+def model(dtype, rows):
     """A model whose second operator multiplies by 3 in another element type."""
 
     def compute(attrs, x):
-        return te.compute(x.shape, lambda *i: te.cast(te.cast(x[i], of) * te.const(3, of), "float32"), "product")
+        return te.compute(x.shape, lambda *i: te.cast(te.cast(x[i], dtype) * te.const(3, dtype), "float32"), "product")
 
     x = ir.var("x", TensorType((rows, 5), "float32"))
     product = Operator("my.product", lambda attrs, x: x, compute=compute)
@@ -39,7 +39,7 @@ def model(of, rows):
 def placed(module):
     """The kinds of the operators' targets, and the report's text."""
     registry = default_registry()
-    report = report_of(*cut(module, [EMBEDDED, "x86"], registry), registry, schedules=False)
+    report = build_report(*cut(module, [EMBEDDED, "x86"], registry), registry, schedules=False)
     return [item.target.split(":")[0] for item in report.operators], report.to_text()
 
 
@@ -50,29 +50,29 @@ def check_values(module):
 
 @ROWS
 @pytest.mark.usefixtures("device")
-@pytest.mark.parametrize("of", ["float64", "int64", "bfloat16"])
-def test_a_type_that_the_device_lacks_runs_on_the_next_target(of, rows, monkeypatch):
-    known = module.capabilities
+@pytest.mark.parametrize("dtype", ["float64", "int64", "bfloat16"])
+def test_a_type_that_the_device_lacks_runs_on_the_next_target(dtype, rows, monkeypatch):
+    original_capabilities = module.capabilities
 
     def lacking(options):
-        able = known(options)
-        dtypes = tuple(name for name in able.dtypes if name != of)
+        able = original_capabilities(options)
+        dtypes = tuple(name for name in able.dtypes if name != dtype)
         return replace(able, dtypes=dtypes, full_rate_float64=True)  # float64 is not computed in integers
 
     monkeypatch.setattr(module, "capabilities", lacking)
-    targets, text = placed(model(of, rows))
+    targets, text = placed(model(dtype, rows))
     assert targets == ["opencl", "x86", "opencl"]
-    assert f"{EMBEDDED}: rejected: its kernel computes in {of}, not among the target's element types" in text
-    check_values(model(of, rows))
+    assert f"{EMBEDDED}: rejected: its kernel computes in {dtype}, not among the target's element types" in text
+    check_values(model(dtype, rows))
 
 
 @ROWS
 @pytest.mark.usefixtures("device")
-@pytest.mark.parametrize("of", ["float64", "int64", "bfloat16"])
-def test_types_that_the_device_has_or_computes_in_integers_stay_on_it(of, rows):
-    targets, _ = placed(model(of, rows))
+@pytest.mark.parametrize("dtype", ["float64", "int64", "bfloat16"])
+def test_types_that_the_device_has_or_computes_in_integers_stay_on_it(dtype, rows):
+    targets, _ = placed(model(dtype, rows))
     assert targets == ["opencl"] * 3
-    check_values(model(of, rows))
+    check_values(model(dtype, rows))
 
 
 @ROWS
@@ -82,7 +82,7 @@ def test_float64_runs_on_x86_if_this_device_lacks_it(device, rows):
     x = ir.var("x", TensorType((rows, 5), "float64"))
     model = ir.Module({"main": ir.function([x], ops.cast(ops.relu(ops.neg(x)), dtype="int32"))})
     registry = default_registry()
-    report = report_of(*cut(model, ["opencl", "x86"], registry), registry, schedules=False)
+    report = build_report(*cut(model, ["opencl", "x86"], registry), registry, schedules=False)
     assert {item.target for item in report.operators} == {"x86"}
     assert "opencl: rejected: element type float64 is not among its capabilities" in report.to_text()
     (result,) = inlaid.compile(model, targets=["opencl", "x86"], cache=False).run({"x": ARRAY.astype(np.float64)}).values()

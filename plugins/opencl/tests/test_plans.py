@@ -14,7 +14,7 @@ from inlaid_runtime.execution.launch_code import decode_launches, encode_launche
 
 TEXTS = (b"[]", b"[" * 100_000, b"null", b'{"kernels": NaN}')
 BROKEN = (b"", b"\xff", b"\xff" * 8, b"\x02" + bytes(7) + b"{", *(struct.pack("<Q", len(text)) + text for text in TEXTS))
-MADE = {"scaled": OPENCL.scaled(), "lookup": OPENCL.lookup(), "counted": OPENCL.counted(later=True)}
+ARTIFACTS = {"scaled": OPENCL.scaled(), "lookup": OPENCL.lookup(), "counted": OPENCL.counted(later=True)}
 
 
 def split(code):
@@ -23,18 +23,18 @@ def split(code):
     return json.loads(code[8 : 8 + length]), code[8 + length :]
 
 
-def damaged(made, change):
+def damaged(artifact, change):
     """The artifact with its plan changed, as JSON."""
-    plan, program = split(made.code)
+    plan, program = split(artifact.code)
     change(plan)
     text = json.dumps(plan).encode()
-    return dataclasses.replace(made, code=struct.pack("<Q", len(text)) + text + program)
+    return dataclasses.replace(artifact, code=struct.pack("<Q", len(text)) + text + program)
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", ARTIFACTS)
 def test_code_is_read_as_it_was_written(name):
-    plan, source = decode_launches(MADE[name])
-    assert encode_launches(plan, source) == MADE[name].code
+    plan, source = decode_launches(ARTIFACTS[name])
+    assert encode_launches(plan, source) == ARTIFACTS[name].code
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_code_is_read_as_it_was_written(name):
 )
 def test_damaged_code_is_refused(change, words):
     with pytest.raises(Unsupported, match=f"the code of region is damaged: .*{words}"):
-        decode_launches(damaged(MADE["scaled"], change))
+        decode_launches(damaged(ARTIFACTS["scaled"], change))
 
 
 @pytest.mark.parametrize("code", BROKEN)
 def test_code_that_is_none(code):
     with pytest.raises(Unsupported, match="is damaged"):
-        decode_launches(dataclasses.replace(MADE["scaled"], code=code))
+        decode_launches(dataclasses.replace(ARTIFACTS["scaled"], code=code))
 
 
 def test_steps_that_nest_deeply():
@@ -79,22 +79,22 @@ def test_steps_that_nest_deeply():
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(100_000)
     try:
-        made = damaged(MADE["scaled"], nest)
+        artifact = damaged(ARTIFACTS["scaled"], nest)
     finally:
         sys.setrecursionlimit(limit)
     with pytest.raises(Unsupported, match="is damaged"):
-        decode_launches(made)
+        decode_launches(artifact)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_random_damage(data):
     """Code with some bytes changed is refused, or is a plan all of whose numbers name something."""
-    made = MADE[data.draw(st.sampled_from(sorted(MADE)))]
-    code = bytearray(made.code)
+    artifact = ARTIFACTS[data.draw(st.sampled_from(sorted(ARTIFACTS)))]
+    code = bytearray(artifact.code)
     for _ in range(data.draw(st.integers(1, 3))):
         code[data.draw(st.integers(0, len(code) - 1))] = data.draw(st.integers(32, 126))
-    changed = dataclasses.replace(made, code=bytes(code))
+    changed = dataclasses.replace(artifact, code=bytes(code))
     try:
         plan, source = decode_launches(changed)
     except Unsupported:

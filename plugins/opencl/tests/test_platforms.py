@@ -45,13 +45,13 @@ class Platform:
 @pytest.fixture
 def machine(monkeypatch):
     """A machine with GPUs and accelerators, for which no driver can be installed here."""
-    found = [
+    fake_platforms = [
         Platform("PoCL", ("cpu", KIND.CPU)),
         Platform("Simulator", ("all", KIND.CPU | KIND.GPU | KIND.ACCELERATOR)),
         Platform("Empty"),
         Platform("Vendor", ("accelerator", KIND.ACCELERATOR), ("first", KIND.GPU), ("second", KIND.GPU, LOCAL.GLOBAL)),
     ]
-    monkeypatch.setattr(cl, "get_platforms", lambda: found)
+    monkeypatch.setattr(cl, "get_platforms", lambda: fake_platforms)
 
 
 @pytest.fixture
@@ -64,8 +64,8 @@ def probe(registry):
 
 
 def test_devices_are_numbered_over_all_platforms(machine, registry):
-    found = platforms.find_devices()
-    assert [(item.number, item.device.name, item.kind) for item in found] == [
+    devices = platforms.find_devices()
+    assert [(item.number, item.device.name, item.kind) for item in devices] == [
         (0, "first", "gpu"),
         (1, "second", "embedded"),
         (2, "accelerator", "gpu"),
@@ -86,10 +86,10 @@ def test_a_number_that_no_device_has(device, registry):
 
 
 @pytest.mark.parametrize(
-    "found", [failing(-1001), list, lambda: [Platform("Empty")]], ids=["no loader", "no platform", "no device"]
+    "get_platforms", [failing(-1001), list, lambda: [Platform("Empty")]], ids=["no loader", "no platform", "no device"]
 )
-def test_no_driver(monkeypatch, registry, found):
-    monkeypatch.setattr(cl, "get_platforms", found)
+def test_no_driver(monkeypatch, registry, get_platforms):
+    monkeypatch.setattr(cl, "get_platforms", get_platforms)
     facts._measured.cache_clear()
     status = probe(registry)
     assert not status.available and "\n" not in status.detail
@@ -125,10 +125,10 @@ except Exception as error:
 
 def test_no_pyopencl():
     """Compiling, for a given kind or the one that is assumed, works without pyopencl."""
-    found = subprocess.run([sys.executable, "-c", NO_PYOPENCL], capture_output=True, text=True, check=True).stdout.splitlines()
-    assert len(found) == 2
-    assert all("pyopencl cannot be imported" in line and line.endswith("pip install pyopencl") for line in found)
-    assert found[1].startswith("TargetError")
+    lines = subprocess.run([sys.executable, "-c", NO_PYOPENCL], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(lines) == 2
+    assert all("pyopencl cannot be imported" in line and line.endswith("pip install pyopencl") for line in lines)
+    assert lines[1].startswith("TargetError")
 
 
 NO_COMPILER = """
@@ -147,11 +147,15 @@ def test_kinds():
     with pytest.raises(TargetError, match="must be native, cpu, gpu or embedded, got 'tpu'"):
         OpenCLOptions("tpu")
     for kind in KINDS:
-        found = capabilities(OpenCLOptions(kind))
-        assert found.device_memory and found.threads == ASSUMED[kind].threads and not surroundings(OpenCLOptions(kind))
-        assert ("float64" in found.dtypes) == (kind != "embedded") and "string" not in found.dtypes
-        assert bool(found.vector_bits) == (found.threads.block == 1) == (kind == "cpu")
-        assert [scope.owner for scope in found.scopes] == ["block"] * (kind == "gpu")
+        target_capabilities = capabilities(OpenCLOptions(kind))
+        assert (
+            target_capabilities.device_memory
+            and target_capabilities.threads == ASSUMED[kind].threads
+            and not surroundings(OpenCLOptions(kind))
+        )
+        assert ("float64" in target_capabilities.dtypes) == (kind != "embedded") and "string" not in target_capabilities.dtypes
+        assert bool(target_capabilities.vector_bits) == (target_capabilities.threads.block == 1) == (kind == "cpu")
+        assert [scope.owner for scope in target_capabilities.scopes] == ["block"] * (kind == "gpu")
 
 
 @pytest.mark.parametrize("kind", ["native", "cpu", "gpu", "embedded"])
@@ -183,11 +187,11 @@ class SmallGPU:
 
 
 def test_facts_are_within_the_limits_of_a_device():
-    able = facts.facts_of(SmallGPU, "gpu")
+    able = facts.device_facts(SmallGPU, "gpu")
     assert (able.threads.block, able.threads.subgroup, able.threads.shuffles) == (64, 32, False)
     assert able.shared == 4 << 10 and not able.fp64 and able.peak == 10 * 1e9 * 128
 
     class Narrow(SmallGPU):
         max_work_item_sizes = (16, 16, 16)
 
-    assert facts.facts_of(Narrow, "gpu").threads == replace(able.threads, block=16, subgroup=16)
+    assert facts.device_facts(Narrow, "gpu").threads == replace(able.threads, block=16, subgroup=16)

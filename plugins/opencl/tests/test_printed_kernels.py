@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.threads.printed import SCOPES, region_of
+from tests.threads.printed import SCOPES, make_region
 from tests.threads.programs import AXPY, SHARING
 
 from inlaid import ops
@@ -83,13 +83,13 @@ program loop(x: int32[4, 8], n: int32[4]) -> (y: int32[4, 8]):
 """
 
 
-def text_of(program):
+def print_kernel(program):
     (kernel,) = split_launches(parse(program), SCOPES).kernels.items()
     return print_thread_kernel(ThreadKernel(*kernel, 0), DIALECT)
 
 
 def test_a_kernel_reads_well():
-    printed = text_of(AXPY)
+    printed = print_kernel(AXPY)
     assert printed.text == AXPY_TEXT and not printed.reports
     source = thread_source([printed], DIALECT)
     assert "#define inlaid_load_float8" in source and "inlaid_load_float4" not in source and "inlaid_floordiv" not in source
@@ -105,14 +105,14 @@ def test_a_bad_index_is_reported_and_nothing_is_done():
     check([parse(SCATTER), parse(GATHER)], [[x, at], [values, places, mask]])
     places[3] = 100  # where the mask leaves it out
     check([parse(GATHER)], [[values, places, mask]])
-    for program, given, results, bad in (
+    for program, inputs, results, bad in (
         (SCATTER, [x, at], [np.zeros(32, np.int64)], (at, 5)),
         (GATHER, [values, places, mask], [np.zeros(64, np.float32)], (places, 4)),
     ):
-        compiled = Compiled(region_of([parse(program)]))
+        compiled = Compiled(make_region([parse(program)]))
         for value in (-1, 100, 2**40, -(2**40)):
             bad[0][bad[1]] = value
-            assert compiled.run(given, results)
+            assert compiled.run(inputs, results)
 
 
 def test_barriers_in_loops_that_data_ends():
@@ -121,7 +121,7 @@ def test_barriers_in_loops_that_data_ends():
 
 def test_buffers_share_memory():
     """Whose lives do not overlap: bytes of one array."""
-    printed = text_of(SHARING)
+    printed = print_kernel(SHARING)
     assert "__local int64_t arena[4];" in printed.text
     check([parse(SHARING)], [[np.arange(8, dtype=np.float32)]])
 
@@ -150,9 +150,9 @@ def test_symbolic_sizes_and_an_arena(rows):
     body = ops.softmax(ops.matmul(x, graph.constant(np.ones((5, 3), np.float32))), axis=0)
     source = RegionSource("region", graph.function([x], graph.tuple_([body])))
     compiled = Compiled(lower_region(source, (), KernelContext(Capabilities(("float32",))), finish=finish))
-    given = np.random.default_rng(rows).normal(size=(rows, 5)).astype(np.float32)
+    array = np.random.default_rng(rows).normal(size=(rows, 5)).astype(np.float32)
     result = np.zeros((rows, 3), np.float32)
-    assert not compiled.run([given], [result])
-    logits = given @ np.ones((5, 3), np.float32)
+    assert not compiled.run([array], [result])
+    logits = array @ np.ones((5, 3), np.float32)
     expected = np.exp(logits - logits.max(0))
     np.testing.assert_allclose(result, expected / expected.sum(0), rtol=1e-5)

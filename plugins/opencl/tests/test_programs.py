@@ -14,14 +14,14 @@ SOURCE = "__kernel void k(__global int *x) { x[get_global_id(0)] = 7; }"
 def built(monkeypatch):
     """How often a source is built, by a driver that is taken for one without a cache."""
     monkeypatch.setattr(programs, "CACHING_DRIVERS", frozenset())
-    found, real = [], programs._from_source
+    builds, real = [], programs._from_source
 
     def counting(*args):
-        found.append(args)
+        builds.append(args)
         return real(*args)
 
     monkeypatch.setattr(programs, "_from_source", counting)
-    return found
+    return builds
 
 
 def test_a_binary_is_kept(device, built):

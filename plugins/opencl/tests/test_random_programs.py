@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.threads.printed import region_of
+from tests.threads.printed import make_region
 from tests.threads.random_programs import check_phases, check_schedules, check_statements
 from tests.unit.tensor import fork_join
 
@@ -10,11 +10,11 @@ from .pocl import Compiled, check
 
 
 def test_threads_share_memory():
-    found = [fork_join.inputs_of(name) for name in fork_join.NAMED]
-    programs = [program for program, *_ in found]
-    source = Compiled(region_of(programs)).source
+    cases = [fork_join.named_case(name) for name in fork_join.NAMED]
+    programs = [program for program, *_ in cases]
+    source = Compiled(make_region(programs)).source
     assert "barrier" in source and "__local float sa[32]" in source
-    check(programs, [inputs for _, inputs, *_ in found])
+    check(programs, [inputs for _, inputs, *_ in cases])
 
 
 def test_phases():

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 from tests.threads.arithmetic import LANES, NATIVE, kernel, operations
-from tests.threads.printed import Printed, region_of
-from tests.unit.schedules.threads.held import SHUFFLES
+from tests.threads.printed import Printed, make_region
+from tests.unit.schedules.threads.interpreter_checks import SHUFFLES
 
 from inlaid.codegen.threads.float64_functions import FUNCTIONS
 from inlaid.codegen.threads.kernel import ThreadKernelText, thread_source
@@ -34,8 +34,8 @@ def check_standard(source: str, *standards: str, more: tuple[str, ...] = ()) -> 
 @pytest.mark.parametrize("lanes", LANES)
 def test_operations(lanes):
     """Every function and conversion of every element type."""
-    programs = [kernel(of, operations(of), of, 3, lanes) for of in NATIVE]
-    source = thread_source(Printed(region_of(programs), DIALECT).texts, DIALECT)
+    programs = [kernel(dtype, operations(dtype), dtype, 3, lanes) for dtype in NATIVE]
+    source = thread_source(Printed(make_region(programs), DIALECT).texts, DIALECT)
     assert "inlaid_fma(" in source and "roundeven" in source
     check_standard(source, *STANDARDS)
 
@@ -49,7 +49,7 @@ def test_helpers():
 
 def test_shuffles():
     programs = [program for _, program in row_kernels.row_programs()]
-    printed = Printed(region_of(programs), DIALECT, SHUFFLES.scopes, subgroup=row_kernels.LANES)
+    printed = Printed(make_region(programs), DIALECT, SHUFFLES.scopes, subgroup=row_kernels.LANES)
     source = thread_source(printed.texts, DIALECT)
     assert "sub_group_shuffle(" in source
     # Clang has the functions of the extension in its header, and takes the pragma for one of an unknown extension.

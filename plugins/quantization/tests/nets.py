@@ -21,8 +21,8 @@ Sample = Mapping[str, Array]
 
 def interpreted(module: Module) -> Run:
     def run(sample: Mapping[str, Any]) -> Sequence[Array]:
-        found = evaluate(module, dict(sample))
-        return found if isinstance(found, tuple) else (found,)
+        outputs = evaluate(module, dict(sample))
+        return outputs if isinstance(outputs, tuple) else (outputs,)
 
     return run
 

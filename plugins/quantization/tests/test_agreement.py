@@ -13,21 +13,21 @@ from inlaid_quantization.agreement import Agreement
 def test_it_is_counted_by_definition() -> None:
     rng = np.random.default_rng(0)
     samples = [(rng.standard_normal((3, 5)), rng.standard_normal((3, 5))) for _ in range(4)]
-    found = Agreement()
+    agreement = Agreement()
     for real, value in samples:
-        found = found.with_values(real, value)
+        agreement = agreement.with_values(real, value)
     a, b = (np.concatenate([pair[side].reshape(-1) for pair in samples]) for side in (0, 1))
-    assert found.cosine == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+    assert agreement.cosine == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
     equal = sum(int((real.argmax(-1) == value.argmax(-1)).sum()) for real, value in samples)
-    assert (found.rows, found.equal) == (12, equal) and found.top1 == equal / 12
-    assert str(found).endswith(f", top-1 equal in {equal} of 12 ({equal / 12:.1%})")
+    assert (agreement.rows, agreement.equal) == (12, equal) and agreement.top1 == equal / 12
+    assert str(agreement).endswith(f", top-1 equal in {equal} of 12 ({equal / 12:.1%})")
 
 
 @pytest.mark.parametrize("shape", [(), (4, 1), (0,)])
 def test_outputs_that_classify_nothing(shape: tuple[int, ...]) -> None:
-    found = Agreement().with_values(np.ones(shape), np.ones(shape))
-    assert found.top1 is None and found.cosine == 1 and str(found) == "cosine 1.00000"
-    assert found.to_json() == {"cosine": 1.0, "top1": None, "top1_rows": 0}
+    agreement = Agreement().with_values(np.ones(shape), np.ones(shape))
+    assert agreement.top1 is None and agreement.cosine == 1 and str(agreement) == "cosine 1.00000"
+    assert agreement.to_json() == {"cosine": 1.0, "top1": None, "top1_rows": 0}
 
 
 def test_what_is_not_finite_and_what_is_zero() -> None:
@@ -46,6 +46,6 @@ def test_the_report_states_it(borders: str) -> None:
     report = inlaid.quantize(inlaid.function([x], y), samples, settings, targets=["reference"]).report
     agreement = report.outputs[0].agreement
     assert agreement is not None and agreement.rows == 6 and agreement.cosine > 0.99
-    told = report.to_json()["outputs"][0]
-    assert told["cosine"] > 0.99 and told["top1_rows"] == 6 and 0 <= told["top1"] <= 1
+    payload = report.to_json()["outputs"][0]
+    assert payload["cosine"] > 0.99 and payload["top1_rows"] == 6 and 0 <= payload["top1"] <= 1
     assert f"cosine {agreement.cosine:.5f}, top-1 equal in {agreement.equal} of 6" in report.to_text()

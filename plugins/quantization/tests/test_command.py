@@ -27,18 +27,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as done:
+    with pytest.raises(SystemExit) as exit_info:
         main(["compile", "small.onnx", "--target", "reference", *words])
     captured = capsys.readouterr()
-    return int(done.value.code or 0), captured.out, captured.err
+    return int(exit_info.value.code or 0), captured.out, captured.err
 
 
 def test_a_package_and_the_report(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, text, _ = run(capsys, "--quantize", "samples.npz")
     assert status == 0
     assert "2 layers in integers" in text
-    (given,) = load(folder / "small.inlaid").run({"x": np.array([[0.5, 0.6, 0.7]], np.float32)}).values()
-    np.testing.assert_allclose(given, 1 / (1 + np.exp([[-0.925, -0.7]])), atol=0.02)
+    (actual,) = load(folder / "small.inlaid").run({"x": np.array([[0.5, 0.6, 0.7]], np.float32)}).values()
+    np.testing.assert_allclose(actual, 1 / (1 + np.exp([[-0.925, -0.7]])), atol=0.02)
 
 
 def test_choices_and_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,5 +64,5 @@ def test_choices_and_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_what_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], status: int, message: str
 ) -> None:
-    found, _, told = run(capsys, *words)
-    assert (found, message in told) == (status, True), told
+    exit_code, _, stderr = run(capsys, *words)
+    assert (exit_code, message in stderr) == (status, True), stderr

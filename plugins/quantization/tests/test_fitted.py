@@ -27,8 +27,8 @@ def test_nothing_declared_changes_nothing() -> None:
 
 
 def test_what_is_asked_for_wins() -> None:
-    asked = Quantization(requantization=Requantization(("up",)))
-    assert fitted(asked, Requantization(("half_even",))) == asked
+    quantization = Quantization(requantization=Requantization(("up",)))
+    assert fitted(quantization, Requantization(("half_even",))) == quantization
 
 
 def test_floats_need_hardware_that_has_them() -> None:

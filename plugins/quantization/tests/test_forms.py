@@ -104,7 +104,7 @@ ROUGH = {"sum": 1, "scaled scores": 1, "product": 1, "joined": 1}
 """Steps that forms of two layers may be off by besides: an inner result is rounded too."""
 
 
-def scale_of(border: object) -> Scale:
+def border_scale(border: object) -> Scale:
     return Scale(border.scale, border.zero_point)  # type: ignore[attr-defined]
 
 
@@ -123,22 +123,24 @@ CHOSEN = {
     "shifts": requantizes("once", multiplier_bits=1, per_channel=False),
     "shifts, rounded twice": requantizes("away", multiplier_bits=1),
 }
-BY_OTHERS = ("scaled scores", "mean", "image mean", "average", "padded average")
+UNSHIFTABLE_FORMS = ("scaled scores", "mean", "image mean", "average", "padded average")
 """Forms whose factors are no powers of two, whatever the scales: no hardware that shifts alone computes them."""
 
 
 def unlike(main: Function, having: Requantization) -> list[str]:
     """The calls that scale sums in a way that some hardware has not."""
-    found = []
+    mismatches = []
     for expr in post_order(main.body):
-        asked = factor(expr)
-        if asked is None or not having.roundings:
+        scale_factor = factor(expr)
+        if scale_factor is None or not having.roundings:
             continue
-        bits = [int(value).bit_length() - (int(value) & -int(value)).bit_length() + 1 for value in asked.multipliers]
-        fits = asked.rounding in having.roundings and (asked.rounding == "half_even" or max(bits) <= having.multiplier_bits)
-        if not fits or (asked.per_channel and not having.per_channel):
-            found.append(f"{expr!r}: {asked}")
-    return found
+        bits = [int(value).bit_length() - (int(value) & -int(value)).bit_length() + 1 for value in scale_factor.multipliers]
+        fits = scale_factor.rounding in having.roundings and (
+            scale_factor.rounding == "half_even" or max(bits) <= having.multiplier_bits
+        )
+        if not fits or (scale_factor.per_channel and not having.per_channel):
+            mismatches.append(f"{expr!r}: {scale_factor}")
+    return mismatches
 
 
 @pytest.mark.parametrize("chosen", CHOSEN)
@@ -146,30 +148,33 @@ def unlike(main: Function, having: Requantization) -> list[str]:
 def test_a_form_gives_the_nearest_stored_value(name: str, chosen: str) -> None:
     build, shapes = FORMS[name]
     main = a_function(build, *shapes)
-    found = quantized(main, drawn(main), CHOSEN[chosen])
-    verify(found)
+    quantized_module = quantized(main, drawn(main), CHOSEN[chosen])
+    verify(quantized_module)
     having = CHOSEN[chosen].requantization
-    assert (unlike(found.main, having) == []) == (having.multiplier_bits > 1 or name not in BY_OTHERS)
-    assert found.report.floats == ()
-    inputs, (output,) = [scale_of(item) for item in found.report.inputs], map(scale_of, found.report.outputs)
+    assert (unlike(quantized_module.main, having) == []) == (having.multiplier_bits > 1 or name not in UNSHIFTABLE_FORMS)
+    assert quantized_module.report.floats == ()
+    inputs, (output,) = (
+        [border_scale(item) for item in quantized_module.report.inputs],
+        map(border_scale, quantized_module.report.outputs),
+    )
     for sample in drawn(main, seed=1):
         stored = [scale.stored_array(value) for scale, value in zip(inputs, sample.values(), strict=True)]
         ideal = evaluate(main, [scale.real_array(value) for scale, value in zip(inputs, stored, strict=True)])
-        wanted = np.clip(ideal.astype(np.float64) / output.scale + output.zero_point, -128, 127)
-        got = evaluate(found, stored)
-        assert got.dtype == np.int8
+        expected = np.clip(ideal.astype(np.float64) / output.scale + output.zero_point, -128, 127)
+        actual = evaluate(quantized_module, stored)
+        assert actual.dtype == np.int8
         # What is halved and rounded, then shifted and rounded again, is up to 3/4 away.
         twice = 0.25 if chosen == "shifts, rounded twice" else 0
-        assert np.abs(got - wanted).max() <= 1.01 + ROUGH.get(name, 0) + twice
+        assert np.abs(actual - expected).max() <= 1.01 + ROUGH.get(name, 0) + twice
 
 
-def all_forms() -> Module:
+def make_forms_module() -> Module:
     """All forms as one model of many inputs and outputs, which is compiled once."""
     params, results = [], []
     for number, (build, shapes) in enumerate(FORMS.values()):
-        own = [real(f"x{number}_{place}", *shape) for place, shape in enumerate(shapes)]
-        params += own
-        results.append(build(*map(through_product, own)))
+        inputs = [real(f"x{number}_{position}", *shape) for position, shape in enumerate(shapes)]
+        params += inputs
+        results.append(build(*map(through_product, inputs)))
     return Module({"main": function(params, tuple_(results))})
 
 
@@ -182,12 +187,12 @@ def all_forms() -> Module:
 )
 def test_x86_gives_the_same_integers(target: str, chosen: Quantization) -> None:
     pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
-    main = all_forms().main
-    found = quantized(main, drawn(main, count=2), chosen)
-    executable = inlaid.compile(found, [target])
+    main = make_forms_module().main
+    quantized_module = quantized(main, drawn(main, count=2), chosen)
+    executable = inlaid.compile(quantized_module, [target])
     sample = drawn(main, seed=3, count=1)[0]
     if chosen.borders == "int8":
-        borders = zip(sample.items(), found.report.inputs, strict=True)
-        sample = {name: scale_of(item).stored_array(value) for (name, value), item in borders}
-    for got, wanted in zip(executable.run(sample).values(), evaluate(found, sample), strict=True):
-        np.testing.assert_array_equal(got, wanted)
+        borders = zip(sample.items(), quantized_module.report.inputs, strict=True)
+        sample = {name: border_scale(item).stored_array(value) for (name, value), item in borders}
+    for actual, expected in zip(executable.run(sample).values(), evaluate(quantized_module, sample), strict=True):
+        np.testing.assert_array_equal(actual, expected)

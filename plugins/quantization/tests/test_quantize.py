@@ -50,8 +50,8 @@ def random_net(seed: int) -> Module:
         elif kind == 1:
             value = ops.concat(value, ops.mul(conv, ops.sigmoid(conv)), axis=1)
         elif kind == 2:
-            same = ops.conv(value, weights(generator, width, 1, 3, 3), pads=(1, 1, 1, 1), groups=width)
-            value = ops.relu(ops.add(value, same))
+            depthwise = ops.conv(value, weights(generator, width, 1, 3, 3), pads=(1, 1, 1, 1), groups=width)
+            value = ops.relu(ops.add(value, depthwise))
         elif kind == 3:
             statistics = [constant(np.abs(generator.normal(size=width)).astype(np.float32) + 0.5) for _ in range(4)]
             value = ops.batch_norm(ops.max_pool(value, kernel=(3, 3), pads=(1, 1, 1, 1)), *statistics, epsilon=1e-5)
@@ -71,13 +71,13 @@ def random_net(seed: int) -> Module:
 @pytest.mark.parametrize("seed", range(6))
 def test_random_models_lose_little(seed: int, calibration: str) -> None:
     main = random_net(seed).main
-    found = quantized(main, drawn(main, seed), Quantization(calibration))
-    verify(found)
-    assert found.report.floats == ()
-    assert not {"sigmoid", "relu", "batch_norm", "avg_pool", "layer_norm"} & set(names(found))
-    for layer in found.report.layers:
+    quantized_module = quantized(main, drawn(main, seed), Quantization(calibration))
+    verify(quantized_module)
+    assert quantized_module.report.floats == ()
+    assert not {"sigmoid", "relu", "batch_norm", "avg_pool", "layer_norm"} & set(names(quantized_module))
+    for layer in quantized_module.report.layers:
         assert layer.difference.sqnr_db > 15, layer
-    parts = found.report.outputs[1].difference
+    parts = quantized_module.report.outputs[1].difference
     assert parts is not None
     assert parts.max_error < 0.03
 
@@ -85,11 +85,11 @@ def test_random_models_lose_little(seed: int, calibration: str) -> None:
 def test_x86_and_the_reference_agree_on_random_models() -> None:
     pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
     main = random_net(3).main
-    found = quantized(main, drawn(main), Quantization(arithmetic="float"))
-    executable = inlaid.compile(found, ["x86:threads=1"])
+    quantized_module = quantized(main, drawn(main), Quantization(arithmetic="float"))
+    executable = inlaid.compile(quantized_module, ["x86:threads=1"])
     for sample in drawn(main, seed=5):
-        for got, wanted in zip(executable.run(sample).values(), evaluate(found, sample), strict=True):
-            np.testing.assert_array_equal(got, wanted)
+        for actual, expected in zip(executable.run(sample).values(), evaluate(quantized_module, sample), strict=True):
+            np.testing.assert_array_equal(actual, expected)
 
 
 def two_layers(middle: Callable[[Expr], Expr]) -> Module:
@@ -107,11 +107,11 @@ def normalized(x: Expr) -> Expr:
 
 def test_what_has_no_form_stays_float_between_borders() -> None:
     main = two_layers(normalized).main
-    found = quantized(main, drawn(main))
-    assert [(item.node, item.operator, item.why) for item in found.report.floats] == [
+    quantized_module = quantized(main, drawn(main))
+    assert [(item.node, item.operator, item.why) for item in quantized_module.report.floats] == [
         ("norm", "layer_norm", "it has no integer implementation")
     ]
-    order = names(found)
+    order = names(quantized_module)
     assert order.index("dequantize") < order.index("layer_norm") < len(order) - 1 - order[::-1].index("quantize")
 
 
@@ -119,26 +119,29 @@ def test_what_lies_between_floats_stays_float() -> None:
     """A normalization written out: mean, difference, square, mean, root, quotient."""
 
     def written_out(x: Expr) -> Expr:
-        def mean(of: Expr) -> Expr:
-            return ops.div(ops.reduce_sum(of, axes=(1,), keepdims=True), constant(np.float32(8)))
+        def mean(operand: Expr) -> Expr:
+            return ops.div(ops.reduce_sum(operand, axes=(1,), keepdims=True), constant(np.float32(8)))
 
         apart = ops.sub(x, mean(x))
         root = ops.sqrt(ops.add(mean(ops.mul(apart, apart)), constant(np.float32(1e-5))))
         return ops.add(ops.div(apart, root), constant(np.arange(8, dtype=np.float32)))
 
     main = two_layers(written_out).main
-    found = quantized(main, drawn(main))
-    assert {item.operator for item in found.report.floats} >= {"reduce_sum", "sub", "sqrt", "div", "add"}
-    assert {item.why for item in found.report.floats} >= {"all of its consumers are float", "it has no integer implementation"}
-    assert found.report.outputs[0].difference is not None
-    assert found.report.outputs[0].difference.sqnr_db > 30
+    quantized_module = quantized(main, drawn(main))
+    assert {item.operator for item in quantized_module.report.floats} >= {"reduce_sum", "sub", "sqrt", "div", "add"}
+    assert {item.why for item in quantized_module.report.floats} >= {
+        "all of its consumers are float",
+        "it has no integer implementation",
+    }
+    assert quantized_module.report.outputs[0].difference is not None
+    assert quantized_module.report.outputs[0].difference.sqnr_db > 30
 
 
 def test_a_chain_is_a_table() -> None:
     main = two_layers(lambda x: ops.mul(x, ops.sigmoid(ops.mul(x, constant(np.float32(1.7)))))).main
-    found = quantized(main, drawn(main))
-    assert names(found).count("take") == 1
-    assert "sigmoid" not in names(found)
+    quantized_module = quantized(main, drawn(main))
+    assert names(quantized_module).count("take") == 1
+    assert "sigmoid" not in names(quantized_module)
 
 
 def test_operators_stay_float_when_asked() -> None:
@@ -165,12 +168,12 @@ def attention(mask: float) -> Module:
 @pytest.mark.parametrize("mask", [-100.0, -1e4, float(np.finfo(np.float32).min), -np.inf])
 def test_masks_leave_the_scores_their_precision(mask: float) -> None:
     main = attention(mask).main
-    found = quantized(main, drawn(main))
-    assert found.report.floats == ()
-    context = found.report.outputs[0].difference
+    quantized_module = quantized(main, drawn(main))
+    assert quantized_module.report.floats == ()
+    context = quantized_module.report.outputs[0].difference
     assert context is not None
     assert context.sqnr_db > 28
-    assert not np.asarray(evaluate(found, drawn(main)[0])[1])[:, 4].any()
+    assert not np.asarray(evaluate(quantized_module, drawn(main)[0])[1])[:, 4].any()
 
 
 def test_loops_and_branches_stay_float() -> None:
@@ -180,10 +183,10 @@ def test_loops_and_branches_stay_float() -> None:
         return if_(positive, inner, ops.neg(x))
 
     main = two_layers(choice).main
-    found = quantized(main, drawn(main))
-    verify(found)
-    assert ("inner", "matmul", "it is in a loop or branch") in [(i.node, i.operator, i.why) for i in found.report.floats]
-    evaluate(found, drawn(main)[0])
+    quantized_module = quantized(main, drawn(main))
+    verify(quantized_module)
+    assert ("inner", "matmul", "it is in a loop or branch") in [(i.node, i.operator, i.why) for i in quantized_module.report.floats]
+    evaluate(quantized_module, drawn(main)[0])
 
 
 def test_one_table_for_what_is_read_twice_and_shared_scales() -> None:
@@ -192,12 +195,15 @@ def test_one_table_for_what_is_read_twice_and_shared_scales() -> None:
     x = real("x", 4, 8)
     product = ops.matmul(x, weights(generator, 8, 6))
     main = function([x], tuple_([product, ops.transpose(product, perm=(1, 0)), ops.relu(product), x]))
-    found = quantized(main, drawn(main), Quantization(borders="int8"))
-    first, second, third, same = found.report.outputs
+    quantized_module = quantized(main, drawn(main), Quantization(borders="int8"))
+    first, second, third, passthrough = quantized_module.report.outputs
     assert (first.scale, first.zero_point) == (second.scale, second.zero_point) != (third.scale, third.zero_point)
-    assert (same.scale, same.zero_point) == (found.report.inputs[0].scale, found.report.inputs[0].zero_point)
+    assert (passthrough.scale, passthrough.zero_point) == (
+        quantized_module.report.inputs[0].scale,
+        quantized_module.report.inputs[0].zero_point,
+    )
     sample = [np.arange(32, dtype=np.int8).reshape(4, 8)]
-    results = evaluate(found, sample)
+    results = evaluate(quantized_module, sample)
     np.testing.assert_array_equal(results[0].T, results[1])
     np.testing.assert_array_equal(results[3], sample[0])
 
@@ -207,9 +213,9 @@ def test_large_biases_and_dead_channels_are_kept() -> None:
     narrow = constant(np.array([[1e-9, 0.0, 1.0], [2e-9, 0.0, -1.0]], np.float32))
     main = function([x], ops.add(ops.matmul(x, narrow), constant(np.array([100.0, -50.0, 0.0], np.float32))))
     for chosen in (Quantization(), Quantization(scales="power_of_two", weights="tensor")):
-        found = quantized(main, drawn(main), chosen)
-        got, wanted = (np.asarray(evaluate(each, drawn(main)[0])) for each in (found, main))
-        assert np.abs(got - wanted).max() <= 1.5
+        quantized_module = quantized(main, drawn(main), chosen)
+        actual, expected = (np.asarray(evaluate(each, drawn(main)[0])) for each in (quantized_module, main))
+        assert np.abs(actual - expected).max() <= 1.5
 
 
 def test_symbolic_sizes_stay_symbolic() -> None:
@@ -219,9 +225,9 @@ def test_symbolic_sizes_stay_symbolic() -> None:
     conv = ops.relu(ops.conv(x, weights(generator, 4, 3, 3, 3), pads=(1, 1, 1, 1)))
     main = function([x], ops.softmax(ops.reshape(ops.avg_pool(conv, kernel=(6, 6)), shape=(batch, 4)), axis=1))
     samples = [{"x": generator.normal(size=(count, 3, 6, 6)).astype(np.float32)} for count in (2, 3)]
-    found = quantized(main, samples)
-    assert found.report.floats == ()
-    assert evaluate(found, samples[1]).shape == (3, 4)
+    quantized_module = quantized(main, samples)
+    assert quantized_module.report.floats == ()
+    assert evaluate(quantized_module, samples[1]).shape == (3, 4)
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------
@@ -249,10 +255,12 @@ def test_the_report_as_text_and_as_json() -> None:
 def test_differences_are_measured_by_their_definition() -> None:
     main = two_layers(ops.relu).main
     samples = drawn(main)
-    found = quantized(main, samples)
-    difference = found.report.outputs[0].difference
+    quantized_module = quantized(main, samples)
+    difference = quantized_module.report.outputs[0].difference
     assert difference is not None
-    real_, stored = (np.concatenate([np.asarray(evaluate(each, sample)) for sample in samples]) for each in (main, found))
+    real_, stored = (
+        np.concatenate([np.asarray(evaluate(each, sample)) for sample in samples]) for each in (main, quantized_module)
+    )
     noise, signal = np.square(real_ - stored, dtype=np.float64).sum(), np.square(real_, dtype=np.float64).sum()
     assert difference.sqnr_db == pytest.approx(10 * np.log10(signal / noise), rel=1e-6)
     assert difference.max_error == pytest.approx(np.abs(real_ - stored).max())
@@ -260,8 +268,8 @@ def test_differences_are_measured_by_their_definition() -> None:
 
 def test_differences_where_there_is_no_number() -> None:
     real_ = np.array([1.0, np.nan, np.inf, -np.inf, 2.0])
-    same = Difference().with_values(real_, np.array([1.5, np.nan, np.inf, -np.inf, 2.0]))
-    assert (same.signal, same.noise, same.max_error) == (5.0, 0.25, 0.5)
+    difference = Difference().with_values(real_, np.array([1.5, np.nan, np.inf, -np.inf, 2.0]))
+    assert (difference.signal, difference.noise, difference.max_error) == (5.0, 0.25, 0.5)
     for other in (0.0, np.nan):
         apart = Difference().with_values(real_, np.array([1.5, np.nan, other, -np.inf, 2.0]))
         assert apart.to_json() == {"sqnr_db": None, "max_error": None}
@@ -300,13 +308,13 @@ def test_values_that_are_not_finite_are_told_with_their_layer() -> None:
 
 def test_a_module_and_settings_from_the_interface(tmp_path: Path) -> None:
     module = two_layers(ops.relu)
-    found = inlaid.quantize(module, drawn(module.main), inlaid.Quantization("percentile"), targets=["reference"])
-    executable = inlaid.compile(found, ["reference"])
+    quantized_module = inlaid.quantize(module, drawn(module.main), inlaid.Quantization("percentile"), targets=["reference"])
+    executable = inlaid.compile(quantized_module, ["reference"])
     assert executable.run(drawn(module.main)[0])["output0"].shape == (4, 8)
     stacked = tmp_path / "samples.npz"
     np.savez(stacked, x=np.stack([each["x"] for each in drawn(module.main)]))
     again = inlaid.quantize(module, stacked, inlaid.Quantization("percentile"), targets=["reference"], evaluation_data=stacked)
-    assert again.report == found.report
+    assert again.report == quantized_module.report
 
 
 @pytest.mark.parametrize(

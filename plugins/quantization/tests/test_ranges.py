@@ -10,17 +10,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from inlaid_quantization.histogram import BINS, Histogram
-from inlaid_quantization.ranges import ENTROPY_ENDS, Scale, choose_scale, scales_of
+from inlaid_quantization.ranges import ENTROPY_ENDS, Scale, choose_scale, compute_scales
 from inlaid_quantization.settings import Quantization
 
 ASYMMETRIC, SYMMETRIC = Quantization(), Quantization(activations="symmetric")
 
 
 def counted(*parts: np.ndarray) -> Histogram:
-    found = Histogram()
+    histogram = Histogram()
     for part in parts:
-        found.add(part.astype(np.float32))
-    return found
+        histogram.add(part.astype(np.float32))
+    return histogram
 
 
 def drawn(kind: str, seed: int = 0, size: int = 20000) -> np.ndarray:
@@ -42,12 +42,12 @@ def squared_error(values: np.ndarray, scale: Scale) -> float:
 @example([4096.0, -1e-45], 1)
 def test_counts_are_numpys_in_any_order(values: list[float], cut: int) -> None:
     array = np.array(values, np.float32)
-    found, backwards, merged = counted(array[:cut], array[cut:]), counted(array[::-1]), counted(array[:cut])
+    forwards, backwards, merged = counted(array[:cut], array[cut:]), counted(array[::-1]), counted(array[:cut])
     merged.merge(counted(array[cut:]))
-    wanted, _ = np.histogram(array[array != 0], found.edges)
-    for each in (found, backwards, merged):
-        assert each.reach == found.reach
-        np.testing.assert_array_equal(each.counts, wanted)
+    expected, _ = np.histogram(array[array != 0], forwards.edges)
+    for each in (forwards, backwards, merged):
+        assert each.reach == forwards.reach
+        np.testing.assert_array_equal(each.counts, expected)
         assert (each.zeros, each.total) == (np.count_nonzero(array == 0), array.size)
         assert (each.least, each.greatest) == (array.min(), array.max())
 
@@ -59,8 +59,8 @@ def test_what_is_not_finite_is_refused(values: list[float]) -> None:
 
 
 def test_denormals_and_huge_values_are_counted() -> None:
-    found = counted(np.array([1e-45, -1e-40]), np.array([3e38, 0.0]))
-    assert (found.total, found.zeros, found.greatest) == (4, 1, float(np.float32(3e38)))
+    histogram = counted(np.array([1e-45, -1e-40]), np.array([3e38, 0.0]))
+    assert (histogram.total, histogram.zeros, histogram.greatest) == (4, 1, float(np.float32(3e38)))
 
 
 # --- scales -----------------------------------------------------------------------------------------------------------
@@ -84,8 +84,8 @@ def test_a_constant_is_stored_well(calibration: str, value: float) -> None:
 @settings(deadline=None, max_examples=60)
 def test_ranges_are_covered_and_zero_is_exact(low: float, high: float, scales: str) -> None:
     for activations in ("asymmetric", "symmetric"):
-        found, points = scales_of(np.array([low]), np.array([high]), Quantization(scales=scales, activations=activations))
-        scale = Scale(float(found[0]), int(points[0]))
+        factors, points = compute_scales(np.array([low]), np.array([high]), Quantization(scales=scales, activations=activations))
+        scale = Scale(float(factors[0]), int(points[0]))
         assert scale.real_array(np.array([scale.stored(0.0)], np.int8))[0] == 0
         assert scale.scale == np.float32(scale.scale)
         for end in (min(low, 0), max(high, 0)):
@@ -108,9 +108,9 @@ def test_a_relu_has_all_values() -> None:
 @pytest.mark.parametrize("kind", ["normal", "tails", "relu"])
 def test_percentiles_are_numpys(kind: str) -> None:
     values = drawn(kind)
-    seen = counted(values)
-    scale = choose_scale(seen, Quantization("percentile", percentile=99.5))
-    width = 2 * seen.reach / BINS
+    histogram = counted(values)
+    scale = choose_scale(histogram, Quantization("percentile", percentile=99.5))
+    width = 2 * histogram.reach / BINS
     # A value more or less on either side: numpy and a histogram part ties differently.
     inner, outer = (np.quantile(values, [0.005 + d, 0.995 - d], method="inverted_cdf") for d in (2e-4, -2e-4))
     narrow, wide = (max(high, 0) - min(low, 0) for low, high in (inner, outer))
@@ -122,47 +122,47 @@ def test_percentiles_are_numpys(kind: str) -> None:
 def test_the_squared_error_is_the_least_there_is(kind: str, chosen: Quantization) -> None:
     """Of 12 x 12 ranges, each tried on the values themselves, none is better by more than the width of bins allows."""
     values = drawn(kind, size=40000 if kind == "tails" else 4000)
-    found = choose_scale(counted(values), Quantization("mse", activations=chosen.activations))
+    scale = choose_scale(counted(values), Quantization("mse", activations=chosen.activations))
     parts = np.arange(1, 13) / 12
     lows, highs = np.meshgrid(parts * min(values.min(), 0), parts * values.max())
-    scales, points = scales_of(lows.reshape(-1), highs.reshape(-1), chosen)
+    scales, points = compute_scales(lows.reshape(-1), highs.reshape(-1), chosen)
     best = min(squared_error(values, Scale(float(s), int(p))) for s, p in zip(scales, points, strict=True))
-    assert squared_error(values, found) <= 1.02 * best
+    assert squared_error(values, scale) <= 1.02 * best
     if kind == "tails":
-        assert squared_error(values, found) < 0.95 * squared_error(values, choose_scale(counted(values), chosen))
+        assert squared_error(values, scale) < 0.95 * squared_error(values, choose_scale(counted(values), chosen))
 
 
-def slow_divergence(seen: Histogram, scale: Scale) -> float:
+def slow_divergence(histogram: Histogram, scale: Scale) -> float:
     """The definition, bin by bin."""
     levels: dict[int, list[int]] = {}
     clipped: dict[int, float] = {}
-    middles = (seen.edges[:-1] + seen.edges[1:]) / 2
-    inside = [place for place in range(BINS) if -128 <= round(middles[place] / scale.scale) + scale.zero_point <= 127]
-    for place in range(BINS):
-        nearest = min(max(place, inside[0]), inside[-1])
-        clipped[nearest] = clipped.get(nearest, 0) + int(seen.counts[place])
-    for place in inside:
-        levels.setdefault(round(middles[place] / scale.scale), []).append(place)
-    kept = sum(int(seen.counts[place]) for place in inside)
+    middles = (histogram.edges[:-1] + histogram.edges[1:]) / 2
+    inside = [index for index in range(BINS) if -128 <= round(middles[index] / scale.scale) + scale.zero_point <= 127]
+    for index in range(BINS):
+        nearest = min(max(index, inside[0]), inside[-1])
+        clipped[nearest] = clipped.get(nearest, 0) + int(histogram.counts[index])
+    for index in inside:
+        levels.setdefault(round(middles[index] / scale.scale), []).append(index)
+    inside_count = sum(int(histogram.counts[index]) for index in inside)
     total = 0.0
-    for places in levels.values():
-        filled = [place for place in places if seen.counts[place]]
-        share = sum(int(seen.counts[place]) for place in filled) / max(len(filled), 1) / kept
-        for place in places:
-            p = clipped.get(place, 0) / seen.counts.sum()
+    for indices in levels.values():
+        filled = [index for index in indices if histogram.counts[index]]
+        share = sum(int(histogram.counts[index]) for index in filled) / max(len(filled), 1) / inside_count
+        for index in indices:
+            p = clipped.get(index, 0) / histogram.counts.sum()
             if p:
-                total += p * math.log(p / (share if seen.counts[place] else 1e-12))
+                total += p * math.log(p / (share if histogram.counts[index] else 1e-12))
     return total
 
 
 @pytest.mark.parametrize("kind", ["tails", "relu"])
 def test_the_divergence_is_the_least_there_is(kind: str) -> None:
     values = drawn(kind, size=100_000)
-    seen = counted(values)
-    found = choose_scale(seen, Quantization("entropy"))
+    histogram = counted(values)
+    scale = choose_scale(histogram, Quantization("entropy"))
     parts = np.arange(ENTROPY_ENDS, 0, -1) / ENTROPY_ENDS
-    scales, points = scales_of(parts * seen.least, parts * seen.greatest, ASYMMETRIC)
+    scales, points = compute_scales(parts * histogram.least, parts * histogram.greatest, ASYMMETRIC)
     tried = [Scale(float(s), int(p)) for s, p in zip(scales, points, strict=True)]
-    divergences = [slow_divergence(seen, each) for each in tried]
-    assert found == tried[int(np.argmin(divergences))]
-    assert found.scale < choose_scale(seen, ASYMMETRIC).scale or kind == "relu"
+    divergences = [slow_divergence(histogram, each) for each in tried]
+    assert scale == tried[int(np.argmin(divergences))]
+    assert scale.scale < choose_scale(histogram, ASYMMETRIC).scale or kind == "relu"

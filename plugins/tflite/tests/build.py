@@ -73,9 +73,9 @@ def single(name: str, inputs: Sequence[Tensor | None], outputs: Tensor | Sequenc
     numbers: list[int] = []
     for each in inputs:
         numbers.append(-1 if each is None else sum(number >= 0 for number in numbers))
-    given = tuple(number for number, each in zip(numbers, inputs, strict=True) if each is not None and _is_input(each))
+    input_numbers = tuple(number for number, each in zip(numbers, inputs, strict=True) if each is not None and _is_input(each))
     last = tuple(range(len(tensors) - len(results), len(tensors)))
-    return file(Graph(tensors, given, last, (Op(name, tuple(numbers), last, options),)))
+    return file(Graph(tensors, input_numbers, last, (Op(name, tuple(numbers), last, options),)))
 
 
 def _is_input(tensor: Tensor) -> bool:
@@ -89,10 +89,10 @@ def file(*graphs: Graph) -> bytes:
     model = schema.ModelT(version=3, buffers=[schema.BufferT()], operatorCodes=[], subgraphs=[])
     codes: dict[str, int] = {}
     for number, graph in enumerate(graphs):
-        made = schema.SubGraphT(inputs=list(graph.inputs), outputs=list(graph.outputs), name=f"graph{number}")
-        made.tensors = [_tensor(schema, model, index, each) for index, each in enumerate(graph.tensors)]
-        made.operators = [_operator(schema, model, codes, each) for each in graph.ops]
-        model.subgraphs.append(made)
+        record = schema.SubGraphT(inputs=list(graph.inputs), outputs=list(graph.outputs), name=f"graph{number}")
+        record.tensors = [_tensor(schema, model, index, each) for index, each in enumerate(graph.tensors)]
+        record.operators = [_operator(schema, model, codes, each) for each in graph.ops]
+        model.subgraphs.append(record)
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")
     return bytes(builder.Output())
@@ -103,30 +103,30 @@ def _schema() -> Any:
 
 
 def _tensor(schema: Any, model: Any, index: int, tensor: Tensor) -> Any:
-    made = schema.TensorT(shape=list(tensor.shape), name=tensor.name or f"t{index}", isVariable=tensor.variable)
-    made.type = getattr(schema.TensorType, tensor.dtype.upper())
-    made.hasRank = True
+    record = schema.TensorT(shape=list(tensor.shape), name=tensor.name or f"t{index}", isVariable=tensor.variable)
+    record.type = getattr(schema.TensorType, tensor.dtype.upper())
+    record.hasRank = True
     if tensor.open:
-        made.shapeSignature = [-1 if axis in tensor.open else dim for axis, dim in enumerate(tensor.shape)]
+        record.shapeSignature = [-1 if axis in tensor.open else dim for axis, dim in enumerate(tensor.shape)]
     if tensor.scale is not None:
         scales = np.atleast_1d(np.asarray(tensor.scale, np.float32))
         points = np.broadcast_to(np.asarray(tensor.zero_point, np.int64), scales.shape)
-        made.quantization = schema.QuantizationParametersT(
+        record.quantization = schema.QuantizationParametersT(
             scale=list(map(float, scales)), zeroPoint=list(map(int, points)), quantizedDimension=tensor.axis
         )
     if tensor.data is not None:
         data = np.asarray(tensor.data, order="C")
         assert data.shape == tensor.shape or tensor.sparsity is not None, (data.shape, tensor.shape)
-        made.sparsity = tensor.sparsity
-        made.buffer = len(model.buffers)
+        record.sparsity = tensor.sparsity
+        record.buffer = len(model.buffers)
         model.buffers.append(schema.BufferT(data=np.frombuffer(_packed(data, tensor.dtype), np.uint8)))
-    return made
+    return record
 
 
-def _packed(data: Array, of: str) -> bytes:
+def _packed(data: Array, dtype_name: str) -> bytes:
     """The bytes of a constant; two elements share a byte where they have four bits, the first in its lower half."""
-    if of != "int4":
-        return data.tobytes() if of == "complex64" else data.astype(dtype(of).numpy).tobytes()
+    if dtype_name != "int4":
+        return data.tobytes() if dtype_name == "complex64" else data.astype(dtype(dtype_name).numpy).tobytes()
     nibbles = data.reshape(-1).astype(np.uint8) & 15
     nibbles = np.append(nibbles, np.zeros(len(nibbles) % 2, np.uint8))
     packed: bytes = (nibbles[::2] | (nibbles[1::2] << 4)).astype(np.uint8).tobytes()
@@ -140,22 +140,22 @@ def _operator(schema: Any, model: Any, codes: dict[str, int], op: Op) -> Any:
         model.operatorCodes.append(
             schema.OperatorCodeT(deprecatedBuiltinCode=min(number, 127), builtinCode=number, version=VERSIONS.get(op.name, 1))
         )
-    made = schema.OperatorT(opcodeIndex=codes[op.name], inputs=list(op.inputs), outputs=list(op.outputs))
-    made.intermediates = list(op.intermediates) or None
+    record = schema.OperatorT(opcodeIndex=codes[op.name], inputs=list(op.inputs), outputs=list(op.outputs))
+    record.intermediates = list(op.intermediates) or None
     if op.options is not None:
         kind, fields = op.options
-        made.builtinOptions = getattr(schema, f"{kind}T")()
+        record.builtinOptions = getattr(schema, f"{kind}T")()
         for field, value in fields.items():
-            assert hasattr(made.builtinOptions, field), f"{kind} has no field {field}"
-            setattr(made.builtinOptions, field, value)
-        made.builtinOptionsType = getattr(schema.BuiltinOptions, kind)
-    return made
+            assert hasattr(record.builtinOptions, field), f"{kind} has no field {field}"
+            setattr(record.builtinOptions, field, value)
+        record.builtinOptionsType = getattr(schema.BuiltinOptions, kind)
+    return record
 
 
 def litert(data: bytes, inputs: Sequence[Array]) -> list[Array]:
     """The outputs of LiteRT's own kernels, without delegates. Raises RuntimeError for what LiteRT does not run."""
-    (found,) = litert_runs(data, [inputs])
-    return found
+    (outputs,) = litert_runs(data, [inputs])
+    return outputs
 
 
 def litert_runs(data: bytes, runs: Sequence[Sequence[Array]]) -> list[list[Array]]:
@@ -164,18 +164,18 @@ def litert_runs(data: bytes, runs: Sequence[Sequence[Array]]) -> list[list[Array
     resolver = interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     run = interpreter.Interpreter(model_content=data, experimental_op_resolver_type=resolver, num_threads=1)
     run.allocate_tensors()
-    found = []
+    outputs = []
     for inputs in runs:
         for detail, value in zip(run.get_input_details(), inputs, strict=True):
             run.set_tensor(detail["index"], value)
         run.invoke()
-        found.append([run.get_tensor(detail["index"]) for detail in run.get_output_details()])
-    return found
+        outputs.append([run.get_tensor(detail["index"]) for detail in run.get_output_details()])
+    return outputs
 
 
-def drawn(of: str, shape: tuple[int, ...], generator: np.random.Generator, scale: float = 3.0) -> Array:
+def drawn(dtype_name: str, shape: tuple[int, ...], generator: np.random.Generator, scale: float = 3.0) -> Array:
     """Values of an element type: all integers of up to 16 bits alike, the extremes among them; wider ones small; floats normal."""
-    element = dtype(of)
+    element = dtype(dtype_name)
     if element.is_float:
         return (generator.normal(size=shape) * scale).astype(element.numpy)
     if element.kind == "bool":
@@ -188,29 +188,31 @@ def drawn(of: str, shape: tuple[int, ...], generator: np.random.Generator, scale
     return values
 
 
-def same(data: bytes, inputs: Sequence[Array], relative: float | None = None, steps: int = 0) -> list[Array]:
+def check_litert(data: bytes, inputs: Sequence[Array], relative: float | None = None, steps: int = 0) -> list[Array]:
     """What the importer's module gives, once it is seen to be what LiteRT gives.
 
     Integers are equal, or `steps` apart at most; floats within `relative` (1e-5 unless told) of the greatest of them.
     """
-    wanted = litert(data, inputs)
+    references = litert(data, inputs)
     module = load(data)
-    found: Any = evaluate(module, {param.name: value for param, value in zip(module.main.params, inputs, strict=True)})
-    results = [np.asarray(each) for each in (found if isinstance(found, tuple) else (found,))]
-    for got, want in zip(results, wanted, strict=True):
-        agree(got, want, relative, steps)
+    outputs: Any = evaluate(module, {param.name: value for param, value in zip(module.main.params, inputs, strict=True)})
+    results = [np.asarray(each) for each in (outputs if isinstance(outputs, tuple) else (outputs,))]
+    for actual, reference in zip(results, references, strict=True):
+        agree(actual, reference, relative, steps)
     return results
 
 
-def agree(got: Array, want: Array, relative: float | None = None, steps: int = 0) -> None:
-    """Whether two results are alike: see `same`."""
-    assert got.shape == want.shape and got.dtype == want.dtype, f"{got.dtype}{got.shape} is not {want.dtype}{want.shape}"
-    if from_numpy(got.dtype).is_float:
-        got, want = got.astype(np.float64), want.astype(np.float64)
-        finite = want[np.isfinite(want)]
+def agree(actual: Array, expected: Array, relative: float | None = None, steps: int = 0) -> None:
+    """Whether two results are alike: see `check_litert`."""
+    assert actual.shape == expected.shape and actual.dtype == expected.dtype, (
+        f"{actual.dtype}{actual.shape} is not {expected.dtype}{expected.shape}"
+    )
+    if from_numpy(actual.dtype).is_float:
+        actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+        finite = expected[np.isfinite(expected)]
         allowed = (relative or 1e-5) * float(np.abs(finite).max(initial=0)) + 1e-6
-        np.testing.assert_allclose(got, want, rtol=0, atol=allowed)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=allowed)
     elif steps:
-        assert np.abs(got.astype(np.int64) - want.astype(np.int64)).max(initial=0) <= steps
+        assert np.abs(actual.astype(np.int64) - expected.astype(np.int64)).max(initial=0) <= steps
     else:
-        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(actual, expected)

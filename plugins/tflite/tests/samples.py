@@ -8,10 +8,10 @@ import numpy as np
 from plugins.tflite.tests.build import Graph, Op, Tensor, file
 
 
-def constant(values: Any, of: str = "int32") -> Tensor:
+def constant(values: Any, dtype: str = "int32") -> Tensor:
     """A constant tensor."""
-    data = np.asarray(values, of)
-    return Tensor(data.shape, of, data)
+    data = np.asarray(values, dtype)
+    return Tensor(data.shape, dtype, data)
 
 
 def _image() -> bytes:

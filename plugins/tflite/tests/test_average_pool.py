@@ -36,26 +36,26 @@ def positions(pool: Pool) -> tuple[int, int]:
 
 
 def model(pool: Pool) -> bytes:
-    of, image, window, strides, padded, activation = pool
+    dtype, image, window, strides, padded, activation = pool
     fields = {"filterHeight": window[0], "filterWidth": window[1], "strideH": strides[0], "strideW": strides[1]}
     fields |= {"padding": 0 if padded else 1, "fusedActivationFunction": activation}
-    scale: dict[str, Any] = {"scale": 0.25, "zero_point": 0 if of == "int16" else 3}
-    x, y = (Tensor((2, *sizes, 3), of, **scale) for sizes in (image, positions(pool)))
+    scale: dict[str, Any] = {"scale": 0.25, "zero_point": 0 if dtype == "int16" else 3}
+    x, y = (Tensor((2, *sizes, 3), dtype, **scale) for sizes in (image, positions(pool)))
     return single("AVERAGE_POOL_2D", [x], y, ("Pool2DOptions", fields))
 
 
 def tflite(pool: Pool, x: Array) -> Array:
     """TensorFlow Lite's reference kernel, one element at a time."""
-    of, image, window, strides, padded, activation = pool
-    sizes, zero = positions(pool), 0 if of == "int16" else 3
+    dtype, image, window, strides, padded, activation = pool
+    sizes, zero = positions(pool), 0 if dtype == "int16" else 3
     before = [
         max((size - 1) * step + taps - extent, 0) // 2 if padded else 0
         for size, step, taps, extent in zip(sizes, strides, window, image, strict=True)
     ]
-    low, high = np.iinfo(of).min, np.iinfo(of).max
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     low, high = (max(low, zero) if activation else low), (min(high, zero + 24) if activation == RELU6 else high)
-    found = np.empty((len(x), *sizes, x.shape[-1]), of)
-    for n, row, column, channel in np.ndindex(found.shape):
+    outputs = np.empty((len(x), *sizes, x.shape[-1]), dtype)
+    for n, row, column, channel in np.ndindex(outputs.shape):
         total = count = 0
         for i, j in np.ndindex(*window):
             at = row * strides[0] - before[0] + i, column * strides[1] - before[1] + j
@@ -63,8 +63,8 @@ def tflite(pool: Pool, x: Array) -> Array:
                 total, count = total + int(x[n, at[0], at[1], channel]), count + 1
         # C truncates.
         quotient = (total + count // 2) // count if total > 0 else -((-total + count // 2) // count)
-        found[n, row, column, channel] = min(max(quotient, low), high)
-    return found
+        outputs[n, row, column, channel] = min(max(quotient, low), high)
+    return outputs
 
 
 def decoded(pool: AveragePool, x: Array) -> Array:
@@ -80,12 +80,12 @@ def decoded(pool: AveragePool, x: Array) -> Array:
 
 @st.composite
 def pools(draw: Any) -> Pool:
-    of, padded = draw(st.sampled_from(["int8", "uint8", "int16"])), draw(st.booleans())
+    dtype, padded = draw(st.sampled_from(["int8", "uint8", "int16"])), draw(st.booleans())
     image = draw(st.tuples(st.integers(1, 8), st.integers(2, 8)))
-    most = [size + 2 if padded else size for size in image]
-    window = draw(st.one_of(st.tuples(*(st.integers(1, size) for size in most)), st.just(image)))
+    limits = [size + 2 if padded else size for size in image]
+    window = draw(st.one_of(st.tuples(*(st.integers(1, size) for size in limits)), st.just(image)))
     strides = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
-    return of, image, window, strides, padded, draw(st.sampled_from([0, RELU, RELU6]))
+    return dtype, image, window, strides, padded, draw(st.sampled_from([0, RELU, RELU6]))
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -98,7 +98,7 @@ def test_a_target_takes_the_pools_of_models(pool: Pool, seed: int) -> None:
     claims = [claim for claim in annotate(main, (TARGET,)).claims if claim.composite is not None]
     assert len(claims) == (pool[2] != (1, 1))  # a window of one element is a max_pool
     for claim in claims:
-        found = match(quantized_average_pool(), claim.root)
-        assert found is not None
-        actual = decoded(decode_average_pool(found.captures), np.moveaxis(x, 3, 1))
+        pool_match = match(quantized_average_pool(), claim.root)
+        assert pool_match is not None
+        actual = decoded(decode_average_pool(pool_match.captures), np.moveaxis(x, 3, 1))
         np.testing.assert_array_equal(np.moveaxis(actual, 1, 3), expected, strict=True)

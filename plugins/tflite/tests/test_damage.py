@@ -17,7 +17,7 @@ from inlaid_tflite import first_states, load
 EXTREMES = (0, 1, 4, 255, 65535, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 
 
-WHOLE = SAMPLES["image"]
+IMAGE_MODEL = SAMPLES["image"]
 
 
 def loads(data: bytes) -> bool:
@@ -31,18 +31,18 @@ def loads(data: bytes) -> bool:
 
 
 def test_the_model_itself_loads() -> None:
-    assert loads(WHOLE)
+    assert loads(IMAGE_MODEL)
 
 
 @pytest.mark.parametrize("value", EXTREMES)
 def test_words_of_extreme_values(value: int) -> None:
     """Words of the file in turn: lengths, offsets, numbers of tensors, options and weights."""
-    for place in range(8 + value % 3 * 4, len(WHOLE) - 4, 12):
-        loads(WHOLE[:place] + struct.pack("<I", value) + WHOLE[place + 4 :])
+    for offset in range(8 + value % 3 * 4, len(IMAGE_MODEL) - 4, 12):
+        loads(IMAGE_MODEL[:offset] + struct.pack("<I", value) + IMAGE_MODEL[offset + 4 :])
 
 
 def test_truncated_files() -> None:
-    assert not any(loads(WHOLE[:end]) for end in range(8, len(WHOLE) - 400, 24))
+    assert not any(loads(IMAGE_MODEL[:end]) for end in range(8, len(IMAGE_MODEL) - 400, 24))
 
 
 def test_lists_that_overlap_are_not_walked_over_and_over() -> None:

@@ -45,17 +45,17 @@ class Dynamic:
             name: drawn(each.dtype, each.shape, generator) if value is None else value
             for (name, each), value in zip(read.items(), chosen, strict=True)
         }
-        (wanted,) = litert(single(self.name, inputs, self.result, self.options), list(feeds.values()))
-        (found,) = self.executable.run(feeds).values()
-        np.testing.assert_array_equal(found, wanted, strict=True)
+        (expected,) = litert(single(self.name, inputs, self.result, self.options), list(feeds.values()))
+        (actual,) = self.executable.run(feeds).values()
+        np.testing.assert_array_equal(actual, expected, strict=True)
 
 
 @pytest.mark.parametrize("shape", [(0, -1), (-1, 0), (0, 2, -1), (-1, 4), (2, -1), (0, 4), (0, 0, -1)])
 def test_a_new_shape_with_0(shape: tuple[int, ...]) -> None:
     model = Dynamic("RESHAPE", [Tensor((1, 1)), ints(*shape)], len(shape))
     for rows, columns in ((0, 4), (2, 0), (0, 0), (2, 4), (3, 4)):
-        whole = rows * columns == 0 if 0 in shape else -1 not in shape or rows * columns % -int(np.prod(shape)) == 0
-        if whole and (0 in shape or rows * columns):
+        is_valid = rows * columns == 0 if 0 in shape else -1 not in shape or rows * columns % -int(np.prod(shape)) == 0
+        if is_valid and (0 in shape or rows * columns):
             model.check([(rows, columns)])
 
 
@@ -90,12 +90,12 @@ def range_model(parts: Sequence[int | None], size: int = 0) -> bytes:
     return file(Graph(tensors, (0,), (7,), ops))
 
 
-END, NEAR = 2**63 - 1, 2**61
+END, MAX_RANGE_END = 2**63 - 1, 2**61
 """The greatest int64, and the greatest end of a range beside a dynamic size."""
 
 
 @pytest.mark.parametrize("step", [2, -2, 2**61, -(2**61), 2**62, -(2**62), END, -END - 1])
-@pytest.mark.parametrize("other", [0, 1, 9, NEAR, -NEAR])
+@pytest.mark.parametrize("other", [0, 1, 9, MAX_RANGE_END, -MAX_RANGE_END])
 def test_ranges_between_a_size_and_the_ends_of_int64(other: int, step: int) -> None:
     for parts in ((None, other, step), (other, None, step)):
         for size in (1, 2, 5):
@@ -104,11 +104,11 @@ def test_ranges_between_a_size_and_the_ends_of_int64(other: int, step: int) -> N
                 continue
             module = load(range_model(parts), {"x_0": (0, None)})
             executable = compile_module(module, ["reference"])
-            (found,) = executable.run({"x": np.zeros(size, np.float32)}).values()
-            assert found.tolist() == list(numbers)
+            (actual,) = executable.run({"x": np.zeros(size, np.float32)}).values()
+            assert actual.tolist() == list(numbers)
 
 
-@pytest.mark.parametrize("other", [NEAR + 1, -NEAR - 1, END, -END - 1])
+@pytest.mark.parametrize("other", [MAX_RANGE_END + 1, -MAX_RANGE_END - 1, END, -END - 1])
 def test_a_range_between_a_size_and_a_far_end_is_refused(other: int) -> None:
     for parts in ((None, other, END), (other, None, END), (None, other, -1), (other, None, -1)):
         with pytest.raises(ModelImportError, match=r"the start and the limit must be >= -2\^61 and <= 2\^61, as one of them is"):
@@ -118,8 +118,8 @@ def test_a_range_between_a_size_and_a_far_end_is_refused(other: int) -> None:
 def test_ranges_of_sizes_agree_with_litert() -> None:
     for parts in ((None, 9, 3), (9, None, -2), (0, None, 2**61)):
         module = load(range_model(parts), {"x_0": (0, None)})
-        (wanted,) = litert(range_model(parts, 4), [np.zeros(4, np.float32)])
-        np.testing.assert_array_equal(evaluate(module, [np.zeros(4, np.float32)]), wanted, strict=True)
+        (expected,) = litert(range_model(parts, 4), [np.zeros(4, np.float32)])
+        np.testing.assert_array_equal(evaluate(module, [np.zeros(4, np.float32)]), expected, strict=True)
 
 
 def test_an_update_that_may_be_empty() -> None:

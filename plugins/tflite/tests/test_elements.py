@@ -15,7 +15,7 @@ from inlaid_tflite.convert.binary import CONVERTERS as BINARY
 from inlaid_tflite.convert.unary import CONVERTERS as UNARY
 from inlaid_tflite.node import Typed
 
-from .build import Options, Tensor, drawn, same, single
+from .build import Options, Tensor, check_litert, drawn, single
 
 STORED = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
 UNIT = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
@@ -29,88 +29,90 @@ seeds = st.integers(0, 2**31)
 
 
 def cases(converters: Any) -> list[tuple[str, str]]:
-    return [(name, of) for name, convert in converters.items() if isinstance(convert, Typed) for of in convert.dtypes]
+    return [(name, dtype) for name, convert in converters.items() if isinstance(convert, Typed) for dtype in convert.dtypes]
 
 
-def stands_for(of: str, generator: np.random.Generator, greatest: float = 0.0) -> dict[str, Any]:
+def stands_for(dtype: str, generator: np.random.Generator, greatest: float = 0.0) -> dict[str, Any]:
     """A random quantization with scales of 2^`greatest` at most; none for types that have none."""
-    if of not in STORED:
+    if dtype not in STORED:
         return {}
-    if of == "int16":
+    if dtype == "int16":
         return {"scale": float(np.exp2(generator.uniform(-15, -3))), "zero_point": 0}
-    points = [*STORED[of], int(generator.integers(*STORED[of]))]
+    points = [*STORED[dtype], int(generator.integers(*STORED[dtype]))]
     return {"scale": float(np.exp2(generator.uniform(-8, greatest))), "zero_point": int(generator.choice(points))}
 
 
-@pytest.mark.parametrize(("name", "of"), cases(UNARY))
+@pytest.mark.parametrize(("name", "dtype"), cases(UNARY))
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(seeds)
-def test_functions_of_one_element(name: str, of: str, seed: int) -> None:
+def test_functions_of_one_element(name: str, dtype: str, seed: int) -> None:
     generator = np.random.default_rng(seed)
     shape = (4, 65)
-    given_, result = ({} if name in PLAIN else stands_for(of, generator) for _ in range(2))
-    x = drawn(of, shape, generator)
-    if of in ("int8", "uint8"):
-        x = np.resize(np.arange(STORED[of][0], STORED[of][1] + 1).astype(of), shape)
+    input_quantization, result = ({} if name in PLAIN else stands_for(dtype, generator) for _ in range(2))
+    x = drawn(dtype, shape, generator)
+    if dtype in ("int8", "uint8"):
+        x = np.resize(np.arange(STORED[dtype][0], STORED[dtype][1] + 1).astype(dtype), shape)
     if name in ("SQRT", "RSQRT", "LOG"):
-        x = np.abs(x) if x.dtype.kind == "f" else np.maximum(x, given_["zero_point"]).astype(of)
-    if of in STORED and (name == "LOGISTIC" or (name, of) == ("TANH", "int16")):
-        result = dict(zip(("scale", "zero_point"), UNIT[of], strict=True))
-        if of == "int16" and generator.integers(2):
-            given_["scale"] = float(generator.choice([2.0**-11, 2.0**-12]))
-    if name == "HARD_SWISH" and of in STORED:
-        result["scale"] = max(result["scale"], given_["scale"] / 100)
+        x = np.abs(x) if x.dtype.kind == "f" else np.maximum(x, input_quantization["zero_point"]).astype(dtype)
+    if dtype in STORED and (name == "LOGISTIC" or (name, dtype) == ("TANH", "int16")):
+        result = dict(zip(("scale", "zero_point"), UNIT[dtype], strict=True))
+        if dtype == "int16" and generator.integers(2):
+            input_quantization["scale"] = float(generator.choice([2.0**-11, 2.0**-12]))
+    if name == "HARD_SWISH" and dtype in STORED:
+        result["scale"] = max(result["scale"], input_quantization["scale"] / 100)
     options: Options | None = None
     if name == "LEAKY_RELU":
         options = ("LeakyReluOptions", {"alpha": float(generator.uniform(-0.5, 1.5))})
     if name == "GELU":
         options = ("GeluOptions", {"approximate": bool(generator.integers(2))})
-    data = single(name, [Tensor(shape, of, **given_)], Tensor(shape, of, **result), options)
-    same(data, [x], TOLERANCE.get(of))
+    data = single(name, [Tensor(shape, dtype, **input_quantization)], Tensor(shape, dtype, **result), options)
+    check_litert(data, [x], TOLERANCE.get(dtype))
 
 
-@pytest.mark.parametrize(("name", "of"), cases(BINARY))
+@pytest.mark.parametrize(("name", "dtype"), cases(BINARY))
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(seeds)
-def test_functions_of_two_elements(name: str, of: str, seed: int) -> None:
+def test_functions_of_two_elements(name: str, dtype: str, seed: int) -> None:
     generator = np.random.default_rng(seed)
     shapes = [((3, 40), (3, 40)), ((3, 5, 7), (7,)), ((5, 1), (2, 5, 7)), ((6,), (1,))]
     shapes = shapes[:1] if name in ("ADD_N", "ATAN2") else shapes
     first, second = shapes[generator.integers(2 if name == "PRELU" else len(shapes))]
-    unscaled = name in PLAIN or of not in STORED
-    a, b, result = ({} if unscaled else stands_for(of, generator, -1) for _ in range(3))
+    unscaled = name in PLAIN or dtype not in STORED
+    a, b, result = ({} if unscaled else stands_for(dtype, generator, -1) for _ in range(3))
     if name in COMPARISONS:
         result = {}
     elif not unscaled:
-        _ample(name, of, a, b, result, generator, first == second)
-    x, y = drawn(of, first, generator), drawn(of, second, generator)
+        _ample(name, dtype, a, b, result, generator, first == second)
+    x, y = drawn(dtype, first, generator), drawn(dtype, second, generator)
     if name in ("DIV", "FLOOR_DIV", "FLOOR_MOD"):
         nothing = b.get("zero_point", 0)
         y = np.where(y == nothing, nothing - 1 if nothing > 0 else nothing + 1, y).astype(y.dtype)
     if name == "POW":
-        x, y = (np.abs(x), y) if of == "float32" else ((x % 7 - 3).astype(of), (np.abs(y) % 6).astype(of))
+        x, y = (np.abs(x), y) if dtype == "float32" else ((x % 7 - 3).astype(dtype), (np.abs(y) % 6).astype(dtype))
     if name == "RIGHT_SHIFT":
-        y = (y % 40 - (5 if y.dtype.kind == "i" else 0)).astype(of)
+        y = (y % 40 - (5 if y.dtype.kind == "i" else 0)).astype(dtype)
     if name == "ATAN2":
         x, y = (np.where(generator.integers(0, 4, each.shape) == 0, each.dtype.type(-0.0), each) for each in (x, y))
     if name in COMPARISONS and first == second:
         y = np.where(generator.integers(0, 2, y.shape) == 1, x, y)
     options: Options | None = None
     if name in FUSED:
-        options = (FUSED[name], {"fusedActivationFunction": int(generator.integers(2 if of == "uint32" else 4))})
-    tensor = Tensor(np.broadcast_shapes(first, second), "bool" if name in COMPARISONS else of, **result)
-    same(single(name, [Tensor(first, of, **a), Tensor(second, of, **b)], tensor, options), [x, y], TOLERANCE.get(of))
+        options = (FUSED[name], {"fusedActivationFunction": int(generator.integers(2 if dtype == "uint32" else 4))})
+    tensor = Tensor(np.broadcast_shapes(first, second), "bool" if name in COMPARISONS else dtype, **result)
+    check_litert(
+        single(name, [Tensor(first, dtype, **a), Tensor(second, dtype, **b)], tensor, options), [x, y], TOLERANCE.get(dtype)
+    )
 
 
 def _ample(
-    name: str, of: str, a: dict[str, Any], b: dict[str, Any], result: dict[str, Any], generator: np.random.Generator, alike: bool
+    name: str, dtype: str, a: dict[str, Any], b: dict[str, Any], result: dict[str, Any], generator: np.random.Generator, alike: bool
 ) -> None:
     """Scales of results with which LiteRT's own steps do not overflow: beyond int16 its vector code wraps, C leaves quotients open
     that are less than an eighth of a step, and int16 whose scales are powers of two are of one shape."""
-    if name in ("ADD", "SUB") and of == "int16" and alike:
+    if name in ("ADD", "SUB") and dtype == "int16" and alike:
         for each, places in ((a, 0), (b, int(generator.integers(0, 4))), (result, 0)):
             each["scale"] = 2.0 ** -(9 + places)
-    if of == "int16":
+    if dtype == "int16":
         return
     if name == "DIV":
         a["scale"] = b["scale"] * result["scale"] * 400
@@ -122,10 +124,10 @@ def _ample(
 
 def test_gelu_is_rounded_step_by_step() -> None:
     x, y = Tensor((256,), "uint8", scale=0.066, zero_point=100), Tensor((256,), "uint8", scale=0.0528, zero_point=20)
-    same(single("GELU", [x], y, ("GeluOptions", {"approximate": False})), [np.arange(256).astype(np.uint8)])
+    check_litert(single("GELU", [x], y, ("GeluOptions", {"approximate": False})), [np.arange(256).astype(np.uint8)])
 
 
-@pytest.mark.parametrize("of", ["int8", "uint8"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize(
     "shapes",
     [
@@ -134,18 +136,18 @@ def test_gelu_is_rounded_step_by_step() -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["ADD", "SUB"])
-def test_parts_of_sums_are_rounded_as_in_vectors(name: str, shapes: tuple[tuple[int, ...], tuple[int, ...]], of: str) -> None:
+def test_parts_of_sums_are_rounded_as_in_vectors(name: str, shapes: tuple[tuple[int, ...], tuple[int, ...]], dtype: str) -> None:
     """Parts of a sum have 20 bits behind the point of the greater scale: one that is 10^5 times the other shows their roundings."""
-    middle = 128 if of == "uint8" else 0
+    middle = 128 if dtype == "uint8" else 0
     generator = np.random.default_rng(1)
     for scales in ((15.0, 1.2e-4), (1.2e-4, 15.0)):
         tensors, values = [], []
         for shape, scale in zip(shapes, scales, strict=True):
-            tensors.append(Tensor(shape, of, scale=scale, zero_point=middle))
+            tensors.append(Tensor(shape, dtype, scale=scale, zero_point=middle))
             values.append(generator.integers(-100, 101, shape) if scale < 1 else np.zeros(shape))
-        result = Tensor(np.broadcast_shapes(*shapes), of, scale=1e-4, zero_point=middle)
+        result = Tensor(np.broadcast_shapes(*shapes), dtype, scale=1e-4, zero_point=middle)
         data = single(name, tensors, result, (FUSED[name], {}))
-        same(data, [(value + middle).astype(of) for value in values])
+        check_litert(data, [(value + middle).astype(dtype) for value in values])
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -153,7 +155,7 @@ def test_a_scalar_and_nothing(rank: int) -> None:
     shape = () if rank == 0 else (0,)
     data = single("ADD", [Tensor(shape), Tensor(shape)], Tensor(shape), ("AddOptions", {}))
     if rank == 0:
-        same(data, [np.array(1.5, np.float32), np.array(-2.0, np.float32)])
+        check_litert(data, [np.array(1.5, np.float32), np.array(-2.0, np.float32)])
     else:
         assert load(data).main.type
 

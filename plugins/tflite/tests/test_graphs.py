@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from plugins.tflite.tests.build import Graph, Op, Tensor, file, litert, same, single
+from plugins.tflite.tests.build import Graph, Op, Tensor, check_litert, file, litert, single
 
 from inlaid.graph.interp import evaluate
 from inlaid_runtime.errors import ModelImportError
@@ -19,9 +19,9 @@ FLAG = Tensor((1,), "bool")
 COUNT = Tensor((1,), "int32")
 
 
-def fixed(values: Any, of: str = "float32") -> Tensor:
-    data = np.asarray(values, of)
-    return Tensor(data.shape, of, data)
+def fixed(values: Any, dtype: str = "float32") -> Tensor:
+    data = np.asarray(values, dtype)
+    return Tensor(data.shape, dtype, data)
 
 
 def binary(name: str) -> Graph:
@@ -37,9 +37,9 @@ X, Y = np.array([1.0, -2.0, 3.0], np.float32), np.array([0.5, 4.0, -1.0], np.flo
 def test_a_branch(flag: bool) -> None:
     chosen = ("IfOptions", {"thenSubgraphIndex": 1, "elseSubgraphIndex": 2})
     main = Graph((FLAG, F32, F32, F32), (0, 1, 2), (3,), (Op("IF", (0, 1, 2), (3,), chosen),))
-    same(file(main, binary("ADD"), binary("MUL")), [np.array([flag]), X, Y])
-    known = Graph((fixed([flag], "bool"), F32, F32, F32), (1, 2), (3,), (Op("IF", (0, 1, 2), (3,), chosen),))
-    same(file(known, binary("ADD"), binary("MUL")), [X, Y])
+    check_litert(file(main, binary("ADD"), binary("MUL")), [np.array([flag]), X, Y])
+    constant_graph = Graph((fixed([flag], "bool"), F32, F32, F32), (1, 2), (3,), (Op("IF", (0, 1, 2), (3,), chosen),))
+    check_litert(file(constant_graph, binary("ADD"), binary("MUL")), [X, Y])
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5])
@@ -51,7 +51,7 @@ def test_a_loop(turns: int) -> None:
     )
     going = ("WhileOptions", {"condSubgraphIndex": 1, "bodySubgraphIndex": 2})
     main = Graph((COUNT, F32, COUNT, F32), (0, 1), (2, 3), (Op("WHILE", (0, 1), (2, 3), going),))
-    same(file(main, condition, body), [np.zeros(1, np.int32), X])
+    check_litert(file(main, condition, body), [np.zeros(1, np.int32), X])
 
 
 def test_a_loop_that_exchanges_its_values() -> None:
@@ -63,8 +63,8 @@ def test_a_loop_that_exchanges_its_values() -> None:
     body = Graph((COUNT, F32, F32, fixed([1], "int32"), COUNT), (0, 1, 2), (4, 2, 1), (add,))
     going = ("WhileOptions", {"condSubgraphIndex": 1, "bodySubgraphIndex": 2})
     main = Graph((COUNT, F32, F32) * 2, (0, 1, 2), (4, 5), (Op("WHILE", (0, 1, 2), (3, 4, 5), going),))
-    found = evaluate(load(file(main, condition, body)), [np.zeros(1, np.int32), X, Y])
-    np.testing.assert_array_equal(found, [Y, X])
+    actual = evaluate(load(file(main, condition, body)), [np.zeros(1, np.int32), X, Y])
+    np.testing.assert_array_equal(actual, [Y, X])
 
 
 def test_a_call() -> None:
@@ -107,7 +107,7 @@ ONCE = Op("CALL_ONCE", (), (), ("CallOnceOptions", {"initSubgraphIndex": 1}))
 def test_variables_that_stay_are_constants() -> None:
     ops = (ONCE, Op("VAR_HANDLE", (), (1,), NAMED), Op("READ_VARIABLE", (1,), (2,)), Op("ADD", (0, 2), (3,), ("AddOptions", {})))
     data = file(Graph((F32, HANDLE, F32, F32), (0,), (3,), ops), initialized(Y))
-    same(data, [X])
+    check_litert(data, [X])
     assert first_states(data) == {}
 
 
@@ -122,11 +122,11 @@ def test_variables_that_change_go_in_and_out() -> None:
     data = file(Graph((F32, HANDLE, F32, F32), (0,), (3,), ops), initialized(Y))
     module, states = load(data), first_states(data)
     assert list(states) == ["total"] and [param.name for param in module.main.params] == ["t0", "total"]
-    kept = states["total"]
+    state = states["total"]
     for _ in range(2):
-        found, kept = evaluate(module, {"t0": X, "total": kept})  # type: ignore[misc, assignment]
-        np.testing.assert_array_equal(found, kept)
-    np.testing.assert_array_equal(kept, Y + X + X)
+        output, state = evaluate(module, {"t0": X, "total": state})  # type: ignore[misc, assignment]
+        np.testing.assert_array_equal(output, state)
+    np.testing.assert_array_equal(state, Y + X + X)
     np.testing.assert_array_equal(litert(data, [X])[0], X + Y)
 
 
@@ -158,11 +158,11 @@ def rows(count: int, left: tuple[int, ...] = (0,)) -> bytes:
 
 def test_sizes_left_open_are_those_of_the_file_unless_others_are_given() -> None:
     x = np.arange(15, dtype=np.float32).reshape(5, 3)
-    wanted = np.concatenate([x, x], 1)[::-1]
-    same(rows(1), [x[:1]])
-    same(rows(5, ()), [x])
+    expected = np.concatenate([x, x], 1)[::-1]
+    check_litert(rows(1), [x[:1]])
+    check_litert(rows(5, ()), [x])
     for dims in ({"image_0": 5}, {"image_0": (1, 8)}):
-        np.testing.assert_array_equal(evaluate(load(rows(1), dims), [x]), wanted)
+        np.testing.assert_array_equal(evaluate(load(rows(1), dims), [x]), expected)
     with pytest.raises(ModelImportError, match="the model has no dynamic size 'batch'") as caught:
         load(rows(1), {"batch": 5})
     assert "image_0" in str(caught.value.remedy)
@@ -177,23 +177,23 @@ def test_rows_of_a_fully_connected_layer_are_as_many_as_there_are() -> None:
         return file(Graph((x, weights, y), (0,), (2,), (layer,)))
 
     x = np.arange(-9, 9, dtype=np.int8).reshape(6, 3)
-    (wanted,) = same(model(6), [x])
-    np.testing.assert_array_equal(evaluate(load(model(1), {"x_0": (1, 8)}), [x]), wanted)
+    (expected,) = check_litert(model(6), [x])
+    np.testing.assert_array_equal(evaluate(load(model(1), {"x_0": (1, 8)}), [x]), expected)
 
 
-@pytest.mark.parametrize("of", ["float32", "uint8"])
-def test_rows_are_quantized_as_many_as_there_are(of: str) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_rows_are_quantized_as_many_as_there_are(dtype: str) -> None:
     """In vectors of 8 and 16, and one by one where these end: halves lie between steps."""
 
     def model(rows: int) -> bytes:
-        x, y = (Tensor((rows, 7), each, scale=scale, open=(0,)) for each, scale in ((of, 0.5), ("uint8", 2.0)))
-        x = replace(x, name="x", scale=None if of == "float32" else x.scale)
+        x, y = (Tensor((rows, 7), each, scale=scale, open=(0,)) for each, scale in ((dtype, 0.5), ("uint8", 2.0)))
+        x = replace(x, name="x", scale=None if dtype == "float32" else x.scale)
         return single("QUANTIZE", [x], y)
 
-    x = (np.arange(35).reshape(5, 7) % 16).astype(of)
-    (wanted,) = same(model(5), [x])
+    x = (np.arange(35).reshape(5, 7) % 16).astype(dtype)
+    (expected,) = check_litert(model(5), [x])
     for dims in ({"x_0": 5}, {"x_0": (1, 8)}):
-        np.testing.assert_array_equal(evaluate(load(model(1), dims), [x]), wanted)
+        np.testing.assert_array_equal(evaluate(load(model(1), dims), [x]), expected)
 
 
 def test_images_of_unknown_sizes_are_padded_only_with_nothing() -> None:
@@ -206,8 +206,8 @@ def test_images_of_unknown_sizes_are_padded_only_with_nothing() -> None:
         load(model(0), {"x_1": (2, 16)})
     x = np.arange(96, dtype=np.float32).reshape(1, 8, 6, 2)
     for dims in ({"x_1": 8}, {"x_1": (2, 16)}):
-        found = evaluate(load(model(1), dims), [x])
-        np.testing.assert_array_equal(found, x[:, 1::2, 1::2])
+        actual = evaluate(load(model(1), dims), [x])
+        np.testing.assert_array_equal(actual, x[:, 1::2, 1::2])
 
 
 # --- boxes ------------------------------------------------------------------------------------------------------------
@@ -218,10 +218,10 @@ def test_boxes() -> None:
     corners = generator.uniform(0, 1, (12, 2)).astype(np.float32)
     boxes = np.concatenate([corners, corners + generator.uniform(0.1, 0.6, (12, 2)).astype(np.float32)], 1)
     scores = generator.uniform(0, 1, 12).astype(np.float32)
-    given = [Tensor((12, 4)), Tensor((12,)), fixed(8, "int32"), fixed(0.3), fixed(0.2)]
+    inputs = [Tensor((12, 4)), Tensor((12,)), fixed(8, "int32"), fixed(0.3), fixed(0.2)]
     count = Tensor((), "int32")
-    same(single("NON_MAX_SUPPRESSION_V4", given, [Tensor((8,), "int32"), count]), [boxes, scores])
+    check_litert(single("NON_MAX_SUPPRESSION_V4", inputs, [Tensor((8,), "int32"), count]), [boxes, scores])
     results = [Tensor((8,), "int32"), Tensor((8,)), count]
-    same(single("NON_MAX_SUPPRESSION_V5", [*given, fixed(0.0)], results), [boxes, scores])
+    check_litert(single("NON_MAX_SUPPRESSION_V5", [*inputs, fixed(0.0)], results), [boxes, scores])
     with pytest.raises(ModelImportError, match="set soft_nms_sigma to 0"):
-        load(single("NON_MAX_SUPPRESSION_V5", [*given, fixed(0.5)], results))
+        load(single("NON_MAX_SUPPRESSION_V5", [*inputs, fixed(0.5)], results))

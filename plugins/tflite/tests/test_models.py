@@ -28,15 +28,15 @@ needs_models = pytest.mark.skipif(not MODELS.is_dir(), reason="the trained model
 
 def drawn(module: inlaid.Module, seed: int) -> list[np.ndarray[Any, Any]]:
     generator = np.random.default_rng(seed)
-    found = []
+    inputs = []
     for param in module.main.params:
         assert isinstance(param.type, inlaid.TensorType)
         shape = tuple(int(dim) for dim in param.type.shape if isinstance(dim, int))
         integers = generator.integers(-128, 128, shape)
-        found.append(
+        inputs.append(
             integers.astype(np.int8) if param.type.dtype.name == "int8" else generator.normal(size=shape).astype(np.float32)
         )
-    return found
+    return inputs
 
 
 @needs_models
@@ -48,9 +48,9 @@ def test_integers_are_equal(name: str) -> None:
     executable = inlaid.compile(module, ["x86:threads=1"])
     for seed in range(10):
         inputs = drawn(module, seed)
-        found = list(executable.run({p.name: value for p, value in zip(module.main.params, inputs, strict=True)}).values())
-        for got, wanted in zip(found, litert(data, inputs), strict=True):
-            np.testing.assert_array_equal(got, wanted)
+        outputs = list(executable.run({p.name: value for p, value in zip(module.main.params, inputs, strict=True)}).values())
+        for actual, expected in zip(outputs, litert(data, inputs), strict=True):
+            np.testing.assert_array_equal(actual, expected)
     assert {region.target for region in executable.regions} == {"x86:threads=1"}
 
 
@@ -62,10 +62,10 @@ def test_floats_are_close(name: str) -> None:
     module = load(data)
     inputs = drawn(module, 0)
     executable = inlaid.compile(module, ["x86:threads=1"])
-    (found,) = executable.run({module.main.params[0].name: inputs[0]}).values()
-    (wanted,) = litert(data, inputs)
-    allowed = 0.05 if name == HYBRID else 1e-4 * float(np.abs(wanted).max()) + 1e-5
-    assert np.abs(found - wanted).max() <= allowed
+    (actual,) = executable.run({module.main.params[0].name: inputs[0]}).values()
+    (expected,) = litert(data, inputs)
+    allowed = 0.05 if name == HYBRID else 1e-4 * float(np.abs(expected).max()) + 1e-5
+    assert np.abs(actual - expected).max() <= allowed
 
 
 @needs_models
@@ -73,8 +73,8 @@ def test_the_reference_gives_the_same_integers() -> None:
     data = (MODELS / "kws_ref_model.tflite").read_bytes()
     module = load(data)
     inputs = drawn(module, 3)
-    found = evaluate(module, {module.main.params[0].name: inputs[0]})
-    np.testing.assert_array_equal(found, litert(data, inputs)[0])
+    actual = evaluate(module, {module.main.params[0].name: inputs[0]})
+    np.testing.assert_array_equal(actual, litert(data, inputs)[0])
 
 
 @needs_models
@@ -91,15 +91,15 @@ def test_a_model_is_loaded_by_path_and_by_bytes() -> None:
 @needs_models
 @pytest.mark.parametrize("seed", range(40))
 def test_damage_is_one_clear_error(seed: int) -> None:
-    whole = bytearray((MODELS / "kws_ref_model.tflite").read_bytes())
+    content = bytearray((MODELS / "kws_ref_model.tflite").read_bytes())
     generator = np.random.default_rng(seed)
-    damaged = copy.copy(whole)
+    damaged = copy.copy(content)
     if seed % 4 == 0:
-        damaged = damaged[: int(generator.integers(8, len(whole)))]
+        damaged = damaged[: int(generator.integers(8, len(content)))]
     else:
         for _ in range(int(generator.integers(1, 40))):
-            place = int(generator.integers(8, len(whole) if seed % 4 == 1 else 30000))
-            damaged[place] = int(generator.integers(0, 256))
+            offset = int(generator.integers(8, len(content) if seed % 4 == 1 else 30000))
+            damaged[offset] = int(generator.integers(0, 256))
     with contextlib.suppress(ModelImportError):  # what is damaged in a weight alone is a model still
         load(bytes(damaged))
 

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from inlaid_runtime.errors import ModelImportError
 from inlaid_tflite import load
 
-from .build import Array, Tensor, drawn, same, single
+from .build import Array, Tensor, check_litert, drawn, single
 from .test_elements import STORED, seeds
 
-FEW = settings(max_examples=8, deadline=None, derandomize=True)
+QUICK = settings(max_examples=8, deadline=None, derandomize=True)
 INTEGERS = [("int8", "int8", "int32"), ("int8", "int4", "int32"), ("uint8", "uint8", "int32"), ("int16", "int8", "int64")]
 KINDS = [("float32", "float32", "float32"), *INTEGERS, ("int16", "int8", "int32"), ("int16", "int4", "int64")]
 
 
-def values(of: str, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
-    return generator.integers(-8, 8, shape).astype(np.int8) if of == "int4" else drawn(of, shape, generator, 1.0)
+def values(dtype: str, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
+    return generator.integers(-8, 8, shape).astype(np.int8) if dtype == "int4" else drawn(dtype, shape, generator, 1.0)
 
 
 def layer(
@@ -34,33 +34,43 @@ def layer(
     depth: int,
 ) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
     """Data, weights and a bias that fit each other, and the quantization of the result; each output sums `depth` products."""
-    of, stored, bias = kind
+    dtype, stored, bias = kind
     outputs = weights[axis]
-    if of == "float32":
+    if dtype == "float32":
         constants = [Tensor(each, "float32", drawn("float32", each, generator)) for each in (weights, (outputs,))]
         return (Tensor(shape), *constants, {})  # type: ignore[return-value]
     coarse = bool(generator.integers(2))
     several = stored != "uint8" and bool(generator.integers(2))
     scales = np.exp2(generator.uniform(-7, -5, outputs if several else 1)).astype(np.float32)
     scale = np.float32(np.exp2(generator.uniform(-7, -5)))
-    point = 0 if of == "int16" else int(generator.integers(*STORED[of], endpoint=True))
+    point = 0 if dtype == "int16" else int(generator.integers(*STORED[dtype], endpoint=True))
     zero = int(generator.integers(0, 255, endpoint=True)) if stored == "uint8" else 0
-    data = Tensor(shape, of, None, float(scale), point)
-    made = Tensor(weights, stored, values(stored, weights, generator), list(map(float, scales)), zero, axis)
-    own = Tensor((outputs,), bias, generator.integers(-2000, 2000, outputs).astype(bias), list(map(float, scales * scale)), 0, 0)
+    data = Tensor(shape, dtype, None, float(scale), point)
+    weights_tensor = Tensor(weights, stored, values(stored, weights, generator), list(map(float, scales)), zero, axis)
+    bias_tensor = Tensor(
+        (outputs,), bias, generator.integers(-2000, 2000, outputs).astype(bias), list(map(float, scales * scale)), 0, 0
+    )
     reach = 7 if stored == "int4" else 80
     if coarse:  # few steps between results, so that many lie halfway
-        made = replace(made, data=np.asarray(made.data) % 3 + (zero if stored == "uint8" else -1))
-        own = replace(own, data=np.asarray(own.data) % 50)
+        weights_tensor = replace(weights_tensor, data=np.asarray(weights_tensor.data) % 3 + (zero if stored == "uint8" else -1))
+        bias_tensor = replace(bias_tensor, data=np.asarray(bias_tensor.data) % 50)
         step = float(scale * scales.max()) * float(generator.choice([2, 4, 8, 2.5]))
-        return data, made, own, {"scale": step, "zero_point": 0 if of == "int16" else int(np.mean(STORED[of]))}
-    greatest = float(scale * scales.max()) * (8000 if of == "int16" else 70) * reach * depth**0.5
-    result = {"scale": greatest / (20000 if of == "int16" else 100), "zero_point": 0 if of == "int16" else int(np.mean(STORED[of]))}
-    return data, made, own, result
+        return (
+            data,
+            weights_tensor,
+            bias_tensor,
+            {"scale": step, "zero_point": 0 if dtype == "int16" else int(np.mean(STORED[dtype]))},
+        )
+    greatest = float(scale * scales.max()) * (8000 if dtype == "int16" else 70) * reach * depth**0.5
+    result = {
+        "scale": greatest / (20000 if dtype == "int16" else 100),
+        "zero_point": 0 if dtype == "int16" else int(np.mean(STORED[dtype])),
+    }
+    return data, weights_tensor, bias_tensor, result
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@FEW
+@QUICK
 @given(seed=seeds)
 def test_fully_connected(kind: tuple[str, str, str], seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -69,28 +79,30 @@ def test_fully_connected(kind: tuple[str, str, str], seed: int) -> None:
     shape = (2, rows, depth) if keep else (rows, depth)
     data, weights, bias, result = layer(generator, kind, shape, (outputs, depth), 0, depth)
     options = ("FullyConnectedOptions", {"keepNumDims": keep, "fusedActivationFunction": int(generator.integers(4))})
-    given_ = [data, weights, bias if generator.integers(3) else None]
-    made = single("FULLY_CONNECTED", given_, Tensor((*shape[:-1], outputs), kind[0], **result), options)
-    same(made, [near(data, generator)], 1e-4)
+    inputs = [data, weights, bias if generator.integers(3) else None]
+    model = single("FULLY_CONNECTED", inputs, Tensor((*shape[:-1], outputs), kind[0], **result), options)
+    check_litert(model, [draw_data(data, generator)], 1e-4)
 
 
-@pytest.mark.parametrize(("of", "bias"), [("int8", "int32"), ("int16", "int32"), ("int16", "int64")])
-def test_halves_of_fully_connected_layers(of: str, bias: str) -> None:
+@pytest.mark.parametrize(("dtype", "bias"), [("int8", "int32"), ("int16", "int32"), ("int16", "int64")])
+def test_halves_of_fully_connected_layers(dtype: str, bias: str) -> None:
     """Every sum lies halfway between two steps."""
     x, w = np.arange(-19, 21, 2).reshape(20, 1), np.ones((1, 1), np.int8)
-    data = Tensor((20, 1), of, scale=1.0)
-    weights, own = Tensor((1, 1), "int8", w, 1.0), Tensor((1,), bias, np.zeros(1), 1.0)
-    made = single("FULLY_CONNECTED", [data, weights, own], Tensor((20, 1), of, scale=2.0), ("FullyConnectedOptions", {}))
-    same(made, [x.astype(of)])
+    data = Tensor((20, 1), dtype, scale=1.0)
+    weights, bias_tensor = Tensor((1, 1), "int8", w, 1.0), Tensor((1,), bias, np.zeros(1), 1.0)
+    model = single(
+        "FULLY_CONNECTED", [data, weights, bias_tensor], Tensor((20, 1), dtype, scale=2.0), ("FullyConnectedOptions", {})
+    )
+    check_litert(model, [x.astype(dtype)])
 
 
-def near(data: Tensor, generator: np.random.Generator) -> Array:
+def draw_data(data: Tensor, generator: np.random.Generator) -> Array:
     """Values for data: near the zero point as often as all over."""
-    found = drawn(data.dtype, data.shape, generator)
+    array = drawn(data.dtype, data.shape, generator)
     if data.scale is None or generator.integers(2):
-        return found
+        return array
     least, greatest = STORED[data.dtype]
-    return np.clip(generator.integers(-9, 10, data.shape) + int(data.zero_point), least, greatest).astype(found.dtype)
+    return np.clip(generator.integers(-9, 10, data.shape) + int(data.zero_point), least, greatest).astype(array.dtype)
 
 
 def window(generator: np.random.Generator, dilated: bool = True) -> tuple[dict[str, int], Any]:
@@ -110,7 +122,7 @@ def window(generator: np.random.Generator, dilated: bool = True) -> tuple[dict[s
 
 @pytest.mark.parametrize("name", ["CONV_2D", "DEPTHWISE_CONV_2D"])
 @pytest.mark.parametrize("kind", KINDS)
-@FEW
+@QUICK
 @given(seed=seeds)
 def test_convolutions(name: str, kind: tuple[str, str, str], seed: int) -> None:
     if kind in (("int16", "int8", "int32"), ("int16", "int4", "int64")):
@@ -129,14 +141,14 @@ def test_convolutions(name: str, kind: tuple[str, str, str], seed: int) -> None:
     data, weights, bias, result = layer(generator, kind, (2, high, wide, channels), size, axis, depth)
     options = ("Conv2DOptions" if name == "CONV_2D" else "DepthwiseConv2DOptions", fields)
     shape = (2, extent(high, rows), extent(wide, columns), outputs)
-    made = single(name, [data, weights, bias], Tensor(shape, kind[0], **result), options)
-    same(made, [near(data, generator)], 1e-4)
+    model = single(name, [data, weights, bias], Tensor(shape, kind[0], **result), options)
+    check_litert(model, [draw_data(data, generator)], 1e-4)
 
 
 @pytest.mark.parametrize(
     "kind", [kind for kind in KINDS if (kind[1] != "int4" and kind[2:] != ("int32",)) or kind[0].endswith("8")][:4]
 )
-@FEW
+@QUICK
 @given(seed=seeds)
 def test_transposed_convolutions(kind: tuple[str, str, str], seed: int) -> None:
     if kind[1] == "int4":
@@ -150,14 +162,14 @@ def test_transposed_convolutions(kind: tuple[str, str, str], seed: int) -> None:
     data, weights, bias, result = layer(
         generator, kind, (1, high, wide, channels), (outputs, rows, columns, channels), 0, rows * columns * channels
     )
-    wanted = Tensor((4,), "int32", np.array((*shape, outputs), np.int32))
+    output_shape = Tensor((4,), "int32", np.array((*shape, outputs), np.int32))
     fields = {"strideH": stride, "strideW": stride, "padding": padding}
-    given_ = [wanted, weights, data, *([bias] if generator.integers(2) else [])]
-    made = single("TRANSPOSE_CONV", given_, Tensor((*shape, outputs), kind[0], **result), ("TransposeConvOptions", fields))
-    same(made, [near(data, generator)], 1e-4)
+    inputs = [output_shape, weights, data, *([bias] if generator.integers(2) else [])]
+    model = single("TRANSPOSE_CONV", inputs, Tensor((*shape, outputs), kind[0], **result), ("TransposeConvOptions", fields))
+    check_litert(model, [draw_data(data, generator)], 1e-4)
 
 
-@FEW
+@QUICK
 @given(seed=seeds, transposed=st.booleans())
 def test_convolutions_of_three_dimensions(seed: int, transposed: bool) -> None:
     generator = np.random.default_rng(seed)
@@ -173,41 +185,41 @@ def test_convolutions_of_three_dimensions(seed: int, transposed: bool) -> None:
         size = (*taps, outputs, channels)
         weights = Tensor(size, "float32", drawn("float32", size, generator))
         shape = tuple(each * stride if padding == 0 else (each - 1) * stride + tap for each, tap in zip(sizes, taps, strict=True))
-        wanted = Tensor((5,), "int32", np.array((1, *shape, outputs), np.int32))
-        given_, name = [wanted, weights, Tensor(x.shape), bias], "CONV_3D_TRANSPOSE"
+        output_shape = Tensor((5,), "int32", np.array((1, *shape, outputs), np.int32))
+        inputs, name = [output_shape, weights, Tensor(x.shape), bias], "CONV_3D_TRANSPOSE"
     else:
         shape = tuple(
             -(-each // stride) if padding == 0 else (each - tap) // stride + 1 for each, tap in zip(sizes, taps, strict=True)
         )
-        given_, name = [Tensor(x.shape), weights, bias], "CONV_3D"
-    made = single(name, given_, Tensor((1, *shape, outputs)), ("Conv3DOptions", fields))
-    same(made, [x], 1e-4)
+        inputs, name = [Tensor(x.shape), weights, bias], "CONV_3D"
+    model = single(name, inputs, Tensor((1, *shape, outputs)), ("Conv3DOptions", fields))
+    check_litert(model, [x], 1e-4)
 
 
 @pytest.mark.parametrize("kind", [("float32", "float32"), ("int8", "int8"), ("int16", "int16")])
-@FEW
+@QUICK
 @given(seed=seeds, constant=st.booleans())
 def test_matrix_products(kind: tuple[str, str], seed: int, constant: bool) -> None:
     generator = np.random.default_rng(seed)
-    of, to = kind
+    dtype, to = kind
     rows, depth, columns = (int(each) for each in generator.integers(1, 9, 3))
     turned = bool(generator.integers(2)), bool(generator.integers(2))
     left = (2, 1, depth, rows) if turned[0] else (2, 1, rows, depth)
     right = (3, columns, depth) if turned[1] else (3, depth, columns)
-    x, y = drawn(of, left, generator, 1.0), drawn(of, right, generator, 1.0)
+    x, y = drawn(dtype, left, generator, 1.0), drawn(dtype, right, generator, 1.0)
     a: dict[str, Any] = {}
     b: dict[str, Any] = {}
-    if of != "float32":
-        points = generator.integers(-128, 127, 2) if of == "int8" else (0, 0)
+    if dtype != "float32":
+        points = generator.integers(-128, 127, 2) if dtype == "int8" else (0, 0)
         a, b = ({"scale": float(np.exp2(generator.uniform(-7, -5))), "zero_point": int(point)} for point in points)
     result: dict[str, Any] = {}
-    if of != "float32":
-        size = (2e8 if of == "int16" else 2e4) * depth**0.5 / (20000 if of == "int16" else 100)
+    if dtype != "float32":
+        size = (2e8 if dtype == "int16" else 2e4) * depth**0.5 / (20000 if dtype == "int16" else 100)
         result = {"scale": a["scale"] * b["scale"] * size, "zero_point": 0 if to != "int8" else -7}
     options = ("BatchMatMulOptions", {"adjX": turned[0], "adjY": turned[1]})
-    given_ = [Tensor(left, of, **a), Tensor(right, of, y if constant else None, **b)]
-    made = single("BATCH_MATMUL", given_, Tensor((2, 3, rows, columns), to, **result), options)
-    same(made, [x] if constant else [x, y], 1e-4)
+    inputs = [Tensor(left, dtype, **a), Tensor(right, dtype, y if constant else None, **b)]
+    model = single("BATCH_MATMUL", inputs, Tensor((2, 3, rows, columns), to, **result), options)
+    check_litert(model, [x] if constant else [x, y], 1e-4)
 
 
 def test_weights_in_eight_bits_between_floats() -> None:
@@ -215,8 +227,8 @@ def test_weights_in_eight_bits_between_floats() -> None:
     generator = np.random.default_rng(3)
     stored = generator.integers(-127, 128, (5, 30)).astype(np.int8)
     weights = Tensor((5, 30), "int8", stored, [0.01, 0.02, 0.03, 0.04, 0.05], 0, 0)
-    made = single("FULLY_CONNECTED", [Tensor((2, 30)), weights, None], Tensor((2, 5)), ("FullyConnectedOptions", {}))
-    same(made, [drawn("float32", (2, 30), generator)], 0.02)
+    model = single("FULLY_CONNECTED", [Tensor((2, 30)), weights, None], Tensor((2, 5)), ("FullyConnectedOptions", {}))
+    check_litert(model, [drawn("float32", (2, 30), generator)], 0.02)
 
 
 def test_what_is_not_supported_is_named() -> None:

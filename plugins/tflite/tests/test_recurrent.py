@@ -26,20 +26,20 @@ def weights(*shape: int) -> Tensor:
     return Tensor(shape, "float32", GENERATOR.normal(size=shape).astype(np.float32) * np.float32(0.5))
 
 
-def memory(*shape: int, of: str = "float32", scale: float | None = None) -> Tensor:
-    return Tensor(shape, of, scale=scale, variable=True)
+def memory(*shape: int, dtype: str = "float32", scale: float | None = None) -> Tensor:
+    return Tensor(shape, dtype, scale=scale, variable=True)
 
 
 def remembers(data: bytes, runs: Sequence[Sequence[Array]], relative: float = 1e-5) -> None:
     """Several runs, one after the other, as LiteRT's."""
     module, states = load(data), first_states(data)
     names = [param.name for param in module.main.params]
-    for inputs, wanted in zip(runs, litert_runs(data, runs), strict=True):
-        found: Any = evaluate(module, [*inputs, *(states[name] for name in names[len(inputs) :])])
-        outputs = found[: len(wanted)]
-        for got, want in zip(outputs, wanted, strict=True):
-            agree(np.asarray(got), want, relative)
-        states = dict(zip(names[len(inputs) :], found[len(wanted) :], strict=True))
+    for inputs, expected in zip(runs, litert_runs(data, runs), strict=True):
+        results: Any = evaluate(module, [*inputs, *(states[name] for name in names[len(inputs) :])])
+        outputs = results[: len(expected)]
+        for actual, want in zip(outputs, expected, strict=True):
+            agree(np.asarray(actual), want, relative)
+        states = dict(zip(names[len(inputs) :], results[len(expected) :], strict=True))
 
 
 def drawn(*shape: int) -> list[list[Array]]:
@@ -76,13 +76,13 @@ def test_simple_layers_in_two_directions(merged: bool, aux: str) -> None:
 def layer(coupled: bool, peephole: bool, projected: int, bias: bool = True) -> list[Tensor | None]:
     """The weights of an LSTM layer, with `projected` outputs where there are any."""
     outputs = projected or UNITS
-    found: list[Tensor | None] = [weights(UNITS, INPUTS) for _ in range(4)] + [weights(UNITS, outputs) for _ in range(4)]
-    found += [weights(UNITS) if peephole else None for _ in range(3)]
-    found += [weights(UNITS) for _ in range(4)]
-    found += [weights(projected, UNITS), weights(projected) if bias else None] if projected else [None, None]
-    for place in (0, 4, 8, 11) if coupled else ():
-        found[place] = None
-    return found
+    tensors: list[Tensor | None] = [weights(UNITS, INPUTS) for _ in range(4)] + [weights(UNITS, outputs) for _ in range(4)]
+    tensors += [weights(UNITS) if peephole else None for _ in range(3)]
+    tensors += [weights(UNITS) for _ in range(4)]
+    tensors += [weights(projected, UNITS), weights(projected) if bias else None] if projected else [None, None]
+    for index in (0, 4, 8, 11) if coupled else ():
+        tensors[index] = None
+    return tensors
 
 
 @pytest.mark.parametrize("time_major", [True, False])
@@ -160,7 +160,7 @@ def test_svdf_of_integers(zero_point: int) -> None:
         Tensor((filters, INPUTS), "int8", GENERATOR.integers(-127, 128, (filters, INPUTS)), 0.01),
         Tensor((filters, TIME), "int16", GENERATOR.integers(-32767, 32768, (filters, TIME)), 0.00005),
         Tensor((UNITS,), "int32", GENERATOR.integers(-9000, 9000, UNITS), 0.0001 * 0.00005),
-        memory(BATCH, filters * TIME, of="int16", scale=0.0001),
+        memory(BATCH, filters * TIME, dtype="int16", scale=0.0001),
     ]
     options = ("SVDFOptions", {"rank": 2, "fusedActivationFunction": 1})
     data = single("SVDF", inputs, Tensor((BATCH, UNITS), "int8", scale=0.03, zero_point=4), options)
@@ -177,9 +177,9 @@ def lstm_of_int8(seed: int) -> tuple[bytes, list[list[Array]]]:
     scale, fine, clip = (float(generator.choice(values)) for values in ((0.008, 2.0**-7, 0.003), (0.01, 0.002), (0.0, 0.0, 0.6)))
     time_major = bool(generator.integers(2))
 
-    def stored(of: str, scale: float, *shape: int) -> Tensor:
-        limit = 127 if of == "int8" else 30000  # sums reach beyond 16 bits: they are limited where LiteRT limits them
-        return Tensor(shape, of, generator.integers(-limit, limit, shape), scale)
+    def stored(dtype: str, scale: float, *shape: int) -> Tensor:
+        limit = 127 if dtype == "int8" else 30000  # sums reach beyond 16 bits: they are limited where LiteRT limits them
+        return Tensor(shape, dtype, generator.integers(-limit, limit, shape), scale)
 
     order = (steps, batch) if time_major else (batch, steps)
     tensors: list[Tensor] = [Tensor((*order, inputs), "int8", scale=0.03, zero_point=point)]
@@ -188,7 +188,7 @@ def lstm_of_int8(seed: int) -> tuple[bytes, list[list[Array]]]:
     tensors += [stored("int32", 0.03 * fine * (1 + 0.2 * gate), units) for gate in range(4)]
     tensors += [
         Tensor((batch, units), "int8", scale=scale, zero_point=moved, variable=True),
-        memory(batch, units, of="int16", scale=2.0**power),
+        memory(batch, units, dtype="int16", scale=2.0**power),
     ]
     tensors += [Tensor((*order, units), "int8", scale=scale, zero_point=moved)]
     tensors += [Tensor((0,), "int16", scale=2.0**-12) for _ in range(4)] + [Tensor((0,), "int8", scale=scale, zero_point=moved)]
@@ -214,16 +214,16 @@ def lstm_of_int16(seed: int) -> tuple[bytes, list[list[Array]]]:
     fine, clip = (float(generator.choice(values)) for values in ((0.008, 2.0**-7, 0.001), (0.0, 0.0, 0.6)))
     time_major = bool(generator.integers(2))
 
-    def stored(of: str, scale: float, *shape: int) -> Tensor:
-        limit = 127 if of == "int8" else 3_000_000
-        return Tensor(shape, of, generator.integers(-limit, limit, shape), scale)
+    def stored(dtype: str, scale: float, *shape: int) -> Tensor:
+        limit = 127 if dtype == "int8" else 3_000_000
+        return Tensor(shape, dtype, generator.integers(-limit, limit, shape), scale)
 
     order = (steps, batch) if time_major else (batch, steps)
     tensors: list[Tensor] = [Tensor((*order, inputs), "int16", scale=0.0004)]
     tensors += [stored("int8", fine * (1 + 0.2 * gate), units, inputs) for gate in range(4)]
     tensors += [stored("int8", 1.2 * fine, units, units) for _ in range(4)]
     tensors += [stored("int64", 0.0004 * fine * (1 + 0.2 * gate), units) for gate in range(4)]
-    tensors += [memory(batch, units, of="int16", scale=2.0**-15), memory(batch, units, of="int16", scale=2.0**power)]
+    tensors += [memory(batch, units, dtype="int16", scale=2.0**-15), memory(batch, units, dtype="int16", scale=2.0**power)]
     tensors += [Tensor((*order, units), "int16", scale=2.0**-15)]
     tensors += [Tensor((0,), "int16", scale=2.0**-12) for _ in range(4)] + [Tensor((0,), "int16", scale=2.0**-15)]
     places = (0, *range(1, 9), -1, -1, -1, *range(9, 13), -1, -1, 13, 14, -1, -1, -1, -1)
@@ -237,12 +237,12 @@ def streamed(data: bytes, runs: Sequence[Sequence[Array]]) -> list[Array]:
     """The first outputs of several runs, each of which starts from the states of the one before."""
     module, states = load(data), first_states(data)
     names = [param.name for param in module.main.params[1:]]
-    found = []
+    outputs = []
     for inputs in runs:
         output, *new = evaluate(module, [*inputs, *(states[name] for name in names)])  # type: ignore[misc] # a tuple
-        found.append(np.asarray(output))
+        outputs.append(np.asarray(output))
         states = dict(zip(names, new, strict=True))
-    return found
+    return outputs
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -253,10 +253,10 @@ def test_lstm_of_16_bit_integers(seed: int) -> None:
     )
     data, runs = lstm_of_int16(seed)
     micro = runtime.Interpreter.from_bytes(data)
-    for inputs, found in zip(runs, streamed(data, runs), strict=True):
+    for inputs, actual in zip(runs, streamed(data, runs), strict=True):
         micro.set_input(inputs[0], 0)
         micro.invoke()
-        np.testing.assert_array_equal(found, micro.get_output(0))
+        np.testing.assert_array_equal(actual, micro.get_output(0))
 
 
 RECORDED = [
@@ -270,8 +270,8 @@ RECORDED = [
 
 def test_recorded_results_of_an_lstm_of_16_bit_integers() -> None:
     """Checksums of what TensorFlow Lite Micro 0.dev20261023182759 computed."""
-    found = [[zlib.crc32(output.tobytes()) for output in streamed(*lstm_of_int16(seed))] for seed in range(4)]
-    assert found == RECORDED
+    checksums = [[zlib.crc32(output.tobytes()) for output in streamed(*lstm_of_int16(seed))] for seed in range(4)]
+    assert checksums == RECORDED
 
 
 EVERY = np.arange(-32768, 32768, dtype=np.int32)

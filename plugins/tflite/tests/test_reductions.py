@@ -14,22 +14,22 @@ from inlaid_runtime.types import dtype
 from inlaid_tflite import load
 from inlaid_tflite.convert.reduce import CONVERTERS as REDUCE
 
-from .build import Options, Tensor, drawn, same, single
+from .build import Options, Tensor, check_litert, drawn, single
 from .test_elements import STORED, cases, seeds, stands_for
 
-FEW = settings(max_examples=8, deadline=None, derandomize=True)
+QUICK = settings(max_examples=8, deadline=None, derandomize=True)
 
 
-@pytest.mark.parametrize(("name", "of"), cases(REDUCE))
-@FEW
+@pytest.mark.parametrize(("name", "dtype_name"), cases(REDUCE))
+@QUICK
 @given(seeds)
-def test_reductions(name: str, of: str, seed: int) -> None:
+def test_reductions(name: str, dtype_name: str, seed: int) -> None:
     generator = np.random.default_rng(seed)
     shape = tuple(map(int, generator.integers(1, 7, int(generator.integers(1, 5)))))
     rank = len(shape)
     keep = bool(generator.integers(2))
-    a = stands_for(of, generator, -1)
-    if name in ("SUM", "MEAN") and generator.integers(2) and of != "int16":
+    a = stands_for(dtype_name, generator, -1)
+    if name in ("SUM", "MEAN") and generator.integers(2) and dtype_name != "int16":
         shape, rank, keep = (2, 5, 3, 7), 4, True
     count = 1 if name.startswith("ARG") or name == "CUMSUM" else int(generator.integers(1, rank + 1))
     axes = sorted(map(int, generator.choice(rank, count, replace=False)))
@@ -38,66 +38,67 @@ def test_reductions(name: str, of: str, seed: int) -> None:
     axes = axes[:2] if name == "REDUCE_PROD" else axes
     count = len(axes)
     left = tuple(1 if axis in axes else dim for axis, dim in enumerate(shape) if keep or axis not in axes)
-    b = a if name in ("REDUCE_MAX", "REDUCE_MIN") else stands_for(of, generator, 0)
-    result, options = Tensor(left, of, **b), ("ReducerOptions", {"keepDims": keep})
+    b = a if name in ("REDUCE_MAX", "REDUCE_MIN") else stands_for(dtype_name, generator, 0)
+    result, options = Tensor(left, dtype_name, **b), ("ReducerOptions", {"keepDims": keep})
     negative = [axis - rank if generator.integers(2) else axis for axis in axes]
-    given_axes = Tensor((count,), "int32", np.array(negative, np.int32))
+    axes_tensor = Tensor((count,), "int32", np.array(negative, np.int32))
     if name == "CUMSUM":
         flags = {"exclusive": bool(generator.integers(2)), "reverse": bool(generator.integers(2))}
-        result, options = Tensor(shape, of), ("CumsumOptions", flags)
-        given_axes = Tensor((), "int32", np.array(axes[0], np.int32))
+        result, options = Tensor(shape, dtype_name), ("CumsumOptions", flags)
+        axes_tensor = Tensor((), "int32", np.array(axes[0], np.int32))
     if name.startswith("ARG"):
         left = tuple(dim for axis, dim in enumerate(shape) if axis not in axes)
         wide = bool(generator.integers(2))
         kind = "ArgMaxOptions" if name == "ARG_MAX" else "ArgMinOptions"
         result, options = Tensor(left, "int64" if wide else "int32"), (kind, {"outputType": 4 if wide else 2})
-    x = drawn(of, shape, generator, 1.0)
-    if name == "REDUCE_PROD" and of not in STORED:
+    x = drawn(dtype_name, shape, generator, 1.0)
+    if name == "REDUCE_PROD" and dtype_name not in STORED:
         x = (x % 5 - 2).astype(x.dtype)
-    same(single(name, [Tensor(shape, of, **a), given_axes], result, options), [x], 1e-4)
+    check_litert(single(name, [Tensor(shape, dtype_name, **a), axes_tensor], result, options), [x], 1e-4)
 
 
-@FEW
+@QUICK
 @given(seeds, st.sampled_from(["float32", "int8", "uint8", "int16", "int32"]), st.sampled_from(list(STORED)))
-def test_quantization(seed: int, of: str, to: str) -> None:
-    if (of, to) in (("int16", "uint8"), ("int32", "uint8")):
+def test_quantization(seed: int, dtype_name: str, to: str) -> None:
+    if (dtype_name, to) in (("int16", "uint8"), ("int32", "uint8")):
         return
     generator = np.random.default_rng(seed)
-    a, b = stands_for(of, generator), stands_for(to, generator)
-    if of == "int32":
+    a, b = stands_for(dtype_name, generator), stands_for(to, generator)
+    if dtype_name == "int32":
         a = {"scale": float(np.exp2(generator.uniform(-12, -4))), "zero_point": 0}
-    x = drawn(of, (3, 49), generator)
-    if of == "float32":
+    x = drawn(dtype_name, (3, 49), generator)
+    if dtype_name == "float32":
         x[0] = ((generator.integers(-100, 100, 49) + 0.5) * b["scale"]).astype(np.float32)
-    same(single("QUANTIZE", [Tensor((3, 49), of, **a)], Tensor((3, 49), to, **b)), [x])
+    check_litert(single("QUANTIZE", [Tensor((3, 49), dtype_name, **a)], Tensor((3, 49), to, **b)), [x])
 
 
-@FEW
+@QUICK
 @given(seeds, st.sampled_from(["float16", *STORED]))
-def test_dequantization(seed: int, of: str) -> None:
+def test_dequantization(seed: int, dtype_name: str) -> None:
     generator = np.random.default_rng(seed)
-    found = same(
-        single("DEQUANTIZE", [Tensor((3, 50), of, **stands_for(of, generator))], Tensor((3, 50))), [drawn(of, (3, 50), generator)]
+    outputs = check_litert(
+        single("DEQUANTIZE", [Tensor((3, 50), dtype_name, **stands_for(dtype_name, generator))], Tensor((3, 50))),
+        [drawn(dtype_name, (3, 50), generator)],
     )
-    assert found[0].dtype == np.float32
+    assert outputs[0].dtype == np.float32
 
 
 def test_dequantization_by_channel() -> None:
     generator = np.random.default_rng(0)
-    given_ = Tensor((2, 3), "int8", None, (0.5, 0.25, 0.125), (0, 0, 0), 1)
-    same(single("DEQUANTIZE", [given_], Tensor((2, 3))), [drawn("int8", (2, 3), generator)])
+    tensor = Tensor((2, 3), "int8", None, (0.5, 0.25, 0.125), (0, 0, 0), 1)
+    check_litert(single("DEQUANTIZE", [tensor], Tensor((2, 3))), [drawn("int8", (2, 3), generator)])
 
 
 @pytest.mark.parametrize("to", ["float32", "float16", "int8", "uint8", "int16", "int32", "int64", "bool"])
-@pytest.mark.parametrize("of", ["float32", "int8", "uint8", "int16", "int32", "uint32", "int64", "bool"])
-def test_casts(of: str, to: str) -> None:
-    x = drawn(of, (40,), np.random.default_rng(1))
-    if dtype(of).is_float:
+@pytest.mark.parametrize("dtype_name", ["float32", "int8", "uint8", "int16", "int32", "uint32", "int64", "bool"])
+def test_casts(dtype_name: str, to: str) -> None:
+    x = drawn(dtype_name, (40,), np.random.default_rng(1))
+    if dtype(dtype_name).is_float:
         x = np.abs(x) if to.startswith("u") else x
-    same(single("CAST", [Tensor((40,), of)], Tensor((40,), to), ("CastOptions", {})), [x])
+    check_litert(single("CAST", [Tensor((40,), dtype_name)], Tensor((40,), to), ("CastOptions", {})), [x])
 
 
-@FEW
+@QUICK
 @given(seeds, st.integers(2, 16))
 def test_fake_quantization(seed: int, bits: int) -> None:
     generator = np.random.default_rng(seed)
@@ -105,12 +106,12 @@ def test_fake_quantization(seed: int, bits: int) -> None:
         "FakeQuantOptions",
         {"min": -float(generator.uniform(0, 4)), "max": float(generator.uniform(0.1, 4)), "numBits": bits},
     )
-    same(single("FAKE_QUANT", [Tensor((3, 50))], Tensor((3, 50)), options), [drawn("float32", (3, 50), generator)])
+    check_litert(single("FAKE_QUANT", [Tensor((3, 50))], Tensor((3, 50)), options), [drawn("float32", (3, 50), generator)])
 
 
-def refused(message: str, *made: Any) -> None:
+def refused(message: str, *arguments: Any) -> None:
     with pytest.raises(ModelImportError, match=message):
-        load(single(*made))
+        load(single(*arguments))
 
 
 def test_what_is_not_supported_is_named() -> None:

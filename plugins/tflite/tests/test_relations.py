@@ -60,10 +60,10 @@ class Case:
             if item is not None:
                 places[index] = len(tensors)
                 shape = values[index].shape if index in values else item.shape
-                fixed = [axis for place, axis in self.fixed if place == index]
+                fixed = [axis for position, axis in self.fixed if position == index]
                 dynamic = tuple(axis for axis in range(len(shape)) if symbolic and item.data is None and axis not in fixed)
                 tensors.append(replace(item, shape=shape, name=f"x{index}", open=dynamic))
-        given = tuple(places[index] for index in values)
+        input_numbers = tuple(places[index] for index in values)
         steps = []
         for index in self.shaped:
             steps.append(Op("SHAPE", (places[index],), (len(tensors),), ("ShapeOptions", {"outType": 2})))
@@ -72,7 +72,7 @@ class Case:
         results = tuple(range(len(tensors), len(tensors) + len(self.results)))
         dynamic_results = [replace(item, open=tuple(range(len(item.shape)))) for item in self.results]
         step = Op(self.op, tuple(places), results, self.options)
-        return file(Graph((*tensors, *dynamic_results), given, results, (*steps, step)))
+        return file(Graph((*tensors, *dynamic_results), input_numbers, results, (*steps, step)))
 
     def load(self, values: Mapping[int, Array], symbolic: bool) -> Module:
         fixed = set(self.fixed)

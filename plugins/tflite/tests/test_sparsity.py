@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from plugins.tflite.tests.build import Graph, Op, Tensor, file, same, single
+from plugins.tflite.tests.build import Graph, Op, Tensor, check_litert, file, single
 
 from inlaid.graph.interp import evaluate
 from inlaid_runtime.errors import ModelImportError
@@ -51,22 +51,22 @@ def sparse(array: np.ndarray[Any, Any], block: tuple[int, int], vector: str = "I
     return Tensor(array.shape, data=np.concatenate(values), sparsity=parameters, **facts)
 
 
-def matrix(of: str) -> np.ndarray[Any, Any]:
-    found = GENERATOR.integers(-9, 10, (8, 16)).astype(of)
-    found[GENERATOR.random((8, 16)) < 0.7] = 0
-    found[4:] = 0
-    found[5, 3] = 1
-    return found
+def matrix(dtype: str) -> np.ndarray[Any, Any]:
+    array = GENERATOR.integers(-9, 10, (8, 16)).astype(dtype)
+    array[GENERATOR.random((8, 16)) < 0.7] = 0
+    array[4:] = 0
+    array[5, 3] = 1
+    return array
 
 
 @pytest.mark.parametrize("vector", ["Int32Vector", "Uint16Vector", "Uint8Vector"])
 @pytest.mark.parametrize("block", [(1, 1), (1, 4), (4, 1), (2, 8)])
-@pytest.mark.parametrize("of", ["float32", "int8"])
-def test_sparse_weights(of: str, block: tuple[int, int], vector: str) -> None:
-    weights = matrix(of)
-    facts: dict[str, Any] = {"dtype": of, "scale": 0.1} if of == "int8" else {}
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_sparse_weights(dtype: str, block: tuple[int, int], vector: str) -> None:
+    weights = matrix(dtype)
+    facts: dict[str, Any] = {"dtype": dtype, "scale": 0.1} if dtype == "int8" else {}
     tensors = [sparse(weights, block, vector, **facts), Tensor((8, 16), **facts)]
-    if of == "int8":
+    if dtype == "int8":
         tensors += [Tensor((8, 16), scale=None), Tensor((3, 16)), Tensor((3, 8))]
         ops = [Op("DENSIFY", (0,), (1,)), Op("DEQUANTIZE", (1,), (2,))]
     else:
@@ -76,15 +76,15 @@ def test_sparse_weights(of: str, block: tuple[int, int], vector: str) -> None:
     ops.append(Op("FULLY_CONNECTED", (last - 2, last - 3, -1), (last - 1,), ("FullyConnectedOptions", {})))
     data = file(Graph(tuple(tensors), (last - 2,), (last - 1,), tuple(ops)))
     x = GENERATOR.normal(size=(3, 16)).astype(np.float32)
-    (found,) = same(data, [x])
-    np.testing.assert_allclose(found, x @ (weights.astype(np.float32) * np.float32(facts.get("scale", 1))).T, rtol=1e-4, atol=1e-4)
+    (actual,) = check_litert(data, [x])
+    np.testing.assert_allclose(actual, x @ (weights.astype(np.float32) * np.float32(facts.get("scale", 1))).T, rtol=1e-4, atol=1e-4)
 
 
 def test_sparse_first_axes_and_other_orders() -> None:
     """Columns are traversed before rows, which are compressed."""
     levels = [Level(3), Level(0, np.array([0, 2, 2, 3]), np.array([1, 3, 0]))]
-    found = dense(np.array([5, 6, 7]), (4, 3), [1, 0], [], levels)
-    assert found.tolist() == [[0, 0, 7], [5, 0, 0], [0, 0, 0], [6, 0, 0]]
+    actual = dense(np.array([5, 6, 7]), (4, 3), [1, 0], [], levels)
+    assert actual.tolist() == [[0, 0, 7], [5, 0, 0], [0, 0, 0], [6, 0, 0]]
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_a_bias_with_the_axis_of_its_weights(per_channel: bool) -> None:
         return single("DEPTHWISE_CONV_2D", inputs, Tensor((1, 6, 6, 4), "int8", scale=0.1, zero_point=-3), options)
 
     x = GENERATOR.integers(-128, 128, (1, 6, 6, 4)).astype(np.int8)
-    (wanted,) = same(model(0), [x])
-    assert np.array_equal(evaluate(load(model(3)), [x]), wanted)
+    (expected,) = check_litert(model(0), [x])
+    assert np.array_equal(evaluate(load(model(3)), [x]), expected)
 
 
 def test_weights_with_an_axis_that_they_lack_are_refused() -> None:

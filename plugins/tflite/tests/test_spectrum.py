@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from plugins.tflite.tests.build import Graph, Op, Tensor, agree, file, litert, same, single
+from plugins.tflite.tests.build import Graph, Op, Tensor, agree, check_litert, file, litert, single
 
 from inlaid.graph.interp import evaluate
 from inlaid_runtime.errors import ModelImportError
@@ -49,17 +49,17 @@ def test_spectra(shape: tuple[int, ...], lengths: tuple[int, int]) -> None:
     value = GENERATOR.normal(size=shape).astype(np.float32)
     data = spectrum(shape, lengths)
     # For one column, LiteRT's imaginary part is wrong.
-    real, imaginary, magnitude = same(data, [value]) if lengths[1] > 1 else evaluate(load(data), [value])  # type: ignore[misc]
+    real, imaginary, magnitude = check_litert(data, [value]) if lengths[1] > 1 else evaluate(load(data), [value])  # type: ignore[misc]
     exact = np.fft.rfft2(value.astype(np.float64), lengths)
-    for found, wanted in ((real, exact.real), (imaginary, exact.imag), (magnitude, np.abs(exact))):
-        agree(np.asarray(found), wanted.astype(np.float32))
+    for actual, expected in ((real, exact.real), (imaginary, exact.imag), (magnitude, np.abs(exact))):
+        agree(np.asarray(actual), expected.astype(np.float32))
 
 
 def test_spectra_of_one_dimension() -> None:
     """TensorFlow's rfft is an RFFT2D of one row, whose axis SQUEEZE removes."""
     squeezed = (Op("SQUEEZE", (), (), ("SqueezeOptions", {"squeezeDims": [-2]})), Tensor((3, 17), "complex64"))
     value = GENERATOR.normal(size=(3, 1, 32)).astype(np.float32)
-    real, imaginary, _ = same(spectrum((3, 1, 32), (1, 32), squeezed), [value])
+    real, imaginary, _ = check_litert(spectrum((3, 1, 32), (1, 32), squeezed), [value])
     exact = np.fft.rfft(value[:, 0].astype(np.float64))
     agree(real, exact.real.astype(np.float32))
     agree(imaginary, exact.imag.astype(np.float32))
@@ -82,9 +82,9 @@ def test_moved_complex_values() -> None:
     value = GENERATOR.normal(size=(2, 4, 8)).astype(np.float32)
     module = load(file(Graph(tuple(tensors), (0,), (9, 10), tuple(ops))))
     real, imaginary = evaluate(module, [value])  # type: ignore[misc] # two outputs
-    wanted = np.fft.rfft2(value.astype(np.float64))[:, None].transpose(3, 2, 1, 0).reshape(20, 2)
-    agree(np.asarray(real), wanted.real.astype(np.float32))
-    agree(np.asarray(imaginary), wanted.imag.astype(np.float32))
+    expected = np.fft.rfft2(value.astype(np.float64))[:, None].transpose(3, 2, 1, 0).reshape(20, 2)
+    agree(np.asarray(real), expected.real.astype(np.float32))
+    agree(np.asarray(imaginary), expected.imag.astype(np.float32))
 
 
 def test_magnitudes_of_extremes() -> None:
@@ -96,8 +96,8 @@ def test_magnitudes_of_extremes() -> None:
     data = file(Graph(tensors, (1,), (3,), (Op("COMPLEX_ABS", (0,), (2,)), Op("ADD", (1, 2), (3,), ("AddOptions", {})))))
     zeros = np.zeros(6, np.float32)
     with np.errstate(all="ignore"):
-        (found,) = [np.asarray(evaluate(load(data), [zeros]))]
-    np.testing.assert_allclose(found, np.abs(values), rtol=1e-6)
+        (actual,) = [np.asarray(evaluate(load(data), [zeros]))]
+    np.testing.assert_allclose(actual, np.abs(values), rtol=1e-6)
 
 
 def test_what_is_refused() -> None:

@@ -97,25 +97,25 @@ SAMPLES: dict[str, tuple[list[Tensor], Tensor, Options | None]] = {
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_integers_of_native_code_are_equal(name: str) -> None:
     pytest.importorskip("inlaid_x86", reason='needs the x86 plugin: pip install "inlaid[x86]"')
-    given, result, options = SAMPLES[name]
-    data = single(name, given, result, options)
+    tensors, result, options = SAMPLES[name]
+    data = single(name, tensors, result, options)
     generator = np.random.default_rng(5)
-    inputs = [drawn(each.dtype, each.shape, generator) for each in given if each.data is None]
+    inputs = [drawn(each.dtype, each.shape, generator) for each in tensors if each.data is None]
     module = load(data)
     operators = _operators(module)
     assert all(each.compute is not None or each.decompose is not None for each in operators), "an operator has no loop program"
     executable = inlaid.compile(module, ["x86:threads=1"])
-    found = executable.run({param.name: value for param, value in zip(module.main.params, inputs, strict=True)})
-    agree(next(iter(found.values())), litert(data, inputs)[0])
+    outputs = executable.run({param.name: value for param, value in zip(module.main.params, inputs, strict=True)})
+    agree(next(iter(outputs.values())), litert(data, inputs)[0])
     assert {region.target for region in executable.regions} == {"x86:threads=1"}
 
 
 def _operators(module: inlaid.Module) -> set[Operator]:
-    seen: dict[int, Any] = {}
+    exprs: dict[int, Any] = {}
     stack: list[Any] = [module.main.body]
     while stack:
         expr = stack.pop()
-        if id(expr) not in seen:
-            seen[id(expr)] = expr
+        if id(expr) not in exprs:
+            exprs[id(expr)] = expr
             stack.extend(children(expr))
-    return {expr.callee for expr in seen.values() if isinstance(expr, Call) and isinstance(expr.callee, Operator)}
+    return {expr.callee for expr in exprs.values() if isinstance(expr, Call) and isinstance(expr.callee, Operator)}

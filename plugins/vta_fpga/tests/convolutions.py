@@ -44,7 +44,7 @@ class Convolution:
         inp_half, wgt_half = (self.rows + 2 * pad) * line, taps * self.columns
         inp = image.base(Memory.INP, random_values((self.inputs, self.height, self.width, 16), "int8"))
         wgt = image.base(Memory.WGT, random_values((self.outputs, self.inputs, taps, 16, 16), "int8"))
-        place = output(image, self.outputs * self.height * self.width)
+        output_base = output(image, self.outputs * self.height * self.width)
         # Kernels: each half of ACC with each half of INP and WGT, then each half of ACC for the ALU.
         count = taps * self.width
         uops = [
@@ -56,12 +56,12 @@ class Convolution:
             for x in range(self.width)
         ]
         uops += [Uop(acc * self.tile, acc * self.tile) for acc in range(2)]
-        found: list[Instruction] = [Load(Memory.UOP, 0, image.uops(*uops), 1, len(uops), len(uops))]
+        instructions: list[Instruction] = [Load(Memory.UOP, 0, image.uops(*uops), 1, len(uops), len(uops))]
         step, steps = 0, self.inputs * self.outputs // self.columns * self.height // self.rows
         for tile, (block, row) in enumerate(self._tiles()):
-            acc, whole = tile % 2, 4 * count + tile % 2
+            acc, tile_uop = tile % 2, 4 * count + tile % 2
             points, factors = (self.columns, self.rows * self.width), (self.rows * self.width, 1)
-            found.append(Gemm(whole, whole + 1, *points, factors, reset=True, flags=Flags(pop_next=tile >= 2)))
+            instructions.append(Gemm(tile_uop, tile_uop + 1, *points, factors, reset=True, flags=Flags(pop_next=tile >= 2)))
             for channel in range(self.inputs):
                 half, top, bottom = step % 2, max(0, row - pad), min(self.height, row + self.rows + pad)
                 above, below = max(0, pad - row), max(0, row + self.rows + pad - self.height)
@@ -69,23 +69,23 @@ class Convolution:
                 pads = above, below, pad, pad
                 pop = Flags(pop_next=step >= 2)
                 rows = (bottom - top, self.width, self.width)
-                found.append(Load(Memory.INP, half * inp_half, first, *rows, *pads, pop))
+                instructions.append(Load(Memory.INP, half * inp_half, first, *rows, *pads, pop))
                 source = wgt + (block * self.inputs + channel) * taps
                 rows = (self.columns, taps, self.inputs * taps)
-                found.append(Load(Memory.WGT, half * wgt_half, source, *rows, flags=Flags(push_next=True)))
+                instructions.append(Load(Memory.WGT, half * wgt_half, source, *rows, flags=Flags(push_next=True)))
                 kernel = (2 * acc + half) * count
                 flags = Flags(pop_prev=True, push_prev=step < steps - 2)
                 src, weights = (0, line), (taps, 0)
                 loops = (self.columns, self.rows)
-                found.append(Gemm(kernel, kernel + count, *loops, (factors[0], self.width), src, weights, flags=flags))
+                instructions.append(Gemm(kernel, kernel + count, *loops, (factors[0], self.width), src, weights, flags=flags))
                 step += 1
             for op, imm in ((AluOp.SHR, 7), (AluOp.MAX, -128), (AluOp.MIN, 127)):
                 last = Flags(push_next=op is AluOp.MIN)
-                found.append(Alu(op, whole, whole + 1, *points, factors, factors, imm, last))
-            target = place + (block * self.height + row) * self.width
+                instructions.append(Alu(op, tile_uop, tile_uop + 1, *points, factors, factors, imm, last))
+            target = output_base + (block * self.height + row) * self.width
             size = (self.columns, self.rows * self.width, self.height * self.width)
-            found.append(Store(acc * self.tile, target, *size, STORE_FLAGS))
-        return [*found, *[SYNC] * min(2, tile + 1)]
+            instructions.append(Store(acc * self.tile, target, *size, STORE_FLAGS))
+        return [*instructions, *[SYNC] * min(2, tile + 1)]
 
     def _tiles(self) -> Iterator[tuple[int, int]]:
         """First output channel block and first row of each tile."""

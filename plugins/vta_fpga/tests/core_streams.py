@@ -33,15 +33,15 @@ def output(image: Image, elements: int) -> int:
     return image.base(Memory.OUT, np.full((elements, 16), 0x5A, np.int8))
 
 
-def store_all(image: Image, count: int, start: int = 0) -> list[Instruction]:
+def store_accumulators(image: Image, count: int, start: int = 0) -> list[Instruction]:
     """Store accumulators as four byte planes: STORE, SHR 8, STORE, ..."""
-    place = output(image, 4 * count)
+    output_base = output(image, 4 * count)
     uops = image.uops(Uop(start, start))
-    found: list[Instruction] = [Load(Memory.UOP, 2047, uops, 1, 1, 1)]
+    instructions: list[Instruction] = [Load(Memory.UOP, 2047, uops, 1, 1, 1)]
     for plane in range(4):
         shift = Alu(AluOp.SHR, 2047, 2048, 1, count, (0, 1), (0, 1), 8 if plane else 0, PUSH_NEXT)
-        found += [shift, Store(start, place + plane * count, 1, count, count, STORE_FLAGS), SYNC]
-    return found
+        instructions += [shift, Store(start, output_base + plane * count, 1, count, count, STORE_FLAGS), SYNC]
+    return instructions
 
 
 def pads_of_acc(image: Image) -> list[Instruction]:
@@ -54,7 +54,7 @@ def pads_of_acc(image: Image) -> list[Instruction]:
         Load(Memory.ACC, 1086, acc, 3, 1, 1, 0, 0, 0, 3),
         Load(Memory.ACC, 1098, acc, 3, 2, 0, 0, 0, 3, 0),
     ]
-    return [*loads, *store_all(image, 1110, 3)]
+    return [*loads, *store_accumulators(image, 1110, 3)]
 
 
 def pads_of_inp(image: Image) -> list[Instruction]:
@@ -70,7 +70,7 @@ def pads_of_inp(image: Image) -> list[Instruction]:
         Gemm(0, 1, 1, 428, (0, 1), (0, 1), reset=True),
         Load(Memory.UOP, 1, uops, 1, 1, 1),
         Gemm(0, 1, 4, 107, (107, 1), (107, 1)),
-        *store_all(image, 428),
+        *store_accumulators(image, 428),
     ]
 
 
@@ -84,7 +84,7 @@ def pads_of_wgt(image: Image) -> list[Instruction]:
         Load(Memory.UOP, 5, image.uops(Uop(0, 2032, 1000)), 1, 1, 1, flags=POP_PREV),
         Gemm(5, 6, 20, 16, (16, 1), (0, 1), (1, 0), reset=True),
         Gemm(5, 6, 20, 16, (16, 1), (0, 1), (1, 0)),
-        *store_all(image, 320),
+        *store_accumulators(image, 320),
     ]
 
 
@@ -102,7 +102,7 @@ def loops_of_gemm(image: Image) -> list[Instruction]:
         Gemm(101, 106, 7, 3, (3, 1), (4, 13), (1, 16)),
         Gemm(102, 105, 2, 5, (11, 1), (0, 0), (2, 3), reset=True),
         Gemm(101, 105, 40, 2, (0, 20), (1, 2), (0, 3)),
-        *store_all(image, 64),
+        *store_accumulators(image, 64),
     ]
 
 
@@ -115,7 +115,7 @@ def odd_uops(image: Image) -> list[Instruction]:
         Load(Memory.ACC, 0, acc, 1, 64, 64),
         *(Load(Memory.UOP, sram, words + dram, 1, size, size) for sram, dram, size in loads),
         *(Alu(AluOp.ADD, sram, sram + size) for sram, _, size in loads),
-        *store_all(image, 64),
+        *store_accumulators(image, 64),
     ]
 
 
@@ -132,7 +132,7 @@ def alu(op: AluOp, imm: int | None) -> StreamOf:
             Load(Memory.ACC, 32, acc, 1, 16, 16),
             Load(Memory.UOP, 0, image.uops(Uop(0, 16), Uop(32, 17)), 1, 2, 2),
             Alu(op, 0, 2, 4, 4, (4, 1), (1, 4) if op is not AluOp.SHR else (2, 2), imm),
-            *store_all(image, 48),
+            *store_accumulators(image, 48),
         ]
 
     return stream
@@ -147,24 +147,24 @@ def dependent_alu(image: Image) -> list[Instruction]:
         Alu(AluOp.ADD, 0, 4, 3, 4, (4, 1), (4, 1)),
         Alu(AluOp.ADD, 0, 4, 1, 5, imm=-77),
         Alu(AluOp.SHR, 0, 1, 1, 7, imm=1),
-        *store_all(image, 16),
+        *store_accumulators(image, 16),
     ]
 
 
 def strided_stores(image: Image) -> list[Instruction]:
     """Rows with a stride, rows that overlap, and rows beyond a burst of 128 elements that start inside of a 2 KiB block."""
     acc = image.base(Memory.ACC, random_values((512, 16), "int32"))
-    place = output(image, 2500)
+    output_base = output(image, 2500)
     return [
         Load(Memory.ACC, 0, acc, 1, 512, 512),
         Load(Memory.UOP, 0, image.uops(Uop(0, 0)), 1, 1, 1),
         Alu(AluOp.ADD, 0, 1, 32, 16, (16, 1), (16, 1), 1, PUSH_NEXT),
-        Store(0, place + 3, 5, 7, 11, POP_PREV),
-        Store(35, place + 101, 1, 400, 0),
-        Store(64, place + 600, 3, 6, 2),
-        Store(100, place + 700, 2, 200, 300),
-        Store(9, place + 2000, 4, 1, 127),
-        Store(0, place, 0, 0, 0, Flags(push_prev=True)),
+        Store(0, output_base + 3, 5, 7, 11, POP_PREV),
+        Store(35, output_base + 101, 1, 400, 0),
+        Store(64, output_base + 600, 3, 6, 2),
+        Store(100, output_base + 700, 2, 200, 300),
+        Store(9, output_base + 2000, 4, 1, 127),
+        Store(0, output_base, 0, 0, 0, Flags(push_prev=True)),
         SYNC,
     ]
 
@@ -175,11 +175,11 @@ def double_buffered(tiles: int = 9, rows: int = 24, depth: int = 2) -> StreamOf:
     def stream(image: Image) -> list[Instruction]:
         inp = image.base(Memory.INP, random_values((tiles * depth * rows, 16), "int8"))
         wgt = image.base(Memory.WGT, random_values((tiles * depth, 16, 16), "int8"))
-        place = output(image, tiles * rows)
-        found: list[Instruction] = [Load(Memory.UOP, 0, image.uops(Uop(0, 0, 0), Uop(rows, depth * rows, depth)), 1, 2, 2)]
+        output_base = output(image, tiles * rows)
+        instructions: list[Instruction] = [Load(Memory.UOP, 0, image.uops(Uop(0, 0, 0), Uop(rows, depth * rows, depth)), 1, 2, 2)]
         for tile in range(tiles):
             half, old = tile % 2, tile >= 2
-            found += [
+            instructions += [
                 Load(Memory.INP, half * depth * rows, inp + tile * depth * rows, depth, rows, rows, flags=Flags(pop_next=old)),
                 Load(Memory.WGT, half * depth, wgt + tile * depth, 1, depth, depth, flags=PUSH_NEXT),
                 Gemm(half, half + 1, 1, rows, (0, 1), reset=True, flags=Flags(pop_prev=True, pop_next=old)),
@@ -187,27 +187,30 @@ def double_buffered(tiles: int = 9, rows: int = 24, depth: int = 2) -> StreamOf:
                 Alu(AluOp.SHR, half, half + 1, 1, rows, (0, 1), (0, 1), 8),
                 Alu(AluOp.MAX, half, half + 1, 1, rows, (0, 1), (0, 1), -100),
                 Alu(AluOp.MIN, half, half + 1, 1, rows, (0, 1), (0, 1), 100, PUSH_NEXT),
-                Store(half * rows, place + tile * rows, 1, rows, rows, STORE_FLAGS),
+                Store(half * rows, output_base + tile * rows, 1, rows, rows, STORE_FLAGS),
             ]
-        return [*found, *[SYNC] * min(2, tiles)]
+        return [*instructions, *[SYNC] * min(2, tiles)]
 
     return stream
 
 
-def many_tokens(image: Image) -> list[Instruction]:
+def token_bursts(image: Image) -> list[Instruction]:
     """255 tokens wait in each queue, by no-ops of each module; more instructions than a command queue holds."""
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     for _ in range(3):
-        found += [*[Load(Memory.INP, flags=PUSH_NEXT)] * 255, *[Load(Memory.UOP, flags=Flags(True, False, True, True))] * 255]
-        found += [*[Load(Memory.INP, flags=POP_NEXT)] * 255, *[Store(flags=STORE_FLAGS)] * 255]
-        found += [*[SYNC] * 255]
-    return [*found, *dependent_alu(image)]
+        instructions += [
+            *[Load(Memory.INP, flags=PUSH_NEXT)] * 255,
+            *[Load(Memory.UOP, flags=Flags(True, False, True, True))] * 255,
+        ]
+        instructions += [*[Load(Memory.INP, flags=POP_NEXT)] * 255, *[Store(flags=STORE_FLAGS)] * 255]
+        instructions += [*[SYNC] * 255]
+    return [*instructions, *dependent_alu(image)]
 
 
 STREAMS: dict[str, StreamOf] = {
-    found.__name__: found
-    for found in (
-        pads_of_acc, pads_of_inp, pads_of_wgt, loops_of_gemm, odd_uops, dependent_alu, strided_stores, many_tokens,
+    stream.__name__: stream
+    for stream in (
+        pads_of_acc, pads_of_inp, pads_of_wgt, loops_of_gemm, odd_uops, dependent_alu, strided_stores, token_bursts,
     )
 } | {
     "double_buffered": double_buffered(),

@@ -38,8 +38,8 @@ class Image:
 
     def run(self, device: Device, instructions: Sequence[Instruction]) -> Report:
         """Run a stream, to which FINISH is appended."""
-        place = self.program(Encoding(self.config).encode_program([*instructions, Finish()]))
-        return device.run(self.dram, *place)
+        location = self.program(Encoding(self.config).encode_program([*instructions, Finish()]))
+        return device.run(self.dram, *location)
 
     def program(self, data: bytes) -> tuple[int, int]:
         """Address and count of an encoded stream."""

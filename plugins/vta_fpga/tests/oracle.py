@@ -43,14 +43,14 @@ class Oracle:
         size, shape = self.config.element_bytes(load.memory), self.config.shape(load.memory)
         dtype = {Memory.UOP: "<u4", Memory.ACC: "<i4"}.get(load.memory, "i1")
         target = self.sram[Memory.ACC if load.memory is Memory.ACC_8BIT else load.memory]
-        place = load.sram_base
+        index = load.sram_base
         for y in range(-load.y_pad_0, load.y_size + load.y_pad_1):
             for x in range(-load.x_pad_0, load.x_size + load.x_pad_1):
                 inside = 0 <= y < load.y_size and 0 <= x < load.x_size
                 start = (load.dram_base + y * load.x_stride + x) * size
                 element = self.dram[start : start + size].view(dtype).reshape(shape) if inside else np.zeros(shape)
-                target[place] = element.astype(np.int64).tolist()
-                place += 1
+                target[index] = element.astype(np.int64).tolist()
+                index += 1
 
     def _store(self, store: Store) -> None:
         size = self.config.element_bytes(Memory.OUT)

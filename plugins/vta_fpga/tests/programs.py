@@ -41,15 +41,15 @@ def widths(config, opcode):
 def instructions(config):
     """Instructions whose fields fit, else arbitrary."""
     move, gemm = (widths(config, opcode) for opcode in (LOAD, GEMM))
-    place = [move[name] for name in ("sram_base", "dram_base", "y_size", "x_size", "x_stride")]
+    fields = [move[name] for name in ("sram_base", "dram_base", "y_size", "x_size", "x_stride")]
     pads = [move[name] for name in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")]
     loops = [gemm[name] for name in ("uop_begin", "uop_end", "iter_out", "iter_in")]
     factors = {name: st.tuples(gemm[f"{name}_factor_out"], gemm[f"{name}_factor_in"]) for name in ("dst", "src", "wgt")}
     imm = st.none() | st.integers(-0x8000, 0x7FFF)
     memory = st.sampled_from([memory for memory in Memory if memory is not Memory.OUT])
     return st.one_of(
-        st.builds(Load, memory, *place, *pads, FLAGS),
-        st.builds(Store, *place, FLAGS),
+        st.builds(Load, memory, *fields, *pads, FLAGS),
+        st.builds(Store, *fields, FLAGS),
         st.builds(Gemm, *loops, *factors.values(), st.booleans(), FLAGS),
         st.builds(Alu, st.sampled_from(AluOp), *loops, factors["dst"], factors["src"], imm, FLAGS),
         st.builds(Finish, FLAGS),

@@ -127,7 +127,7 @@ class Region:
             for buffer, number in zip(program.params, numbers, strict=True):
                 if number not in self.address:
                     self.address[number] = self.end
-                    size = prod(shape_of(buffer)) * buffer.dtype.bytes
+                    size = prod(static_shape(buffer)) * buffer.dtype.bytes
                     self.end += -(-size // PAGE_BYTES) * PAGE_BYTES
 
     def lower(self, **options: Any) -> Stream:
@@ -154,19 +154,19 @@ class Region:
         Functional(self.config).run(dram, at, len(stream.instructions))
         buffers = {n: buffer for program, numbers in self.calls for buffer, n in zip(program.params, numbers, strict=True)}
         return {
-            n: dram[self.address[n] :][: prod(shape_of(b)) * b.dtype.bytes].view(str(b.dtype)).reshape(shape_of(b))
+            n: dram[self.address[n] :][: prod(static_shape(b)) * b.dtype.bytes].view(str(b.dtype)).reshape(static_shape(b))
             for n, b in buffers.items()
         }
 
     def expected(self, arrays: dict[int, Array], semantics: Sequence[ir.LoopProgram]) -> dict[int, Array]:
         """All arrays after the interpreter ran programs that compute the same."""
-        known = dict(arrays)
+        values = dict(arrays)
         for program, (_, numbers) in zip(semantics, self.calls, strict=True):
-            results = interp.run(program, [known[n] for n in numbers[: len(program.inputs)]])
-            known |= dict(zip(numbers[len(program.inputs) :], results, strict=True))
-        return known
+            results = interp.run(program, [values[n] for n in numbers[: len(program.inputs)]])
+            values |= dict(zip(numbers[len(program.inputs) :], results, strict=True))
+        return values
 
 
-def shape_of(buffer: ir.Buffer) -> tuple[int, ...]:
+def static_shape(buffer: ir.Buffer) -> tuple[int, ...]:
     """A static shape."""
     return tuple(int(str(dim)) for dim in buffer.shape)

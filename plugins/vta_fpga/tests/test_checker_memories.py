@@ -22,7 +22,7 @@ def violations(code, **options):
     program = parse_program(TABLE + code, CONFIG)
     dram = np.zeros(0x10000, np.uint8)
     program.write_uops(dram, CONFIG)
-    return [(found.number, found.rule) for found in check(program.instructions, dram, CONFIG, **options)]
+    return [(violation.number, violation.rule) for violation in check(program.instructions, dram, CONFIG, **options)]
 
 
 def compute(code):
@@ -55,7 +55,7 @@ def test_a_double_buffered_stream_is_legal():
     assert not violations(double_buffered())
 
 
-def flags_of(code):
+def list_flags(code):
     instructions = parse_program(TABLE + code, CONFIG).instructions
     return [
         (number, field.name)
@@ -65,14 +65,14 @@ def flags_of(code):
     ]
 
 
-@pytest.mark.parametrize(("number", "flag"), flags_of(double_buffered()))
+@pytest.mark.parametrize(("number", "flag"), list_flags(double_buffered()))
 def test_dropping_any_flag_is_caught(number, flag):
     program = parse_program(TABLE + double_buffered(), CONFIG)
     dram = np.zeros(0x10000, np.uint8)
     program.write_uops(dram, CONFIG)
     code = list(program.instructions)
     code[number] = dataclasses.replace(code[number], flags=dataclasses.replace(code[number].flags, **{flag: False}))
-    rules = {found.rule for found in check(code, dram, CONFIG)}
+    rules = {violation.rule for violation in check(code, dram, CONFIG)}
     assert rules & {Rule.TOKEN_BALANCE, Rule.DEADLOCK, Rule.RACE}
 
 
@@ -80,8 +80,8 @@ def test_dropping_a_push_and_its_pop_is_a_race_or_unordered():
     """Balanced mutants: every dependence of the stream is needed, but those that others imply."""
     code = double_buffered()
     lines = code.split("\n")
-    load_ready = [number for number, line in enumerate(lines) if line.startswith(("load.wgt", "gemm uops"))]
-    for push, pop in zip(load_ready[::2], load_ready[1::2], strict=True):
+    token_lines = [number for number, line in enumerate(lines) if line.startswith(("load.wgt", "gemm uops"))]
+    for push, pop in zip(token_lines[::2], token_lines[1::2], strict=True):
         mutant = list(lines)
         mutant[push] = mutant[push].replace("push_next", "")
         mutant[pop] = mutant[pop].replace("pop_prev", "")
@@ -156,7 +156,7 @@ def test_alu_reads_of_accumulators_in_the_pipeline(ahead, expected):
     program = parse_program(code + "alu.add uops=0:1 loops=1x9 dst=0,1 src=0,1\nfinish", CONFIG)
     dram = np.zeros(0x10000, np.uint8)
     program.write_uops(dram, CONFIG)
-    assert [found.rule for found in check(program.instructions, dram, CONFIG)] == expected
+    assert [violation.rule for violation in check(program.instructions, dram, CONFIG)] == expected
 
 
 def store(code):

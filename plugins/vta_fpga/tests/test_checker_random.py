@@ -79,13 +79,13 @@ FOOTPRINTS = Footprints(SMALL)
 @settings(max_examples=300)
 def test_footprints_equal_those_of_every_micro_op(instruction, table):
     words = Encoding(SMALL).encode_uops(table)[instruction.uop_begin : instruction.uop_end]
-    found = FOOTPRINTS.of(instruction, words)
+    footprint = FOOTPRINTS.lookup(instruction, words)
     reads, writes, close, outside = naive_compute(instruction, table)
-    assert (found.outside is not None) == outside
+    assert (footprint.outside is not None) == outside
     if not outside:
-        assert found.close == close
-        assert {(Memory.ACC, index) for index in found.written.tolist()} == writes
-        assert {(memory, index) for memory, indices in found.read for index in indices.tolist()} == reads
+        assert footprint.close == close
+        assert {(Memory.ACC, index) for index in footprint.written.tolist()} == writes
+        assert {(memory, index) for memory, indices in footprint.read for index in indices.tolist()} == reads
 
 
 @st.composite
@@ -94,14 +94,14 @@ def transfers(draw):
     memory = draw(st.sampled_from([Memory.INP, Memory.WGT, Memory.ACC, Memory.OUT]))
     size = SMALL.element_bytes(memory)
     rows, row = draw(st.integers(1, 2)), draw(st.integers(1, 2))
-    place = (
+    fields = (
         draw(st.integers(0, DEPTH - rows * row)),
         (DATA + draw(st.integers(0, 4)) * 8) // size,
         rows,
         row,
         draw(st.integers(0, 3)),
     )
-    return Store(*place) if memory is Memory.OUT else Load(memory, *place)
+    return Store(*fields) if memory is Memory.OUT else Load(memory, *fields)
 
 
 @st.composite
@@ -133,7 +133,7 @@ def naive_accesses(instruction, table):
 def naive_rules(code, table):
     """The rules of memory that a stream breaks, executed in its own order."""
     order = check_tokens(code, lambda *violation: None)
-    positions = {number: place for numbers in order.numbers for place, number in enumerate(numbers)}
+    positions = {number: position for numbers in order.numbers for position, number in enumerate(numbers)}
     accesses = [naive_accesses(instruction, table) for instruction in code]
     broken = set()
     for (first, (reads, writes)), (last, (later_reads, later_writes)) in itertools.combinations(enumerate(accesses), 2):
@@ -144,10 +144,10 @@ def naive_rules(code, table):
             broken.add((last, Rule.RACE))
     state = {}
     for number, (instruction, (reads, writes)) in enumerate(zip(code, accesses, strict=True)):
-        needed = {element for element in reads if element[0] != "dram"}
-        if any(element not in state for element in needed):
+        operands = {element for element in reads if element[0] != "dram"}
+        if any(element not in state for element in operands):
             broken.add((number, Rule.INITIALIZED))
-        elif any(state[element] == "not computed" for element in needed):
+        elif any(state[element] == "not computed" for element in operands):
             broken.add((number, Rule.OUT_BUFFER))
         computed = isinstance(instruction, Alu) or (isinstance(instruction, Gemm) and not instruction.reset)
         for element in writes:
@@ -164,9 +164,9 @@ def test_memory_rules_equal_a_naive_walk(code, table):
         return
     dram = np.zeros(DATA + 0x100, np.uint8)
     dram[TABLE * 4 : TABLE * 4 + 16] = Encoding(SMALL).encode_uops(table).view(np.uint8)
-    found = {(violation.number, violation.rule) for violation in check(code, dram, SMALL)}
-    found = {violation for violation in found if violation[1] is not Rule.BEFORE_FINISH}
-    assert found == naive_rules(code, table)
+    violations = {(violation.number, violation.rule) for violation in check(code, dram, SMALL)}
+    violations = {violation for violation in violations if violation[1] is not Rule.BEFORE_FINISH}
+    assert violations == naive_rules(code, table)
 
 
 ANY = st.integers(-(1 << 33), 1 << 33) | st.integers(0, 20)
@@ -195,8 +195,8 @@ def test_garbage_is_reported_not_raised(code, memory, config):
 
 def test_loops_too_long_to_enumerate_are_reported():
     code = [Gemm(0, 8192, 16383, 16383, reset=True), Alu(AluOp.ADD, 0, 4, 1024, 1025, (1, 0), (0, 1)), Finish()]
-    found = check(code, np.zeros(0x2000, np.uint8), Config())
-    assert [(violation.number, violation.rule) for violation in found] == [(0, Rule.LOOP_COUNT), (1, Rule.LOOP_COUNT)]
+    violations = check(code, np.zeros(0x2000, np.uint8), Config())
+    assert [(violation.number, violation.rule) for violation in violations] == [(0, Rule.LOOP_COUNT), (1, Rule.LOOP_COUNT)]
 
 
 def test_modules_of_garbage_flags():

@@ -26,7 +26,7 @@ LOAD, COMPUTE, STORE = (
 
 def violations(code):
     instructions = parse_program(code, Config()).instructions if isinstance(code, str) else code
-    return [(found.number, found.rule) for found in check(instructions, np.zeros(8192, np.uint8), Config())]
+    return [(violation.number, violation.rule) for violation in check(instructions, np.zeros(8192, np.uint8), Config())]
 
 
 def test_tail_of_the_official_runtime():
@@ -92,34 +92,34 @@ def test_tokens_returned_in_time_do_not_overflow():
 
 def completes(code, commands, tokens=None):
     """Whether a stream runs to its end with random choices of the module that advances: an oracle for small queues."""
-    seen = set()
+    visited = set()
     pending = [(0, ((), (), ()), (0,) * 4)]
     names = [(0, 1), (1, 0), (1, 2), (2, 1)]
     ends = []
     while pending:
         state = pending.pop()
-        if state in seen:
+        if state in visited:
             continue
-        seen.add(state)
+        visited.add(state)
         fetched, queues, counts = state
         following = []
         if fetched < len(code) and len(queues[code[fetched].module]) < commands:
-            grown = tuple(queue + (fetched,) * (own == code[fetched].module) for own, queue in enumerate(queues))
+            grown = tuple(queue + (fetched,) * (unit == code[fetched].module) for unit, queue in enumerate(queues))
             following.append((fetched + 1, grown, counts))
-        for own, queue in enumerate(queues):
+        for unit, queue in enumerate(queues):
             if not queue:
                 continue
             flags = code[queue[0]].flags
             left = dict(zip(names, counts, strict=True))
-            for other, pop in ((own - 1, flags.pop_prev), (own + 1, flags.pop_next)):
+            for other, pop in ((unit - 1, flags.pop_prev), (unit + 1, flags.pop_next)):
                 if pop and 0 <= other <= 2:
-                    left[other, own] -= 1
+                    left[other, unit] -= 1
             if min(left.values()) < 0:
                 continue
-            for other, push in ((own - 1, flags.push_prev), (own + 1, flags.push_next)):
+            for other, push in ((unit - 1, flags.push_prev), (unit + 1, flags.push_next)):
                 if push and 0 <= other <= 2:
-                    left[own, other] += 1
-            rest = tuple(queue[1:] if own == index else other for index, other in enumerate(queues))
+                    left[unit, other] += 1
+            rest = tuple(queue[1:] if unit == index else other for index, other in enumerate(queues))
             following.append((fetched, rest, tuple(left.values())))
         pending += following
         if not following:
@@ -161,25 +161,25 @@ def test_clocks_are_what_precedes_in_every_execution(code):
         return
     least = [[len(code)] * 3 for _ in code]
     owns = [instruction.module for instruction in code]
-    lists = [[number for number, own in enumerate(owns) if own == module] for module in Module]
+    lists = [[number for number, unit in enumerate(owns) if unit == module] for module in Module]
     for progress in itertools.product(*(range(len(numbers) + 1) for numbers in lists)):
         tokens = {}
-        for own, (numbers, done) in enumerate(zip(lists, progress, strict=True)):
-            for number in numbers[:done]:
+        for unit, (numbers, count) in enumerate(zip(lists, progress, strict=True)):
+            for number in numbers[:count]:
                 flags = code[number].flags
-                for other, push, pop in ((own - 1, flags.push_prev, flags.pop_prev), (own + 1, flags.push_next, flags.pop_next)):
+                for other, push, pop in ((unit - 1, flags.push_prev, flags.pop_prev), (unit + 1, flags.push_next, flags.pop_next)):
                     if 0 <= other <= 2:
-                        tokens[own, other] = tokens.get((own, other), 0) + push
-                        tokens[other, own] = tokens.get((other, own), 0) - pop
+                        tokens[unit, other] = tokens.get((unit, other), 0) + push
+                        tokens[other, unit] = tokens.get((other, unit), 0) - pop
         if min(tokens.values(), default=0) < 0:
             continue  # no execution gets there
-        for own, (numbers, done) in enumerate(zip(lists, progress, strict=True)):
-            if done == len(numbers):
+        for unit, (numbers, count) in enumerate(zip(lists, progress, strict=True)):
+            if count == len(numbers):
                 continue
-            flags = code[numbers[done]].flags
+            flags = code[numbers[count]].flags
             if all(
-                not pop or not 0 <= other <= 2 or tokens.get((other, own), 0) > 0
-                for other, pop in ((own - 1, flags.pop_prev), (own + 1, flags.pop_next))
+                not pop or not 0 <= other <= 2 or tokens.get((other, unit), 0) > 0
+                for other, pop in ((unit - 1, flags.pop_prev), (unit + 1, flags.pop_next))
             ):
-                least[numbers[done]] = list(map(min, least[numbers[done]], progress))
+                least[numbers[count]] = list(map(min, least[numbers[count]], progress))
     assert [list(clock) for clock in order.clocks] == least

@@ -16,12 +16,12 @@ DIMS = st.lists(st.builds(Dim, st.integers(1, 6), STEPS), max_size=4)
 
 @settings(deadline=None, max_examples=150)
 @given(DIMS, st.sampled_from([1, 8, 1024]))
-def test_every_iteration_runs_once_and_no_destination_repeats_early(dims: list[Dim], most: int) -> None:
+def test_every_iteration_runs_once_and_no_destination_repeats_early(dims: list[Dim], limit: int) -> None:
     limits = (2047, 2047, 1023)
-    folded = fold(dims, limits, most)
-    assert len(folded.offsets) <= most
-    assert all(0 <= step <= most for loop in (folded.out, folded.inner) for step, most in zip(loop.steps, limits, strict=True))
-    found: Counter[tuple[int, ...]] = Counter()
+    folded = fold(dims, limits, limit)
+    assert len(folded.offsets) <= limit
+    assert all(0 <= step <= limit for loop in (folded.out, folded.inner) for step, limit in zip(loop.steps, limits, strict=True))
+    actual: Counter[tuple[int, ...]] = Counter()
     for start in folded.starts:
         run = [
             tuple(start[n] + offset[n] + i * folded.out.steps[n] + j * folded.inner.steps[n] for n in range(3))
@@ -29,13 +29,13 @@ def test_every_iteration_runs_once_and_no_destination_repeats_early(dims: list[D
             for j in range(folded.inner.extent)
             for offset in folded.offsets
         ]
-        found.update(run)
+        actual.update(run)
         assert all(run[n][0] != run[n - back][0] for back in (1, 2) for n in range(back, len(run)))
-    wanted = Counter(
+    expected = Counter(
         tuple(sum(dim.steps[n] * at for dim, at in zip(dims, ats, strict=True)) for n in range(3))
         for ats in product(*(range(dim.extent) for dim in dims))
     )
-    assert found == wanted
+    assert actual == expected
 
 
 def test_a_convolution_takes_two_loops_and_few_micro_ops() -> None:

@@ -20,36 +20,36 @@ from inlaid_vta_fpga.simulators.functional import Functional
 from inlaid_vta_fpga.simulators.products import Plans
 
 from .image import Image, serial
-from .made_streams import OUTPUT, SMALL, Made, hostile, legal
+from .random_streams import OUTPUT, SMALL, StreamCase, hostile, legal
 from .oracle import Oracle
 
 
 @settings(deadline=None, max_examples=120)
 @given(legal())
-def test_every_instruction_equals_plain_loops(made: Made) -> None:
+def test_every_instruction_equals_plain_loops(case: StreamCase) -> None:
     """ACC, OUT and DRAM after each instruction, bit for bit; INT32 wrap, padding, strides and dependent micro-ops included."""
-    config = made.image.config
-    oracle = Oracle(config, made.image.dram.copy())
-    core = Core(Encoding(config), Plans(config.block, config.batch), made.image.dram, strict=False, limit=1 << 20)
-    for number, instruction in enumerate([*made.prologue, *made.body]):
+    config = case.image.config
+    oracle = Oracle(config, case.image.dram.copy())
+    core = Core(Encoding(config), Plans(config.block, config.batch), case.image.dram, strict=False, limit=1 << 20)
+    for number, instruction in enumerate([*case.prologue, *case.body]):
         oracle.run([instruction])
         core.execute(number, instruction)
         np.testing.assert_array_equal(core.acc, np.array(oracle.sram[Memory.ACC]))
         np.testing.assert_array_equal(core.out, np.array(oracle.sram[Memory.OUT]).astype(np.int8))
-        np.testing.assert_array_equal(made.image.dram, oracle.dram)
+        np.testing.assert_array_equal(case.image.dram, oracle.dram)
 
 
 @settings(deadline=None, max_examples=40)
 @given(legal())
-def test_serial_streams_equal_plain_loops(made: Made) -> None:
+def test_serial_streams_equal_plain_loops(case: StreamCase) -> None:
     """Encoding, token queues and module order included."""
-    oracle = Oracle(made.image.config, made.image.dram.copy())
-    stream = serial([*made.prologue, *made.body])
+    oracle = Oracle(case.image.config, case.image.dram.copy())
+    stream = serial([*case.prologue, *case.body])
     oracle.run(stream)
-    made.image.run(Functional(made.image.config, strict=False), stream)
-    size = made.image.config.element_bytes(Memory.OUT)
-    place = slice(made.output * size, (made.output + OUTPUT) * size)
-    np.testing.assert_array_equal(made.image.dram[place], oracle.dram[place])
+    case.image.run(Functional(case.image.config, strict=False), stream)
+    size = case.image.config.element_bytes(Memory.OUT)
+    output_slice = slice(case.output * size, (case.output + OUTPUT) * size)
+    np.testing.assert_array_equal(case.image.dram[output_slice], oracle.dram[output_slice])
 
 
 @settings(deadline=None, max_examples=60)
@@ -59,9 +59,9 @@ def test_batches_keep_the_order_of_dependent_micro_ops(data: st.DataObject) -> N
     number = data.draw(st.integers(1, 30))
     indices = st.lists(st.integers(0, 12), min_size=number, max_size=number).map(lambda values: np.array(values, np.int64))
     dst, src = data.draw(indices), data.draw(st.one_of(st.none(), indices))
-    found = list(batches(dst, src))
-    assert [position for batch in found for position in range(batch.start, batch.stop)] == list(range(number))
-    for batch in found:
+    slices = list(batches(dst, src))
+    assert [position for batch in slices for position in range(batch.start, batch.stop)] == list(range(number))
+    for batch in slices:
         for position in range(batch.start, batch.stop):
             earlier = set(dst[batch.start : position].tolist())
             assert dst[position] not in earlier
@@ -190,9 +190,9 @@ def test_streams_are_bounded_and_end_with_finish() -> None:
         (encoding.encode_program([Finish(), Finish()]), "VTA instruction 0: expected FINISH as the last"),
         (encoding.encode_program(stream) + b"\xff" * 16, "instruction 8: expected an opcode"),
     ):
-        place = image.program(data)
+        location = image.program(data)
         with pytest.raises(KernelFault, match=message):
-            Functional().run(image.dram, *place)
+            Functional().run(image.dram, *location)
     for address, count in ((0, 1), (4097, 1), (len(image.dram), 1), (4096, 0), (4096, 10**5)):
         with pytest.raises(KernelFault, match="aligned instructions"):
             Functional().run(image.dram, address, count)

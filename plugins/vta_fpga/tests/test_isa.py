@@ -100,8 +100,8 @@ def test_fields_do_not_overlap(config):
     encoding = Encoding(config)
     for fields in (*encoding.fields.values(), encoding.uop_fields):
         size = 32 if fields is encoding.uop_fields else 128
-        used = [bit for _, low, width in fields for bit in range(low, low + width)]
-        assert len(used) == len(set(used)) and max(used) < size
+        bits = [bit for _, low, width in fields for bit in range(low, low + width)]
+        assert len(bits) == len(set(bits)) and max(bits) < size
         assert all(low // 64 == (low + width - 1) // 64 for _, low, width in fields)
 
 

@@ -26,7 +26,7 @@ from inlaid_vta_fpga.compiler.schedule import TileSizes, schedule_kernel
 from inlaid_vta_fpga.isa.instructions import AluOp
 
 BLOCK = 16
-KNOWN = {item.name: item.semantics for item in intrinsics(BLOCK)}
+SEMANTICS = {item.name: item.semantics for item in intrinsics(BLOCK)}
 CLIP = (AluStage(AluOp.SHR, 8), AluStage(AluOp.MIN, 127), AluStage(AluOp.MAX, -128))
 DOUBLE = (np.eye(BLOCK, dtype=np.int8) * 2).reshape(1, 1, 1, 1, BLOCK, BLOCK)
 Array = np.ndarray[Any, Any]
@@ -61,8 +61,8 @@ def reference(layer: Layer, data: list[Array]) -> list[Array]:
                 field[:, :, top : top + x.shape[2], left : left + x.shape[3]] = x
                 for i in range(tall):
                     for j in range(wide):
-                        seen = field[:, :, i : i + rows * down : down, j : j + columns * right : right]
-                        acc += np.einsum("ncijk,zcok->nzijo", seen, stage.weights[:, :, i, j].astype(np.int64))
+                        window = field[:, :, i : i + rows * down : down, j : j + columns * right : right]
+                        acc += np.einsum("ncijk,zcok->nzijo", window, stage.weights[:, :, i, j].astype(np.int64))
             case AluStage(op=AluOp.SHR, imm=imm):
                 acc = acc >> imm if imm >= 0 else acc << -imm
             case AluStage(op=op, imm=imm):
@@ -74,16 +74,16 @@ def reference(layer: Layer, data: list[Array]) -> list[Array]:
 
 def check(layer: Layer, shapes: list[tuple[int, ...]], tile: TileSizes) -> None:
     data = [drawn(shape, seed) for seed, shape in enumerate(shapes)]
-    given_data = list(data)
+    operands = list(data)
     arguments = [constant_vector(BLOCK)]
     for stage in layer.stages:
         if isinstance(stage, BiasStage):
             arguments.append(stage.blocks)
         elif isinstance(stage, ProductStage):
-            arguments += [given_data.pop(0), stage.weights]
+            arguments += [operands.pop(0), stage.weights]
     program = schedule_kernel(kernel(layer, shapes, BLOCK, "layer"), tile, BLOCK)
-    for found, wanted in zip(interp.run(program, arguments, intrinsics=KNOWN), reference(layer, data), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, expected in zip(interp.run(program, arguments, intrinsics=SEMANTICS), reference(layer, data), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def layer(shape: tuple[int, int, int, int], *stages: Stage, matrix: bool = False, wide: bool = False) -> Layer:
@@ -110,17 +110,17 @@ def test_padded_convolution(tile: TileSizes) -> None:
 def test_strides_and_byte_planes(kernel_size: int, strides: tuple[int, int]) -> None:
     product = ProductStage(0, pack_weights(drawn((20, 24, kernel_size, kernel_size), 2), BLOCK), strides, (kernel_size // 2,) * 2)
     rows, columns = (6 // stride for stride in strides)
-    made = layer((1, 2, rows, columns), *biases(32, 1 << 29), product, wide=True)
+    layer_graph = layer((1, 2, rows, columns), *biases(32, 1 << 29), product, wide=True)
     for tile in (TileSizes(2, rows, columns, 2), TileSizes(1, 1, columns, 1, 1, 1, 2)):
-        check(made, [(1, 2, 6, 6, BLOCK)], tile)
+        check(layer_graph, [(1, 2, 6, 6, BLOCK)], tile)
 
 
 def test_residual_continues_in_the_accumulators() -> None:
     product = ProductStage(0, pack_weights(drawn((32, 32, 3, 3), 3), BLOCK), before=(1, 1))
     after = (AluStage(AluOp.SHR, -1), ProductStage(0, DOUBLE, elementwise=True), AluStage(AluOp.ADD, 3), *CLIP)
-    made = layer((2, 2, 6, 6), *biases(32, 500_000), product, *CLIP, *after)
+    layer_graph = layer((2, 2, 6, 6), *biases(32, 500_000), product, *CLIP, *after)
     for tile in (TileSizes(2, 3, 6, 1, 2, 2, 2), TileSizes(1, 3, 6, 2, 1, 1, 2)):
-        check(made, [(2, 2, 6, 6, BLOCK)] * 2, tile)
+        check(layer_graph, [(2, 2, 6, 6, BLOCK)] * 2, tile)
 
 
 def test_sums_of_two_tensors() -> None:
@@ -132,8 +132,8 @@ def test_sums_of_two_tensors() -> None:
 @pytest.mark.parametrize(("rows", "wide"), [(1, True), (5, False)])
 def test_matrix_products(rows: int, wide: bool) -> None:
     product = ProductStage(0, pack_weights(drawn((32, 64, 1, 1), 4), BLOCK))
-    made = layer((1, 2, 1, rows), *biases(32, 100), product, *(() if wide else CLIP), matrix=True, wide=wide)
-    check(made, [(rows, 4, BLOCK)], TileSizes(1, 1, rows, 4, 1, 1, 2))
+    layer_graph = layer((1, 2, 1, rows), *biases(32, 100), product, *(() if wide else CLIP), matrix=True, wide=wide)
+    check(layer_graph, [(rows, 4, BLOCK)], TileSizes(1, 1, rows, 4, 1, 1, 2))
 
 
 @settings(max_examples=50, deadline=None)

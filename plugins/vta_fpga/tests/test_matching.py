@@ -14,7 +14,7 @@ from inlaid_vta_fpga.checker import check
 from inlaid_vta_fpga.compiler.stream import Stream
 from inlaid_vta_fpga.isa.instructions import Alu, AluOp, Load, Store
 
-from .scheduled import GEMM, Array, Region, shape_of
+from .scheduled import GEMM, Array, Region, static_shape
 
 IDENTITY = np.eye(16, dtype=np.int8)
 
@@ -29,12 +29,12 @@ def checked(program: ir.LoopProgram, seed: int = 0) -> Stream:
     region, stream = lowered(program)
     assert check(stream.instructions, region.image(stream, {})[0], region.config) == []
     random = np.random.default_rng(seed)
-    arrays: list[Array] = [random.integers(-128, 128, shape_of(buffer)).astype(np.int8) for buffer in program.inputs[:-1]]
+    arrays: list[Array] = [random.integers(-128, 128, static_shape(buffer)).astype(np.int8) for buffer in program.inputs[:-1]]
     arrays.append(IDENTITY)
-    wanted = interp.run(program, arrays, intrinsics={"vta.gemm": GEMM.semantics})
-    found = region.run(stream, dict(enumerate(arrays)))
-    for n, value in enumerate(wanted, len(arrays)):
-        np.testing.assert_array_equal(found[n], value)
+    expected = interp.run(program, arrays, intrinsics={"vta.gemm": GEMM.semantics})
+    actual = region.run(stream, dict(enumerate(arrays)))
+    for n, value in enumerate(expected, len(arrays)):
+        np.testing.assert_array_equal(actual[n], value)
     return stream
 
 
@@ -149,11 +149,11 @@ program operated(x: int8[6, 16], z: int8[6, 16], i: int8[16, 16]) -> (y: int8[6,
 )
 def test_operations(value: str, operations: str) -> None:
     stream = checked(operated(value))
-    found = [item for item in stream.instructions if isinstance(item, Alu)]
+    alu_instructions = [item for item in stream.instructions if isinstance(item, Alu)]
     last = next(n for n, item in enumerate(stream.instructions) if isinstance(item, Store))
-    assert " ".join(dict.fromkeys(item.op.name for item in found)) == " ".join(dict.fromkeys(operations.split()))
+    assert " ".join(dict.fromkeys(item.op.name for item in alu_instructions)) == " ".join(dict.fromkeys(operations.split()))
     assert len([item for item in stream.instructions[:last] if isinstance(item, Alu)]) == len(operations.split())
-    assert all(item.op is not AluOp.SHR or item.imm is None or -16 <= item.imm <= 15 for item in found)
+    assert all(item.op is not AluOp.SHR or item.imm is None or -16 <= item.imm <= 15 for item in alu_instructions)
 
 
 def test_operations_on_another_buffer_begin_with_its_sum() -> None:

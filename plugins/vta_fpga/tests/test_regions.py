@@ -30,13 +30,13 @@ Array = np.ndarray[Any, Any]
 
 def drawn(module: Module, seed: int) -> dict[str, Array]:
     random = np.random.default_rng(seed)
-    found = {}
+    inputs = {}
     for param in module.main.params:
         assert isinstance(param.type, TensorType)
         shape = tuple(int(dim) for dim in param.type.shape)  # type: ignore[arg-type]
         integers = random.integers(-128, 128, shape).astype(np.int8)
-        found[param.name] = integers if param.type.dtype.name == "int8" else random.normal(size=shape).astype(np.float32)
-    return found
+        inputs[param.name] = integers if param.type.dtype.name == "int8" else random.normal(size=shape).astype(np.float32)
+    return inputs
 
 
 def check(module: Module, targets: list[str] = SPLIT, seeds: int = 2) -> inlaid.Executable:
@@ -45,17 +45,17 @@ def check(module: Module, targets: list[str] = SPLIT, seeds: int = 2) -> inlaid.
     split, alone = inlaid.compile(module, targets), inlaid.compile(module, ["x86"])
     for seed in range(seeds):
         data = drawn(module, seed)
-        for found, wanted in zip(split.run(data).values(), alone.run(data).values(), strict=True):
-            np.testing.assert_array_equal(found, wanted)
+        for actual, expected in zip(split.run(data).values(), alone.run(data).values(), strict=True):
+            np.testing.assert_array_equal(actual, expected)
     return split
 
 
 def partition(path: Path) -> list[dict[str, Any]]:
     """The operators of `inlaid partition --json`."""
     command = [sys.executable, "-c", "from inlaid_cli import main; main()", "partition", str(path), "--target", "vta_fpga,x86"]
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
-    found: list[dict[str, Any]] = json.loads(done.stdout)["operators"]
-    return found
+    process = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    operators: list[dict[str, Any]] = json.loads(process.stdout)["operators"]
+    return operators
 
 
 @needs_models

@@ -20,13 +20,13 @@ def agree(region: Region, **options: object) -> None:
     stream = region.lower(**options)
     dram, start = region.image(stream, arrays(region, range(5) if len(region.calls) > 1 else range(2)))
     other = dram.copy()
-    found = open_core().run(dram, start, len(stream.instructions))
+    actual = open_core().run(dram, start, len(stream.instructions))
     expected = Timed(region.config).run(other, start, len(stream.instructions))
     np.testing.assert_array_equal(dram, other)
-    assert (found.gemm_uops, found.loaded, found.stored) == (expected.gemm_uops, expected.loaded, expected.stored)
-    assert found.cycles is not None
+    assert (actual.gemm_uops, actual.loaded, actual.stored) == (expected.gemm_uops, expected.loaded, expected.stored)
+    assert actual.cycles is not None
     assert expected.cycles is not None
-    assert abs(found.cycles - expected.cycles) <= TOLERANCE * found.cycles
+    assert abs(actual.cycles - expected.cycles) <= TOLERANCE * actual.cycles
 
 
 @settings(deadline=None, max_examples=15)

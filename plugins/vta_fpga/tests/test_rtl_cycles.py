@@ -17,7 +17,7 @@ from inlaid_vta_fpga.simulators.timed import Timed
 from .convolutions import RESNET_LAYERS, SMALL_LAYERS, Convolution
 from .core_streams import STREAMS, double_buffered
 from .image import Image, serial
-from .made_streams import Made, legal
+from .random_streams import StreamCase, legal
 from .open_core import open_core
 
 TOLERANCE = 0.01
@@ -29,12 +29,12 @@ def cycles_agree(image: Image, stream: list[Instruction], slack: int = 0) -> tup
     core, other = open_core(), copy.copy(image)
     other.dram = image.dram.copy()
     expected = other.run(Timed(strict=False), stream).cycles
-    found = image.run(core, stream).cycles
+    actual = image.run(core, stream).cycles
     np.testing.assert_array_equal(image.dram, other.dram)
-    assert found is not None
+    assert actual is not None
     assert expected is not None
-    assert abs(expected - found) <= TOLERANCE * found + slack
-    return found, expected
+    assert abs(expected - actual) <= TOLERANCE * actual + slack
+    return actual, expected
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -49,21 +49,21 @@ def test_streams(name: str) -> None:
 def test_single_layers(layer: Convolution, order: Callable[[list[Instruction]], list[Instruction]]) -> None:
     """Convolutions in two threads, with and without overlap of the modules."""
     image = Image()
-    found, expected = cycles_agree(image, order(layer.stream(image)))
-    print(f"rtl {found:,} cycles, timing {expected:,}, {100 * layer.micro_ops / found:.1f} % of GEMM's peak")
+    actual, expected = cycles_agree(image, order(layer.stream(image)))
+    print(f"rtl {actual:,} cycles, timing {expected:,}, {100 * layer.micro_ops / actual:.1f} % of GEMM's peak")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layer", RESNET_LAYERS.values(), ids=RESNET_LAYERS.keys())
 def test_layers_of_resnet(layer: Convolution) -> None:
     """Prints what ADR 77 publishes: half a million cycles each."""
-    found = {}
+    cycles = {}
     for name, order in (("serial", serial), ("overlapped", list)):
         image = Image()
-        found[name], expected = cycles_agree(image, order(layer.stream(image)))
-        print(f"{name}: rtl {found[name]:,} cycles, timing {expected:,}, {100 * layer.micro_ops / found[name]:.1f} % of peak")
-    assert layer.micro_ops > 0.85 * found["overlapped"]
-    assert layer.micro_ops < 0.8 * found["serial"]
+        cycles[name], expected = cycles_agree(image, order(layer.stream(image)))
+        print(f"{name}: rtl {cycles[name]:,} cycles, timing {expected:,}, {100 * layer.micro_ops / cycles[name]:.1f} % of peak")
+    assert layer.micro_ops > 0.85 * cycles["overlapped"]
+    assert layer.micro_ops < 0.8 * cycles["serial"]
 
 
 def test_overlap_hides_loads() -> None:
@@ -87,14 +87,14 @@ def test_double_buffering(tiles: int, rows: int, depth: int) -> None:
 
 @settings(deadline=None, max_examples=15)
 @given(legal(Config(), uops=24, portable=True))
-def test_random_streams(made: Made) -> None:
+def test_random_streams(case: StreamCase) -> None:
     """One instruction at a time, of any shape. A row that the core's zero walker passes takes a cycle of the core's."""
-    fill = [Load(Memory.UOP, 0, made.prologue[0].dram_base, 1, 24, 24)]  # type: ignore[union-attr]
-    rows = sum(load.y_size for load in made.body if isinstance(load, Load))
-    core, other = open_core(), copy.copy(made.image)
-    other.dram = made.image.dram.copy()
-    stream = serial([*made.prologue, *fill, *made.body])
-    expected, found = other.run(Timed(strict=False), stream).cycles, made.image.run(core, stream).cycles
+    fill = [Load(Memory.UOP, 0, case.prologue[0].dram_base, 1, 24, 24)]  # type: ignore[union-attr]
+    rows = sum(load.y_size for load in case.body if isinstance(load, Load))
+    core, other = open_core(), copy.copy(case.image)
+    other.dram = case.image.dram.copy()
+    stream = serial([*case.prologue, *fill, *case.body])
+    expected, actual = other.run(Timed(strict=False), stream).cycles, case.image.run(core, stream).cycles
     assert expected is not None
-    assert found is not None
-    assert abs(expected - found) <= rows + 1
+    assert actual is not None
+    assert abs(expected - actual) <= rows + 1

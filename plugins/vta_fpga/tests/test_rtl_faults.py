@@ -21,7 +21,7 @@ from inlaid_vta_fpga.simulators.rtl import build
 from inlaid_vta_fpga.simulators.rtl.device import RtlDevice
 
 from .image import Image
-from .made_streams import hostile
+from .random_streams import hostile
 from .open_core import open_core
 
 
@@ -115,9 +115,9 @@ def test_streams_end_with_finish_and_are_decodable() -> None:
         (encoding.encode_program(stream) + b"\xff" * 16, "VTA instruction 8: expected an opcode"),
         (encoding.encode_program([push] * 256), "VTA instruction 255: expected at most 255 tokens"),
     ):
-        place = image.program(data)
+        location = image.program(data)
         with pytest.raises(KernelFault, match=message):
-            core.run(image.dram, *place)
+            core.run(image.dram, *location)
     for address, count in ((0, 1), (4097, 1), (len(image.dram), 1), (4096, 0), (4096, 10**6)):
         with pytest.raises(KernelFault, match="aligned instructions"):
             core.run(image.dram, address, count)
@@ -145,7 +145,7 @@ def test_hostile_words_end() -> None:
 
 def test_the_sources_are_in_the_package() -> None:
     """`importlib.resources` finds what the build needs."""
-    names = {found.name for found in resources.files("inlaid_vta_fpga.simulators.rtl").iterdir()}
+    names = {entry.name for entry in resources.files("inlaid_vta_fpga.simulators.rtl").iterdir()}
     assert {path.name for path in build.sources()} | {"harness.cpp"} <= names
     assert {"vta.sv", "vta_types.sv", "fetch.sv", "load.sv", "compute.sv", "gemm.sv", "alu.sv", "store.sv"} <= names
 
@@ -156,8 +156,8 @@ def test_the_sources_are_free_of_lint() -> None:
     verilator = build.find_tools().verilator
     flags = ("--lint-only", "-Wall", "-Wno-DECLFILENAME", "-Wno-UNUSEDSIGNAL", "--top-module", build.TOP)
     command = [verilator.program, *flags, *map(str, build.sources())]
-    done = subprocess.run(command, env=verilator.environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, env=verilator.environment(), capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
 
 
 def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,11 +175,11 @@ def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_library_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second build compiles nothing."""
     open_core()
-    made = []
-    monkeypatch.setattr(build, "_compile", lambda tools: made.append(tools) or b"library")
+    builds = []
+    monkeypatch.setattr(build, "_compile", lambda tools: builds.append(tools) or b"library")
     store = MemoryStore()
     assert build.build(store) == build.build(store) == b"library"
-    assert len(made) == 1
+    assert len(builds) == 1
 
 
 def test_another_configuration_is_refused() -> None:

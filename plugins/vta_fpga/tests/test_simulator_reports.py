@@ -57,15 +57,15 @@ def test_a_chrome_trace_has_a_lane_for_each_module() -> None:
 def test_no_run_is_above_the_roof() -> None:
     """Rates and intensities of runs, in GEMM operations of both kinds."""
     config, timing = Config(), Timing()
-    limits = Limits.of(config, timing)
+    limits = Limits.derive(config, timing)
     assert (limits.peak, limits.bandwidth) == (51.2e9, 0.8e9)
     assert limits.allowed(32) == 25.6e9
     timeline, _ = _timed(_layer(8))
-    found = Achieved.of("tokens", "layer", timeline, config, timing)
+    achieved = Achieved.measure("tokens", "layer", timeline, config, timing)
     moved = 8 * (32 * 16 + 9 * 256 + 16 * 16)
-    assert found.intensity == 512 * timeline.gemm_uops / moved
-    assert found.rate == pytest.approx(timeline.utilization * limits.peak)
-    assert found.rate < limits.allowed(found.intensity)
+    assert achieved.intensity == 512 * timeline.gemm_uops / moved
+    assert achieved.rate == pytest.approx(timeline.utilization * limits.peak)
+    assert achieved.rate < limits.allowed(achieved.intensity)
 
 
 class _Tags(HTMLParser):
@@ -114,12 +114,12 @@ def test_an_empty_stream_has_a_page() -> None:
 
 def test_resources_follow_the_stated_formula() -> None:
     """The default: 256 multipliers, 488 KiB of buffers, three command queues and the buffer of fetch."""
-    found = Resources.of(Config(), Timing())
-    assert (found.multipliers, found.alu_lanes) == (256, 16)
+    resources = Resources.estimate(Config(), Timing())
+    assert (resources.multipliers, resources.alu_lanes) == (256, 16)
     buffers = 8 * (2**15 + 2**15 + 2**18 + 2**17 + 2**15)
-    assert found.memory_bits == buffers + (3 * 512 + 128) * 128
+    assert resources.memory_bits == buffers + (3 * 512 + 128) * 128
     # UOP 1024 x 36; INP, OUT and ACC 2048 x 18; WGT 1024 x 36; queues and fetch 512 x 72.
-    assert found.block_rams == 8 + 8 + 57 + 29 + 8 + 6 + 2
+    assert resources.block_rams == 8 + 8 + 57 + 29 + 8 + 6 + 2
 
 
 def test_a_sweep_tabulates_cycles_against_resources() -> None:

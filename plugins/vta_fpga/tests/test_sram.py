@@ -26,18 +26,18 @@ class Nothing:
     def bind(self, env: object) -> tuple[int, ...]:
         return ()
 
-    def steps(self, *given: object) -> list[object]:
+    def steps(self, *arguments: object) -> list[object]:
         return []
 
 
 PLAN: Plan = Nothing()  # type: ignore[assignment]
 
 
-def tiles_of(sizes: list[int]) -> list[ir.Buffer]:
+def make_tiles(sizes: list[int]) -> list[ir.Buffer]:
     return [ir.Buffer(f"b{n}", (size, 16), dtype("int8"), "vta.inp") for n, size in enumerate(sizes)]
 
 
-def tasks_of(buffers: list[ir.Buffer], order: list[int], life: int) -> list[Task]:
+def make_tasks(buffers: list[ir.Buffer], order: list[int], life: int) -> list[Task]:
     """Tasks that each begin to use a tile, which stays in use for some tasks."""
     tiles = [Tile(buffers[n], Memory.INP, int(str(buffers[n].shape[0]))) for n in order]
     return [Task(PLAN, (), tuple(tiles[max(0, n - life) : n + 1]), "") for n in range(len(tiles))]
@@ -48,7 +48,7 @@ def tasks_of(buffers: list[ir.Buffer], order: list[int], life: int) -> list[Task
 def test_tiles_in_use_are_apart(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, 600), min_size=1, max_size=5))
     order = data.draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=30))
-    tasks = tasks_of(tiles_of(sizes), order, data.draw(st.integers(0, 2)))
+    tasks = make_tasks(make_tiles(sizes), order, data.draw(st.integers(0, 2)))
     try:
         allocate(tasks, CONFIG, data.draw(st.integers(1, 3)))
     except ScheduleError:
@@ -63,13 +63,13 @@ def test_tiles_in_use_are_apart(data: st.DataObject) -> None:
 
 def test_tiles_take_turns() -> None:
     """Two places for each buffer, side by side; the small one's at the end."""
-    tasks = tasks_of(tiles_of([850, 3]), [1, 0, 0, 1, 0, 0], 0)
+    tasks = make_tasks(make_tiles([850, 3]), [1, 0, 0, 1, 0, 0], 0)
     allocate(tasks, CONFIG, 2)
     assert [task.tiles[0].base for task in tasks] == [1792, 0, 850, 1795, 0, 850]
 
 
 def test_another_size_finds_room_for_all_turns() -> None:
-    tasks = tasks_of(tiles_of([480, 1, 1000]), [0, 0, 0, 1, 2, 2, 2, 2], 0)
+    tasks = make_tasks(make_tiles([480, 1, 1000]), [0, 0, 0, 1, 2, 2, 2, 2], 0)
     allocate(tasks, CONFIG, 2)
     assert len({task.tiles[0].base for task in tasks[4:]}) == 2
 
@@ -78,4 +78,4 @@ def test_too_much_at_once_is_refused() -> None:
     with pytest.raises(
         ScheduleError, match="expected at most 2048 elements of INP in use at once, found 2100: b0 of 1500, b1 of 600"
     ):
-        allocate(tasks_of(tiles_of([1500, 600]), [0, 1], 1), CONFIG, 2)
+        allocate(make_tasks(make_tiles([1500, 600]), [0, 1], 1), CONFIG, 2)

@@ -16,13 +16,13 @@ from inlaid_vta_fpga.compiler.stream import Stream
 from inlaid_vta_fpga.isa.config import Config
 from inlaid_vta_fpga.isa.instructions import Load, Module
 
-from .scheduled import Array, Region, Shape, Tiling, convolution, scheduled, shape_of
+from .scheduled import Array, Region, Shape, Tiling, convolution, scheduled, static_shape
 
 
 def arrays(region: Region, inputs: range, seed: int = 0) -> dict[int, Array]:
     """Random int8 of the numbered arrays."""
     random = np.random.default_rng(seed)
-    shapes = {n: shape_of(b) for program, numbers in region.calls for b, n in zip(program.params, numbers, strict=True)}
+    shapes = {n: static_shape(b) for program, numbers in region.calls for b, n in zip(program.params, numbers, strict=True)}
     return {n: random.integers(-8, 8, shapes[n]).astype(np.int8) for n in inputs}
 
 
@@ -41,7 +41,9 @@ def convolutions(draw: st.DrawFn) -> tuple[Shape, Tiling]:
         stride=draw(st.integers(1, 2)),
         pad=draw(st.integers(0, 1)) if kernel == 3 else 0,
     )
-    tiles = [draw(st.sampled_from([n for n in range(1, of + 1) if of % n == 0])) for of in (shape.co, shape.out, shape.ci)]
+    tiles = [
+        draw(st.sampled_from([n for n in range(1, extent + 1) if extent % n == 0])) for extent in (shape.co, shape.out, shape.ci)
+    ]
     threads = draw(st.integers(1, 2))
     assume(shape.out > 1 and shape.co % (tiles[0] * threads) == 0 and tiles[2] < shape.ci)
     return shape, Tiling(*tiles, threads)
@@ -54,9 +56,9 @@ def test_convolutions_equal_the_interpreter(case: tuple[Shape, Tiling], slots: i
     region = Region([(scheduled(shape, tiling), (0, 1, 2))])
     stream = region.lower(slots=slots, serial=serial)
     assert violations(region, stream) == []
-    given_ = arrays(region, range(2))
-    wanted = region.expected(given_, [convolution(shape)])
-    np.testing.assert_array_equal(region.run(stream, given_)[2], wanted[2])
+    inputs = arrays(region, range(2))
+    expected = region.expected(inputs, [convolution(shape)])
+    np.testing.assert_array_equal(region.run(stream, inputs)[2], expected[2])
 
 
 @pytest.mark.parametrize(
@@ -74,11 +76,11 @@ def test_other_cores(config: Config) -> None:
     region = Region([(scheduled(shape, Tiling(2, 3)), (0, 1, 2)), (scheduled(shape, Tiling(1, 2, 1, 2)), (0, 1, 3))], config)
     stream = region.lower()
     assert violations(region, stream) == []
-    given_ = arrays(region, range(2))
-    wanted = region.expected(given_, [convolution(shape)] * 2)
-    found = region.run(stream, given_)
+    inputs = arrays(region, range(2))
+    expected = region.expected(inputs, [convolution(shape)] * 2)
+    actual = region.run(stream, inputs)
     for number in (2, 3):
-        np.testing.assert_array_equal(found[number], wanted[number])
+        np.testing.assert_array_equal(actual[number], expected[number])
 
 
 def two_layers() -> tuple[Region, list[ir.LoopProgram]]:
@@ -93,8 +95,8 @@ def test_layers_pass_activations_through_dram(serial: bool) -> None:
     region, semantics = two_layers()
     stream = region.lower(serial=serial)
     assert violations(region, stream) == []
-    known = arrays(region, range(2)) | {3: arrays(region, range(3, 4), 1)[3]}
-    np.testing.assert_array_equal(region.run(stream, known)[4], region.expected(known, semantics)[4])
+    inputs = arrays(region, range(2)) | {3: arrays(region, range(3, 4), 1)[3]}
+    np.testing.assert_array_equal(region.run(stream, inputs)[4], region.expected(inputs, semantics)[4])
     assert stream.sources[0] == "layer0" and stream.sources[-1] == "layer1"
 
 
@@ -124,7 +126,7 @@ def test_tokens_are_needed() -> None:
     """Without any one token, its push and its pop, the checker finds a race; a relay may pass what another token implies."""
     region, _ = two_layers()
     stream = region.lower()
-    found: Counter[str] = Counter()
+    rule_counts: Counter[str] = Counter()
     for pushes, push, pops, pop in QUEUES:
         ends = [
             [n for n, item in enumerate(stream.instructions) if item.module is module and getattr(item.flags, flag)]
@@ -136,10 +138,10 @@ def test_tokens_are_needed() -> None:
                 item = changed[number]
                 changed[number] = replace(item, flags=replace(item.flags, **{flag: False}))
             broken = violations(region, replace(stream, instructions=tuple(changed)))
-            found[broken[0].rule.value if broken else "nothing"] += 1
-    assert set(found) <= {"race", "before-finish", "nothing"}
-    assert found["race"] > 50
-    assert found["nothing"] <= 2
+            rule_counts[broken[0].rule.value if broken else "nothing"] += 1
+    assert set(rule_counts) <= {"race", "before-finish", "nothing"}
+    assert rule_counts["race"] > 50
+    assert rule_counts["nothing"] <= 2
 
 
 def test_the_last_stores_overlap_with_operations() -> None:
@@ -149,5 +151,5 @@ def test_the_last_stores_overlap_with_operations() -> None:
     stream = region.lower()
     kinds = "".join(type(item).__name__[0] for item in stream.instructions)
     assert kinds.endswith(("AAASAAASAAASLF", "AAASSAAASSLF")), kinds
-    known = arrays(region, range(2))
-    np.testing.assert_array_equal(region.run(stream, known)[2], region.expected(known, [convolution(shape)])[2])
+    inputs = arrays(region, range(2))
+    np.testing.assert_array_equal(region.run(stream, inputs)[2], region.expected(inputs, [convolution(shape)])[2])

@@ -19,7 +19,7 @@ from inlaid_vta_fpga.simulators.timed import Timed
 from inlaid_vta_fpga.simulators.timing import BUSY, FINISHED, INSTRUCTIONS, PORT, Span, Timeline
 
 from .image import Image, serial
-from .made_streams import SMALL, Made, hostile, legal
+from .random_streams import SMALL, StreamCase, hostile, legal
 
 LOAD_OVERHEAD = 1 + 1 + 16 + 2 + 1 + 1
 """Accept, request, latency of an idle port, response, notice of the last write, done."""
@@ -30,15 +30,15 @@ def timeline(instructions: Sequence[Instruction], config: Config | None = None) 
     return Timed(config).time([*instructions, Finish()], PAGE_BYTES)
 
 
-def span(of: Timeline, number: int) -> Span:
+def span(trace: Timeline, number: int) -> Span:
     """The span of an instruction."""
-    return next(span for span in of.spans if span.number == number)
+    return next(span for span in trace.spans if span.number == number)
 
 
 def alone(instruction: Instruction, config: Config | None = None) -> int:
     """Cycles of an instruction with the port to itself."""
-    found = span(timeline(serial([instruction]), config), 0)
-    return found.end - found.start
+    interval = span(timeline(serial([instruction]), config), 0)
+    return interval.end - interval.start
 
 
 @pytest.mark.parametrize(
@@ -101,13 +101,13 @@ def test_bursts_end_at_aligned_blocks() -> None:
 
 def test_fetch_reads_batches_and_dispatches_one_instruction_per_cycle() -> None:
     """First batch: request, latency, 2 beats an instruction, response; then dispatch; then the next batch."""
-    found = timeline([Load(Memory.UOP)] * 199)
+    trace = timeline([Load(Memory.UOP)] * 199)
     first = 1 + 1 + 16 + 256 + 2
-    assert found.fetches == ((1, first + 128, 128), (first + 128, first + 128 + 1 + 16 + 144 + 2 + 72, 72))
-    assert [span(found, number).start for number in (0, 1, 2)] == [first + 2, first + 4, first + 6]
-    assert found.fetched == 200 * 16
-    assert found.read_beats == 400
-    assert found.cycles == span(found, 199).end
+    assert trace.fetches == ((1, first + 128, 128), (first + 128, first + 128 + 1 + 16 + 144 + 2 + 72, 72))
+    assert [span(trace, number).start for number in (0, 1, 2)] == [first + 2, first + 4, first + 6]
+    assert trace.fetched == 200 * 16
+    assert trace.read_beats == 400
+    assert trace.cycles == span(trace, 199).end
 
 
 def _pair(tokens: bool) -> list[Instruction]:
@@ -117,11 +117,11 @@ def _pair(tokens: bool) -> list[Instruction]:
 
 def test_a_token_makes_compute_wait_for_load() -> None:
     """Compute starts in the cycle in which load is done, and the wait is attributed to the token queue."""
-    found = timeline(_pair(True))
-    assert span(found, 1).start == span(found, 0).end
-    waits = found.activity[Module.COMPUTE]
+    trace = timeline(_pair(True))
+    assert span(trace, 1).start == span(trace, 0).end
+    waits = trace.activity[Module.COMPUTE]
     # Compute has its instruction one cycle after load has its own.
-    assert waits["load to compute"] == span(found, 0).end - span(found, 0).start - 1
+    assert waits["load to compute"] == span(trace, 0).end - span(trace, 0).start - 1
     assert waits[BUSY] == 308 + 2
     free = timeline(_pair(False))
     assert span(free, 1).start == span(free, 0).start + 1
@@ -129,14 +129,14 @@ def test_a_token_makes_compute_wait_for_load() -> None:
 
 def test_activity_sums_to_the_cycles_of_the_run() -> None:
     """Each cycle of each module has one cause."""
-    found = timeline(_pair(True))
-    assert all(sum(causes.values()) == found.cycles for causes in found.activity.values())
-    load = found.activity[Module.LOAD]
+    trace = timeline(_pair(True))
+    assert all(sum(causes.values()) == trace.cycles for causes in trace.activity.values())
+    load = trace.activity[Module.LOAD]
     assert load[PORT] == LOAD_OVERHEAD - 2
     assert load[BUSY] == 200 + 2
-    assert load[INSTRUCTIONS] == span(found, 0).start
-    assert found.activity[Module.STORE][FINISHED] + found.activity[Module.STORE].get(INSTRUCTIONS, 0) == found.cycles
-    assert "load to compute" in found.to_text()
+    assert load[INSTRUCTIONS] == span(trace, 0).start
+    assert trace.activity[Module.STORE][FINISHED] + trace.activity[Module.STORE].get(INSTRUCTIONS, 0) == trace.cycles
+    assert "load to compute" in trace.to_text()
 
 
 def test_the_port_serves_one_burst_at_a_time_and_uop_before_inp() -> None:
@@ -192,22 +192,22 @@ def test_full_command_queues_and_tokens_are_faults() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(legal(SMALL))
-def test_timed_results_are_the_functional_ones(made: Made) -> None:
+def test_timed_results_are_the_functional_ones(case: StreamCase) -> None:
     """The same memory and counters, and cycles on top; no instruction of a module overlaps another of it."""
-    stream = serial([*made.prologue, *made.body])
+    stream = serial([*case.prologue, *case.body])
     other = Image(SMALL)
-    other.dram = made.image.dram.copy()
+    other.dram = case.image.dram.copy()
     expected = other.run(Functional(SMALL, strict=False), stream)
-    found = made.image.run(Timed(SMALL, strict=False), stream)
-    np.testing.assert_array_equal(made.image.dram, other.dram)
-    assert isinstance(found, Timeline)
-    assert (found.gemm_uops, found.reset_uops, found.alu_uops) == (expected.gemm_uops, expected.reset_uops, expected.alu_uops)
-    assert (found.loaded, found.stored) == (expected.loaded, expected.stored)
-    assert len(found.spans) == len(stream) + 1
-    by_start = sorted(found.spans, key=lambda span: span.start)
+    actual = case.image.run(Timed(SMALL, strict=False), stream)
+    np.testing.assert_array_equal(case.image.dram, other.dram)
+    assert isinstance(actual, Timeline)
+    assert (actual.gemm_uops, actual.reset_uops, actual.alu_uops) == (expected.gemm_uops, expected.reset_uops, expected.alu_uops)
+    assert (actual.loaded, actual.stored) == (expected.loaded, expected.stored)
+    assert len(actual.spans) == len(stream) + 1
+    by_start = sorted(actual.spans, key=lambda span: span.start)
     assert [span.number for span in by_start] == list(range(len(stream) + 1))
     assert all(first.end <= second.start for first, second in pairwise(by_start))
-    assert all(sum(causes.values()) == found.cycles for causes in found.activity.values())
+    assert all(sum(causes.values()) == actual.cycles for causes in actual.activity.values())
 
 
 @settings(deadline=None, max_examples=150)

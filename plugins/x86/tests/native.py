@@ -49,7 +49,7 @@ class Context:
         assert 0 <= done <= total
 
 
-def region_of(programs: Sequence[ir.LoopProgram], name: str = "region") -> RegionProgram:
+def make_region(programs: Sequence[ir.LoopProgram], name: str = "region") -> RegionProgram:
     """A region that calls each of several kernels once. Kernels must not share names of dimensions."""
     buffers: list[RegionBuffer] = []
     calls = []
@@ -64,18 +64,18 @@ def region_of(programs: Sequence[ir.LoopProgram], name: str = "region") -> Regio
         return len(buffers) - 1
 
     for number, program in enumerate(programs):
-        for place, buffer in enumerate(program.inputs, len(inputs)):
+        for input_index, buffer in enumerate(program.inputs, len(inputs)):
             for axis, dim in enumerate(buffer.shape):
                 if isinstance(dim, SizeVar):
-                    dims.setdefault(dim, DimSource(dim.name, place, axis))
-        given = [add(buffer, "input", inputs) for buffer in program.inputs]
-        own = {buffer for _, buffer in program.defines}
-        made = [add(buffer, "output", outputs) for buffer in program.outputs if buffer not in own]
+                    dims.setdefault(dim, DimSource(dim.name, input_index, axis))
+        input_numbers = [add(buffer, "input", inputs) for buffer in program.inputs]
+        size_buffers = {buffer for _, buffer in program.defines}
+        output_numbers = [add(buffer, "output", outputs) for buffer in program.outputs if buffer not in size_buffers]
         defines = tuple(size for size, _ in program.defines)
         dims.update({size: DimSource(size.name, None, 0, size.upper) for size in defines})
         sizes = size_vars(program)
         dims.update({size: DimSource(size.name) for size in sizes if size not in dims})
-        calls.append(KernelCall(number, tuple(given), tuple(made), sizes, defines, (f"node{number}",)))
+        calls.append(KernelCall(number, tuple(input_numbers), tuple(output_numbers), sizes, defines, (f"node{number}",)))
     signature = Signature(tuple(inputs), tuple(outputs), tuple(dims.values()))
     return RegionProgram(name, tuple(programs), tuple(calls), tuple(buffers), signature)
 
@@ -89,40 +89,42 @@ class Native:
     """Several kernels in one region."""
 
     def __init__(self, programs: Sequence[ir.LoopProgram], options: X86Options = PLAIN) -> None:
-        self.region = region_of([finish(program, able=UNROLLS) for program in programs])
+        self.region = make_region([finish(program, able=UNROLLS) for program in programs])
         self.artifact = compile_region(self.region, options)
         self.kernel = X86Runtime(options).load(self.artifact, {}).kernel
 
     def run(self, inputs: Sequence[Array], sizes: Mapping[str, int] | None = None) -> list[Array]:
         """All outputs, for the inputs of all kernels. Scratch buffers are among the outputs."""
         signature = self.artifact.signature
-        known: dict[arith.Expr, int] = {SizeVar(name): size for name, size in (sizes or {}).items()}
+        extents: dict[arith.Expr, int] = {SizeVar(name): size for name, size in (sizes or {}).items()}
         for source in signature.dims:
             if source.input is not None:
-                known[SizeVar(source.name)] = inputs[source.input].shape[source.axis]
+                extents[SizeVar(source.name)] = inputs[source.input].shape[source.axis]
             elif source.upper is not None:
-                known[SizeVar(source.name)] = arith.evaluate(source.upper, known)
+                extents[SizeVar(source.name)] = arith.evaluate(source.upper, extents)
         outputs = []
         for spec in signature.outputs:
             assert spec.dtype is not None
-            shape = [arith.evaluate(dim, known) for dim in spec.shape]
+            shape = [arith.evaluate(dim, extents) for dim in spec.shape]
             outputs.append(np.full((*shape, spec.dtype.bytes), 0xA5, np.uint8).view(spec.dtype.numpy).reshape(shape))
-        dims = np.array([known[SizeVar(source.name)] for source in signature.dims], np.int64)
+        dims = np.array([extents[SizeVar(source.name)] for source in signature.dims], np.int64)
         self.kernel.invoke([np.ascontiguousarray(item) for item in inputs], outputs, np.empty(0, np.uint8), dims)
         for source, size in zip(signature.dims, dims.tolist(), strict=True):
-            known[SizeVar(source.name)] = size
-        actual = [[arith.evaluate(dim, known) for dim in spec.shape] for spec in signature.outputs]
+            extents[SizeVar(source.name)] = size
+        actual = [[arith.evaluate(dim, extents) for dim in spec.shape] for spec in signature.outputs]
         return [array.reshape(-1)[: int(np.prod(shape))].reshape(shape) for array, shape in zip(outputs, actual, strict=True)]
 
 
-def expected(programs: Sequence[ir.LoopProgram], inputs: Sequence[Array], sizes: Mapping[str, int] | None = None) -> list[Array]:
+def run_reference(
+    programs: Sequence[ir.LoopProgram], inputs: Sequence[Array], sizes: Mapping[str, int] | None = None
+) -> list[Array]:
     """The outputs of all kernels by the interpreter, which runs what the code generator prints."""
     results: list[Array] = []
     rest = list(inputs)
     for program in programs:
-        own, rest = rest[: len(program.inputs)], rest[len(program.inputs) :]
-        made = interp.run(expand_program(program), own, {SizeVar(name): size for name, size in (sizes or {}).items()})
-        results += made[: len(made) - len(program.defines)]
+        arguments, rest = rest[: len(program.inputs)], rest[len(program.inputs) :]
+        outputs = interp.run(expand_program(program), arguments, {SizeVar(name): size for name, size in (sizes or {}).items()})
+        results += outputs[: len(outputs) - len(program.defines)]
     return results
 
 
@@ -131,23 +133,23 @@ def check(
 ) -> None:
     """Native code gives what the interpreter gives: NaN where it does, else equal."""
     native = Native(programs, options)
-    found = native.run(inputs, sizes)
-    wanted = expected(programs, inputs, sizes)
-    kept = results_of(native.region, programs)
-    for position, array in zip(kept, wanted, strict=True):
-        np.testing.assert_array_equal(found[position], array)
+    actual = native.run(inputs, sizes)
+    expected = run_reference(programs, inputs, sizes)
+    positions = result_positions(native.region, programs)
+    for position, array in zip(positions, expected, strict=True):
+        np.testing.assert_array_equal(actual[position], array)
 
 
-def results_of(region: RegionProgram, programs: Sequence[ir.LoopProgram]) -> list[int]:
+def result_positions(region: RegionProgram, programs: Sequence[ir.LoopProgram]) -> list[int]:
     """The places of the kernels' own results among the region's outputs, which hold their scratch memory too."""
-    places = []
+    positions = []
     for call, program in zip(region.calls, programs, strict=True):
         count = len(program.outputs) - len(program.defines)
-        places += [region.buffers[number].index for number in call.outputs[:count]]
-    return places
+        positions += [region.buffers[number].index for number in call.outputs[:count]]
+    return positions
 
 
-def tensor_of(array: Array) -> TensorType:
+def tensor_type(array: Array) -> TensorType:
     """The type of an array."""
     from inlaid_runtime.types import from_numpy
 

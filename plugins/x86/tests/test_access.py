@@ -17,7 +17,7 @@ from inlaid_runtime.types import dtype
 from inlaid_x86_runtime.options import X86Options
 from inlaid_x86_runtime.runtime import X86Runtime
 
-from .native import Array, Native, check, compile_region, region_of
+from .native import Array, Native, check, compile_region, make_region
 from .test_statements import random_programs
 
 CHECKED = X86Options(threads=1, cpu="x86-64-v2", check=True)
@@ -32,7 +32,7 @@ ACCESSES = {
 
 def kernel(name: str) -> ir.LoopProgram:
     """A kernel that accesses LANES elements of a buffer of SIZE in some manner, the first of which is m - 1."""
-    x, y = (ir.Buffer(of, (SIZE,), dtype("float32")) for of in "xy")
+    x, y = (ir.Buffer(label, (SIZE,), dtype("float32")) for label in "xy")
     step, one = ACCESSES[name][1], te.const(1, "float32")
     kinds = {"scalar": ir.ForKind.SERIAL, "parallel": ir.ForKind.PARALLEL}
     b = Builder()
@@ -94,7 +94,7 @@ def test_buffers_are_held_to_their_memory(what: str) -> None:
     with b.loop(n, "i") as i:
         b.store(tmp, i, x[i])
         b.store(y, i, tmp[i])
-    region = region_of([ir.LoopProgram("kernel", (x,), (y, tmp), b.finish())])
+    region = make_region([ir.LoopProgram("kernel", (x,), (y, tmp), b.finish())])
     input_, output, scratch = region.buffers
 
     def run(workspace: object, shape: object, size: int) -> None:
@@ -102,10 +102,10 @@ def test_buffers_are_held_to_their_memory(what: str) -> None:
         signature = dataclasses.replace(region.signature, outputs=region.signature.outputs[:1])
         changed: RegionProgram = dataclasses.replace(region, buffers=buffers, workspace=workspace, signature=signature)
         loaded = X86Runtime(CHECKED).load(compile_region(changed, CHECKED), {}).kernel
-        given = np.arange(size, dtype=np.float32)
-        made = np.zeros(size, np.float32)
-        loaded.invoke([given], [made], np.empty(64 + size * 4, np.uint8), np.array([size], np.int64))
-        np.testing.assert_array_equal(made, given)
+        source = np.arange(size, dtype=np.float32)
+        result = np.zeros(size, np.float32)
+        loaded.invoke([source], [result], np.empty(64 + size * 4, np.uint8), np.array([size], np.int64))
+        np.testing.assert_array_equal(result, source)
 
     run(n * 4 + 64, n, 40)
     with pytest.raises(KernelFault, match="a buffer of kernel kernel at node0 is larger than its memory"):

@@ -21,7 +21,7 @@ from inlaid.graph import ir as graph
 from inlaid.lowering.kernels.finish import finish
 from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import whole
+from inlaid.tensor.analysis.footprint import full_region
 from inlaid.tensor.build import Builder
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
 from inlaid_runtime.arith import SizeVar
@@ -33,7 +33,7 @@ from inlaid_x86_runtime import cpu, runtime
 from inlaid_x86_runtime.cpu import LEVELS, TILE, processor_features
 from inlaid_x86_runtime.options import X86Options
 
-from .native import compile_region, region_of
+from .native import compile_region, make_region
 
 SAPPHIRE_RAPIDS = X86Options(threads=1, cpu="sapphirerapids")
 FEATURES = LEVELS["sapphirerapids"]
@@ -65,12 +65,12 @@ def kernel(m, k, n, pair, options=SAPPHIRE_RAPIDS):
     )
     offer = TileMatmulRule().offer(program, context, (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True), InputInfo(ROW_MAJOR)))
     assert offer is not None
-    return compile_region(region_of([finish(offer.schedule(program))]), options).code
+    return compile_region(make_region([finish(offer.schedule(program))]), options).code
 
 
 def counted(code):
-    found = {name: len(re.findall(pattern, code, re.DOTALL)) for name, pattern in INSTRUCTIONS.items()}
-    return {name: count for name, count in found.items() if count}
+    counts = {name: len(re.findall(pattern, code, re.DOTALL)) for name, pattern in INSTRUCTIONS.items()}
+    return {name: count for name, count in counts.items() if count}
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -99,7 +99,7 @@ def tiles_at_once(shapes):
         for shape in shapes:
             b.emit(
                 ir.Intrinsic(
-                    "amx.zero.float32", (whole(b.alloc(shape, "float32", "t", capabilities.TILES.name)),), (ir.Access.WRITE,)
+                    "amx.zero.float32", (full_region(b.alloc(shape, "float32", "t", capabilities.TILES.name)),), (ir.Access.WRITE,)
                 )
             )
         b.store(y, i, ir.const(0, "float32"))
@@ -107,13 +107,13 @@ def tiles_at_once(shapes):
 
 
 def test_eight_tiles_are_configured():
-    assert counted(compile_region(region_of([tiles_at_once([(16, 16)] * 8)]), SAPPHIRE_RAPIDS).code)["tilezero"] == 8
+    assert counted(compile_region(make_region([tiles_at_once([(16, 16)] * 8)]), SAPPHIRE_RAPIDS).code)["tilezero"] == 8
 
 
 @pytest.mark.parametrize("shapes", [[(16, 16)] * 9, [(17, 16)], [(16, 17)]])
 def test_more_than_there_is_of_tiles_is_refused(shapes):
     with pytest.raises(ScheduleError, match=r"scope 'amx.tile', in loop i: expected at most (8 registers|16 rows of 64 bytes)"):
-        compile_region(region_of([tiles_at_once(shapes)]), SAPPHIRE_RAPIDS)
+        compile_region(make_region([tiles_at_once(shapes)]), SAPPHIRE_RAPIDS)
 
 
 # --- loading ----------------------------------------------------------------------------------------------------------
@@ -159,12 +159,12 @@ def test_a_kernel_that_refuses_permission_is_named(monkeypatch):
 
 @pytest.mark.usefixtures("fresh")
 def test_permission_is_asked_once_and_only_where_there_are_tiles(monkeypatch):
-    asked = []
-    monkeypatch.setattr(cpu, "request_permission", lambda: asked.append(1) or 0)
+    requests = []
+    monkeypatch.setattr(cpu, "request_permission", lambda: requests.append(1) or 0)
     monkeypatch.setattr(cpu, "processor_features", lambda: frozenset(LEVELS["x86-64-v4"]))
-    assert cpu.host_features() == frozenset(LEVELS["x86-64-v4"]) and cpu.refusal(FEATURES) is None and not asked
+    assert cpu.host_features() == frozenset(LEVELS["x86-64-v4"]) and cpu.refusal(FEATURES) is None and not requests
     monkeypatch.setattr(cpu, "processor_features", lambda: frozenset(FEATURES))
-    assert cpu.host_features() == frozenset(FEATURES) and cpu.refusal(FEATURES) is None and len(asked) == 1
+    assert cpu.host_features() == frozenset(FEATURES) and cpu.refusal(FEATURES) is None and len(requests) == 1
 
 
 def test_the_kernel_answers():
@@ -245,8 +245,8 @@ def test_products_of_any_number_of_rows_are_exact(threads, depth):
     executable = inlaid.compile(unit, targets=[f"x86:cpu=sapphirerapids,threads={threads}"])
     for batch, rows in ((1, 1), (1, 15), (2, 8), (3, 11), (1, 100), (0, 5)):
         feed = integers((batch, rows, depth), "uint8", generator)
-        (found,) = executable.run({"x": feed}).values()
-        assert np.array_equal(found, feed.astype(np.int64) @ w.astype(np.int64))
+        (actual,) = executable.run({"x": feed}).values()
+        assert np.array_equal(actual, feed.astype(np.int64) @ w.astype(np.int64))
 
 
 @pytest.mark.usefixtures("tiles")
@@ -255,8 +255,8 @@ def test_bfloat16_products_are_close_to_exact(threads):
     generator = np.random.default_rng(2)
     for left, right in SHAPES:
         x, w = (generator.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in (left, right))
-        wanted = x.astype(np.float64) @ w.astype(np.float64)
-        assert np.abs(run(x, w, "float32", threads) - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-5
+        expected = x.astype(np.float64) @ w.astype(np.float64)
+        assert np.abs(run(x, w, "float32", threads) - expected).max() <= 1e-4 * np.abs(expected).max() + 1e-5
 
 
 @pytest.mark.usefixtures("tiles")
@@ -264,13 +264,13 @@ def test_padding_holds_no_infinities_back():
     """Elements beyond the ends of rows are zeros on both sides: infinities and NaN reach their own row and column alone."""
     x, w = np.zeros((9, 33), ml_dtypes.bfloat16), np.ones((33, 17), ml_dtypes.bfloat16)
     x[2, 32], x[7, 0] = np.inf, np.nan
-    wanted = np.zeros((9, 17), np.float32)
-    wanted[2], wanted[7] = np.inf, np.nan
-    assert np.array_equal(run(x, w, "float32"), wanted, equal_nan=True)
+    expected = np.zeros((9, 17), np.float32)
+    expected[2], expected[7] = np.inf, np.nan
+    assert np.array_equal(run(x, w, "float32"), expected, equal_nan=True)
 
 
-def integers(shape, of, generator):
-    return generator.integers(np.iinfo(of).min, np.iinfo(of).max + 1, shape).astype(of)
+def integers(shape, dtype_name, generator):
+    return generator.integers(np.iinfo(dtype_name).min, np.iinfo(dtype_name).max + 1, shape).astype(dtype_name)
 
 
 @pytest.mark.usefixtures("tiles")
@@ -289,19 +289,19 @@ def test_integer_convolutions_are_exact(stride, pad, size, threads, symbolic):
     weights = [integers(shape, "int8", generator) for shape in ((48, 36, size, size), (16, 48, size, size))]
     scales = [generator.uniform(1e-4, 2e-4, len(item)).astype(np.float32) for item in weights]
     x = graph.var("x", TensorType(shape, "uint8"))
-    y, wanted = x, data
+    y, expected = x, data
     for item, scale in zip(weights, scales, strict=True):
         padded = ops.pad(y, graph.constant(3, "uint8"), pads=(0, 0, pad, pad, 0, 0, pad, pad)) if pad else y
         y = ops.conv(padded, graph.constant(item, "int8"), strides=(stride,) * 2, pads=(), dilations=(1, 1), out_dtype="int32")
         y = ops.requantize(y, graph.constant(scale, "float32"), graph.constant(5, "uint8"), dtype="uint8", axis=1)
-        wide = np.pad(wanted, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=3).astype(np.int64)
+        wide = np.pad(expected, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=3).astype(np.int64)
         windows = np.lib.stride_tricks.sliding_window_view(wide, (size, size), (2, 3))[:, :, ::stride, ::stride]
         exact = np.einsum("nchwyx,ocyx->nohw", windows, item.astype(np.int64))
         real = np.rint(exact.astype(np.float32) * scale[:, None, None]) + np.float32(5)
-        wanted = np.clip(real, 0, 255).astype(np.uint8)
+        expected = np.clip(real, 0, 255).astype(np.uint8)
     executable = inlaid.compile(graph.function([x], y), targets=[f"x86:cpu=sapphirerapids,threads={threads}"])
-    (found,) = executable.run({"x": data}).values()
-    assert np.array_equal(found, wanted)
+    (actual,) = executable.run({"x": data}).values()
+    assert np.array_equal(actual, expected)
 
 
 @pytest.mark.usefixtures("tiles")
@@ -313,12 +313,12 @@ def test_bfloat16_convolutions_are_close_to_exact(stride):
     windows = np.lib.stride_tricks.sliding_window_view(
         np.pad(data.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3)
     )
-    wanted = np.einsum("nchwyx,ocyx->nohw", windows[:, :, ::stride, ::stride], weights.astype(np.float64))
-    other = generator.standard_normal(wanted.shape).astype(np.float32)
+    expected = np.einsum("nchwyx,ocyx->nohw", windows[:, :, ::stride, ::stride], weights.astype(np.float64))
+    other = generator.standard_normal(expected.shape).astype(np.float32)
     x, r = graph.var("x", TensorType(data.shape, "bfloat16")), graph.var("r", TensorType(other.shape, "float32"))
     w = graph.constant(weights, "bfloat16")
     y = ops.conv(x, w, strides=(stride,) * 2, pads=(1,) * 4, dilations=(1, 1), out_dtype="float32")
     executable = inlaid.compile(graph.function([x, r], ops.relu(ops.add(y, r))), targets=["x86:cpu=sapphirerapids,threads=1"])
-    (found,) = executable.run({"x": data, "r": other}).values()
-    wanted = np.maximum(wanted + other, 0)
-    assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-5
+    (actual,) = executable.run({"x": data, "r": other}).values()
+    expected = np.maximum(expected + other, 0)
+    assert np.abs(actual - expected).max() <= 1e-4 * np.abs(expected).max() + 1e-5

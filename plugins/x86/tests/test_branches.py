@@ -31,8 +31,8 @@ TRUE = graph.constant(np.array(True))
 ZERO, TWO = (graph.constant(np.int64(value)) for value in (0, 2))
 
 
-def variable(name, shape=(), of=F32):
-    return graph.var(name, TensorType(shape, of))
+def variable(name, shape=(), dtype=F32):
+    return graph.var(name, TensorType(shape, dtype))
 
 
 def random(*shape):
@@ -47,10 +47,10 @@ def check(function, *feeds, target="x86:threads=1", regions=1):
     assert sum(isinstance(item, Invoke) for item in steps) == regions
     native, reference = (inlaid.compile(function, targets=[name]) for name in (target, "reference"))
     for feed in feeds:
-        wanted, found = reference.run(feed), native.run(feed)
-        for name, value in wanted.items():
-            np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-4)
-            assert found[name].dtype == value.dtype and found[name].shape == value.shape
+        expected, actual = reference.run(feed), native.run(feed)
+        for name, value in expected.items():
+            np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-4)
+            assert actual[name].dtype == value.dtype and actual[name].shape == value.shape
     return native
 
 
@@ -70,11 +70,11 @@ def stepping(rows, *, scanned=False):
     if scanned:
         states[2] = ops.add(states[2], row[0])
     body = graph.function([step, s, t, u, *row], graph.tuple_([going, *states, *([output] if scanned else [])]))
-    given = [variable("rows", (SizeVar("length"), rows, 8))] if scanned else []
-    looped = graph.loop(body, state=[a, b, a], scanned=given, trip_count=None if scanned else trips)
+    scanned_inputs = [variable("rows", (SizeVar("length"), rows, 8))] if scanned else []
+    looped = graph.loop(body, state=[a, b, a], scanned=scanned_inputs, trip_count=None if scanned else trips)
     count = 4 if scanned else 3
     results = graph.tuple_([graph.tuple_item(looped, index) for index in range(count)])
-    return graph.function([*given, a, b, w] if scanned else [trips, a, b, w], results)
+    return graph.function([*scanned_inputs, a, b, w] if scanned else [trips, a, b, w], results)
 
 
 def test_branches_in_a_loop_with_states():
@@ -114,8 +114,8 @@ def test_models_of_branches_are_one_region(seed):
     draw = Random(seed)
     flags, x = [variable(f"c{number}", (), BOOL) for number in range(3)], variable("x", (6, 6))
     value = nest(draw, [*flags, ops.logical_and(flags[0], flags[1])], [x, ops.mul(x, x)], 3)
-    used = graph.if_(flags[0], graph.if_(flags[1], value, ops.neg(value)), graph.if_(flags[2], x, value))
-    function = graph.function([x, *flags], graph.tuple_([used]))
+    choice = graph.if_(flags[0], graph.if_(flags[1], value, ops.neg(value)), graph.if_(flags[2], x, value))
+    function = graph.function([x, *flags], graph.tuple_([choice]))
     feeds = [{"x": random(6, 6), **{f"c{number}": np.array(bool(case >> number & 1)) for number in range(3)}} for case in range(8)]
     check(function, *feeds)
 
@@ -137,8 +137,8 @@ def test_the_profile_counts_no_time_for_an_arm_that_does_not_run():
     x, flag = variable("x", (64, 64)), variable("flag", (), BOOL)
     heavy = ops.matmul(ops.matmul(x, x), x)
     native = inlaid.compile(graph.function([x, flag], graph.if_(flag, ops.tanh(x), heavy)), targets=["x86:threads=1"])
-    for taken, idle in ((True, "matmul"), (False, "tanh")):
-        events = native.profile({"x": random(64, 64), "flag": np.array(taken)}).events
+    for condition, idle in ((True, "matmul"), (False, "tanh")):
+        events = native.profile({"x": random(64, 64), "flag": np.array(condition)}).events
         times = [event.seconds for event in events if event.name.startswith(idle)]
         assert times and not any(times)
         assert all(event.seconds >= 0 for event in events)
@@ -150,9 +150,9 @@ def test_arms_that_ask_something_of_sizes_stay_with_the_executor():
     shorter = ops.reduce_sum(ops.conv(x, graph.constant(np.ones((1, 1, 4), np.float32))), axes=(2,))
     function = graph.function([x, flag], graph.tuple_([graph.if_(flag, shorter, ops.reduce_max(x, axes=(2,)))]))
     native = inlaid.compile(function, targets=["x86:threads=1"])
-    for n, taken in ((8, True), (8, False), (2, False)):
-        (value,) = native.run({"x": np.ones((1, 1, n), np.float32), "flag": np.array(taken)}).values()
-        assert value.item() == (4.0 * (n - 3) if taken else 1.0)
+    for n, condition in ((8, True), (8, False), (2, False)):
+        (value,) = native.run({"x": np.ones((1, 1, n), np.float32), "flag": np.array(condition)}).values()
+        assert value.item() == (4.0 * (n - 3) if condition else 1.0)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 50])
@@ -164,15 +164,18 @@ def test_versions_of_a_kernel(rows):
     class Rule:
         name = "versions"
 
-        def offer(self, program, context, given):
+        def offer(self, program, context, facts):
             size = program.outputs[0].shape[0]
 
-            def of(number):
+            def make_schedule(number):
                 source = lowered_alone(number).kernels[0]
                 return lambda program: source
 
-            versions = (Version(arith.compare("==", size, 1), of(1)), Version(arith.compare("<", size, 8), of(2)))
-            return Offer((ROW_MAJOR,) * 2, of(3), versions=versions)
+            versions = (
+                Version(arith.compare("==", size, 1), make_schedule(1)),
+                Version(arith.compare("<", size, 8), make_schedule(2)),
+            )
+            return Offer((ROW_MAJOR,) * 2, make_schedule(3), versions=versions)
 
     def lowered_alone(number):
         return lowered(ops.add(x, graph.constant(np.float32(number))), ())
@@ -184,7 +187,7 @@ def test_versions_of_a_kernel(rows):
     region = lowered(ops.neg(x), (Rule(),))
     options = X86Options(threads=1)
     kernel = X86Runtime(options).load(compile_region(region, options), {}).kernel
-    given = random(rows, 4)
-    found = np.empty_like(given)
-    kernel.invoke([given], [found], np.empty(64, np.uint8), np.array([rows], np.int64))
-    np.testing.assert_array_equal(found, given + np.float32(1 if rows == 1 else 2 if rows < 8 else 3))
+    array = random(rows, 4)
+    output = np.empty_like(array)
+    kernel.invoke([array], [output], np.empty(64, np.uint8), np.array([rows], np.int64))
+    np.testing.assert_array_equal(output, array + np.float32(1 if rows == 1 else 2 if rows < 8 else 3))

@@ -24,7 +24,7 @@ def test_objects_that_are_exchanged_are_compiled_again(tmp_path: Path, monkeypat
         return result
 
     bodies = {name: operator(x, constant(np.float32(3))) for name, operator in (("add", ops.add), ("mul", ops.mul))}
-    wanted = {name: run(body) for name, body in bodies.items()}
+    expected = {name: run(body) for name, body in bodies.items()}
     folder = caches().objects.folder
     assert folder is not None
     files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -33,5 +33,5 @@ def test_objects_that_are_exchanged_are_compiled_again(tmp_path: Path, monkeypat
     for path, content in zip(files, [*contents[1:], contents[0]], strict=True):
         path.write_bytes(content)
     for name, body in bodies.items():
-        np.testing.assert_array_equal(run(body), wanted[name])
+        np.testing.assert_array_equal(run(body), expected[name])
     assert {path: path.read_bytes() for path in files} == dict(zip(files, contents, strict=True))

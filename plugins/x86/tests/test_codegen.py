@@ -21,7 +21,7 @@ from inlaid_runtime.errors import CompileError, KernelFault, Unsupported
 from inlaid_runtime.types import dtype
 from inlaid_x86_runtime.options import X86Options
 
-from .native import PLAIN, Array, Native, check, compile_region, expected, region_of
+from .native import PLAIN, Array, Native, check, compile_region, make_region, run_reference
 
 NATIVE = X86Options(threads=1)
 TWO = X86Options(threads=2, cpu="x86-64-v2")
@@ -32,17 +32,17 @@ Make = Callable[[Builder, tuple[ir.Buffer, ...], tuple[ir.Buffer, ...]], None]
 
 
 def buffers(prefix: str, specs: list[tuple[tuple[Any, ...], str]]) -> tuple[ir.Buffer, ...]:
-    return tuple(ir.Buffer(f"{prefix}{number}", shape, dtype(of)) for number, (shape, of) in enumerate(specs))
+    return tuple(ir.Buffer(f"{prefix}{number}", shape, dtype(dtype_name)) for number, (shape, dtype_name) in enumerate(specs))
 
 
 def program(
     inputs: list[tuple[tuple[Any, ...], str]], outputs: list[tuple[tuple[Any, ...], str]], make: Make, **facts: Any
 ) -> ir.LoopProgram:
     """A loop program that `make` writes statement by statement."""
-    given, made = buffers("x", inputs), buffers("y", outputs)
+    input_buffers, output_buffers = buffers("x", inputs), buffers("y", outputs)
     b = Builder()
-    make(b, given, made)
-    return ir.LoopProgram("kernel", given, made, b.finish(), **facts)
+    make(b, input_buffers, output_buffers)
+    return ir.LoopProgram("kernel", input_buffers, output_buffers, b.finish(), **facts)
 
 
 def faults(kernel: ir.LoopProgram, *inputs: Array, options: X86Options = PLAIN) -> None:
@@ -61,9 +61,9 @@ N = 240
 def lane_loop(lanes: int, body: Callable[[Builder, Any, Any], None]) -> Make:
     """for outer: for lane in vectors: body(the index, the lane)."""
 
-    def make(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
+    def make(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         with b.loop(N // lanes, "outer") as outer, b.loop(lanes, "lane", VECTOR) as lane:
-            body(b, (given, made), outer * lanes + lane)
+            body(b, (inputs, outputs), outer * lanes + lane)
 
     return make
 
@@ -128,9 +128,9 @@ PATTERNS: dict[str, Callable[[Builder, Any, Any], None]] = {
 }
 
 
-@pytest.mark.parametrize("of", [F32, "int8", "uint64", BOOL])
+@pytest.mark.parametrize("dtype_name", [F32, "int8", "uint64", BOOL])
 @pytest.mark.usefixtures("host")
-def test_vector_accesses(of: str) -> None:
+def test_vector_accesses(dtype_name: str) -> None:
     kernels, inputs, partial = [], [], set()
     for name, body in PATTERNS.items():
         for lanes in LANES:
@@ -138,10 +138,12 @@ def test_vector_accesses(of: str) -> None:
             if wide:
                 partial.add(len(kernels))
             size = 2 * N if wide else N
-            kernels.append(program([((3 * N,), of)], [((size,), of)], lane_loop(lanes, body)))
-            inputs.append((np.arange(3 * N) % 97 % 2 if of == BOOL else np.arange(3 * N) % 97).astype(dtype(of).numpy))
-    found, wanted = Native(kernels, NATIVE).run(inputs), expected(kernels, inputs)
-    for number, (array, right) in enumerate(zip(found, wanted, strict=True)):
+            kernels.append(program([((3 * N,), dtype_name)], [((size,), dtype_name)], lane_loop(lanes, body)))
+            inputs.append(
+                (np.arange(3 * N) % 97 % 2 if dtype_name == BOOL else np.arange(3 * N) % 97).astype(dtype(dtype_name).numpy)
+            )
+    actual, expected = Native(kernels, NATIVE).run(inputs), run_reference(kernels, inputs)
+    for number, (array, right) in enumerate(zip(actual, expected, strict=True)):
         # What a kernel leaves alone is its caller's.
         written = np.ones(len(right), bool)
         if number in partial:
@@ -171,14 +173,14 @@ def test_checked_indices_in_vectors(lanes: int) -> None:
         with b.else_():
             b.store(y, i, te.const(1, F32))
 
-    def same_for_all_lanes(b: Builder, both: Any, i: Any) -> None:
+    def uniform_index(b: Builder, both: Any, i: Any) -> None:
         (x, at), (y,) = both
         b.store(y, i, te.select(at[i] >= 0, x[te.checked(at[0], 0, N - 1)], te.const(0, F32)))
 
     def let(b: Builder, both: Any, i: Any) -> None:
         (x, at), (y,) = both
-        place = b.let(at[i] * te.const(2, I64), bounds=(-8, 2 * N))
-        b.store(y, i, te.select(ir.as_expr(arith.compare("<=", 0, place), dtype(BOOL)), x[place // 2], te.const(0, F32)))
+        index = b.let(at[i] * te.const(2, I64), bounds=(-8, 2 * N))
+        b.store(y, i, te.select(ir.as_expr(arith.compare("<=", 0, index), dtype(BOOL)), x[index // 2], te.const(0, F32)))
 
     def index_of_choice(b: Builder, both: Any, i: Any) -> None:
         (x, at), (y,) = both
@@ -188,15 +190,22 @@ def test_checked_indices_in_vectors(lanes: int) -> None:
     shapes = [((N,), F32), ((N,), I64)]
     x = np.arange(N, dtype=np.float32)
     good = np.random.default_rng(0).permutation(N)
-    some = np.where(np.arange(N) % 3 == 1, -4, good)
+    signed_indices = np.where(np.arange(N) % 3 == 1, -4, good)
     late = np.where(np.arange(N) < N // 2, good, 1 << 40)
-    cases = [(gather, good), (masked, some), (masked_store, some), (same_for_all_lanes, some), (let, some), (index_of_choice, late)]
+    cases = [
+        (gather, good),
+        (masked, signed_indices),
+        (masked_store, signed_indices),
+        (uniform_index, signed_indices),
+        (let, signed_indices),
+        (index_of_choice, late),
+    ]
     kernels = [program(shapes, [((N,), F32)], lane_loop(lanes, body)) for body, _ in cases]
     check(kernels, [array for _, at in cases for array in (x, at)])
     for body in (gather, masked, masked_store, let, index_of_choice):
         kernel = program(shapes, [((N,), F32)], lane_loop(lanes, body))
         for bad in (N + 100, 1 << 62):
-            faults(kernel, x, np.where(np.arange(N) == 7, bad, some if body not in (gather,) else good))
+            faults(kernel, x, np.where(np.arange(N) == 7, bad, signed_indices if body not in (gather,) else good))
 
 
 def test_private_buffers_of_lanes() -> None:
@@ -206,8 +215,8 @@ def test_private_buffers_of_lanes() -> None:
         (x,), (y,) = both
         tmp = b.alloc((3,), I32)
         at = b.alloc((), I64)
-        for place in range(3):
-            b.store(tmp, place, x[i] * te.const(place + 1, I32))
+        for index in range(3):
+            b.store(tmp, index, x[i] * te.const(index + 1, I32))
         with b.if_(x[i] > 20):
             b.store(tmp, 1, te.const(-5, I32))
         b.store(at, (), te.cast(x[i] % te.const(3, I32), I64))
@@ -218,8 +227,8 @@ def test_private_buffers_of_lanes() -> None:
 
 
 def test_unrolled_loops_in_vectors() -> None:
-    def make(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
-        (x,), (y,) = given, made
+    def make(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        (x,), (y,) = inputs, outputs
         with b.loop(5, "i") as i, b.loop(6, "lane", VECTOR) as lane, b.loop(2, "u", ir.ForKind.UNROLLED) as u:
             b.store(y, (i, lane * 2 + u), x[i, lane + u * 6] * te.const(2, F32))
 
@@ -229,9 +238,9 @@ def test_unrolled_loops_in_vectors() -> None:
 # --- statements -------------------------------------------------------------------------------------------------------
 
 
-def collatz(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
+def collatz(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
     """How many steps until 1: a while loop over scratch memory."""
-    (x,), (y,) = given, made
+    (x,), (y,) = inputs, outputs
     value, count = b.alloc((), I64, "value"), b.alloc((), I64, "count")
     with b.loop(20, "i") as i:
         b.store(value, (), x[i])
@@ -243,21 +252,21 @@ def collatz(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...
         b.store(y, i, count[()])
 
 
-def insertion_sort(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
-    (x,), (y,) = given, made
+def insertion_sort(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+    (x,), (y,) = inputs, outputs
     with b.loop(20, "i") as i:
-        place = b.alloc((), I64, "place")
-        b.store(place, (), ir.as_expr(i, dtype(I64)))
-        before = te.checked(place[()] - te.const(1, I64), 0, 19)
-        with b.while_(te.select(place[()] > te.const(0, I64), y[before] > x[i], te.const(False, BOOL))):
-            b.store(y, te.checked(place[()], 0, 19), y[before])
-            b.store(place, (), place[()] - te.const(1, I64))
-        b.store(y, te.checked(place[()], 0, 19), x[i])
+        position = b.alloc((), I64, "place")
+        b.store(position, (), ir.as_expr(i, dtype(I64)))
+        before = te.checked(position[()] - te.const(1, I64), 0, 19)
+        with b.while_(te.select(position[()] > te.const(0, I64), y[before] > x[i], te.const(False, BOOL))):
+            b.store(y, te.checked(position[()], 0, 19), y[before])
+            b.store(position, (), position[()] - te.const(1, I64))
+        b.store(y, te.checked(position[()], 0, 19), x[i])
 
 
-def ragged(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
+def ragged(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
     """Loops whose extent is data, and changes while they run."""
-    (x,), (y,) = given, made
+    (x,), (y,) = inputs, outputs
     count = b.alloc((), I64, "count")
     with b.loop(20, "i") as i:
         b.store(y, i, te.const(0, I64))
@@ -269,8 +278,8 @@ def ragged(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]
         b.store(count, (), count[()] * te.const(2, I64))
 
 
-def branches(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
-    (x,), (y,) = given, made
+def branches(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+    (x,), (y,) = inputs, outputs
     with b.loop(20, "i") as i:
         with b.if_(x[i] > 50):
             inner = b.let(x[i] % te.const(5, I64), bounds=(0, 4))
@@ -282,9 +291,9 @@ def branches(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ..
                 b.store(y, i, x[19 - i])
 
 
-def several_nests(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
+def several_nests(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
     """A parallel loop after others: it captures what is in scope there, and no more."""
-    (x,), (y,) = given, made
+    (x,), (y,) = inputs, outputs
     with b.loop(4, "i") as i, b.loop(5, "j") as j:
         b.store(y, i * 5 + j, x[i * 5 + j] + te.const(1, I64))
     with b.if_(x[0] > 0), b.loop(2, "u") as u, b.loop(2, "v") as v:
@@ -312,15 +321,15 @@ def test_statements(options: X86Options) -> None:
 def test_loads_that_were_not_chosen() -> None:
     """A choice guards whatever is in it: loads, checks, choices in it, and indices that are themselves choices or conjunctions."""
 
-    def make(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
-        (x, at), (y,) = given, made
+    def make(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        (x, at), (y,) = inputs, outputs
         zero = te.const(0, F32)
         with b.loop(12, "i") as i:
-            far = te.checked(at[i], 0, 11)
+            index = te.checked(at[i], 0, 11)
             good = at[i] < te.const(12, I64)
-            b.store(y, (0, i), te.select(good, x[far], zero))
-            b.store(y, (1, i), te.select(good, te.cast(ir.as_expr(far, dtype(I64)), F32), zero))
-            b.store(y, (2, i), te.select(good, te.select(x[far] > 2, x[far] * te.const(2, F32), zero), te.const(-1, F32)))
+            b.store(y, (0, i), te.select(good, x[index], zero))
+            b.store(y, (1, i), te.select(good, te.cast(ir.as_expr(index, dtype(I64)), F32), zero))
+            b.store(y, (2, i), te.select(good, te.select(x[index] > 2, x[index] * te.const(2, F32), zero), te.const(-1, F32)))
             inside = arith.compare("<", i, 6)
             b.store(y, (3, i), x[arith.select(inside, te.checked(at[arith.minimum(i, 5)], 0, 11), i)])
             both = arith.logical_and(inside, arith.compare("<", te.checked(at[i], 0, 11), 4))
@@ -332,18 +341,18 @@ def test_loads_that_were_not_chosen() -> None:
 
 
 def test_faults() -> None:
-    def let(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
+    def let(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         with b.loop(20, "i") as i:
-            place = b.let(given[0][i], bounds=(0, 19))
-            b.store(made[0], i, given[0][place])
+            index = b.let(inputs[0][i], bounds=(0, 19))
+            b.store(outputs[0], i, inputs[0][index])
 
-    def store(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
+    def store(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         with b.loop(20, "i", PARALLEL) as i:
-            b.store(made[0], te.checked(given[0][i], 0, 19), given[0][i])
+            b.store(outputs[0], te.checked(inputs[0][i], 0, 19), inputs[0][i])
 
-    def extent(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
-        with b.loop(te.checked(given[0][3], 0, 20)) as i:
-            b.store(made[0], i, given[0][i])
+    def extent(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        with b.loop(te.checked(inputs[0][3], 0, 20)) as i:
+            b.store(outputs[0], i, inputs[0][i])
 
     for make in (let, store, extent):
         kernel = program([((20,), I64)], [((20,), I64)], make)
@@ -358,9 +367,9 @@ def test_faults() -> None:
 def test_faults_end_the_region() -> None:
     """The first kernel that fails is named; those after it do not run, and the next run is not harmed."""
 
-    def make(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
+    def make(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         with b.loop(4, "i", PARALLEL) as i:
-            b.store(made[0], i, given[0][te.checked(given[0][i], 0, 3)])
+            b.store(outputs[0], i, inputs[0][te.checked(inputs[0][i], 0, 3)])
 
     kernels = [program([((4,), I64)], [((4,), I64)], make) for _ in range(3)]
     for options in (PLAIN, TWO):
@@ -379,8 +388,8 @@ def test_parallel_loops() -> None:
     """Threads change nothing: every kind of extent, captured indices and sizes, scratch memory of iterations."""
     n = SizeVar("n")
 
-    def rows(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
-        (x,), (y,) = given, made
+    def rows(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        (x,), (y,) = inputs, outputs
         with b.loop(3, "outer") as outer, b.loop(n, "i", PARALLEL) as i:
             total = b.alloc((), F32)
             b.store(total, (), te.const(0, F32))
@@ -398,9 +407,9 @@ def test_parallel_loops() -> None:
 def test_many_parallel_runs() -> None:
     """Short jobs one after the other: the pool loses none."""
 
-    def make(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
+    def make(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         with b.loop(64, "i", PARALLEL) as i:
-            b.store(made[0], i, given[0][i] + te.const(1, I64))
+            b.store(outputs[0], i, inputs[0][i] + te.const(1, I64))
 
     native = Native([program([((64,), I64)], [((64,), I64)], make)], TWO)
     for start in range(3000):
@@ -414,9 +423,9 @@ def test_many_parallel_runs() -> None:
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(1, 4))
 def test_symbolic_sizes(rows: int, columns: int, times: int) -> None:
     x = np.random.default_rng(0).integers(-5, 5, (rows, columns)).astype(np.int32)
-    found = SYMBOLIC.run([x], {"t": times})
-    wanted = expected(SYMBOLIC_PROGRAMS, [x], {"t": times})
-    for a, b in zip(found, wanted, strict=True):
+    actual = SYMBOLIC.run([x], {"t": times})
+    expected = run_reference(SYMBOLIC_PROGRAMS, [x], {"t": times})
+    for a, b in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -445,44 +454,44 @@ SYMBOLIC = Native(SYMBOLIC_PROGRAMS, TWO)
 def test_sizes_that_a_kernel_works_out() -> None:
     """Positive elements, then their squares in rows of the actual size."""
     n = SizeVar("n")
-    found = SizeVar("?found", 0, n)
+    count = SizeVar("?found", 0, n)
 
-    def make(b: Builder, given: tuple[ir.Buffer, ...], made: tuple[ir.Buffer, ...]) -> None:
-        (x,), (kept, table, size) = given, made
+    def make(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
+        (x,), (positives, table, size) = inputs, outputs
         b.store(size, (), te.const(0, I64))
         with b.loop(n, "i") as i, b.if_(x[i] > 0):
             b.store(size, (), size[()] + te.const(1, I64))
-        place = b.alloc((), I64)
-        b.store(place, (), te.const(0, I64))
+        position = b.alloc((), I64)
+        b.store(position, (), te.const(0, I64))
         with b.loop(n, "i") as i, b.if_(x[i] > 0):
-            b.store(kept, te.checked(place[()], 0, found - 1), x[i])
-            b.store(place, (), place[()] + te.const(1, I64))
-        with b.loop(2, "r") as r, b.loop(found, "c", PARALLEL) as c:
-            b.store(table, (r, c), kept[c] * kept[found - 1 - c] + ir.as_expr(r, dtype(I64)))
+            b.store(positives, te.checked(position[()], 0, count - 1), x[i])
+            b.store(position, (), position[()] + te.const(1, I64))
+        with b.loop(2, "r") as r, b.loop(count, "c", PARALLEL) as c:
+            b.store(table, (r, c), positives[c] * positives[count - 1 - c] + ir.as_expr(r, dtype(I64)))
 
-    x, kept, table = (
+    x, positives, table = (
         ir.Buffer("x", (n,), dtype(I64)),
-        ir.Buffer("kept", (found,), dtype(I64)),
-        ir.Buffer("t", (2, found), dtype(I64)),
+        ir.Buffer("kept", (count,), dtype(I64)),
+        ir.Buffer("t", (2, count), dtype(I64)),
     )
     size = ir.Buffer("size", (), dtype(I64))
     b = Builder()
-    make(b, (x,), (kept, table, size))
-    kernel = ir.LoopProgram("kernel", (x,), (kept, table, size), b.finish(), ((found, size),))
+    make(b, (x,), (positives, table, size))
+    kernel = ir.LoopProgram("kernel", (x,), (positives, table, size), b.finish(), ((count, size),))
     for options in (PLAIN, TWO):
         native = Native([kernel], options)
         for values in ([], [0, 0], [1, -2, 3], list(range(-5, 40))):
             array = np.array(values, np.int64)
-            wanted = interp.run(kernel, [array])[:2]
-            for a, c in zip(native.run([array]), wanted, strict=True):
+            expected = interp.run(kernel, [array])[:2]
+            for a, c in zip(native.run([array]), expected, strict=True):
                 np.testing.assert_array_equal(a, c)
 
 
 # --- what cannot be printed -------------------------------------------------------------------------------------------
 
 
-def refused(body: ir.Stmt, *, made: ir.Buffer) -> RegionProgram:
-    return region_of([ir.LoopProgram("kernel", (), (made,), body)])
+def refused(body: ir.Stmt, *, output: ir.Buffer) -> RegionProgram:
+    return make_region([ir.LoopProgram("kernel", (), (output,), body)])
 
 
 def test_clear_errors() -> None:
@@ -505,9 +514,9 @@ def test_clear_errors() -> None:
     ]
     for body, kind, message in cases:
         with pytest.raises(kind, match=message):
-            compile_region(refused(body, made=y), PLAIN)
+            compile_region(refused(body, output=y), PLAIN)
 
 
 def test_equal_regions_give_equal_bytes() -> None:
-    made = [compile_region(region_of([finish(item) for item in symbolic_programs()]), PLAIN).code for _ in range(2)]
-    assert made[0] == made[1]
+    codes = [compile_region(make_region([finish(item) for item in symbolic_programs()]), PLAIN).code for _ in range(2)]
+    assert codes[0] == codes[1]

@@ -32,7 +32,7 @@ from inlaid_x86.machine import TRIPLE, data_layout
 from inlaid_x86.processes import CompilerProcess
 from inlaid_x86_runtime.pool import MACHINE
 
-from .native import PLAIN, Context, Native, compile_region, region_of
+from .native import PLAIN, Context, Native, compile_region, make_region
 
 NOWHERE = Store(None, 0)
 HEAD = f'target triple = "{TRIPLE}"\ntarget datalayout = "{data_layout()}"\n'
@@ -54,14 +54,14 @@ def entry(symbols: list[str]) -> str:
 
 def compiled(numbers: list[int], store: Store = NOWHERE) -> tuple[dict[str, bytes], int]:
     """Objects of several kernels and an entry that calls them; and how many processes compiled them."""
-    with Compilers((), store) as found:
-        symbols = [found.kernel(kernel(number)) for number in numbers]
-        found.entry(entry(symbols), "total")
-        return found.finish(), len(started(found))
+    with Compilers((), store) as pool:
+        symbols = [pool.kernel(kernel(number)) for number in numbers]
+        pool.entry(entry(symbols), "total")
+        return pool.finish(), len(started(pool))
 
 
-def started(found: Compilers) -> list[subprocess.Popen[bytes]]:
-    return [worker._process.process for worker in found._workers if isinstance(worker, compilers._Process)]
+def started(pool: Compilers) -> list[subprocess.Popen[bytes]]:
+    return [worker._process.process for worker in pool._workers if isinstance(worker, compilers._Process)]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread compiles nothing before a process is lost."""
     event, tail, compile_text = threading.Event(), CompilerProcess._stderr_tail, compilers.compile_text
 
-    def told(process: CompilerProcess) -> str:
+    def signal_loss(process: CompilerProcess) -> str:
         event.set()
         return tail(process)
 
@@ -84,7 +84,7 @@ def lost(monkeypatch: pytest.MonkeyPatch) -> None:
         event.wait(60)
         return compile_text(*arguments)
 
-    monkeypatch.setattr(CompilerProcess, "_stderr_tail", told)
+    monkeypatch.setattr(CompilerProcess, "_stderr_tail", signal_loss)
     monkeypatch.setattr(compilers, "compile_text", later)
 
 
@@ -123,20 +123,20 @@ def test_keys_depend_on_text_and_features(tmp_path: Path) -> None:
     store = Store(tmp_path, 1 << 20)
     symbols = set()
     for features in ((), ("avx",), ("avx", "fma")):
-        with Compilers(features, store) as found:
-            symbols |= {found.kernel(kernel(1)), found.kernel(kernel(2)), found.kernel(kernel(1))}
-            found.finish()
+        with Compilers(features, store) as pool:
+            symbols |= {pool.kernel(kernel(1)), pool.kernel(kernel(2)), pool.kernel(kernel(1))}
+            pool.finish()
     assert len(symbols) == 6 and store.usage().entries == 6
 
 
 @pytest.mark.parametrize("share", [0, 1 << 40])
 def test_text_that_llvm_rejects(monkeypatch: pytest.MonkeyPatch, share: int) -> None:
     monkeypatch.setattr(compilers, "SHARE", share)
-    with Compilers((), NOWHERE) as found:
+    with Compilers((), NOWHERE) as pool:
         for text in (kernel(1), "this is no module", kernel(2)):
-            found.kernel(text)
+            pool.kernel(text)
         with pytest.raises(CompileError, match="LLVM rejects"):
-            found.finish()
+            pool.finish()
 
 
 def test_a_process_that_dies(eager: None, lost: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -151,25 +151,25 @@ def test_a_process_that_dies(eager: None, lost: None, monkeypatch: pytest.Monkey
 
 
 def test_a_process_that_is_killed(eager: None, lost: None) -> None:
-    with Compilers((), NOWHERE) as found:
-        found.kernel(kernel(1))
-        found.kernel(kernel(2))
-        (worker,) = (worker for worker in found._workers if isinstance(worker, compilers._Process))
-        while not worker._process._ready:
+    with Compilers((), NOWHERE) as pool:
+        pool.kernel(kernel(1))
+        pool.kernel(kernel(2))
+        (worker,) = (worker for worker in pool._workers if isinstance(worker, compilers._Process))
+        while not worker._process._greeting_read:
             time.sleep(0.01)
         os.kill(worker._process.process.pid, signal.SIGKILL)
         for number in range(3, 9):
-            found.kernel(kernel(number))
+            pool.kernel(kernel(number))
         with pytest.raises(CompileError, match="LLVM failed"):
-            found.finish()
+            pool.finish()
 
 
 def test_nothing_is_left_of_what_is_not_finished(eager: None) -> None:
     before = threading.active_count()
-    with Compilers((), NOWHERE) as found:
-        found.kernel(kernel(1))
-        found.kernel(kernel(2))
-        begun = started(found)
+    with Compilers((), NOWHERE) as pool:
+        pool.kernel(kernel(1))
+        pool.kernel(kernel(2))
+        begun = started(pool)
     assert begun and all(process.poll() is not None for process in begun)
     assert threading.active_count() == before
 
@@ -191,7 +191,7 @@ def adding(number: float, name: str = "adding") -> ir.LoopProgram:
     return finish(lower((te.compute((8,), lambda i: x[i] + number, "y"),), (x,), name))
 
 
-def kept(regions: list[RegionProgram], folder: Path) -> int:
+def count_objects(regions: list[RegionProgram], folder: Path) -> int:
     """How many objects are compiled for some regions, the helper that copies messages included."""
     context = Context(PLAIN)
     context.objects = Store(folder, 1 << 20)
@@ -201,20 +201,20 @@ def kept(regions: list[RegionProgram], folder: Path) -> int:
 
 
 def test_equal_kernels_are_compiled_once(tmp_path: Path) -> None:
-    assert kept([region_of([adding(1), adding(2), adding(1), adding(1, "another")])], tmp_path) == 4
+    assert count_objects([make_region([adding(1), adding(2), adding(1), adding(1, "another")])], tmp_path) == 4
     native = Native([adding(1), adding(2), adding(1, "another")])
     inputs = [np.arange(8, dtype=np.float32)] * 3
-    for found, number in zip(native.run(inputs), (1, 2, 1), strict=True):
-        np.testing.assert_array_equal(found, inputs[0] + number)
+    for actual, number in zip(native.run(inputs), (1, 2, 1), strict=True):
+        np.testing.assert_array_equal(actual, inputs[0] + number)
 
 
 def test_regions_share_kernels(tmp_path: Path) -> None:
     """Three kernels, two entries and the helper: not four kernels."""
-    assert kept([region_of([adding(1), adding(2)], "one"), region_of([adding(2), adding(3)], "two")], tmp_path) == 6
+    assert count_objects([make_region([adding(1), adding(2)], "one"), make_region([adding(2), adding(3)], "two")], tmp_path) == 6
 
 
 def test_kernels_begun_early_give_the_same_image() -> None:
-    region = region_of([adding(1), adding(2)])
+    region = make_region([adding(1), adding(2)])
     codegen, context = X86Codegen(PLAIN), Context(PLAIN)
     with codegen.compiling(context) as begin:
         for kernel in (*region.kernels, adding(3)):  # the last is not part of the region
@@ -241,35 +241,35 @@ def test_processes_end_if_lowering_fails(eager: None) -> None:
 def test_kernels_that_regions_share_are_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     shared, printed = adding(2), []
 
-    def seen(kernel: ir.LoopProgram, *arguments: Any) -> str:
+    def record_kernel(kernel: ir.LoopProgram, *arguments: Any) -> str:
         printed.append(kernel)
         return print_kernel(kernel, *arguments)
 
-    monkeypatch.setattr("inlaid_x86.kernels.print_kernel", seen)
+    monkeypatch.setattr("inlaid_x86.kernels.print_kernel", record_kernel)
     context = Context(PLAIN)
-    both = [region_of([shared, adding(1)], "one"), region_of([adding(3), shared], "two")]
-    found = [X86Codegen(PLAIN).compile(region, context).code for region in both]
+    both = [make_region([shared, adding(1)], "one"), make_region([adding(3), shared], "two")]
+    codes = [X86Codegen(PLAIN).compile(region, context).code for region in both]
     assert len(printed) == 3
-    assert found == [compile_region(region, PLAIN).code for region in both]
+    assert codes == [compile_region(region, PLAIN).code for region in both]
 
 
 def test_equal_regions_give_equal_bytes(eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = [adding(number) for number in range(6)]
-    first = compile_region(region_of(programs), PLAIN)
+    first = compile_region(make_region(programs), PLAIN)
     monkeypatch.setattr(compilers, "SHARE", 1 << 40)
-    assert compile_region(region_of(programs), PLAIN).code == first.code
+    assert compile_region(make_region(programs), PLAIN).code == first.code
 
 
 def test_objects_are_kept_across_regions(tmp_path: Path) -> None:
     context = Context(PLAIN)
     context.objects = Store(tmp_path, 1 << 20)
-    first = X86Codegen(PLAIN).compile(region_of([adding(1)]), context)
+    first = X86Codegen(PLAIN).compile(make_region([adding(1)]), context)
     before = {path.name for path in tmp_path.iterdir()}
-    second = X86Codegen(PLAIN).compile(region_of([adding(1)]), context)
+    second = X86Codegen(PLAIN).compile(make_region([adding(1)]), context)
     assert first.code == second.code and before == {path.name for path in tmp_path.iterdir()}
     for path in tmp_path.iterdir():
         path.write_bytes(b"damaged")
-    assert X86Codegen(PLAIN).compile(region_of([adding(1)]), context).code == first.code
+    assert X86Codegen(PLAIN).compile(make_region([adding(1)]), context).code == first.code
 
 
 LOOP = """
@@ -321,7 +321,9 @@ def test_partial_sums_are_added_in_the_order_in_which_their_elements_lie() -> No
     """Loads that walk down within each step of a loop defeat prefetching: sums of rows took 1.2 to 3 times as long."""
     emit.initialize()
     module = llvm.parse_assembly(LOOP)
-    emit._few_passes().run(module, llvm.create_pass_builder(emit.target_machine("+sse2"), llvm.create_pipeline_tuning_options()))
+    emit._explicit_passes().run(
+        module, llvm.create_pass_builder(emit.target_machine("+sse2"), llvm.create_pipeline_tuning_options())
+    )
     text = str(module)
     assert text.index("%sum0 = fadd") < text.index("%sum1 = fadd") < text.index("%sum2 = fadd")
 
@@ -338,14 +340,14 @@ def test_compiling_gives_memory_back() -> None:
 
     def allocated() -> int:
         gc.collect()
-        found = function()
-        return int(found.field7 + found.field4)  # uordblks and hblkhd
+        info = function()
+        return int(info.field7 + info.field4)  # uordblks and hblkhd
 
-    for effort, most in ((emit.FULL, 4000), (emit.EXPLICIT, 4000), (emit.CALLS, 500)):
+    for effort, limit in ((emit.FULL, 4000), (emit.EXPLICIT, 4000), (emit.CALLS, 500)):
         grown = []
         for _ in range(3):  # at first, LLVM and this test fill caches
             before = allocated()
             for number in range(20):
                 emit.emit(LOOP.replace("0.0", f"{number}.0"), "+sse2", "total", effort)
             grown.append((allocated() - before) / 20)
-        assert min(grown) < most, f"effort {effort} keeps {min(grown):.0f} bytes of each module"
+        assert min(grown) < limit, f"effort {effort} keeps {min(grown):.0f} bytes of each module"

@@ -43,13 +43,13 @@ def test_a_chain_of_odd_channels(inputs: int, outputs: int, side: int, size: int
     each = ops.conv(pooled, constant(weights[1]), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), groups=outputs)
     last = ops.conv(ops.add(each, constant(bias)), constant(weights[2]), strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), groups=1)
     unit = function([x], ops.relu(ops.add(ops.add(last, constant(bias)), first)))
-    (found,) = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu}"]).run({"x": data}).values()
+    (actual,) = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu}"]).run({"x": data}).values()
 
     a = 1 / (1 + np.exp(-convolved(data, weights[0], bias, stride, pad)))
     b = windows(a, 3, 1, 1, -np.inf).max(axis=(4, 5))
     c = np.einsum("ncyxij,cij->ncyx", windows(b, 3, 1, 1, 0.0), weights[1][:, 0].astype(np.float64)) + bias
-    wanted = np.maximum(convolved(c, weights[2], bias, 1, 0) + a, 0)
-    np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max() + 1e-5, rtol=0)
+    expected = np.maximum(convolved(c, weights[2], bias, 1, 0) + a, 0)
+    np.testing.assert_allclose(actual, expected, atol=1e-4 * np.abs(expected).max() + 1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("cpu", ["native", "x86-64-v2"])
@@ -61,9 +61,9 @@ def test_infinities_and_nans_stay_where_they_are(cpu: str) -> None:
     x = var("x", TensorType(data.shape, "float32"))
     pooled = ops.max_pool(x, kernel=(1, 1), strides=(1, 1), pads=(0,) * 4, dilations=(1, 1))
     unit = function([x], ops.conv(pooled, constant(weights), strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), groups=1))
-    (found,) = inlaid.compile(unit, [f"x86:threads=1,cpu={cpu}"]).run({"x": data}).values()
+    (actual,) = inlaid.compile(unit, [f"x86:threads=1,cpu={cpu}"]).run({"x": data}).values()
     finite = np.ones((5, 5), bool)
     finite[2, 2] = finite[0, 0] = False
-    assert np.isnan(found[0, :, 2, 2]).all()
-    assert np.isinf(found[0, :, 0, 0]).all()
-    assert np.isfinite(found[0][:, finite]).all()
+    assert np.isnan(actual[0, :, 2, 2]).all()
+    assert np.isinf(actual[0, :, 0, 0]).all()
+    assert np.isfinite(actual[0][:, finite]).all()

@@ -22,24 +22,24 @@ def check(unit: Function, cpu: str, threads: int = 1, sizes: tuple[tuple[int, in
     executable = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu}"])
     rng = np.random.default_rng(0)
     for n, h, w in sizes:
-        known = {N: n, H: h, W: w}
+        extents = {N: n, H: h, W: w}
         feeds = {
-            param.name: rng.integers(-9, 10, [known.get(dim, dim) for dim in param.type.shape]).astype(param.type.dtype.numpy)
+            param.name: rng.integers(-9, 10, [extents.get(dim, dim) for dim in param.type.shape]).astype(param.type.dtype.numpy)
             for param in unit.params
         }
-        for found, expected in zip(executable.run(feeds).values(), evaluate(unit, list(feeds.values())), strict=True):
-            np.testing.assert_array_equal(found, expected)
+        for actual, expected in zip(executable.run(feeds).values(), evaluate(unit, list(feeds.values())), strict=True):
+            np.testing.assert_array_equal(actual, expected)
 
 
-def image(of: str = "float32", name: str = "x", channels: int = 3) -> Expr:
-    return var(name, TensorType((N, channels, H, W), of))
+def image(dtype: str = "float32", name: str = "x", channels: int = 3) -> Expr:
+    return var(name, TensorType((N, channels, H, W), dtype))
 
 
 @pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("native", 2), ("x86-64-v3", 1), ("x86-64-v2", 1)])
-@pytest.mark.parametrize("of", ["float32", "int8"])
-def test_pads(cpu: str, threads: int, of: str) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_pads(cpu: str, threads: int, dtype: str) -> None:
     """Of one side and of both, wider than the axis, and that take away; alone, after and before other operators."""
-    x = image(of)
+    x = image(dtype)
     pads = (
         (0, 0, 1, 1, 0, 0, 1, 1),
         (0, 0, 0, 2, 0, 0, 3, 0),

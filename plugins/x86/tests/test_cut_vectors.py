@@ -44,8 +44,8 @@ def test_products_of_rows_that_fill_no_vectors(shape: tuple[int, int, int], cpu:
     rows, depth, columns = shape
     rng = np.random.default_rng(5)
     a, b = (rng.integers(-4, 5, size).astype(np.float32) for size in ((rows, depth), (depth, columns)))
-    (found,) = Native([product(rows, depth, columns, cpu)], X86Options(threads=1, cpu=cpu)).run([a, b])
-    np.testing.assert_array_equal(found, np.maximum(a @ b, 0))
+    (actual,) = Native([product(rows, depth, columns, cpu)], X86Options(threads=1, cpu=cpu)).run([a, b])
+    np.testing.assert_array_equal(actual, np.maximum(a @ b, 0))
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(13, 19), (1, 21), (30, 9)])
@@ -53,30 +53,30 @@ def test_sums_are_stored_whole(rows: int, columns: int) -> None:
     """LLVM leaves what is stored under a mask in memory; only the result may be."""
     text = print_kernel(finish(product(rows, 6, columns, "x86-64-v4")), "kernel", Dialect(TRIPLE, data_layout(), ""))
     masked = re.findall(r"call void @llvm\.masked\.store\S*\(<16 x float> %\S+ ptr align 4 (%\S+),", text)
-    assert masked and not [place for place in masked if re.search(rf"{re.escape(place)} = getelementptr .*%local", text)]
-    assert not any(place.startswith("%local") for place in masked)
+    assert masked and not [pointer for pointer in masked if re.search(rf"{re.escape(pointer)} = getelementptr .*%local", text)]
+    assert not any(pointer.startswith("%local") for pointer in masked)
 
 
-def copy(op: str, far: bool) -> ir.LoopProgram:
+def copy(op: str, by_row: bool) -> ir.LoopProgram:
     """y[i, j] = x[i, j] where j + i compares to n, or n - 5, in the first sixteen columns of rows; 0 elsewhere."""
     rows, n = SizeVar("rows"), SizeVar("n")
     x, y = (ir.Buffer(name, (rows, 16), dtype("float32")) for name in "xy")
     size = ir.Buffer("size", (n,), dtype("float32"))
     i, j = Var("i"), Var("j")
-    place, end = j + (i if far else 3), n - 5 if far else n
-    condition = arith.compare(op, place, end) if far else arith.compare(op, end, place)
+    position, end = j + (i if by_row else 3), n - 5 if by_row else n
+    condition = arith.compare(op, position, end) if by_row else arith.compare(op, end, position)
     value = ir.Select(x.dtype, truth(condition), ir.load(x, (i, j)), ir.const(0, x.dtype))
     row = ir.For(j, arith.Const(16), ir.Store(y, (i, j), value), ir.ForKind.VECTORIZED)
     return ir.LoopProgram("copy", (x, size), (y,), ir.For(i, arith.wrap(rows), row))
 
 
 @pytest.mark.parametrize("cpu", MACHINES)
-@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("by_row", [False, True])
 @pytest.mark.parametrize("op", ["<", "<=", "==", "!="])
-def test_comparisons_of_lanes_with_sizes(op: str, far: bool, cpu: str) -> None:
+def test_comparisons_of_lanes_with_sizes(op: str, by_row: bool, cpu: str) -> None:
     for n in (0, 1, 3, 7, 18, 19, 25):
         feeds = [np.ones((6, 16), np.float32), np.zeros(n, np.float32)]
-        check([copy(op, far)], feeds, X86Options(threads=1, cpu=cpu))
+        check([copy(op, by_row)], feeds, X86Options(threads=1, cpu=cpu))
 
 
 def test_masks_come_before_loops() -> None:

@@ -45,17 +45,17 @@ def test_integer_products_are_exact(cpu, a, b):
         low, high = np.iinfo(a), np.iinfo(b)
         x = generator.choice([low.min, low.max, 1], (m, k)).astype(a)
         w = generator.choice([high.min, high.max, 1], (k, n)).astype(b)
-        got = product(x, w, "int32", constant, cpu)
-        assert np.array_equal(got, x.astype(np.int64) @ w.astype(np.int64))
+        actual = product(x, w, "int32", constant, cpu)
+        assert np.array_equal(actual, x.astype(np.int64) @ w.astype(np.int64))
 
 
 @pytest.mark.parametrize("cpu", CPUS)
 def test_bfloat16_products_are_close_to_exact(cpu):
     generator = np.random.default_rng(2)
     a, b = (generator.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((17, 96), (96, 48)))
-    got = product(a, b, "float32", True, cpu)
-    wanted = a.astype(np.float64) @ b.astype(np.float64)
-    assert np.abs(got - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-5
+    actual = product(a, b, "float32", True, cpu)
+    expected = a.astype(np.float64) @ b.astype(np.float64)
+    assert np.abs(actual - expected).max() <= 1e-4 * np.abs(expected).max() + 1e-5
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_products_of_any_size_and_of_many_matrices(cpu, a, b, total, constant, t
     """Columns that fill no vectors, sums of an odd length, rows that fill no tile, and a right operand for every left one."""
     generator = np.random.default_rng(3)
 
-    def some(shape, name):
+    def random_operand(shape, name):
         if name == "bfloat16":
             return generator.standard_normal(shape).astype(ml_dtypes.bfloat16)
         return generator.integers(np.iinfo(name).min, np.iinfo(name).max + 1, shape).astype(name)
@@ -79,10 +79,10 @@ def test_products_of_any_size_and_of_many_matrices(cpu, a, b, total, constant, t
         ((1, 70), (70, 97)),
     ]
     for left, right in shapes:
-        x, w = some(left, a), some(right, b)
-        got = product(x, w, total, constant, cpu, threads)
-        wanted = x.astype(np.float64) @ w.astype(np.float64)
-        assert np.abs(got - wanted).max() <= (0 if total == "int32" else 1e-4 * np.abs(wanted).max() + 1e-5)
+        x, w = random_operand(left, a), random_operand(right, b)
+        actual = product(x, w, total, constant, cpu, threads)
+        expected = x.astype(np.float64) @ w.astype(np.float64)
+        assert np.abs(actual - expected).max() <= (0 if total == "int32" else 1e-4 * np.abs(expected).max() + 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -94,22 +94,22 @@ def test_products_of_symbolic_sizes(cpu, a, b, total, constant, threads):
     generator = np.random.default_rng(3)
     batch, rows, columns, depth = (SizeVar(name, 1) for name in ("batch", "rows", "columns", "depth"))
 
-    def some(shape, name):
+    def random_operand(shape, name):
         if name == "bfloat16":
             return generator.standard_normal(shape).astype(ml_dtypes.bfloat16)
         return generator.integers(np.iinfo(name).min, np.iinfo(name).max + 1, shape).astype(name)
 
-    w = graph.constant(some((66, 53), b), b) if constant else graph.var("w", TensorType((batch, depth, columns), b))
+    w = graph.constant(random_operand((66, 53), b), b) if constant else graph.var("w", TensorType((batch, depth, columns), b))
     x = graph.var("x", TensorType((batch, rows, 66 if constant else depth), a))
     y = ops.matmul(x, w, out_dtype=total)
     function = graph.function([x] if constant else [x, w], ops.add(y, y))
     executable = inlaid.compile(function, targets=[f"x86:threads={threads},cpu={cpu}"])
     for n, m, p, k in ((1, 1, 1, 1), (2, 17, 16, 64), (1, 64, 97, 13), (3, 5, 33, 130)):
-        left = some((n, m, 66 if constant else k), a)
-        right = w.data if constant else some((n, k, p), b)
-        (got,) = executable.run({"x": left} if constant else {"x": left, "w": right}).values()
-        wanted = 2 * (left.astype(np.float64) @ right.astype(np.float64))
-        assert np.abs(got - wanted).max() <= (0 if total == "int32" else 1e-4 * np.abs(wanted).max() + 1e-5)
+        left = random_operand((n, m, 66 if constant else k), a)
+        right = w.data if constant else random_operand((n, k, p), b)
+        (actual,) = executable.run({"x": left} if constant else {"x": left, "w": right}).values()
+        expected = 2 * (left.astype(np.float64) @ right.astype(np.float64))
+        assert np.abs(actual - expected).max() <= (0 if total == "int32" else 1e-4 * np.abs(expected).max() + 1e-5)
 
 
 @pytest.mark.parametrize("constant", [True, False])
@@ -119,10 +119,10 @@ def test_rows_do_not_touch_each_other(constant):
     a[1, 0], a[3, 0] = np.inf, np.nan
     if not constant:
         b[0, 4] = np.inf
-    got = product(a, b, "float32", constant, "native")
+    actual = product(a, b, "float32", constant, "native")
     with np.errstate(invalid="ignore"):  # some builds of numpy say so, others do not
-        wanted = a.astype(np.float32) @ b.astype(np.float32)
-    np.testing.assert_array_equal(got, wanted)
+        expected = a.astype(np.float32) @ b.astype(np.float32)
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("cpu", CPUS)
@@ -154,26 +154,26 @@ def check_convolution(shape, images, pair, size, stride, pad, cpu, threads=1):
     executable = inlaid.compile(graph.function([x], y), targets=[f"x86:threads={threads},cpu={cpu}"])
     for batch, *image in images:
         data = generator.integers(np.iinfo(a).min, np.iinfo(a).max + 1, (batch, shape[1], *image)).astype(a)
-        (got,) = executable.run({"x": data}).values()
+        (actual,) = executable.run({"x": data}).values()
         wide = np.pad(data, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=3).astype(np.int64)
         windows = np.lib.stride_tricks.sliding_window_view(wide, (size, size), (2, 3))[:, :, ::stride, ::stride]
         exact = np.einsum("nchwyx,ocyx->nohw", windows, weights.astype(np.int64))
         real = np.rint(exact.astype(np.float32) * scale[:, None, None]) + np.float32(5)
-        assert np.array_equal(got, np.clip(real, 0, 255).astype(np.uint8))
+        assert np.array_equal(actual, np.clip(real, 0, 255).astype(np.uint8))
 
 
 @pytest.mark.parametrize("cpu", CPUS)
 def test_what_has_no_elements_is_computed_all_the_same(cpu):
     assert product(np.zeros((0, 5), np.int8), np.zeros((5, 48), np.int8), "int32", True, cpu).shape == (0, 48)
     x, w = graph.var("x", TensorType((0, 16, 9, 7), "int8")), graph.constant(np.ones((32, 16, 3, 3), np.int8))
-    got = run(graph.function([x], ops.conv(x, w, pads=(1, 1, 0, 0))), {"x": np.zeros((0, 16, 9, 7), np.int8)}, cpu)
-    assert (got.shape, got.dtype) == ((0, 32, 8, 6), np.int32)
+    actual = run(graph.function([x], ops.conv(x, w, pads=(1, 1, 0, 0))), {"x": np.zeros((0, 16, 9, 7), np.int8)}, cpu)
+    assert (actual.shape, actual.dtype) == ((0, 32, 8, 6), np.int32)
 
 
 @pytest.mark.parametrize("cpu", ["native", "x86-64-v2"])
 def test_data_that_are_their_own_weights(cpu):
     data = np.random.default_rng(8).integers(-128, 128, (8, 13, 2, 5)).astype(np.int8)
     x = graph.var("x", TensorType(data.shape, "int8"))
-    got = run(graph.function([x], ops.cast(ops.conv(x, x, out_dtype="int32"), dtype="int8")), {"x": data}, cpu)
+    actual = run(graph.function([x], ops.cast(ops.conv(x, x, out_dtype="int32"), dtype="int8")), {"x": data}, cpu)
     flat = data.reshape(8, -1).astype(np.int32)
-    assert np.array_equal(got.reshape(8, 8), (flat @ flat.T).astype(np.int8))
+    assert np.array_equal(actual.reshape(8, 8), (flat @ flat.T).astype(np.int8))

@@ -29,15 +29,15 @@ def test_products(cpu, rounding, shape, axis, several):
         [],
         generator.choice([LIMITS.min, LIMITS.max, -1, 0, 1, 1 << 20, -(1 << 20), 3 << 21, -(3 << 21), 12345, -777], shape),
     )
-    for least, most in ((-12, -2), (-1, -1)):
+    for least, greatest in ((-12, -2), (-1, -1)):
         multiplier = np.where(generator.random(size) < 0.3, 1 << 30, generator.integers(1 << 30, 1 << 31, size)).astype(np.int32)
-        shift = np.asarray(generator.integers(least, most + 1, size), np.int32)
+        shift = np.asarray(generator.integers(least, greatest + 1, size), np.int32)
         results.append(ops.multiply_fixed(x, graph.constant(multiplier), graph.constant(shift), axis=axis, rounding=rounding))
     unit = graph.function([x], graph.tuple_(results))
     feed = feed.astype(np.int32)
-    found = inlaid.compile(unit, targets=[f"x86:threads=1,cpu={cpu}"]).run({"x": feed})
-    for got, wanted in zip(found.values(), evaluate(unit, [feed]), strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    outputs = inlaid.compile(unit, targets=[f"x86:threads=1,cpu={cpu}"]).run({"x": feed})
+    for actual, expected in zip(outputs.values(), evaluate(unit, [feed]), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("cpu", [*CPUS, "native,threads=2"])
@@ -71,11 +71,11 @@ def test_convolutions_of_signed_bytes(cpu, channels, size):
     second = layer(layer(first, 1, 3, channels), channels, 3)
     unit = graph.function([x], stored(ops.add(raised(first, 1 << 30), raised(second, 1234567890)), -19, "away"))
     feed = generator.integers(-128, 128, (1, 3, size, size)).astype(np.int8)
-    (found,) = (
+    (actual,) = (
         inlaid.compile(unit, targets=[f"x86:cpu={cpu}" if "threads" in cpu else f"x86:threads=1,cpu={cpu}"])
         .run({"x": feed})
         .values()
     )
-    wanted = evaluate(unit, [feed])
-    assert len(np.unique(wanted)) > 20
-    np.testing.assert_array_equal(found, wanted)
+    expected = evaluate(unit, [feed])
+    assert len(np.unique(expected)) > 20
+    np.testing.assert_array_equal(actual, expected)

@@ -27,8 +27,8 @@ def copy(*extents: arith.Expr, lanes: int = 1, heavy: int = 0) -> ir.LoopProgram
 
 
 def is_parallel(program: ir.LoopProgram, width: int = 512) -> bool:
-    done = serialize_short_loops(program, width)
-    return any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL for stmt in ir.walk_stmts(done.body))
+    result = serialize_short_loops(program, width)
+    return any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL for stmt in ir.walk_stmts(result.body))
 
 
 def test_short_loops_are_serial() -> None:
@@ -52,12 +52,12 @@ def test_loops_of_unknown_length_stay_parallel() -> None:
 def test_each_loop_is_decided_by_itself() -> None:
     short, long = copy(Const(10)), copy(Const(10), Const(5000))
     both = ir.LoopProgram("both", short.inputs, short.outputs, ir.Seq((short.body, long.body)))
-    done = serialize_short_loops(both, 512)
-    assert isinstance(done.body, ir.Seq)
-    assert [stmt.kind for stmt in done.body.stmts if isinstance(stmt, ir.For)] == [ir.ForKind.SERIAL, ir.ForKind.PARALLEL]
+    result = serialize_short_loops(both, 512)
+    assert isinstance(result.body, ir.Seq)
+    assert [stmt.kind for stmt in result.body.stmts if isinstance(stmt, ir.For)] == [ir.ForKind.SERIAL, ir.ForKind.PARALLEL]
 
 
 def test_intrinsics_stay_parallel() -> None:
     b = Builder()
-    done = ir.For(Var("i"), Const(4), ir.Seq((ir.Intrinsic("dot", ()), b.finish())), ir.ForKind.PARALLEL)
-    assert is_parallel(ir.LoopProgram("dot", (), (), done))
+    loop = ir.For(Var("i"), Const(4), ir.Seq((ir.Intrinsic("dot", ()), b.finish())), ir.ForKind.PARALLEL)
+    assert is_parallel(ir.LoopProgram("dot", (), (), loop))

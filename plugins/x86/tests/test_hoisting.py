@@ -17,7 +17,7 @@ from inlaid_x86.llvm.region import Dialect, print_kernel
 from inlaid_x86.machine import TRIPLE, data_layout
 from inlaid_x86_runtime.options import X86Options
 
-from .native import Native, expected
+from .native import Native, run_reference
 
 I64 = "int64"
 TWO = X86Options(threads=2, cpu="x86-64-v2")
@@ -47,8 +47,8 @@ KERNELS = {kind: Native(programs, TWO) for kind, programs in PROGRAMS.items()}
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 5))
 def test_hoisted_indices_are_those_of_the_loop(kind: ir.ForKind, rows: int, columns: int, depth: int) -> None:
     a = np.random.default_rng(0).integers(-5, 5, (columns, 2, depth))
-    found = KERNELS[kind].run([a], {"n": rows})
-    for one, other in zip(found, expected(PROGRAMS[kind], [a], {"n": rows}), strict=True):
+    actual = KERNELS[kind].run([a], {"n": rows})
+    for one, other in zip(actual, run_reference(PROGRAMS[kind], [a], {"n": rows}), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -72,13 +72,13 @@ def last_vectors() -> ir.LoopProgram:
             b.store(out, (i, j), a[i, j] + ir.as_expr(j, dtype(I64)))
 
     with b.loop(arith.ceildiv(columns, 4), "t") as t, b.loop(rows, "i") as i, b.loop(4, "lane", ir.ForKind.VECTORIZED) as lane:
-        place = t * 4 + lane
-        copy(i, place, arith.logical_and(arith.compare("<", 0, place), arith.compare("<", place, columns)))
+        column = t * 4 + lane
+        copy(i, column, arith.logical_and(arith.compare("<", 0, column), arith.compare("<", column, columns)))
     with b.loop(rows, "i") as i:
         last = b.let(ir.as_expr((columns - 1) // 4, dtype(I64)), "last")
         with b.loop(4, "lane", ir.ForKind.VECTORIZED) as lane:
-            place = last * 4 + lane
-            copy(i, place, arith.logical_and(arith.compare("<=", 0, place), arith.compare("<", place, columns)))
+            column = last * 4 + lane
+            copy(i, column, arith.logical_and(arith.compare("<=", 0, column), arith.compare("<", column, columns)))
     return ir.LoopProgram("last_vectors", (a,), (out,), b.finish())
 
 
@@ -89,8 +89,8 @@ LAST = Native([last_vectors()], X86Options(threads=1, cpu="x86-64-v3"))
 @pytest.mark.parametrize("columns", [1, 2, 3, 4, 5, 8, 11])
 def test_hoisted_masks_are_those_of_the_loop(rows: int, columns: int) -> None:
     a = np.arange(rows * columns).reshape(rows, columns)
-    (found,) = LAST.run([a], {})
-    (wanted,) = expected([last_vectors()], [a], {})
+    (actual,) = LAST.run([a], {})
+    (expected,) = run_reference([last_vectors()], [a], {})
     written = np.ones((rows, columns), bool)
     written[:, 0] = columns <= 4
-    np.testing.assert_array_equal(found[written], wanted[written])
+    np.testing.assert_array_equal(actual[written], expected[written])

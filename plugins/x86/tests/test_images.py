@@ -27,10 +27,10 @@ from inlaid_x86 import pool_text
 from inlaid_x86_runtime.pool import IMAGE, MACHINE
 from inlaid_x86_runtime.runtime import X86Runtime
 
-from .native import PLAIN, compile_region, region_of
+from .native import PLAIN, compile_region, make_region
 from .test_compilers import adding
 
-CODE = compile_region(region_of([adding(1)]), PLAIN).code
+CODE = compile_region(make_region([adding(1)]), PLAIN).code
 PROGRAM_HEADERS = 64
 
 
@@ -82,7 +82,7 @@ def test_no_damage_escapes_the_image(at: int, noise: bytes) -> None:
 
 
 def test_code_without_the_function_is_refused() -> None:
-    artifact = compile_region(region_of([adding(1)]), PLAIN)
+    artifact = compile_region(make_region([adding(1)]), PLAIN)
     with pytest.raises(KernelFault, match="expected code that defines another"):
         X86Runtime(PLAIN).load(dataclasses.replace(artifact, symbol="another"), {})
     old = dataclasses.replace(artifact, format_version=2)
@@ -91,20 +91,20 @@ def test_code_without_the_function_is_refused() -> None:
 
 def test_memory_is_given_back() -> None:
     """The code of a kernel is unmapped with the kernel, and not before."""
-    artifact = compile_region(region_of([adding(1)]), PLAIN)
+    artifact = compile_region(make_region([adding(1)]), PLAIN)
     kernel = X86Runtime(PLAIN).load(artifact, {}).kernel
     address = kernel._owner[0][0].addresses[artifact.symbol]
     gc.collect()
-    assert mapping_of(address)
+    assert find_mapping(address)
     x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
     kernel.invoke([x], [y], np.empty(0, np.uint8), np.empty(0, np.int64))
     np.testing.assert_array_equal(y, x + 1)
     del kernel
     gc.collect()
-    assert not mapping_of(address)
+    assert not find_mapping(address)
 
 
-def mapping_of(address: int) -> str:
+def find_mapping(address: int) -> str:
     """The line of /proc/self/maps that an address is in."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         begin, end = (int(part, 16) for part in line.split()[0].split("-"))
@@ -116,13 +116,13 @@ def mapping_of(address: int) -> str:
 @pytest.mark.parametrize("way", [mapped._copied, mapped._opened_in_memory, mapped._opened_on_disk])
 def test_every_way_runs_the_code(way: object) -> None:
     assert callable(way)
-    found = way(read_image(CODE, MACHINE), CODE)
-    assert mapping_of(found.addresses["region"]).split()[1] == "r-xp"
-    region = CFUNCTYPE(c_int32, *[c_void_p] * 6)(found.addresses["region"])
+    image = way(read_image(CODE, MACHINE), CODE)
+    assert find_mapping(image.addresses["region"]).split()[1] == "r-xp"
+    region = CFUNCTYPE(c_int32, *[c_void_p] * 6)(image.addresses["region"])
     x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
     context = np.zeros(34, np.int64)
-    given, results = (np.array([array.ctypes.data], np.int64) for array in (x, y))
-    assert region(given.ctypes.data, results.ctypes.data, None, None, None, context.ctypes.data) == 0
+    inputs, outputs = (np.array([array.ctypes.data], np.int64) for array in (x, y))
+    assert region(inputs.ctypes.data, outputs.ctypes.data, None, None, None, context.ctypes.data) == 0
     np.testing.assert_array_equal(y, x + 1)
 
 

@@ -57,10 +57,10 @@ def test_llvm_reads_the_same_of_this_processor() -> None:
 
 @given(st.sets(st.sampled_from(NAMES)))
 def test_usable_features_imply_no_others(names: set[str]) -> None:
-    found = list(usable(names))
-    assert set(found) <= names and list(usable(found)) == found
+    features = list(usable(names))
+    assert set(features) <= names and list(usable(features)) == features
     by_name = {feature.name: feature for feature in FEATURES}
-    assert all(set(by_name[name].implies) <= set(found) for name in found)
+    assert all(set(by_name[name].implies) <= set(features) for name in features)
 
 
 def test_llvm_knows_every_feature(capfd: pytest.CaptureFixture[str]) -> None:

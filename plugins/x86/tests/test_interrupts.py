@@ -95,11 +95,11 @@ def test_a_handler_may_run_the_model_that_it_interrupts(alarm: Callable[[Any], N
     executable = product(SIZE, 1)
     feeds = dict.fromkeys("xw", np.ones((SIZE, SIZE), np.float32))
     twice = {"x": feeds["x"] * 2, "w": feeds["w"]}
-    found: list[Any] = []
-    alarm(lambda number, frame: found.append(executable.run(twice)))
+    nested_outputs: list[Any] = []
+    alarm(lambda number, frame: nested_outputs.append(executable.run(twice)))
     (result,) = executable.run(feeds).values()
     assert (result == SIZE).all()
-    ((inner,),) = (each.values() for each in found)
+    ((inner,),) = (each.values() for each in nested_outputs)
     assert (inner == 2 * SIZE).all()
 
 
@@ -129,8 +129,8 @@ except KeyboardInterrupt:
 
 def test_an_endless_loop_is_interrupted() -> None:
     """In a process of its own, which a failure would leave running for ever."""
-    done = subprocess.run([sys.executable, "-c", ENDLESS], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("interrupted [0.25, 0.5, 1.0]\n", "")
+    process = subprocess.run([sys.executable, "-c", ENDLESS], capture_output=True, text=True, timeout=60)
+    assert (process.stdout, process.stderr) == ("interrupted [0.25, 0.5, 1.0]\n", "")
 
 
 # --- where code asks --------------------------------------------------------------------------------------------------
@@ -176,8 +176,8 @@ def test_loops_of_known_limit_poll_outside() -> None:
     rows, group, row = SizeVar("rows"), arith.Var("group"), arith.Var("row")
     x, y = (ir.Buffer(name, (rows, 16), dtype("float32")) for name in "xy")
     lane = arith.Var("lane")
-    place = (group * 4 + row, lane)
-    body: ir.Stmt = ir.For(lane, arith.Const(16), ir.Store(y, place, ir.load(x, place)), ir.ForKind.VECTORIZED)
+    index = (group * 4 + row, lane)
+    body: ir.Stmt = ir.For(lane, arith.Const(16), ir.Store(y, index, ir.load(x, index)), ir.ForKind.VECTORIZED)
     body = ir.For(row, arith.minimum(rows - group * 4, 4), body)
     for _ in range(2):
         body = ir.For(arith.Var("again"), arith.Const(100), body)
@@ -194,7 +194,7 @@ def test_kernels_that_ask_compute_the_same(data: st.DataObject) -> None:
     rows, inner, columns = extents
     if data.draw(st.booleans()):
         extents = [SizeVar(name) for name in ("rows", "inner", "columns")]
-    x, w = (graph.var(name, TensorType(tuple(extents[place : place + 2]), "int64")) for place, name in enumerate("xw"))
+    x, w = (graph.var(name, TensorType(tuple(extents[start : start + 2]), "int64")) for start, name in enumerate("xw"))
     expr = data.draw(st.sampled_from([ops.matmul(x, w), ops.reduce_sum(ops.matmul(x, w), axes=(0,)), ops.matmul(x, ops.neg(w))]))
     programs = [build(KernelSource("kernel", (x, w), expr))]
     generator = np.random.default_rng(data.draw(st.integers(0, 99)))

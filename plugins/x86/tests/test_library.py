@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from inlaid.codegen.elf import link
-from inlaid.codegen.library import UNSUPPORTED_PROCESSOR, CopyStep, LibraryFunction, Place
+from inlaid.codegen.library import UNSUPPORTED_PROCESSOR, CopyStep, LibraryFunction, MemoryAddress
 from inlaid_runtime.errors import CompileError, Unsupported
 from inlaid_x86 import library
 from inlaid_x86.linking import X86_64
@@ -16,7 +16,7 @@ from inlaid_x86_runtime.cpu import TILE, host_features
 from inlaid_x86_runtime.instruction_sets import CPUINFO, EAX, FEATURES, Feature
 
 FLAGS = next(line for line in CPUINFO.read_text().splitlines() if line.startswith("flags")).split()
-COPY = CopyStep(Place("argument", 1), Place("argument", 0), 8)
+COPY = CopyStep(MemoryAddress("argument", 1), MemoryAddress("argument", 0), 8)
 
 
 def run(folder: Path, *requires: str) -> tuple[int, str, bool]:

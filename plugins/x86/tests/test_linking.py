@@ -86,9 +86,9 @@ NAMES = ("pick", "branch")
 
 def function(code: bytes, name: str, result: Any, *parameters: Any) -> Any:
     mapped = map_image(code, MACHINE, "a test")
-    found = ctypes.CFUNCTYPE(result, *parameters)(mapped.addresses[name])
-    found.keep = mapped
-    return found
+    entry_point = ctypes.CFUNCTYPE(result, *parameters)(mapped.addresses[name])
+    entry_point.keep = mapped
+    return entry_point
 
 
 def test_calls_data_tables_and_weak_symbols() -> None:
@@ -232,9 +232,9 @@ def test_objects_with_any_bytes_changed(content: bytes, data: st.DataObject) -> 
     """They are linked or refused; nothing else is raised."""
     at, noise = data.draw(st.integers(0, len(content) - 1)), data.draw(st.binary(min_size=1, max_size=8))
     changed = (content[:at] + noise + content[at + len(noise) :])[: len(content)]
-    others = [other for other in OBJECTS if other is not content]
+    objects = [other for other in OBJECTS if other is not content]
     with contextlib.suppress(CompileError):
-        link_image([changed, *others], NAMES)
+        link_image([changed, *objects], NAMES)
 
 
 # --- the functions of the C library that LLVM calls --------------------------------------------------------------------
@@ -264,8 +264,8 @@ def helpers() -> Any:
         "fmaf": (ctypes.c_float,) * 4,
         **dict.fromkeys(DIVISIONS, (Wide, Wide, Wide)),
     }
-    found = {name: ctypes.CFUNCTYPE(*kind)(mapped.addresses[name]) for name, kind in kinds.items()}
-    return {**found, "keep": mapped}
+    functions = {name: ctypes.CFUNCTYPE(*kind)(mapped.addresses[name]) for name, kind in kinds.items()}
+    return {**functions, "keep": mapped}
 
 
 def test_copies_and_fills(helpers: Any) -> None:
@@ -274,20 +274,20 @@ def test_copies_and_fills(helpers: Any) -> None:
         for shift in (0, 1, 7, 63, 64, 65, 130):
             start = rng.integers(0, 256, size + 300, dtype=np.uint8)
             for name, to, source in (("memcpy", 20, None), ("memmove", 20, 20 + shift), ("memmove", 20 + shift, 20)):
-                found, wanted, other = start.copy(), start.copy(), rng.integers(0, 256, size + 1, dtype=np.uint8)
-                base = found.ctypes.data
-                given = other.ctypes.data if source is None else base + source
-                wanted[to : to + size] = other[:size] if source is None else start[source : source + size]
-                assert helpers[name](base + to, given, size) == base + to
-                np.testing.assert_array_equal(found, wanted)
-            found, wanted = start.copy(), start.copy()
-            wanted[20 : 20 + size] = (shift * 3) & 255
-            assert helpers["memset"](found.ctypes.data + 20, shift * 3 + 256, size) == found.ctypes.data + 20
-            np.testing.assert_array_equal(found, wanted)
+                actual, expected, other = start.copy(), start.copy(), rng.integers(0, 256, size + 1, dtype=np.uint8)
+                base = actual.ctypes.data
+                source_address = other.ctypes.data if source is None else base + source
+                expected[to : to + size] = other[:size] if source is None else start[source : source + size]
+                assert helpers[name](base + to, source_address, size) == base + to
+                np.testing.assert_array_equal(actual, expected)
+            actual, expected = start.copy(), start.copy()
+            expected[20 : 20 + size] = (shift * 3) & 255
+            assert helpers["memset"](actual.ctypes.data + 20, shift * 3 + 256, size) == actual.ctypes.data + 20
+            np.testing.assert_array_equal(actual, expected)
 
 
-def same(found: float, wanted: float) -> bool:
-    return struct.pack("<d", found) == struct.pack("<d", wanted) or (math.isnan(found) and math.isnan(wanted))
+def bits_equal(actual: float, expected: float) -> bool:
+    return struct.pack("<d", actual) == struct.pack("<d", expected) or (math.isnan(actual) and math.isnan(expected))
 
 
 EDGES = st.sampled_from(
@@ -297,9 +297,9 @@ DOUBLES = st.one_of(EDGES, st.floats(), st.floats(-1e3, 1e3), st.floats(-1e-300,
 
 
 def libm(name: str, kind: Any, count: int) -> Any:
-    found = getattr(ctypes.CDLL("libm.so.6"), name)
-    found.restype, found.argtypes = kind, (kind,) * count
-    return found
+    symbol = getattr(ctypes.CDLL("libm.so.6"), name)
+    symbol.restype, symbol.argtypes = kind, (kind,) * count
+    return symbol
 
 
 @settings(deadline=None, max_examples=600)
@@ -310,10 +310,10 @@ def test_arithmetic(helpers: Any, x: float, y: float, z: float) -> None:
     fmod, fmodf = libm("fmod", ctypes.c_double, 2), libm("fmodf", ctypes.c_float, 2)
     nearly = [z, -(x * y), math.nextafter(-(x * y), math.inf), x * y * 2**-53 if math.isfinite(x * y) else z]
     for addend in nearly:
-        assert same(helpers["fma"](x, y, addend), fma(x, y, addend)), (x, y, addend)
-        assert same(helpers["fmaf"](x, y, addend), fmaf(x, y, addend)), (x, y, addend)
-    assert same(helpers["fmod"](x, y), fmod(x, y)) and same(helpers["fmod"](y, x), fmod(y, x))
-    assert same(helpers["fmodf"](x, y), fmodf(x, y)) and same(helpers["fmodf"](y, x), fmodf(y, x))
+        assert bits_equal(helpers["fma"](x, y, addend), fma(x, y, addend)), (x, y, addend)
+        assert bits_equal(helpers["fmaf"](x, y, addend), fmaf(x, y, addend)), (x, y, addend)
+    assert bits_equal(helpers["fmod"](x, y), fmod(x, y)) and bits_equal(helpers["fmod"](y, x), fmod(y, x))
+    assert bits_equal(helpers["fmodf"](x, y), fmodf(x, y)) and bits_equal(helpers["fmodf"](y, x), fmodf(y, x))
 
 
 def test_arithmetic_of_random_bits(helpers: Any) -> None:
@@ -322,16 +322,16 @@ def test_arithmetic_of_random_bits(helpers: Any) -> None:
     fma, fmaf = libm("fma", ctypes.c_double, 3), libm("fmaf", ctypes.c_float, 3)
     fmod = libm("fmod", ctypes.c_double, 2)
     wide = rng.integers(0, 2**64, (3000, 3), dtype=np.uint64).view(np.float64)
-    near = rng.normal(size=(3000, 3)) * 2.0 ** rng.integers(-60, 60, (3000, 3))
-    tiny = near * 2.0**-1040
-    for x, y, z in np.concatenate([wide, near, tiny, near * [1, 2.0**-1040, 2.0**-1040]]).tolist():
-        assert same(helpers["fma"](x, y, z), fma(x, y, z)), (x, y, z)
-        assert same(helpers["fmod"](x, y), fmod(x, y)), (x, y)
+    moderate = rng.normal(size=(3000, 3)) * 2.0 ** rng.integers(-60, 60, (3000, 3))
+    tiny = moderate * 2.0**-1040
+    for x, y, z in np.concatenate([wide, moderate, tiny, moderate * [1, 2.0**-1040, 2.0**-1040]]).tolist():
+        assert bits_equal(helpers["fma"](x, y, z), fma(x, y, z)), (x, y, z)
+        assert bits_equal(helpers["fmod"](x, y), fmod(x, y)), (x, y)
     narrow = rng.integers(0, 2**32, (3000, 3), dtype=np.uint32).view(np.float32)
     for x, y, z in np.concatenate(
-        [narrow, near.astype(np.float32), (near * [1, 2.0**-140, 2.0**-140]).astype(np.float32)]
+        [narrow, moderate.astype(np.float32), (moderate * [1, 2.0**-140, 2.0**-140]).astype(np.float32)]
     ).tolist():
-        assert same(helpers["fmaf"](x, y, z), fmaf(x, y, z)), (x, y, z)
+        assert bits_equal(helpers["fmaf"](x, y, z), fmaf(x, y, z)), (x, y, z)
 
 
 BITS = st.one_of(
@@ -343,8 +343,8 @@ BITS = st.one_of(
 @given(BITS, BITS.filter(bool))
 def test_wide_division(helpers: Any, x: int, y: int) -> None:
     def result(name: str) -> int:
-        found = helpers[name](*(Wide(value & (2**64 - 1), value >> 64) for value in (x, y)))
-        return found.high << 64 | found.low
+        wide = helpers[name](*(Wide(value & (2**64 - 1), value >> 64) for value in (x, y)))
+        return wide.high << 64 | wide.low
 
     assert (result("__udivti3"), result("__umodti3")) == divmod(x, y)
     a, b = (value - 2**128 if value >= 2**127 else value for value in (x, y))

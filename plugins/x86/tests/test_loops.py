@@ -28,8 +28,8 @@ TRUE = graph.constant(np.array(True))
 HALF = graph.constant(np.float32(0.5))
 
 
-def variable(name, shape=(), of=F32):
-    return graph.var(name, TensorType(shape, of))
+def variable(name, shape=(), dtype=F32):
+    return graph.var(name, TensorType(shape, dtype))
 
 
 def loops_left(function):
@@ -43,11 +43,11 @@ def check(function, *feeds, threads=1, left=0):
     assert len(loops_left(function)) == left
     native, reference = (inlaid.compile(function, targets=[name]) for name in (f"x86:threads={threads}", "reference"))
     for feed in feeds:
-        wanted, found = reference.run(feed), native.run(feed)
-        assert wanted.keys() == found.keys()
-        for name, value in wanted.items():
-            np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
-            assert found[name].dtype == value.dtype and found[name].shape == value.shape
+        expected, actual = reference.run(feed), native.run(feed)
+        assert expected.keys() == actual.keys()
+        for name, value in expected.items():
+            np.testing.assert_allclose(actual[name], value, rtol=1e-5, atol=1e-6)
+            assert actual[name].dtype == value.dtype and actual[name].shape == value.shape
     return native
 
 
@@ -90,9 +90,11 @@ def counted(width=3):
     trips, start, bound = variable("trips", (), I64), variable("start", (), BOOL), variable("bound", (), I64)
     a, b = variable("a", (width,)), variable("b", (width,))
     step, count = variable("step", (), I64), variable("count", (), I64)
-    s, t, same = (variable(name, (width,)) for name in ("s", "t", "same"))
+    s, t, invariant = (variable(name, (width,)) for name in ("s", "t", "same"))
     more = ops.add(count, ops.add(step, graph.constant(np.int64(1))))
-    body = graph.function([step, s, t, same, count], graph.tuple_([ops.less(more, bound), ops.add(t, same), s, same, more]))
+    body = graph.function(
+        [step, s, t, invariant, count], graph.tuple_([ops.less(more, bound), ops.add(t, invariant), s, invariant, more])
+    )
     zero = ops.cast(ops.mul(trips, graph.constant(np.int64(0))), dtype=I64)
     looped = graph.loop(body, state=[a, b, a, zero], trip_count=trips, condition=start)
     return graph.function([trips, start, bound, a, b], graph.tuple_([graph.tuple_item(looped, index) for index in range(4)]))
@@ -185,11 +187,17 @@ def test_recurrent_layers(layer, gates, functions, direction, threads):
         shapes["c"] = (sides, batch, hidden)
     arguments = [variable(name, shape) for name, shape in shapes.items()]
     lengths = variable("lengths", (batch,), "int32")
-    many = functions * sides
-    made = getattr(ops, layer)(
-        *arguments, lengths, direction=direction, activations=many, alphas=(0.0,) * len(many), betas=(0.0,) * len(many), masked=True
+    activations = functions * sides
+    outputs = getattr(ops, layer)(
+        *arguments,
+        lengths,
+        direction=direction,
+        activations=activations,
+        alphas=(0.0,) * len(activations),
+        betas=(0.0,) * len(activations),
+        masked=True,
     )
-    results = graph.tuple_([graph.tuple_item(made, index) for index in range(len(made.type.fields))])
+    results = graph.tuple_([graph.tuple_item(outputs, index) for index in range(len(outputs.type.fields))])
     feed = {name: random(*shape) * np.float32(0.3) for name, shape in shapes.items()}
     check(graph.function([*arguments, lengths], results), {**feed, "lengths": np.array([23, 1, 9], np.int32)}, threads=threads)
 
@@ -197,10 +205,10 @@ def test_recurrent_layers(layer, gates, functions, direction, threads):
 def test_equal_kernels_of_several_regions_are_made_once(monkeypatch):
     lowered, compiled = [], []
     finish, compile_text = loop_lowering.finish, compilers.compile_text
-    monkeypatch.setattr(loop_lowering, "finish", lambda program, **given: lowered.append(program) or finish(program, **given))
+    monkeypatch.setattr(loop_lowering, "finish", lambda program, **options: lowered.append(program) or finish(program, **options))
     monkeypatch.setattr(compilers, "compile_text", lambda text, *rest: compiled.append(text) or compile_text(text, *rest))
 
-    def made(layers):
+    def count_kernels(layers):
         """How many kernels are lowered, and modules compiled, for loops of equal bodies."""
         lowered.clear()
         compiled.clear()
@@ -215,7 +223,7 @@ def test_equal_kernels_of_several_regions_are_made_once(monkeypatch):
         assert len(package.artifacts) == layers
         return len(lowered), len(compiled)
 
-    (kernels, modules), (again, more) = made(1), made(3)
+    (kernels, modules), (again, more) = count_kernels(1), count_kernels(3)
     assert again == kernels
     assert more == modules + 2 * 2  # the functions of a region and of its loop have names of their own
 

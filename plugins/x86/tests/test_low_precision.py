@@ -26,11 +26,11 @@ SIZES = st.sampled_from([1, 2, 3, 4, 5, 7, 13, 16, 17, 31, 33, 64, 65])
 RNG = np.random.default_rng(0)
 
 
-def numbers(shape: tuple[int, ...], of: str) -> Array:
-    if of == "bfloat16":
+def numbers(shape: tuple[int, ...], dtype: str) -> Array:
+    if dtype == "bfloat16":
         return RNG.uniform(-1, 1, shape).astype(ml_dtypes.bfloat16)
-    limits = np.iinfo(of)
-    return RNG.integers(limits.min, limits.max, shape, of, endpoint=True)
+    limits = np.iinfo(dtype)
+    return RNG.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
 def check(result: ir.Expr, arrays: dict[str, Array], cpu: str) -> None:
@@ -39,18 +39,18 @@ def check(result: ir.Expr, arrays: dict[str, Array], cpu: str) -> None:
     module = ir.Module({"main": ir.function(params, result)})
     executable = inlaid.compile(module, [f"x86:threads=1,cpu={cpu}"])
     assert all(region.target.startswith("x86") for region in executable.regions)
-    (found,) = executable.run(arrays).values()
+    (actual,) = executable.run(arrays).values()
     expected = evaluate(module, arrays)
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
     if expected.dtype.kind in "iu":
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
     else:
         tolerance = 1e-5 + 1e-4 * np.abs(expected).max(initial=0)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance)
 
 
-def var(name: str, shape: tuple[int, ...], of: str) -> ir.Var:
-    return ir.var(name, TensorType(shape, of))
+def var(name: str, shape: tuple[int, ...], dtype: str) -> ir.Var:
+    return ir.var(name, TensorType(shape, dtype))
 
 
 def stored(total: ir.Expr, channels: int, axis: int) -> ir.Expr:
@@ -65,15 +65,15 @@ TYPES = [("uint8", "int8"), ("int8", "int8"), ("bfloat16", "bfloat16")]
 
 @pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
-@given(rows=SIZES, depth=SIZES, columns=SIZES, known=st.booleans(), batch=st.sampled_from([(), (3,)]))
+@given(rows=SIZES, depth=SIZES, columns=SIZES, constant=st.booleans(), batch=st.sampled_from([(), (3,)]))
 @settings(max_examples=6, deadline=None)
 def test_matrix_products(
-    cpu: str, types: tuple[str, str], rows: int, depth: int, columns: int, known: bool, batch: tuple[int, ...]
+    cpu: str, types: tuple[str, str], rows: int, depth: int, columns: int, constant: bool, batch: tuple[int, ...]
 ) -> None:
     a = numbers((*batch, rows, depth), types[0])
-    b = numbers((depth, columns) if known else (*batch, depth, columns), types[1])
-    arrays = {"a": a} if known else {"a": a, "b": b}
-    right = ir.constant(b) if known else var("b", b.shape, types[1])
+    b = numbers((depth, columns) if constant else (*batch, depth, columns), types[1])
+    arrays = {"a": a} if constant else {"a": a, "b": b}
+    right = ir.constant(b) if constant else var("b", b.shape, types[1])
     product: ir.Expr = ops.matmul(var("a", a.shape, types[0]), right, out_dtype="float32" if types[0] == "bfloat16" else "int32")
     check(ops.relu(product) if types[0] == "bfloat16" else stored(product, columns, a.ndim - 1), arrays, cpu)
 
@@ -114,12 +114,12 @@ def test_sums_of_the_greatest_products_do_not_saturate(cpu: str, extreme: tuple[
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-@pytest.mark.parametrize("of", ["uint8", "int8"])
-def test_quantization_of_special_values(cpu: str, of: str) -> None:
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_quantization_of_special_values(cpu: str, dtype: str) -> None:
     """Infinities and what is out of range saturate, halves go to even, denormals to the zero point."""
     x = np.array([np.inf, -np.inf, 3e38, -3e38, 1e-45, -1e-39, 0.0, -0.0, 0.25, 0.75, 1.25, -0.25, -0.75, 63.4, -63.6], np.float32)
-    point = np.asarray(3, of)
-    stored = ops.quantize(var("x", x.shape, "float32"), ir.constant(np.float32(0.5)), ir.constant(point), dtype=of)
+    point = np.asarray(3, dtype)
+    stored = ops.quantize(var("x", x.shape, "float32"), ir.constant(np.float32(0.5)), ir.constant(point), dtype=dtype)
     check(stored, {"x": x}, cpu)
     check(ops.dequantize(stored, ir.constant(np.float32(0.5)), ir.constant(point), dtype="float32"), {"x": x}, cpu)
 
@@ -131,11 +131,11 @@ def test_special_values_in_bfloat16_products_stay_in_their_rows(cpu: str) -> Non
     b = np.abs(numbers((33, 18), "bfloat16")) + ml_dtypes.bfloat16(0.5)
     product = ops.matmul(var("a", a.shape, "bfloat16"), ir.constant(b), out_dtype="float32")
     module = ir.Module({"main": ir.function([item for item in ir.post_order(product) if isinstance(item, ir.Var)], product)})
-    (found,) = inlaid.compile(module, [f"x86:threads=1,cpu={cpu}"]).run({"a": a}).values()
-    assert np.isnan(found[2]).all()
-    assert (found[4] == np.inf).all()
-    assert (found[7] == -np.inf).all()
-    assert np.isfinite(np.delete(found, (2, 4, 7), 0)).all()
+    (actual,) = inlaid.compile(module, [f"x86:threads=1,cpu={cpu}"]).run({"a": a}).values()
+    assert np.isnan(actual[2]).all()
+    assert (actual[4] == np.inf).all()
+    assert (actual[7] == -np.inf).all()
+    assert np.isfinite(np.delete(actual, (2, 4, 7), 0)).all()
 
 
 @pytest.mark.parametrize("size", [1, 5, 16, 4099])
@@ -148,17 +148,17 @@ def test_conversion_to_bfloat16(cpu: str, size: int) -> None:
     bits[2::11] |= 0x7F800000  # NaN and infinities
     x = bits.view(np.float32)
     with np.errstate(invalid="ignore"):  # of signalling NaNs
-        wanted = x.astype(ml_dtypes.bfloat16)
+        expected = x.astype(ml_dtypes.bfloat16)
     for denormals in (True, False):
         module = ir.Module(
             {"main": ir.function([a := var("x", x.shape, "float32")], ops.cast(a, dtype="bfloat16", denormals=denormals))}
         )
-        (found,) = inlaid.compile(module, [f"x86:threads=1,cpu={cpu}"]).run({"x": x}).values()
-        nan = np.isnan(wanted)
-        assert np.isnan(found[nan]).all()
-        same = found.view(np.uint16) == wanted.view(np.uint16)
-        zero = (np.abs(x) < np.finfo(np.float32).tiny) & (found.view(np.uint16) == wanted.view(np.uint16) & 0x8000)
-        assert (same | nan | (zero & (not denormals))).all()
+        (actual,) = inlaid.compile(module, [f"x86:threads=1,cpu={cpu}"]).run({"x": x}).values()
+        nan = np.isnan(expected)
+        assert np.isnan(actual[nan]).all()
+        equal = actual.view(np.uint16) == expected.view(np.uint16)
+        zero = (np.abs(x) < np.finfo(np.float32).tiny) & (actual.view(np.uint16) == expected.view(np.uint16) & 0x8000)
+        assert (equal | nan | (zero & (not denormals))).all()
 
 
 @pytest.mark.parametrize(
@@ -181,12 +181,12 @@ def test_an_instruction_converts_where_denormals_may_be_flushed(
 
 @pytest.mark.parametrize("types", TYPES, ids="-".join)
 def test_inputs_need_not_be_contiguous_or_aligned(types: tuple[str, str]) -> None:
-    whole = numbers((2 * 13 + 1, 37), types[0])
+    matrix = numbers((2 * 13 + 1, 37), types[0])
     b = ir.constant(numbers((33, 18), types[1]))
-    wanted = "float32" if types[0] == "bfloat16" else "int32"
-    product = ops.matmul(var("a", (13, 33), types[0]), b, out_dtype=wanted)
+    out_dtype = "float32" if types[0] == "bfloat16" else "int32"
+    product = ops.matmul(var("a", (13, 33), types[0]), b, out_dtype=out_dtype)
     packed = numbers((13 * 33 + 1,), types[0])[1:].reshape(13, 33)
-    for array in (whole[1:14, 3:36], whole[:26:2, 36:3:-1], packed, np.asfortranarray(packed)):
+    for array in (matrix[1:14, 3:36], matrix[:26:2, 36:3:-1], packed, np.asfortranarray(packed)):
         check(product, {"a": array}, "native")
 
 
@@ -202,7 +202,7 @@ def test_conversions_of_float16_are_exact(source: str, to: str, cpu: str) -> Non
             x = np.concatenate([x, half, np.nextafter(half, half.dtype.type(np.inf)), np.nextafter(half, half.dtype.type(0))])
         expected = x.astype(to)
     unit = ir.function([v := var("x", x.shape, source)], ops.cast(v, dtype=to))
-    (found,) = inlaid.compile(unit, [f"x86:threads=1,cpu={cpu}"]).run({"x": x}).values()
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    (actual,) = inlaid.compile(unit, [f"x86:threads=1,cpu={cpu}"]).run({"x": x}).values()
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
     real = ~np.isnan(expected)
-    assert found[real].tobytes() == expected[real].tobytes()
+    assert actual[real].tobytes() == expected[real].tobytes()

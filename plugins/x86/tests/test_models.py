@@ -22,7 +22,7 @@ from inlaid_x86_runtime.options import X86Options
 from inlaid_x86_runtime.runtime import X86Runtime
 
 CPUS = tuple(LEVELS)
-NUMBERS = [name for name, of in DTYPES.items() if of.kind in ("int", "uint", "float")]
+NUMBERS = [name for name, element in DTYPES.items() if element.kind in ("int", "uint", "float")]
 
 
 @pytest.mark.parametrize("cpu", [*CPUS, "native"])
@@ -30,22 +30,25 @@ def test_every_element_type(cpu: str) -> None:
     """One model with all of them; small whole numbers, on which every arithmetic agrees."""
     params, results, inputs = [], [], {}
     for name in NUMBERS if cpu == "native" else NUMBERS[::3]:
-        of = dtype(name)
+        element = dtype(name)
         x, y = (ir.var(f"{name}_{letter}", TensorType((5, 7), name)) for letter in "xy")
         params += [x, y]
         results += [ops.add(x, y), ops.maximum(x, y), ops.less(x, y), ops.cast(x, dtype="float32"), ops.transpose(y, perm=(1, 0))]
         results += [ops.reduce_max(x, axes=(1,)), ops.where(ops.equal(x, y), x, y)]
-        whole = np.arange(35).reshape(5, 7) % 2
-        inputs[x.name], inputs[y.name] = whole.astype(of.numpy), (whole[::-1] * (1 if of.bits < 3 else 2)).astype(of.numpy)
+        values = np.arange(35).reshape(5, 7) % 2
+        inputs[x.name], inputs[y.name] = (
+            values.astype(element.numpy),
+            (values[::-1] * (1 if element.bits < 3 else 2)).astype(element.numpy),
+        )
     flags = [ir.var(name, TensorType((5, 7), "bool")) for name in ("p", "q")]
-    inputs.update({"p": whole > 0, "q": whole[::-1] > 0})
+    inputs.update({"p": values > 0, "q": values[::-1] > 0})
     results += [ops.logical_and(*flags), ops.logical_not(flags[0]), ops.cast(flags[1], dtype="float64")]
     module = ir.Module({"main": ir.function([*params, *flags], ir.tuple_(results))})
     executable = compile_module(module, [f"x86:threads=1,cpu={cpu}"])
     assert [info.target for info in executable.regions] == [f"x86:threads=1,cpu={cpu}" if cpu != "native" else "x86:threads=1"]
-    for found, wanted in zip(executable.run(inputs).values(), evaluate(module, inputs), strict=True):
-        assert found.dtype == wanted.dtype
-        np.testing.assert_array_equal(found.astype(np.float64), wanted.astype(np.float64))
+    for actual, expected in zip(executable.run(inputs).values(), evaluate(module, inputs), strict=True):
+        assert actual.dtype == expected.dtype
+        np.testing.assert_array_equal(actual.astype(np.float64), expected.astype(np.float64))
 
 
 @pytest.mark.parametrize("cpu", CPUS)
@@ -58,8 +61,8 @@ def test_every_instruction_set(cpu: str) -> None:
     flat_ = ops.reshape(ops.reduce_max(conv, axes=(1,)), shape=(1, 81))
     module = ir.Module({"main": ir.function([x], ops.softmax(ops.matmul(flat_, m), axis=1))})
     value = rng.normal(size=(1, 8, 9, 9)).astype(np.float32)
-    (found,) = compile_module(module, [f"x86:threads=2,cpu={cpu}"]).run({"x": value}).values()
-    np.testing.assert_allclose(found, evaluate(module, {"x": value}), rtol=1e-3, atol=1e-5)
+    (actual,) = compile_module(module, [f"x86:threads=2,cpu={cpu}"]).run({"x": value}).values()
+    np.testing.assert_allclose(actual, evaluate(module, {"x": value}), rtol=1e-3, atol=1e-5)
 
 
 # --- what cannot run here ---------------------------------------------------------------------------------------------
@@ -79,8 +82,8 @@ def test_packages_for_another_processor(tmp_path: Any, monkeypatch: pytest.Monke
     ):
         load(tmp_path / "v3.inlaid")
     compile_module(MODULE, ["x86:cpu=x86-64-v2"]).save(tmp_path / "v2.inlaid")
-    (found,) = load(tmp_path / "v2.inlaid").run({"x": np.float32([-1, 0, 1, 2])}).values()
-    assert found.tolist() == [0, 0, 1, 2]
+    (actual,) = load(tmp_path / "v2.inlaid").run({"x": np.float32([-1, 0, 1, 2])}).values()
+    assert actual.tolist() == [0, 0, 1, 2]
 
 
 def test_cross_compiling_needs_no_such_processor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,8 +119,8 @@ def test_without_llvmlite(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Non
     registry = default_registry()
     assert registry.probe(registry.target("x86")).available
     assert registry.spec("x86").missing == ("llvmlite",)
-    (found,) = load(tmp_path / "relu.inlaid").run({"x": np.float32([-1, 0, 1, 2])}).values()
-    assert found.tolist() == [0, 0, 1, 2]
+    (actual,) = load(tmp_path / "relu.inlaid").run({"x": np.float32([-1, 0, 1, 2])}).values()
+    assert actual.tolist() == [0, 0, 1, 2]
     words = r'x86 runs packages here but cannot compile: llvmlite is not installed; pip install "inlaid\[x86\]"'
     with pytest.raises(TargetError, match=words):
         compile_module(MODULE, ["x86"])

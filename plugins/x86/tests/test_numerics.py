@@ -34,7 +34,7 @@ def var(name: str, shape: tuple[int, ...]) -> ir.Var:
     return ir.var(name, TensorType(shape, "float32"))
 
 
-def module_of(expr: ir.Expr) -> ir.Module:
+def make_module(expr: ir.Expr) -> ir.Module:
     """What computes an expression; its variables in the order of their names."""
     params = sorted((item for item in ir.post_order(expr) if isinstance(item, ir.Var)), key=lambda item: item.name)
     return ir.Module({"main": ir.function(params, expr)})
@@ -42,26 +42,26 @@ def module_of(expr: ir.Expr) -> ir.Module:
 
 def both(expr: ir.Expr, arrays: dict[str, Array], cpu: str = "native") -> tuple[Array, Array]:
     """The answer of x86 and that of the numpy references."""
-    module, target = module_of(expr), f"x86:threads=1,cpu={cpu}"
+    module, target = make_module(expr), f"x86:threads=1,cpu={cpu}"
     executable = inlaid.compile(module, [target])
     assert all(region.target.startswith("x86") for region in executable.regions)
-    (found,) = executable.run(arrays).values()
+    (actual,) = executable.run(arrays).values()
     with np.errstate(all="ignore"):
         expected = evaluate(module, arrays)
-    return np.asarray(found), np.asarray(expected)
+    return np.asarray(actual), np.asarray(expected)
 
 
-def assert_like(found: Array, expected: Array, ulps: float) -> None:
+def assert_close_in_ulps(actual: Array, expected: Array, ulps: float) -> None:
     """NaN where NaN is expected, infinities and denormals as expected, the rest within so many units in the last place."""
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
-    kept = ~np.isnan(expected)
-    np.testing.assert_array_equal(np.isinf(found[kept]), np.isinf(expected[kept]))
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
+    not_nan = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.isinf(actual[not_nan]), np.isinf(expected[not_nan]))
     finite = np.isfinite(expected)
     spacing = np.spacing(np.minimum(np.abs(expected[finite]), GREAT / 2)).astype(np.float64)
-    error = np.abs(found[finite].astype(np.float64) - expected[finite].astype(np.float64)) / spacing
+    error = np.abs(actual[finite].astype(np.float64) - expected[finite].astype(np.float64)) / spacing
     assert error.size == 0 or error.max() <= ulps
-    np.testing.assert_array_equal(np.sign(found[~finite & kept]), np.sign(expected[~finite & kept]))
+    np.testing.assert_array_equal(np.sign(actual[~finite & not_nan]), np.sign(expected[~finite & not_nan]))
 
 
 UNARY = {
@@ -75,19 +75,19 @@ UNARY = {
 @pytest.mark.parametrize("name", UNARY)
 def test_unary_operators_on_special_values(name: str, cpu: str) -> None:
     array = np.tile(SPECIAL, 3)[:47]  # three vectors, of which the last is not whole
-    found, expected = both(ops.TABLE[name](var("x", array.shape)), {"x": array}, cpu)
-    assert_like(found, expected, UNARY[name])
+    actual, expected = both(ops.TABLE[name](var("x", array.shape)), {"x": array}, cpu)
+    assert_close_in_ulps(actual, expected, UNARY[name])
 
 
 @pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "maximum", "minimum", "pow"])
 def test_binary_operators_on_special_values(name: str, cpu: str) -> None:
     x, y = (np.ascontiguousarray(each) for each in np.broadcast_arrays(SPECIAL[:, None], SPECIAL[None]))
-    found, expected = both(ops.TABLE[name](var("x", x.shape), var("y", y.shape)), {"x": x, "y": y}, cpu)
-    assert_like(found, expected, 4.0 if name == "pow" else 0.0)
+    actual, expected = both(ops.TABLE[name](var("x", x.shape), var("y", y.shape)), {"x": x, "y": y}, cpu)
+    assert_close_in_ulps(actual, expected, 4.0 if name == "pow" else 0.0)
     if name in ("add", "sub", "mul"):
         zero = expected == 0
-        np.testing.assert_array_equal(np.signbit(found[zero]), np.signbit(expected[zero]))
+        np.testing.assert_array_equal(np.signbit(actual[zero]), np.signbit(expected[zero]))
 
 
 @pytest.mark.parametrize("name", ["less", "less_equal", "equal"])
@@ -106,12 +106,12 @@ def test_each_special_value_stays_in_its_row(name: str, length: int) -> None:
     x = var("x", array.shape)
     operator = ops.TABLE[name]
     expr = operator(x, axes=(1,), keepdims=False) if name.startswith("reduce") else operator(x, axis=1)
-    found, expected = both(expr, {"x": array})
+    actual, expected = both(expr, {"x": array})
     if name == "argmax":
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
         return
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * 4 * length)
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5 * 4 * length)
 
 
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 1, 1), (3, 5, 7), (17, 33, 15), (31, 16, 65), (1, 100, 33), (40, 7, 1)])
@@ -124,8 +124,8 @@ def test_special_values_in_products_stay_in_their_rows(rows: int, depth: int, co
         a[row, rng.integers(0, depth)] = value
     for right in (var("b", b.shape), ir.constant(b)):
         arrays = {"a": a} | ({"b": b} if isinstance(right, ir.Var) else {})
-        found, expected = both(ops.matmul(var("a", a.shape), right), arrays)
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        actual, expected = both(ops.matmul(var("a", a.shape), right), arrays)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("channels", [(1, 1, 1), (3, 5, 7), (16, 17, 15), (5, 33, 3)])
@@ -140,9 +140,9 @@ def test_infinities_pass_through_padded_channels(channels: tuple[int, int, int],
     x = var("x", image.shape)
     y = _conv(x, rng, first, middle, kernel)
     z = _conv(ops.relu(ops.add(y, ir.constant(np.full((middle, 1, 1), 0.5, np.float32)))), rng, middle, last, kernel)
-    found, expected = both(z, {"x": image})
+    actual, expected = both(z, {"x": image})
     assert np.isinf(expected[0, :, 0, 0]).all() and np.isfinite(expected[0, :, -1, -1]).all()
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def _conv(x: ir.Expr, rng: np.random.Generator, inputs: int, outputs: int, kernel: int) -> ir.Expr:
@@ -165,9 +165,9 @@ def test_denormals_are_not_flushed(length: int) -> None:
     array = np.full((length,), SMALL / 4, np.float32)
     half = ir.constant(np.float32(0.5))
     x = var("x", array.shape)
-    found, expected = both(ops.reduce_sum(ops.relu(ops.mul(x, half)), axes=(0,), keepdims=False), {"x": array})
+    actual, expected = both(ops.reduce_sum(ops.relu(ops.mul(x, half)), axes=(0,), keepdims=False), {"x": array})
     assert 0 < expected < SMALL * length
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)
 
 
 def strided(array: Array) -> dict[str, Array]:
@@ -194,13 +194,13 @@ def strided(array: Array) -> dict[str, Array]:
 def test_inputs_need_not_be_contiguous_or_aligned(shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     x, y = (rng.uniform(-1, 1, shape).astype(np.float32) for _ in range(2))
-    executable = inlaid.compile(module_of(ops.tanh(ops.add(var("x", shape), var("y", shape)))), ["x86:threads=1"])
+    executable = inlaid.compile(make_module(ops.tanh(ops.add(var("x", shape), var("y", shape)))), ["x86:threads=1"])
     (expected,) = executable.run({"x": x, "y": y}).values()
     for name, array in strided(x).items():
-        kept = array.copy()
-        (found,) = executable.run({"x": array, "y": y}).values()
-        np.testing.assert_array_equal(found, expected, err_msg=name)
-        np.testing.assert_array_equal(array, kept, err_msg=name)
+        original = array.copy()
+        (actual,) = executable.run({"x": array, "y": y}).values()
+        np.testing.assert_array_equal(actual, expected, err_msg=name)
+        np.testing.assert_array_equal(array, original, err_msg=name)
     spread = np.broadcast_to(x.reshape(-1)[:1], shape)
-    (found,) = executable.run({"x": spread, "y": y}).values()
-    np.testing.assert_array_equal(found, *executable.run({"x": spread.copy(), "y": y}).values())
+    (actual,) = executable.run({"x": spread, "y": y}).values()
+    np.testing.assert_array_equal(actual, *executable.run({"x": spread.copy(), "y": y}).values())

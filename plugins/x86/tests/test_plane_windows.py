@@ -31,8 +31,8 @@ POOLS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 def pooled(pool: str, x: Expr) -> Expr:
     make, window = POOLS[pool]
-    made: Expr = make(x, **window)
-    return made
+    expr: Expr = make(x, **window)
+    return expr
 
 
 @pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("x86-64-v3", 2), ("x86-64-v2", 1)])
@@ -48,5 +48,5 @@ def test_static_and_symbolic_pools_agree_with_the_reference(pool: str, cpu: str,
             data[0, 1, 2, 3], data[0, 2] = np.nan, -np.inf
         expected = inlaid.compile(fixed, ["reference"]).run({"x": data}).values()
         for package in [symbolic, inlaid.compile(fixed, [target])] if shape == SHAPE else [symbolic]:
-            for found, other in zip(package.run({"x": data}).values(), expected, strict=True):
-                np.testing.assert_allclose(found, other, rtol=1e-6, atol=1e-6)
+            for actual, other in zip(package.run({"x": data}).values(), expected, strict=True):
+                np.testing.assert_allclose(actual, other, rtol=1e-6, atol=1e-6)

@@ -29,11 +29,11 @@ class Tally:
 
     def __init__(self, fails: int = -1) -> None:
         self.fails = fails
-        self.seen: list[int] = []
+        self.iterations: list[int] = []
         self.threads: set[int] = set()
 
     def __call__(self, begin: int, end: int) -> int:
-        self.seen.extend(range(begin, end))
+        self.iterations.extend(range(begin, end))
         self.threads.add(threading.get_ident())
         return 5 if begin <= self.fails < end else 0
 
@@ -43,18 +43,18 @@ def test_every_iteration_once(threads: int) -> None:
     for extent in (0, 1, 2, 15, 16, 17, 33, 1000):
         tally = Tally()
         assert run(pool(threads), tally, extent) == 0
-        assert sorted(tally.seen) == list(range(extent))
+        assert sorted(tally.iterations) == list(range(extent))
 
 
 def test_threads_begin_with_ranges_of_their_own() -> None:
     """Of two threads that both have something to do all the time, each begins with its own half."""
-    met = threading.Barrier(2, timeout=30)
+    barrier = threading.Barrier(2, timeout=30)
     first: dict[int, int] = {}
 
     def body(begin: int, end: int) -> int:
         if threading.get_ident() not in first:
             first[threading.get_ident()] = begin
-            met.wait()
+            barrier.wait()
         return 0
 
     assert run(pool(2), body, 100) == 0
@@ -64,11 +64,11 @@ def test_threads_begin_with_ranges_of_their_own() -> None:
 
 def test_others_help() -> None:
     """While one iteration waits for another thread, that one is run by a worker."""
-    met = threading.Barrier(2, timeout=30)
+    barrier = threading.Barrier(2, timeout=30)
 
     def body(begin: int, end: int) -> int:
         if end > begin and begin < 2:
-            met.wait()
+            barrier.wait()
         return 0
 
     for _ in range(20):
@@ -80,7 +80,7 @@ def test_failures() -> None:
     for failing in (0, 7, 99):
         tally = Tally(failing)
         assert run(pool(2), tally, 100) == 5
-        assert sorted(tally.seen) == list(range(100))
+        assert sorted(tally.iterations) == list(range(100))
         assert run(pool(2), Tally(), 100) == 0
 
 
@@ -90,7 +90,7 @@ def test_nested_jobs_run_alone() -> None:
     def body(begin: int, end: int) -> int:
         tally = Tally()
         status = run(pool(2), tally, 10)
-        inner.append((sorted(tally.seen), tally.threads == {threading.get_ident()}))
+        inner.append((sorted(tally.iterations), tally.threads == {threading.get_ident()}))
         return status
 
     assert run(pool(2), body, 4) == 0
@@ -104,7 +104,7 @@ def test_jobs_of_several_threads() -> None:
     def work() -> None:
         for extent in range(200):
             tally = Tally()
-            if run(pool(2), tally, extent) != 0 or sorted(tally.seen) != list(range(extent)):
+            if run(pool(2), tally, extent) != 0 or sorted(tally.iterations) != list(range(extent)):
                 wrong.append(extent)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -116,13 +116,13 @@ def test_jobs_of_several_threads() -> None:
 
 
 def test_one_pool_per_size() -> None:
-    found: list[Pool] = []
-    threads = [threading.Thread(target=lambda: found.append(pool(3))) for _ in range(8)]
+    pools: list[Pool] = []
+    threads = [threading.Thread(target=lambda: pools.append(pool(3))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert len(found) == 8 and len(set(map(id, found))) == 1
+    assert len(pools) == 8 and len(set(map(id, pools))) == 1
 
 
 def test_many_quick_jobs() -> None:
@@ -159,7 +159,7 @@ MODEL = """
 
 def test_fork() -> None:
     """A forked process has no workers, and goes on alone; its parent keeps its own."""
-    done = child(
+    process = child(
         MODEL
         + """
     import os, warnings
@@ -173,7 +173,7 @@ def test_fork() -> None:
     print("fine")
     """
     )
-    assert done.stdout == "fine\n", done.stderr
+    assert process.stdout == "fine\n", process.stderr
 
 
 def test_exit_right_after_a_job() -> None:
@@ -188,12 +188,12 @@ def test_exit_right_after_a_job() -> None:
     run(workers.state, body, None, 64)
     """
     for _ in range(5):
-        done = child(code)
-        assert done.returncode == 0, (done.returncode, done.stderr)
+        process = child(code)
+        assert process.returncode == 0, (process.returncode, process.stderr)
 
 
 def test_executables_in_several_threads() -> None:
-    done = child(
+    process = child(
         MODEL
         + """
     import threading
@@ -205,7 +205,7 @@ def test_executables_in_several_threads() -> None:
     print("fine")
     """
     )
-    assert done.stdout == "fine\n", done.stderr
+    assert process.stdout == "fine\n", process.stderr
 
 
 def test_interrupt_between_jobs() -> None:
@@ -215,10 +215,10 @@ def test_interrupt_between_jobs() -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
         return 0
 
-    seen: list[int] = []
-    before = signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+    signals: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: signals.append(number))
     try:
         assert run(pool(2), body, 4) == 0
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert seen
+    assert signals

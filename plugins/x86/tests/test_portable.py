@@ -54,8 +54,8 @@ def path(package: Package, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_region_has_a_version_for_each_instruction_set(package: Package) -> None:
     (artifact,) = package.artifacts
-    found = [set(version.requires) for version in (artifact, *reversed(artifact.variants))]
-    assert found == [set(LEVELS[cpu]) for cpu in PORTABLE]
+    features = [set(version.requires) for version in (artifact, *reversed(artifact.variants))]
+    assert features == [set(LEVELS[cpu]) for cpu in PORTABLE]
 
 
 def test_versions_that_are_equal_are_left_out() -> None:
@@ -63,8 +63,8 @@ def test_versions_that_are_equal_are_left_out() -> None:
     x = ir.var("x", TensorType((4, 40), "float32"))
     module = ir.Module({"main": ir.function([x], ops.softmax(x, axis=1))})
     (artifact,) = build_package(module, TARGET).artifacts
-    found = [set(version.requires) for version in (artifact, *reversed(artifact.variants))]
-    assert found == [set(LEVELS[cpu]) for cpu in PORTABLE[:3]]
+    features = [set(version.requires) for version in (artifact, *reversed(artifact.variants))]
+    assert features == [set(LEVELS[cpu]) for cpu in PORTABLE[:3]]
 
 
 @pytest.mark.parametrize("cpu", PORTABLE)
@@ -77,8 +77,8 @@ def test_the_best_version_that_the_processor_has_runs(path: Path, cpu: str, monk
     (region,) = executable._executor.plans["main"].regions.values()
     assert set(region.artifact.requires) == set(LEVELS[cpu])
     # Whole numbers: every order of additions is exact.
-    for found, wanted in zip(executable.run(FEEDS).values(), evaluate(products(), FEEDS), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, expected in zip(executable.run(FEEDS).values(), evaluate(products(), FEEDS), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,10 @@ def test_export_asks_for_one_processor(path: Path, tmp_path: Path) -> None:
 def test_each_version_checks_the_sizes() -> None:
     n, m = SizeVar("n"), SizeVar("m")
     x, y = (ir.var(name, TensorType((1, size), "float32")) for name, size in (("x", n), ("y", m)))
-    found = build_package(ir.Module({"main": ir.function([x, y], ops.concat(x, y, axis=0))}), TARGET)
-    (artifact,) = found.artifacts
+    package = build_package(ir.Module({"main": ir.function([x, y], ops.concat(x, y, axis=0))}), TARGET)
+    (artifact,) = package.artifacts
     assert artifact.variants and all(version.constraints == artifact.constraints for version in artifact.variants)
     for version in (item for item in (artifact, *artifact.variants) if set(item.requires) <= HOST):
-        alone = dataclasses.replace(found, artifacts=(dataclasses.replace(version, variants=()),))
+        alone = dataclasses.replace(package, artifacts=(dataclasses.replace(version, variants=()),))
         with pytest.raises(InputError, match="got 4 where m is 2, n is 4"):
             Executable(alone).run({"x": np.ones((1, 4), np.float32), "y": np.ones((1, 2), np.float32)})

@@ -17,16 +17,16 @@ RNG = np.random.default_rng(5)
 TYPES = [("float32", "native"), ("float32", "x86-64-v3"), ("int64", "x86-64-v2"), ("uint8", "native")]
 
 
-def values(shape: tuple[int, ...], of: str) -> np.ndarray:
+def values(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """Few distinct numbers, so that many are equal; of floats some are NaN and zeros of either sign."""
-    found = RNG.integers(-9, 9, shape).astype(of)
-    if of == "float32":
-        found[RNG.random(shape) < 0.02] = np.nan
-        found[RNG.random(shape) < 0.1] *= -1.0
-    return found
+    array = RNG.integers(-9, 9, shape).astype(dtype)
+    if dtype == "float32":
+        array[RNG.random(shape) < 0.02] = np.nan
+        array[RNG.random(shape) < 0.1] *= -1.0
+    return array
 
 
-def same(name: str, data: list[np.ndarray], cpu: str, **attrs: Any) -> None:
+def check_positions(name: str, data: list[np.ndarray], cpu: str, **attrs: Any) -> None:
     """One symbolic package, and a static one of the first shape, give what the reference gives."""
     free = TensorType(tuple(SizeVar(f"n{axis}", 1) for axis in range(data[0].ndim)), data[0].dtype.name)
     packages = {
@@ -36,30 +36,30 @@ def same(name: str, data: list[np.ndarray], cpu: str, **attrs: Any) -> None:
     static = TensorType(data[0].shape, data[0].dtype.name)
     packages["static"] = inlaid.compile(function([x := var("x", static)], ops.TABLE[name](x, **attrs)), [f"x86:cpu={cpu}"])
     for number, array in enumerate(data):
-        expected = packages["reference"].run({"x": array}).values()
+        reference = packages["reference"].run({"x": array}).values()
         for target, package in packages.items():
             if target != "static" or number == 0:
-                for own, wanted in zip(package.run({"x": array}).values(), expected, strict=True):
-                    np.testing.assert_array_equal(own, wanted)
+                for actual, expected in zip(package.run({"x": array}).values(), reference, strict=True):
+                    np.testing.assert_array_equal(actual, expected)
 
 
-@pytest.mark.parametrize(("of", "cpu"), TYPES)
+@pytest.mark.parametrize(("dtype", "cpu"), TYPES)
 @pytest.mark.parametrize(("k", "axis", "largest"), [(1, 1, True), (5, 1, False), (40, 1, True), (3, 0, True)])
-def test_first_elements(k: int, axis: int, largest: bool, of: str, cpu: str) -> None:
+def test_first_elements(k: int, axis: int, largest: bool, dtype: str, cpu: str) -> None:
     shapes = ((3, 40), (2, 81), (5, 700), (4, 64)) if axis else ((300, 5), (3, 9), (65, 1))
-    same("topk", [values(shape, of) for shape in shapes], cpu, k=k, axis=axis, largest=largest)
+    check_positions("topk", [values(shape, dtype) for shape in shapes], cpu, k=k, axis=axis, largest=largest)
 
 
-@pytest.mark.parametrize(("of", "cpu"), TYPES)
+@pytest.mark.parametrize(("dtype", "cpu"), TYPES)
 @pytest.mark.parametrize(
     ("name", "axis", "last"), [("argmax", 1, False), ("argmin", 1, True), ("argmax", 0, True), ("argmin", 0, False)]
 )
-def test_positions_of_extremes(name: str, axis: int, last: bool, of: str, cpu: str) -> None:
-    same(name, [values(shape, of) for shape in ((7, 33), (1, 1), (16, 16), (3, 257))], cpu, axis=axis, last=last)
+def test_positions_of_extremes(name: str, axis: int, last: bool, dtype: str, cpu: str) -> None:
+    check_positions(name, [values(shape, dtype) for shape in ((7, 33), (1, 1), (16, 16), (3, 257))], cpu, axis=axis, last=last)
 
 
 @pytest.mark.parametrize("cpu", ["native", "x86-64-v2"])
 @pytest.mark.parametrize("attrs", [{"axis": 0}, {"axis": 1, "reverse": True}, {"axis": 2, "exclusive": True}], ids=str)
 def test_running_sums(attrs: dict[str, Any], cpu: str) -> None:
     shapes = ((3, 5, 300), (4, 1, 1), (1, 7, 256), (2, 3, 17))
-    same("cumsum", [RNG.integers(-9, 9, shape).astype("float32") for shape in shapes], cpu, **attrs)
+    check_positions("cumsum", [RNG.integers(-9, 9, shape).astype("float32") for shape in shapes], cpu, **attrs)

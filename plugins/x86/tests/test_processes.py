@@ -48,11 +48,11 @@ def text(number: int) -> str:
 @pytest.fixture
 def optimizer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Optimizer]:
     """An optimizer that uses processes from the first module on."""
-    made = Optimizer()
-    monkeypatch.setattr(processes, "OWN_MODULES", 0)
-    monkeypatch.setattr(machine, "optimizer", lambda: made)
-    yield made
-    for process in made._waiting:
+    instance = Optimizer()
+    monkeypatch.setattr(processes, "IN_PROCESS_MODULES", 0)
+    monkeypatch.setattr(machine, "optimizer", lambda: instance)
+    yield instance
+    for process in instance._waiting:
         process.close()
 
 
@@ -74,11 +74,11 @@ def test_a_process_gives_the_same_object(optimizer: Optimizer, effort: int) -> N
 
 
 def test_a_few_modules_need_no_process(optimizer: Optimizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "OWN_MODULES", 2)
-    found = [compile_(number) for number in range(2)]
+    monkeypatch.setattr(processes, "IN_PROCESS_MODULES", 2)
+    objects = [compile_(number) for number in range(2)]
     assert not optimizer._waiting
-    found.append(compile_(2))
-    assert waiting(optimizer) and len(set(found)) == 3
+    objects.append(compile_(2))
+    assert waiting(optimizer) and len(set(objects)) == 3
 
 
 def test_modules_without_passes_need_no_process(optimizer: Optimizer) -> None:
@@ -145,13 +145,13 @@ def test_an_interrupted_request_ends_its_process(optimizer: Optimizer, monkeypat
 
 
 def test_threads_use_processes_of_their_own(optimizer: Optimizer) -> None:
-    found: dict[int, bytes] = {}
-    threads = [threading.Thread(target=lambda number=number: found.update({number: compile_(number)})) for number in range(4)]
+    objects: dict[int, bytes] = {}
+    threads = [threading.Thread(target=lambda number=number: objects.update({number: compile_(number)})) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {number: emit.emit(text(number), "+sse2", "total") for number in range(4)}
+    assert objects == {number: emit.emit(text(number), "+sse2", "total") for number in range(4)}
     assert 1 <= len(optimizer._waiting) <= 4
 
 
@@ -167,7 +167,7 @@ PROGRAM = """
 import os, signal, warnings
 from inlaid_x86 import processes
 from inlaid_x86.machine import compile_text
-processes.OWN_MODULES = 0
+processes.IN_PROCESS_MODULES = 0
 def compiled():
     return compile_text("define void @kernel() {\\n  ret void\\n}\\n")
 def number():
@@ -185,7 +185,7 @@ def program(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_fork_starts_processes_of_its_own() -> None:
     """The child neither uses nor ends the process of its parent."""
-    done = program("""
+    process = program("""
 warnings.simplefilter("ignore")  # a fork in a program with threads
 child = os.fork()
 if not child:
@@ -194,14 +194,14 @@ assert os.waitpid(child, 0)[1] == 0
 assert compiled() == expected and number() == first
 print("fine")
 """)
-    assert done.stdout == "fine\n", done.stderr
+    assert process.stdout == "fine\n", process.stderr
 
 
 @pytest.mark.parametrize(("end", "status"), [("", 0), ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL)])
 def test_processes_end_with_this_process(end: str, status: int) -> None:
-    done = program(f"print(first, flush=True)\n{end}")
-    assert done.returncode == status and not done.stderr
-    status_file, deadline = Path("/proc", done.stdout.strip(), "status"), time.monotonic() + 60
+    process = program(f"print(first, flush=True)\n{end}")
+    assert process.returncode == status and not process.stderr
+    status_file, deadline = Path("/proc", process.stdout.strip(), "status"), time.monotonic() + 60
     with contextlib.suppress(OSError):
         while "zombie" not in status_file.read_text():  # one that no process has waited for yet
             assert time.monotonic() < deadline

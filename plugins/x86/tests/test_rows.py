@@ -22,8 +22,10 @@ def run(cpu, array, *bodies):
     return list(executable.run({"x": array}).values())
 
 
-def close(got, wanted):
-    assert np.allclose(got, wanted, rtol=0, atol=1e-4 * np.abs(wanted[np.isfinite(wanted)]).max(initial=0) + 1e-5, equal_nan=True)
+def close(actual, expected):
+    assert np.allclose(
+        actual, expected, rtol=0, atol=1e-4 * np.abs(expected[np.isfinite(expected)]).max(initial=0) + 1e-5, equal_nan=True
+    )
 
 
 def softmax(x, axis):
@@ -76,10 +78,10 @@ def test_normalizations(cpu, columns):
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-@pytest.mark.parametrize("place", [0, 15, 16, 36])
-def test_special_values(cpu, place):
+@pytest.mark.parametrize("column", [0, 15, 16, 36])
+def test_special_values(cpu, column):
     array = np.zeros((5, 37), np.float32)
-    array[0, place], array[1, place], array[2, place], array[3] = np.nan, np.inf, -np.inf, -0.0
+    array[0, column], array[1, column], array[2, column], array[3] = np.nan, np.inf, -np.inf, -0.0
     array[4] = -np.inf
     top, bottom, powers = run(
         cpu,
@@ -90,7 +92,7 @@ def test_special_values(cpu, place):
     )
     assert np.array_equal(top, array.max(1), equal_nan=True)
     assert np.array_equal(bottom, array.min(1), equal_nan=True)
-    assert np.isnan(powers[0]).all() and np.isnan(powers[1, place]) and powers[2, place] == 0 and np.isnan(powers[4]).all()
+    assert np.isnan(powers[0]).all() and np.isnan(powers[1, column]) and powers[2, column] == 0 and np.isnan(powers[4]).all()
 
 
 @pytest.mark.parametrize("cpu", CPUS)

@@ -22,9 +22,9 @@ Array = np.ndarray[Any, Any]
 
 def check(unit: Function, executable: inlaid.Executable, feeds: list[Array]) -> None:
     """A package against the interpreter of graphs."""
-    found = executable.run({param.name: feed for param, feed in zip(unit.params, feeds, strict=True)})
-    for own, expected in zip(found.values(), evaluate(unit, feeds), strict=True):
-        np.testing.assert_allclose(own, expected, rtol=1e-4, atol=1e-5)
+    outputs = executable.run({param.name: feed for param, feed in zip(unit.params, feeds, strict=True)})
+    for actual, expected in zip(outputs.values(), evaluate(unit, feeds), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("cpu", CPUS)
@@ -113,8 +113,8 @@ def test_samples_are_read_by_vectors_of_channels() -> None:
 @pytest.mark.parametrize("cpu", CPUS)
 def test_a_product_of_broadcast_matrices_is_no_sample(cpu: str) -> None:
     """Symbolic sizes choose the matrix, as data would, and there may be no taps: no factors."""
-    depth, others = SizeVar("k"), SizeVar("m")
-    a, b = var("a", TensorType((N, 2, 3, depth), "float64")), var("b", TensorType((others, 2, depth, 5), "float64"))
+    depth, other_batch = SizeVar("k"), SizeVar("m")
+    a, b = var("a", TensorType((N, 2, 3, depth), "float64")), var("b", TensorType((other_batch, 2, depth, 5), "float64"))
     unit = function([a, b], tuple_([ops.matmul(a, b)]))
     executable = inlaid.compile(unit, [f"x86:threads=1,cpu={cpu}"])
     rng = np.random.default_rng(4)

@@ -22,11 +22,11 @@ def test_vectors_saturate(cpu, to, source):
     x = graph.var("x", TensorType(data.shape, source))
     y = ops.quantize(x, graph.constant(1.0, source), dtype=to) if to != "int32" else ops.cast(x, dtype=to)
     executable = inlaid.compile(graph.function([x], y), targets=[f"x86:threads=1,cpu={cpu}"])
-    (got,) = executable.run({"x": data}).values()
+    (actual,) = executable.run({"x": data}).values()
     limits = np.iinfo(to)
-    whole = np.trunc(data.astype(np.float64)) if to == "int32" else np.rint(data.astype(np.float64))
-    wanted = np.clip(np.nan_to_num(whole, nan=0.0), limits.min, limits.max).astype(np.int64)
-    assert np.array_equal(got, wanted)
+    integers = np.trunc(data.astype(np.float64)) if to == "int32" else np.rint(data.astype(np.float64))
+    expected = np.clip(np.nan_to_num(integers, nan=0.0), limits.min, limits.max).astype(np.int64)
+    assert np.array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("cpu", ["native", "x86-64-v3", "x86-64-v2"])
@@ -37,6 +37,6 @@ def test_zero_points_are_added_before(cpu, to, point):
     x, zero_point = graph.var("x", TensorType(data.shape, "float32")), graph.constant(np.asarray(point, to), to)
     y = ops.quantize(x, graph.constant(1.0, "float32"), zero_point, dtype=to)
     executable = inlaid.compile(graph.function([x], y), targets=[f"x86:threads=1,cpu={cpu}"])
-    (got,) = executable.run({"x": data}).values()
-    whole = np.rint(np.nan_to_num(data.astype(np.float64), nan=0.0)) + point
-    assert np.array_equal(got, np.clip(whole, np.iinfo(to).min, np.iinfo(to).max).astype(np.int64))
+    (actual,) = executable.run({"x": data}).values()
+    integers = np.rint(np.nan_to_num(data.astype(np.float64), nan=0.0)) + point
+    assert np.array_equal(actual, np.clip(integers, np.iinfo(to).min, np.iinfo(to).max).astype(np.int64))

@@ -25,9 +25,9 @@ N, M = SizeVar("n"), SizeVar("m")
 def test_sizes_as_values() -> None:
     """Kernels read sizes that none of their buffers has; two that differ only in these are two kernels."""
     x = var("x", TensorType((N, M), "float32"))
-    found, negative = ops.nonzero(x), ops.nonzero(ops.less(x, ops.neg(x)))
-    counts = [ops.sizes(dims=(item.type.shape[1],)) for item in (found, negative)]
-    results = [found, negative, *counts, ops.sizes(dims=(N, M)), ops.sizes(dims=(M, N)), ops.iota(shape=(N * 2,))]
+    indices, negative = ops.nonzero(x), ops.nonzero(ops.less(x, ops.neg(x)))
+    counts = [ops.sizes(dims=(item.type.shape[1],)) for item in (indices, negative)]
+    results = [indices, negative, *counts, ops.sizes(dims=(N, M)), ops.sizes(dims=(M, N)), ops.iota(shape=(N * 2,))]
     executable = compile_module(Module({"main": function([x], tuple_(results))}), ["x86:threads=1"])
     assert [info.target for info in executable.package.program.regions] == ["x86:threads=1"]
     for shape in ((3, 5), (4, 0), (1, 1)):
@@ -43,23 +43,23 @@ def test_sizes_as_values() -> None:
 def test_buffers_of_sizes_that_fall() -> None:
     """A buffer whose extent is the greater the fewer elements are found is as large as for none."""
     x = var("x", TensorType((64,), "float32"))
-    found = ops.nonzero(x)
-    count = found.type.shape[1]
-    for extent, most, least in ((5000 - count * 50, 5000, 1800), ((100 - count) // 3, 33, 12), (count * 3 + 2, 2, 194)):
-        total = ops.after(ops.reduce_sum(x, axes=(0,)), found)
+    indices = ops.nonzero(x)
+    count = indices.type.shape[1]
+    for extent, greatest, least in ((5000 - count * 50, 5000, 1800), ((100 - count) // 3, 33, 12), (count * 3 + 2, 2, 194)):
+        total = ops.after(ops.reduce_sum(x, axes=(0,)), indices)
         body = ops.softmax(ops.full(total, shape=(extent,)), axis=0)
         executable = compile_module(Module({"main": function([x], body)}), ["x86:threads=1,check=true"])
-        for value, wanted in ((0, most), (1, least)):
+        for value, length in ((0, greatest), (1, least)):
             (result,) = executable.run({"x": np.full(64, value, np.float32)}).values()
-            np.testing.assert_allclose(result, np.full(wanted, 1 / wanted), rtol=1e-5)
+            np.testing.assert_allclose(result, np.full(length, 1 / length), rtol=1e-5)
 
 
 def test_what_sizes_decide_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a region that works out sizes, also where runs find others; what these must satisfy is checked in each run."""
     x, y = var("x", TensorType((N,), "float32")), var("y", TensorType((M,), "float32"))
-    found = ops.nonzero(x)
-    body = ops.add(ops.cast(ops.reshape(found, shape=(found.type.shape[1],)), dtype="float32"), y)
-    executable = compile_module(Module({"main": function([x, y], tuple_([found, body]))}), ["x86:threads=1"])
+    indices = ops.nonzero(x)
+    body = ops.add(ops.cast(ops.reshape(indices, shape=(indices.type.shape[1],)), dtype="float32"), y)
+    executable = compile_module(Module({"main": function([x, y], tuple_([indices, body]))}), ["x86:threads=1"])
 
     def check(length: int, count: int) -> None:
         feeds = {"x": (np.arange(length) < count).astype(np.float32), "y": np.ones(count, np.float32)}
@@ -98,11 +98,11 @@ def test_loops_that_checks_may_end_early() -> None:
 def test_checked_results_of_sizes_that_another_kernel_bounds() -> None:
     """The kernel of the slice does not have the sizes that bound its result: those of the array whose elements are counted."""
     x, end = var("x", TensorType((N, M), "float32")), var("end", TensorType((1,), "int64"))
-    found = ops.dynamic_slice(ops.nonzero(x), constant([0]), end, axes=(1,), strides=(2,))
-    executable = compile_module(Module({"main": function([x, end], found)}), ["x86:threads=1,check=true"])
+    positions = ops.dynamic_slice(ops.nonzero(x), constant([0]), end, axes=(1,), strides=(2,))
+    executable = compile_module(Module({"main": function([x, end], positions)}), ["x86:threads=1,check=true"])
     for value, last in ((np.eye(3, 4), 9), (np.ones((2, 5)), 7), (np.zeros((2, 2)), 1)):
-        given = {"x": value.astype(np.float32), "end": np.array([last])}
-        np.testing.assert_array_equal(executable.run(given)["output0"], np.array(np.nonzero(value))[:, :last:2])
+        feeds = {"x": value.astype(np.float32), "end": np.array([last])}
+        np.testing.assert_array_equal(executable.run(feeds)["output0"], np.array(np.nonzero(value))[:, :last:2])
 
 
 @pytest.mark.parametrize("looped", [False, True])
@@ -127,16 +127,16 @@ def test_bounds_of_sizes_that_another_region_computes(looped: bool) -> None:
         np.testing.assert_array_equal(executable.run({"x": value})["output0"], expected)
 
 
-@pytest.mark.parametrize("of", ["float16", "bfloat16", "float32", "int8"])
-def test_results_without_elements(of: str) -> None:
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int8"])
+def test_results_without_elements(dtype: str) -> None:
     """Rules for products and convolutions divide by rows, columns and channels."""
-    total = {"out_dtype": "int32"} if of == "int8" else {}
+    total = {"out_dtype": "int32"} if dtype == "int8" else {}
     cases = []
     for a, b in (((3, 4), (4, 0)), ((0, 4), (4, 5)), ((1, 2, 3, 4), (1, 2, 4, 0)), ((2, N, 64), (2, 64, 0)), ((64,), (64, 0))):
-        x, y = var("x", TensorType(a, of)), var("y", TensorType(b, of))
+        x, y = var("x", TensorType(a, dtype)), var("y", TensorType(b, dtype))
         cases.append(([x, y], ops.relu(ops.matmul(x, y, **total))))
     for data, weights in (((1, 4, 5, 5), (0, 4, 3, 3)), ((0, 4, 5, 5), (8, 4, 3, 3)), ((1, 16, 4, 5), (0, 16, 1, 1))):
-        x, y = var("x", TensorType(data, of)), var("y", TensorType(weights, of))
+        x, y = var("x", TensorType(data, dtype)), var("y", TensorType(weights, dtype))
         cases.append(([x, y], ops.conv(x, y, **total)))
     for params, result in cases:
         module = Module({"main": function(params, result)})
@@ -146,6 +146,6 @@ def test_results_without_elements(of: str) -> None:
             item.name: np.zeros([2 if dim == N else dim for dim in item.type.shape], item.type.dtype.numpy)  # type: ignore[attr-defined]
             for item in params
         }
-        (found,) = compile_module(module, ["x86:threads=1"]).run(arrays).values()
-        assert found.size == 0
-        assert found.shape == tuple(2 if dim == N else dim for dim in result.type.shape)
+        (actual,) = compile_module(module, ["x86:threads=1"]).run(arrays).values()
+        assert actual.size == 0
+        assert actual.shape == tuple(2 if dim == N else dim for dim in result.type.shape)

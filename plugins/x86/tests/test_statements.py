@@ -67,9 +67,9 @@ class Statements:
         """A condition; sometimes one that was used before, as the same expression."""
         if self.conditions and self.number(0, 1):
             return self.pick(self.conditions)  # type: ignore[no-any-return]
-        made = self.pick(self.loads)[arith.wrap(self.number(0, SIZE - 1))] < te.const(self.number(-9, 9), I64)
-        self.conditions.append(made)
-        return made
+        condition = self.pick(self.loads)[arith.wrap(self.number(0, SIZE - 1))] < te.const(self.number(-9, 9), I64)
+        self.conditions.append(condition)
+        return condition
 
     def block(self, depth: int, steps: int) -> None:
         for _ in range(steps):
@@ -91,19 +91,19 @@ class Statements:
             case 4:
                 # Lanes read and write places of their own.
                 target = self.pick(self.stores)
-                others = [buffer for buffer in self.loads if buffer is not target]
+                sources = [buffer for buffer in self.loads if buffer is not target]
                 lanes = self.number(2, SIZE)
                 with self.b.loop(lanes, "lane", VECTOR) as lane:
-                    value = self.pick(others)[(lane + self.number(0, 3)) % SIZE] + target[lane]
+                    value = self.pick(sources)[(lane + self.number(0, 3)) % SIZE] + target[lane]
                     if self.number(0, 1):
-                        with self.b.if_(self.pick(others)[lane] < te.const(3, I64)):
+                        with self.b.if_(self.pick(sources)[lane] < te.const(3, I64)):
                             self.b.store(target, lane, value)
                     else:
-                        self.b.store(target, lane, te.select(self.pick(others)[lane] < te.const(0, I64), value, target[lane]))
+                        self.b.store(target, lane, te.select(self.pick(sources)[lane] < te.const(0, I64), value, target[lane]))
             case _:
-                place = self.b.let(self.pick(self.loads)[self.index()] & te.const(SIZE - 1, I64), bounds=(0, SIZE - 1))
-                self.variables.append(place)
-                self.b.store(self.pick(self.stores), place, self.value())
+                index = self.b.let(self.pick(self.loads)[self.index()] & te.const(SIZE - 1, I64), bounds=(0, SIZE - 1))
+                self.variables.append(index)
+                self.b.store(self.pick(self.stores), index, self.value())
 
     def scoped(self, variable: arith.Var | None, depth: int) -> None:
         outer = list(self.variables)

@@ -38,7 +38,7 @@ def test_symbolic_sizes(cpu, threads, channels, outputs, kernel, stride, groups)
     executable = inlaid.compile(function([x], ops.relu(conv)), [f"x86:threads={threads},cpu={cpu}"])
     for batch, *sizes in [(1, 1, 1, 1), (2, 3, 2, 2), (1, 8, 7, 4), (1, 9, 17, 3), (0, 3, 3, 3), (2, 28, 15, 5)]:
         data = rng.standard_normal((batch, channels, *sizes[:rank])).astype(np.float32)
-        (found,) = executable.run({"x": data}).values()
+        (actual,) = executable.run({"x": data}).values()
         padded = np.pad(data.astype(np.float64), [(0, 0), (0, 0), *((size // 2,) * 2 for size in kernel)])
         view = np.lib.stride_tricks.sliding_window_view(padded, kernel, tuple(range(2, 2 + rank)))
         view = view[(slice(None), slice(None), *(slice(None, None, stride),) * rank)]
@@ -46,8 +46,8 @@ def test_symbolic_sizes(cpu, threads, channels, outputs, kernel, stride, groups)
             np.tensordot(part, weights, ((1, *range(2 + rank, 2 + 2 * rank)), range(1, 2 + rank)))
             for part, weights in zip(np.split(view, groups, 1), np.split(w, groups), strict=True)
         ]
-        wanted = np.maximum(np.moveaxis(np.concatenate(parts, -1), -1, 1), 0)
-        np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(initial=0) + 1e-5, rtol=0)
+        expected = np.maximum(np.moveaxis(np.concatenate(parts, -1), -1, 1), 0)
+        np.testing.assert_allclose(actual, expected, atol=1e-4 * np.abs(expected).max(initial=0) + 1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_symbolic_sizes_in_int8(cpu, threads, channels, outputs, kernel, stride,
     executable = inlaid.compile(function([x], conv), [f"x86:threads={threads},cpu={cpu}"])
     for batch, *sizes in [(1, 1, 1), (2, 3, 2), (1, 8, 7), (1, 9, 17), (0, 3, 3), (2, 28, 16), (1, 2, 40)]:
         data = rng.integers(0, 255, (batch, channels, *sizes[:rank])).astype(np.uint8)
-        (found,) = executable.run({"x": data}).values()
+        (actual,) = executable.run({"x": data}).values()
         view = np.pad(data.astype(np.int64), around, constant_values=3)
         view = np.lib.stride_tricks.sliding_window_view(view, kernel, tuple(range(2, 2 + rank)))
         view = view[(slice(None), slice(None), *(slice(None, None, stride),) * rank)]
@@ -83,7 +83,7 @@ def test_symbolic_sizes_in_int8(cpu, threads, channels, outputs, kernel, stride,
             np.tensordot(part, weights.astype(np.int64), ((1, *range(2 + rank, 2 + 2 * rank)), range(1, 2 + rank)))
             for part, weights in zip(np.split(view, groups, 1), np.split(w, groups), strict=True)
         ]
-        np.testing.assert_array_equal(found, np.moveaxis(np.concatenate(parts, -1), -1, 1))
+        np.testing.assert_array_equal(actual, np.moveaxis(np.concatenate(parts, -1), -1, 1))
 
 
 @pytest.mark.parametrize("cpu", ["native", "x86-64-v3"])
@@ -97,7 +97,7 @@ def test_each_remainder_of_one_line(cpu):
     )
     for length in range(1, 30):
         data = rng.standard_normal((2, 16, length)).astype(np.float32)
-        (found,) = executable.run({"x": data}).values()
+        (actual,) = executable.run({"x": data}).values()
         padded = np.pad(data.astype(np.float64), [(0, 0), (0, 0), (1, 1)])
-        wanted = np.maximum(sum(np.einsum("oc,ncl->nol", w[:, :, tap], padded[:, :, tap : tap + length]) for tap in range(3)), 0)
-        np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(initial=0) + 1e-5, rtol=0)
+        expected = np.maximum(sum(np.einsum("oc,ncl->nol", w[:, :, tap], padded[:, :, tap : tap + length]) for tap in range(3)), 0)
+        np.testing.assert_allclose(actual, expected, atol=1e-4 * np.abs(expected).max(initial=0) + 1e-5, rtol=0)

@@ -22,14 +22,14 @@ def check(unit: Function, cpu: str, sizes: tuple[tuple[int, int, int], ...] = SI
     executable = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu}"])
     rng = np.random.default_rng(0)
     for n, h, w in sizes:
-        known = {N: n, H: h, W: w}
+        extents = {N: n, H: h, W: w}
         feeds = {
-            param.name: rng.integers(-4, 5, [known.get(dim, dim) for dim in param.type.shape]).astype(np.float32)
+            param.name: rng.integers(-4, 5, [extents.get(dim, dim) for dim in param.type.shape]).astype(np.float32)
             for param in unit.params
         }
-        wanted = evaluate(unit, list(feeds.values()))
-        for found, expected in zip(executable.run(feeds).values(), wanted, strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=atol)
+        reference = evaluate(unit, list(feeds.values()))
+        for actual, expected in zip(executable.run(feeds).values(), reference, strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=atol)
 
 
 def image(channels: int, name: str = "x") -> Expr:
@@ -124,31 +124,31 @@ def test_reductions(cpu: str) -> None:
 
 @pytest.mark.parametrize("cpu", CPUS)
 def test_permutations(cpu: str) -> None:
-    x, few = image(32), image(3, "y")
+    x, rgb = image(32), image(3, "y")
     results = [ops.transpose(x, perm=perm) for perm in ((0, 2, 3, 1), (1, 0, 3, 2), (3, 2, 1, 0))]
-    check(function([x, few], tuple_([*results, ops.transpose(few, perm=(0, 2, 3, 1))])), cpu)
+    check(function([x, rgb], tuple_([*results, ops.transpose(rgb, perm=(0, 2, 3, 1))])), cpu)
 
 
 @pytest.mark.parametrize("cpu", CPUS)
 def test_windows_over_broadcast_sums(cpu: str) -> None:
     """Convolutions of sums whose sizes are equal, or 1, only at run time, as those of levels of a pyramid."""
     rng = np.random.default_rng(0)
-    few, many = (constant(rng.integers(-2, 3, (16, 16, size, size)).astype(np.float32)) for size in (1, 3))
+    pointwise_weights, window_weights = (constant(rng.integers(-2, 3, (16, 16, size, size)).astype(np.float32)) for size in (1, 3))
     x, other = image(16), var("other", TensorType((1, 16, SizeVar("u"), SizeVar("v")), "float32"))
-    lower = ops.conv(x, many, strides=(2, 2), pads=(1,) * 4)
+    lower = ops.conv(x, window_weights, strides=(2, 2), pads=(1,) * 4)
     _, _, height, width = lower.type.shape
     larger = ops.resize(lower, shape=(N, 16, height * 2, width * 2), mode="nearest", coordinates="asymmetric", rounding="floor")
-    sums = [ops.add(ops.conv(x, few), larger), ops.add(other, x)]
+    sums = [ops.add(ops.conv(x, pointwise_weights), larger), ops.add(other, x)]
     assert sums[0].type.shape == larger.type.shape
-    unit = function([x, other], tuple_([ops.relu(ops.conv(item, many, pads=(1,) * 4)) for item in sums]))
+    unit = function([x, other], tuple_([ops.relu(ops.conv(item, window_weights, pads=(1,) * 4)) for item in sums]))
     target = f"x86:threads=1,cpu={cpu}"
     executable = inlaid.compile(unit, [target])
     assert [region.generic for region in inlaid.estimate(unit, [target]).regions] == [()]
     sizes = ((1, 2, 2, 2, 2), (1, 1, 1, 1, 1), (2, 1, 8, 3, 8), (1, 16, 1, 16, 7), (2, 18, 20, 1, 20), (0, 6, 6, 6, 1))
     for n, h, w, u, v in sizes:
-        given = [rng.integers(-4, 5, shape).astype(np.float32) for shape in ((n, 16, h, w), (1, 16, u, v))]
-        found = executable.run({"x": given[0], "other": given[1]}).values()
-        for value, expected in zip(found, evaluate(unit, given), strict=True):
+        feeds = [rng.integers(-4, 5, shape).astype(np.float32) for shape in ((n, 16, h, w), (1, 16, u, v))]
+        outputs = executable.run({"x": feeds[0], "other": feeds[1]}).values()
+        for value, expected in zip(outputs, evaluate(unit, feeds), strict=True):
             np.testing.assert_allclose(value, expected, rtol=0, atol=1e-5 * np.abs(expected).max(initial=0))
 
 

@@ -31,8 +31,8 @@ def attention() -> Function:
         for n in range(3)
     )
     scores = ops.softmax(ops.matmul(q, ops.transpose(k, perm=(0, 1, 3, 2))), axis=3)
-    seen = ops.reshape(ops.transpose(ops.matmul(scores, v), perm=(0, 2, 1, 3)), shape=(B, S, 16))
-    return function([x], ops.matmul(seen, constant(numbers(16, 50))))
+    context = ops.reshape(ops.transpose(ops.matmul(scores, v), perm=(0, 2, 1, 3)), shape=(B, S, 16))
+    return function([x], ops.matmul(context, constant(numbers(16, 50))))
 
 
 def feed_forward() -> Function:
@@ -48,8 +48,8 @@ def test_blocks_of_symbolic_batch_and_sequence(build, cpu, options):
     executable = inlaid.compile(unit, [f"x86:cpu={cpu},{options}"])
     for batch, length in SIZES:
         x = numbers(batch, length, 16)
-        (found,) = executable.run({"x": x}).values()
-        np.testing.assert_allclose(found, evaluate(unit, [x]), rtol=1e-4, atol=1e-3)
+        (actual,) = executable.run({"x": x}).values()
+        np.testing.assert_allclose(actual, evaluate(unit, [x]), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize(("cpu", "options"), TARGETS)
@@ -63,8 +63,8 @@ def test_decoding_steps_of_growing_length(cpu, options):
     for length in (1, 2, 15, 16, 17, 70):
         feeds = {"q": numbers(2, 2, 1, 8), "k": numbers(2, 2, length, 8), "v": numbers(2, 2, length, 8) + 1}
         scores = np.exp(feeds["q"] @ feeds["k"].swapaxes(2, 3))
-        (found,) = executable.run(feeds).values()
-        np.testing.assert_allclose(found, scores / scores.sum(-1, keepdims=True) @ feeds["v"], rtol=1e-4, atol=1e-4)
+        (actual,) = executable.run(feeds).values()
+        np.testing.assert_allclose(actual, scores / scores.sum(-1, keepdims=True) @ feeds["v"], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("cpu", "options"), TARGETS)
@@ -75,9 +75,11 @@ def test_recurrent_layers(kind, gates, cpu, options):
     node = helper.make_node(kind, ["x", *weights], ["y"], hidden_size=hidden)
     shapes = {"x": ["seq", "batch", 8], "y": ["seq", 1, "batch", hidden]}
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items())
-    kept = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
     opset = [helper.make_opsetid("", 17)]
-    model: onnx.ModelProto = helper.make_model(helper.make_graph([node], kind, [x], [y], kept), opset_imports=opset, ir_version=8)
+    model: onnx.ModelProto = helper.make_model(
+        helper.make_graph([node], kind, [x], [y], initializers), opset_imports=opset, ir_version=8
+    )
     executable, module = inlaid.compile(model, [f"x86:cpu={cpu},{options}"]), inlaid.load(model)
     for batch, length in SIZES[:7]:
         feeds = {"x": numbers(length, batch, 8)}
@@ -94,6 +96,6 @@ def test_each_number_of_rows(cpu: str) -> None:
     executable = inlaid.compile(function([x, y], ops.add(ops.matmul(x, constant(w)), y)), [f"x86:threads=1,cpu={cpu}"])
     for rows in range(27):
         data, added = (rng.standard_normal((rows, width)).astype(np.float32) for width in (24, 100))
-        (found,) = executable.run({"x": data, "y": added}).values()
-        wanted = data.astype(np.float64) @ w + added
-        np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(initial=0) + 1e-5, rtol=0)
+        (actual,) = executable.run({"x": data, "y": added}).values()
+        expected = data.astype(np.float64) @ w + added
+        np.testing.assert_allclose(actual, expected, atol=1e-4 * np.abs(expected).max(initial=0) + 1e-5, rtol=0)

@@ -45,9 +45,9 @@ def test_rows_of_computed_number(name: str, merged: bool) -> None:
             "x": rng.integers(-3, 4, (*shape, 8)).astype(np.float32),
             "y": rng.integers(-3, 4, (*shape, 24)).astype(np.float32),
         }
-        wanted = evaluate(unit, list(feeds.values()))
-        for found, expected in zip(executable.run(feeds).values(), wanted, strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        reference = evaluate(unit, list(feeds.values()))
+        for actual, expected in zip(executable.run(feeds).values(), reference, strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("cpu", ["native", "x86-64-v3", "x86-64-v2"])
@@ -61,6 +61,6 @@ def test_rows_of_any_number_and_length(cpu: str) -> None:
     rng = np.random.default_rng(0)
     for rows in (0, 1, 3, 4, 5, 8, 9):
         for columns in (1, 7, 16, 55, 64, 130):
-            given = rng.normal(size=(rows, columns)).astype(np.float32)
-            for found, expected in zip(executable.run({"x": given}).values(), evaluate(unit, [given]), strict=True):
-                np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+            array = rng.normal(size=(rows, columns)).astype(np.float32)
+            for actual, expected in zip(executable.run({"x": array}).values(), evaluate(unit, [array]), strict=True):
+                np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)

@@ -33,21 +33,21 @@ def test_every_byte_is_found(cpu: str, threads: int, size: tuple[int, int]) -> N
     data = RNG.integers(0, 256, (2, 8, *size)).astype(np.uint8)
     (expected,) = inlaid.compile(unit, ["reference"]).run({"x": data}).values()
     for check in ("false", "true"):
-        (found,) = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu},check={check}"]).run({"x": data}).values()
-        np.testing.assert_array_equal(found, expected)
+        (actual,) = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu},check={check}"]).run({"x": data}).values()
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("index", ["uint8", "int8"])
-@pytest.mark.parametrize("of", ["uint8", "int8", "float32"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "float32"])
 @pytest.mark.parametrize("cpu", ["native", "x86-64-v3"])
-def test_tables_of_every_type(cpu: str, of: str, index: str) -> None:
+def test_tables_of_every_type(cpu: str, dtype: str, index: str) -> None:
     x = var("x", TensorType((3, 64), index))
-    table = RNG.permutation(256).astype(np.uint8).view("int8" if of == "int8" else "uint8").astype(of)
+    table = RNG.permutation(256).astype(np.uint8).view("int8" if dtype == "int8" else "uint8").astype(dtype)
     unit = function([x], ops.take(constant(table), x, axis=0))
     data = np.arange(192, dtype=np.uint8).reshape(3, 64).view(index)
     (expected,) = inlaid.compile(unit, ["reference"]).run({"x": data}).values()
-    (found,) = inlaid.compile(unit, [f"x86:cpu={cpu}"]).run({"x": data}).values()
-    np.testing.assert_array_equal(found, expected)
+    (actual,) = inlaid.compile(unit, [f"x86:cpu={cpu}"]).run({"x": data}).values()
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_a_scalar_parameter_is_no_table() -> None:
@@ -62,5 +62,5 @@ def test_a_scalar_parameter_is_no_table() -> None:
     unit = function(inputs, tuple_([*results, value]))
     data = {"x": RNG.normal(size=(1, 16, 5, 8)).astype(np.float32)}
     expected = inlaid.compile(unit, ["reference"]).run(data)
-    for name, found in inlaid.compile(unit, ["x86"]).run(data).items():
-        np.testing.assert_allclose(found, expected[name], rtol=1e-4, atol=1e-4)
+    for name, actual in inlaid.compile(unit, ["x86"]).run(data).items():
+        np.testing.assert_allclose(actual, expected[name], rtol=1e-4, atol=1e-4)

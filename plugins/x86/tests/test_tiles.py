@@ -47,12 +47,12 @@ def context(threads=1, missing=""):
     return KernelContext(CAPABILITIES, threads, intrinsics)
 
 
-def shape_of(buffer, sizes):
+def evaluate_shape(buffer, sizes):
     return tuple(arith.evaluate(dim, sizes) for dim in buffer.shape)
 
 
 def random(buffer, generator, sizes):
-    shape = shape_of(buffer, sizes)
+    shape = evaluate_shape(buffer, sizes)
     if buffer.dtype.is_int and buffer.dtype.bits == 8:
         low, high = buffer.dtype.limits
         return generator.choice([low, low + 1, -1 % (high + 1), high], shape).astype(buffer.dtype.numpy)
@@ -73,17 +73,17 @@ def check(program, threads=1, rule=TileMatmulRule, every=({},)):
     for sizes in every:
         arrays = [random(buffer, generator, sizes) for buffer in program.inputs]
         packed = [
-            layout.pack(array).reshape(shape_of(buffer, sizes))
+            layout.pack(array).reshape(evaluate_shape(buffer, sizes))
             for layout, array, buffer in zip(offer.layouts, arrays, scheduled.inputs, strict=False)
         ]
-        wanted = offer.layouts[len(program.inputs)].pack(interp.run(program, arrays, sizes)[0])
-        got = interp.run(scheduled, packed, sizes, MEANING)[0]
-        assert np.array_equal(got.reshape(wanted.shape), wanted)
+        expected = offer.layouts[len(program.inputs)].pack(interp.run(program, arrays, sizes)[0])
+        actual = interp.run(scheduled, packed, sizes, MEANING)[0]
+        assert np.array_equal(actual.reshape(expected.shape), expected)
     return offer, scheduled
 
 
 def variables(*items):
-    return [graph.var(name, TensorType(shape, of)) for name, shape, of in items]
+    return [graph.var(name, TensorType(shape, dtype)) for name, shape, dtype in items]
 
 
 def product(a_shape, b_shape, pair, after=""):
@@ -153,8 +153,8 @@ def test_where_the_factors_lie():
 def test_what_tiles_do_not_fit_is_declined():
     facts = (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True))
 
-    def declines(program, found=None):
-        return TileMatmulRule().offer(program, found or context(), facts[: len(program.inputs)]) is None
+    def declines(program, kernel_context=None):
+        return TileMatmulRule().offer(program, kernel_context or context(), facts[: len(program.inputs)]) is None
 
     assert declines(product((LEAST_ROWS - 1, 12), (12, 8), PAIRS[0]))
     assert declines(product((8, 12), (12, 8), ("int8", "uint8", "int32", 4)))

@@ -47,8 +47,8 @@ def test_static_and_symbolic_packages_agree_with_the_reference(layer: str, cpu: 
         (expected,) = inlaid.compile(fixed, ["reference"]).run({"x": data}).values()
         packages = [symbolic, inlaid.compile(fixed, [target])] if sizes == shape else [symbolic]
         for package in packages:
-            (found,) = package.run({"x": data}).values()
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+            (actual,) = package.run({"x": data}).values()
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("groups", [1, 16])
@@ -60,5 +60,5 @@ def test_integers_are_exact(cpu: str, groups: int) -> None:
     attrs: dict[str, Any] = {"strides": (2, 2), "pads": (1, 1, 1, 1), "groups": groups}
     unit = function([x], ops.conv_transpose(x, constant(weights), out_dtype="int32", **attrs))
     (expected,) = inlaid.compile(unit, ["reference"]).run({"x": data}).values()
-    (found,) = inlaid.compile(unit, [f"x86:cpu={cpu}"]).run({"x": data}).values()
-    np.testing.assert_array_equal(found, expected)
+    (actual,) = inlaid.compile(unit, [f"x86:cpu={cpu}"]).run({"x": data}).values()
+    np.testing.assert_array_equal(actual, expected)

@@ -32,9 +32,9 @@ def test_unfolded(
     x = var("x", TensorType(data, "float32"))
     unit = function([x], ops.relu(ops.add(ops.conv(x, constant(w), strides=strides, pads=pads, groups=groups), constant(bias))))
     executable = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu}"])
-    (found,) = executable.run({"x": image}).values()
+    (actual,) = executable.run({"x": image}).values()
     assert any("unfold" in row.name for row in executable.profile({"x": image}).rows())
     attrs = ops.conv.attrs(strides=strides, pads=pads, groups=groups)
     assert ops.conv.reference is not None
-    wanted = np.maximum(ops.conv.reference(attrs, image.astype(np.float64), w.astype(np.float64)) + bias, 0)
-    np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max() + 1e-5, rtol=0)
+    expected = np.maximum(ops.conv.reference(attrs, image.astype(np.float64), w.astype(np.float64)) + bias, 0)
+    np.testing.assert_allclose(actual, expected, atol=1e-4 * np.abs(expected).max() + 1e-5, rtol=0)

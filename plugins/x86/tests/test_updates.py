@@ -25,14 +25,14 @@ TRUE = graph.constant(np.array(True))
 TARGET = ["x86:threads=1"]
 
 
-def variable(name, shape=(), of=F32):
-    return graph.var(name, TensorType(shape, of))
+def variable(name, shape=(), dtype=F32):
+    return graph.var(name, TensorType(shape, dtype))
 
 
 def aligned(array):
-    found = aligned_empty(array.shape, array.dtype)
-    found[...] = array
-    return found
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
 
 
 def cache_model(rows=64, width=8):
@@ -59,66 +59,66 @@ def feed(rows=64, width=8, at=3):
 def test_a_donated_input_becomes_the_output(rows):
     executable = inlaid.compile(cache_model(rows), targets=TARGET, donate=["cache"])
     assert executable.donated == ("cache",)
-    given = feed()
-    wanted = given["cache"].copy()
+    feeds = feed()
+    expected = feeds["cache"].copy()
     for at in (3, -1, 3):
-        given["at"] = np.array([[at]])
-        wanted[at] = 7
-        found = executable.run(given)
-        assert found["updated"] is given["cache"]
-        np.testing.assert_array_equal(found["updated"], wanted)
-        np.testing.assert_allclose(found["total"], wanted.sum(0), rtol=1e-6)
+        feeds["at"] = np.array([[at]])
+        expected[at] = 7
+        outputs = executable.run(feeds)
+        assert outputs["updated"] is feeds["cache"]
+        np.testing.assert_array_equal(outputs["updated"], expected)
+        np.testing.assert_allclose(outputs["total"], expected.sum(0), rtol=1e-6)
 
 
 def test_without_donation_the_input_is_kept():
     executable = inlaid.compile(cache_model(), targets=TARGET)
-    given = feed()
-    before = given["cache"].copy()
-    found = executable.run(given)
-    assert executable.donated == () and not np.may_share_memory(found["updated"], given["cache"])
-    np.testing.assert_array_equal(given["cache"], before)
+    feeds = feed()
+    before = feeds["cache"].copy()
+    outputs = executable.run(feeds)
+    assert executable.donated == () and not np.may_share_memory(outputs["updated"], feeds["cache"])
+    np.testing.assert_array_equal(feeds["cache"], before)
     before[3] = 7
-    np.testing.assert_array_equal(found["updated"], before)
+    np.testing.assert_array_equal(outputs["updated"], before)
 
 
 def test_arrays_that_must_not_be_written_are_copied():
     """Read-only ones, and those that share memory with another input."""
     executable = inlaid.compile(cache_model(), targets=TARGET, donate=["cache"])
-    given = feed()
-    given["cache"].flags.writeable = False
-    before = given["cache"].copy()
-    found = executable.run(given)["updated"]
-    np.testing.assert_array_equal(given["cache"], before)
-    assert (found[3] == 7).all()
-    given = feed()
-    given["row"] = given["cache"][5:6]
-    before = given["cache"].copy()
-    found = executable.run(given)["updated"]
-    np.testing.assert_array_equal(given["cache"], before)
-    np.testing.assert_array_equal(found[3], before[5])
+    feeds = feed()
+    feeds["cache"].flags.writeable = False
+    before = feeds["cache"].copy()
+    actual = executable.run(feeds)["updated"]
+    np.testing.assert_array_equal(feeds["cache"], before)
+    assert (actual[3] == 7).all()
+    feeds = feed()
+    feeds["row"] = feeds["cache"][5:6]
+    before = feeds["cache"].copy()
+    actual = executable.run(feeds)["updated"]
+    np.testing.assert_array_equal(feeds["cache"], before)
+    np.testing.assert_array_equal(actual[3], before[5])
 
 
 def test_a_profile_updates_as_a_run_does():
     executable = inlaid.compile(cache_model(), targets=TARGET, donate=["cache"])
-    given = feed()
-    executable.profile(given)
-    assert (given["cache"][3] == 7).all()
+    feeds = feed()
+    executable.profile(feeds)
+    assert (feeds["cache"][3] == 7).all()
 
 
 def test_a_fault_is_raised_before_the_index_is_used():
     executable = inlaid.compile(cache_model(), targets=TARGET, donate=["cache"])
-    given = feed(at=64)
-    before = given["cache"].copy()
+    feeds = feed(at=64)
+    before = feeds["cache"].copy()
     with pytest.raises(KernelFault):
-        executable.run(given)
-    np.testing.assert_array_equal(given["cache"], before)
+        executable.run(feeds)
+    np.testing.assert_array_equal(feeds["cache"], before)
 
 
 def test_a_package_keeps_what_is_donated(tmp_path):
     inlaid.compile(cache_model(), targets=TARGET, donate=["cache"]).save(tmp_path / "cache.inlaid")
     executable = inlaid.runtime.load(tmp_path / "cache.inlaid")
-    given = feed()
-    assert executable.donated == ("cache",) and executable.run(given)["updated"] is given["cache"]
+    feeds = feed()
+    assert executable.donated == ("cache",) and executable.run(feeds)["updated"] is feeds["cache"]
 
 
 def test_names_that_no_input_has_are_refused():
@@ -131,11 +131,11 @@ def test_names_that_no_input_has_are_refused():
 def test_a_donation_that_no_output_uses_is_told():
     with pytest.warns(DonationWarning, match="'row'"):
         executable = inlaid.compile(cache_model(), targets=TARGET, donate=["row"])
-    given = feed()
-    before = given["row"].copy()
-    executable.run(given)
+    feeds = feed()
+    before = feeds["row"].copy()
+    executable.run(feeds)
     assert executable.donated == ()
-    np.testing.assert_array_equal(given["row"], before)
+    np.testing.assert_array_equal(feeds["row"], before)
 
 
 def test_an_input_that_is_read_later_is_copied():
@@ -145,10 +145,10 @@ def test_an_input_that_is_read_later_is_copied():
     function = graph.function([cache, at, row], graph.tuple_([updated, ops.sub(updated, cache)]))
     with pytest.warns(DonationWarning):
         executable = inlaid.compile(function, targets=TARGET, donate=["cache"])
-    given = feed()
-    wanted = np.zeros((64, 8), np.float32)
-    wanted[3] = 7 - given["cache"][3]
-    np.testing.assert_array_equal(list(executable.run(given).values())[1], wanted)
+    feeds = feed()
+    expected = np.zeros((64, 8), np.float32)
+    expected[3] = 7 - feeds["cache"][3]
+    np.testing.assert_array_equal(list(executable.run(feeds).values())[1], expected)
 
 
 def test_updates_of_what_a_region_computes_are_in_place():
@@ -158,11 +158,11 @@ def test_updates_of_what_a_region_computes_are_in_place():
     y = ops.scatter_along_axis(y, graph.constant(np.zeros((1, 8), np.int64)), row, axis=0, reduction="add")
     y = ops.scatter_nd(y, at, row, reduction="mul")
     function = graph.function([x, at, row], ops.neg(y))
-    given = {"x": aligned(np.zeros((64, 8), np.float32)), "at": np.array([[2]]), "row": np.full((1, 8), 3, np.float32)}
-    (found,) = inlaid.compile(function, targets=TARGET).run(given).values()
-    wanted = np.ones((64, 8), np.float32)
-    wanted[2], wanted[0] = 9, 4
-    np.testing.assert_array_equal(found, -wanted)
+    feeds = {"x": aligned(np.zeros((64, 8), np.float32)), "at": np.array([[2]]), "row": np.full((1, 8), 3, np.float32)}
+    (actual,) = inlaid.compile(function, targets=TARGET).run(feeds).values()
+    expected = np.ones((64, 8), np.float32)
+    expected[2], expected[0] = 9, 4
+    np.testing.assert_array_equal(actual, -expected)
 
 
 class _Net:
@@ -187,13 +187,13 @@ class _Net:
                     if self.draw(st.booleans())
                     else ops.strided_slice(self.draw(st.sampled_from(self.values)), begin=(1, 0), end=(3, 4), strides=(1, 1))
                 )
-                made = ops.scatter_nd(pick, self.at, rows, reduction=reduction)
+                expr = ops.scatter_nd(pick, self.at, rows, reduction=reduction)
             case "exp":
-                made = ops.tanh(pick)
+                expr = ops.tanh(pick)
             case "add":
-                made = ops.add(pick, self.draw(st.sampled_from(self.values)))
+                expr = ops.add(pick, self.draw(st.sampled_from(self.values)))
             case "reshape":
-                made = ops.reshape(
+                expr = ops.reshape(
                     ops.scatter_along_axis(
                         ops.reshape(pick, shape=(24,)), graph.constant(np.array([3, 7])), graph.constant(np.float32([1, 2])), axis=0
                     ),
@@ -202,16 +202,16 @@ class _Net:
             case "join":
                 other = self.draw(st.sampled_from(self.values))
                 both = ops.concat(pick, other, axis=0)
-                made = ops.strided_slice(both, begin=(3, 0), end=(9, 4), strides=(1, 1))
+                expr = ops.strided_slice(both, begin=(3, 0), end=(9, 4), strides=(1, 1))
             case "slice":
-                made = ops.transpose(ops.transpose(pick, perm=(1, 0)), perm=(1, 0))
+                expr = ops.transpose(ops.transpose(pick, perm=(1, 0)), perm=(1, 0))
             case "whole":
-                made = ops.scatter_nd(pick, self.at, ops.take(pick, graph.constant(np.array([0, 5])), axis=0))
+                expr = ops.scatter_nd(pick, self.at, ops.take(pick, graph.constant(np.array([0, 5])), axis=0))
             case "branch":
                 total = ops.reduce_sum(pick, axes=(0, 1), keepdims=False)
                 condition = ops.less(total, graph.constant(np.float32(1)))
-                made = graph.if_(condition, ops.scatter_nd(pick, self.at, self.rows), ops.neg(pick))
-        self.values.append(made)
+                expr = graph.if_(condition, ops.scatter_nd(pick, self.at, self.rows), ops.neg(pick))
+        self.values.append(expr)
 
 
 @settings(max_examples=60, deadline=None)
@@ -226,16 +226,16 @@ def test_random_updates(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
     fresh = {param.name: rng.integers(-3, 4, (6, 4)).astype(np.float32) / 4 for param in net.params}
     fresh |= {"at": rng.integers(-6, 6, (2, 1)), "rows": rng.integers(-3, 4, (2, 4)).astype(np.float32)}
-    wanted = list(inlaid.compile(function, targets=["reference"]).run(fresh).values())
+    expected = list(inlaid.compile(function, targets=["reference"]).run(fresh).values())
     for donate in ((), ("x0",), ("x0", "x1")):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DonationWarning)
             executable = inlaid.compile(function, targets=TARGET, donate=donate)
-        given = {name: aligned(array) for name, array in fresh.items()}
-        found = list(executable.run(given).values())
-        for one, other in zip(found, wanted, strict=True):
+        feeds = {name: aligned(array) for name, array in fresh.items()}
+        actual = list(executable.run(feeds).values())
+        for one, other in zip(actual, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-        for name, array in given.items():
+        for name, array in feeds.items():
             if name not in executable.donated:
                 np.testing.assert_array_equal(array, fresh[name])
 
@@ -249,10 +249,10 @@ def test_a_view_of_an_input_is_no_output_of_its_type(shape, donate):
         warnings.simplefilter("ignore", DonationWarning)
         executable = inlaid.compile(function, targets=TARGET, donate=donate)
     value = np.arange(24, dtype=np.float32)
-    given = {"x": aligned(value.reshape(shape)), "at": np.array([[4], [1]]), "rows": np.full((2, 4), 7, np.float32)}
+    feeds = {"x": aligned(value.reshape(shape)), "at": np.array([[4], [1]]), "rows": np.full((2, 4), 7, np.float32)}
     expected = value.reshape(6, 4).copy()
     expected[[4, 1]] = 7
-    np.testing.assert_array_equal(executable.run(given)["output0"], expected)
+    np.testing.assert_array_equal(executable.run(feeds)["output0"], expected)
 
 
 # --- loops ------------------------------------------------------------------------------------------------------------
@@ -277,14 +277,14 @@ def test_a_state_is_updated_where_it_is(count, donate):
     (artifact,) = executable.package.artifacts
     assert artifact.aliases == ((0, 0),)
     table, numbers = aligned(np.arange(5, dtype=np.float32)), np.random.default_rng(count).integers(0, 5, (count, 1))
-    wanted, running = table.copy(), []
+    expected, running = table.copy(), []
     for number in numbers[:, 0]:
-        wanted[number] += 1
-        running.append([wanted[number]])
+        expected[number] += 1
+        running.append([expected[number]])
     before = table.copy()
-    counts, seen = executable.run({"table": table, "numbers": numbers}).values()
-    np.testing.assert_array_equal(counts, wanted)
-    np.testing.assert_array_equal(seen, np.array(running, np.float32).reshape(count, 1))
+    counts, history = executable.run({"table": table, "numbers": numbers}).values()
+    np.testing.assert_array_equal(counts, expected)
+    np.testing.assert_array_equal(history, np.array(running, np.float32).reshape(count, 1))
     if donate:
         assert counts is table
     else:
@@ -300,11 +300,11 @@ def test_states_that_change_places_are_not_updated_in_place():
     function = graph.function([a, b], graph.tuple_([graph.tuple_item(looped, index) for index in range(2)]))
     executable = inlaid.compile(function, targets=TARGET)
     assert executable.package.artifacts[0].aliases == ()
-    given = {"a": np.zeros(4, np.float32), "b": np.full(4, 5, np.float32)}
-    for found, wanted in zip(
-        executable.run(given).values(), inlaid.compile(function, targets=["reference"]).run(given).values(), strict=True
+    feeds = {"a": np.zeros(4, np.float32), "b": np.full(4, 5, np.float32)}
+    for actual, expected in zip(
+        executable.run(feeds).values(), inlaid.compile(function, targets=["reference"]).run(feeds).values(), strict=True
     ):
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(actual, expected)
 
 
 # --- several versions -------------------------------------------------------------------------------------------------
@@ -321,26 +321,26 @@ def test_versions_of_a_region_have_the_same_aliases():
 
 def test_outputs_are_written_to_arrays_of_the_caller():
     executable = inlaid.compile(cache_model(), targets=TARGET)
-    given = feed()
-    wanted = executable.run(given)
+    feeds = feed()
+    expected = executable.run(feeds)
     out = {"updated": aligned_empty((64, 8), np.dtype(F32)), "total": np.empty(9, np.float32)[1:]}
-    found = executable.run(given, out=out)
+    outputs = executable.run(feeds, out=out)
     for name, array in out.items():
-        assert found[name] is array
-        np.testing.assert_array_equal(array, wanted[name])
-    assert not np.may_share_memory(executable.run(given, out={"total": out["total"]})["updated"], out["updated"])
+        assert outputs[name] is array
+        np.testing.assert_array_equal(array, expected[name])
+    assert not np.may_share_memory(executable.run(feeds, out={"total": out["total"]})["updated"], out["updated"])
 
 
 def test_an_output_may_lie_over_an_input():
     for donate in ((), ("cache",)):
         executable = inlaid.compile(cache_model(), targets=TARGET, donate=donate)
-        given = feed()
-        wanted = given["cache"].copy()
-        wanted[3] = 7
-        found = executable.run(given, out={"updated": given["cache"]})
-        assert found["updated"] is given["cache"]
-        np.testing.assert_array_equal(found["updated"], wanted)
-        np.testing.assert_allclose(found["total"], wanted.sum(0), rtol=1e-6)
+        feeds = feed()
+        expected = feeds["cache"].copy()
+        expected[3] = 7
+        outputs = executable.run(feeds, out={"updated": feeds["cache"]})
+        assert outputs["updated"] is feeds["cache"]
+        np.testing.assert_array_equal(outputs["updated"], expected)
+        np.testing.assert_allclose(outputs["total"], expected.sum(0), rtol=1e-6)
 
 
 def test_arrays_that_outputs_do_not_fit_are_refused():
@@ -367,10 +367,10 @@ def test_an_output_of_unknown_size():
     size = SizeVar("n", 0, 9)
     x = variable("x", (size,))
     executable = inlaid.compile(graph.function([x], ops.nonzero(x)), targets=TARGET)
-    given = {"x": np.array([0, 1, 0, 2], np.float32)}
-    (name,) = executable.run(given)
+    feeds = {"x": np.array([0, 1, 0, 2], np.float32)}
+    (name,) = executable.run(feeds)
     out = np.empty((1, 2), np.int64)
-    assert executable.run(given, out={name: out})[name] is out
+    assert executable.run(feeds, out={name: out})[name] is out
     np.testing.assert_array_equal(out, [[1, 3]])
     with pytest.raises(InputError, match=r"must have shape \(1, 2\), got \(1, 3\)"):
-        executable.run(given, out={name: np.empty((1, 3), np.int64)})
+        executable.run(feeds, out={name: np.empty((1, 3), np.int64)})

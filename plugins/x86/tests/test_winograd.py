@@ -38,13 +38,13 @@ def test_winograd(cpu: str, threads: int, batch: int, channels: int, outputs: in
     executable = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu}"])
     inputs = {"x": data, "r": residual}
     assert any("winograd" in row.name for row in executable.profile(inputs).rows())
-    (found,) = executable.run(inputs).values()
+    (actual,) = executable.run(inputs).values()
     windows = np.lib.stride_tricks.sliding_window_view(
         np.pad(data.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)]), (3, 3), (2, 3)
     )
-    wanted = np.maximum(np.einsum("ncyxij,ocij->noyx", windows, w, optimize=True) + bias + residual, 0)
-    np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max() + 1e-5, rtol=0)
-    assert np.array_equal(next(iter(executable.run(inputs).values())), found)
+    expected = np.maximum(np.einsum("ncyxij,ocij->noyx", windows, w, optimize=True) + bias + residual, 0)
+    np.testing.assert_allclose(actual, expected, atol=1e-4 * np.abs(expected).max() + 1e-5, rtol=0)
+    assert np.array_equal(next(iter(executable.run(inputs).values())), actual)
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,16 @@ def test_bfloat16(threads: int, channels: int, outputs: int, height: int, width:
     """Small integers and weights that are multiples of four are exact in tiles of 2; others have the error of two roundings."""
     rng = np.random.default_rng(0)
     shape, weights = (1, channels, height, width), (outputs, channels, 3, 3)
-    whole = rng.integers(-8, 9, shape), 4 * rng.integers(-4, 5, weights)
-    for data, w in (whole, (rng.standard_normal(shape), rng.standard_normal(weights))):
+    integer_case = rng.integers(-8, 9, shape), 4 * rng.integers(-4, 5, weights)
+    for data, w in (integer_case, (rng.standard_normal(shape), rng.standard_normal(weights))):
         x = var("x", TensorType(shape, "float32"))
         unit = function([x], ops.relu(ops.conv(ops.relu(x), constant(w.astype(np.float32)), pads=(1, 1, 1, 1))))
-        (found,) = inlaid.compile(unit, [f"x86:threads={threads}"], precision="bf16").run({"x": data.astype(np.float32)}).values()
+        (actual,) = inlaid.compile(unit, [f"x86:threads={threads}"], precision="bf16").run({"x": data.astype(np.float32)}).values()
         padded = np.pad(np.maximum(data, 0).astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)])
         windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
-        wanted = np.maximum(np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64), optimize=True), 0)
-        tolerance = 0 if w is whole[1] else 3 * np.sqrt(2 / 3) * 2**-8 * np.abs(wanted).max()
-        np.testing.assert_allclose(found, wanted, atol=tolerance, rtol=0)
+        expected = np.maximum(np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64), optimize=True), 0)
+        tolerance = 0 if w is integer_case[1] else 3 * np.sqrt(2 / 3) * 2**-8 * np.abs(expected).max()
+        np.testing.assert_allclose(actual, expected, atol=tolerance, rtol=0)
 
 
 @pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("native", 2), ("x86-64-v3", 1)])
@@ -78,10 +78,10 @@ def test_bfloat16_tiles_of_symbolic_sizes(cpu: str, threads: int) -> None:
     executable = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu}"])
     for batch, height, width in [(1, 1, 1), (2, 3, 2), (1, 28, 28), (3, 5, 9), (1, 7, 31), (0, 3, 3)]:
         data = rng.integers(-8, 9, (batch, 32, height, width))
-        (found,) = executable.run({"x": data.astype(ml_dtypes.bfloat16)}).values()
+        (actual,) = executable.run({"x": data.astype(ml_dtypes.bfloat16)}).values()
         padded = np.pad(data.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)])
         windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
-        np.testing.assert_array_equal(found, np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64), optimize=True))
+        np.testing.assert_array_equal(actual, np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64), optimize=True))
 
 
 @pytest.mark.parametrize(("cpu", "threads"), [("native", 2), ("x86-64-v3", 1), ("x86-64-v2", 0)])
@@ -105,12 +105,12 @@ def test_symbolic_sizes(cpu: str, threads: int) -> None:
     for batch, height, width in sizes:
         data = rng.standard_normal((min(batch, 3), 16, height, width)).astype(np.float32)
         assert any("winograd" in row.name for row in executable.profile({"x": data}).rows())
-        (found,) = executable.run({"x": data}).values()
+        (actual,) = executable.run({"x": data}).values()
         windows = np.lib.stride_tricks.sliding_window_view(
             np.pad(data.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)]), (3, 3), (2, 3)
         )
-        wanted = np.maximum(np.einsum("ncyxij,ocij->noyx", windows, w, optimize=True), 0)
-        np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(initial=0) + 1e-5, rtol=0)
+        expected = np.maximum(np.einsum("ncyxij,ocij->noyx", windows, w, optimize=True), 0)
+        np.testing.assert_allclose(actual, expected, atol=1e-4 * np.abs(expected).max(initial=0) + 1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -124,29 +124,29 @@ def test_symbolic_sizes(cpu: str, threads: int) -> None:
     ],
 )
 @pytest.mark.parametrize("values", ["random", "extreme", "greatest"])
-@pytest.mark.parametrize("of", ["uint8", "int8"])
-def test_integers(cpu: str, threads: int, channels: int, outputs: int, height: int, width: int, values: str, of: str) -> None:
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_integers(cpu: str, threads: int, channels: int, outputs: int, height: int, width: int, values: str, dtype: str) -> None:
     """Every sum is that of the direct convolution, for all weights and data: also where tiles would not be exact."""
     rng = np.random.default_rng(0)
-    limits = np.iinfo(of)
+    limits = np.iinfo(dtype)
     shape = (1, channels, height, width)
     weights, data = {
         "random": (rng.integers(-128, 128, (outputs, channels, 3, 3)), rng.integers(limits.min, limits.max + 1, shape)),
         "extreme": (rng.choice([-128, 127], (outputs, channels, 3, 3)), rng.choice([limits.min, limits.max], shape)),
-        "greatest": (np.full((outputs, channels, 3, 3), -128), np.full(shape, limits.max if of == "uint8" else limits.min)),
+        "greatest": (np.full((outputs, channels, 3, 3), -128), np.full(shape, limits.max if dtype == "uint8" else limits.min)),
     }[values]
-    x = var("x", TensorType(data.shape, of))
+    x = var("x", TensorType(data.shape, dtype))
     conv = ops.conv(
         x, constant(weights.astype(np.int8)), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), groups=1, out_dtype="int32"
     )
     executable = inlaid.compile(function([x], conv), [f"x86:threads={threads},cpu={cpu}"])
-    inputs = {"x": data.astype(of)}
+    inputs = {"x": data.astype(dtype)}
     if values == "random":
         assert any("winograd" in row.name for row in executable.profile(inputs).rows())
-    (found,) = executable.run(inputs).values()
+    (actual,) = executable.run(inputs).values()
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(data, [(0, 0), (0, 0), (1, 1), (1, 1)]), (3, 3), (2, 3))
-    wanted = np.einsum("ncyxij,ocij->noyx", windows.astype(np.float64), weights.astype(np.float64), optimize=True)
-    assert np.array_equal(found, wanted.astype(np.int64))
+    expected = np.einsum("ncyxij,ocij->noyx", windows.astype(np.float64), weights.astype(np.float64), optimize=True)
+    assert np.array_equal(actual, expected.astype(np.int64))
 
 
 @pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("native", 2), ("x86-64-v3", 1)])
@@ -159,10 +159,10 @@ def test_bytes_with_small_and_large_sums(cpu: str, threads: int, channels: int) 
     x = var("x", TensorType(data.shape, "uint8"))
     attrs = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "groups": 1, "out_dtype": "int32"}
     executable = inlaid.compile(function([x], ops.conv(x, constant(w), **attrs)), [f"x86:threads={threads},cpu={cpu}"])
-    (found,) = executable.run({"x": data}).values()
+    (actual,) = executable.run({"x": data}).values()
     padded = np.pad(data.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
-    assert np.array_equal(found, np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64), optimize=True))
+    assert np.array_equal(actual, np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64), optimize=True))
 
 
 def test_integers_of_symbolic_sizes() -> None:
@@ -173,7 +173,7 @@ def test_integers_of_symbolic_sizes() -> None:
     executable = inlaid.compile(function([x], conv), ["x86:threads=1,cpu=x86-64-v3"])
     for batch, height, width in [(1, 1, 1), (2, 3, 2), (1, 28, 28), (3, 5, 9), (1, 7, 31)]:
         data = rng.integers(0, 256, (batch, 16, height, width)).astype(np.uint8)
-        (found,) = executable.run({"x": data}).values()
+        (actual,) = executable.run({"x": data}).values()
         padded = np.pad(data.astype(np.int64), [(0, 0), (0, 0), (1, 1), (1, 1)])
         windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
-        assert np.array_equal(found, np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.int64)))
+        assert np.array_equal(actual, np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.int64)))

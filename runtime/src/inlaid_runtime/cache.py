@@ -42,23 +42,23 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 def digest(*parts: str | bytes) -> str:
     """Compute a key: the hexadecimal SHA-256 of the parts, each prefixed by its length."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
-        found.update(len(data).to_bytes(8, "little"))
-        found.update(data)
-    return found.hexdigest()
+        hasher.update(len(data).to_bytes(8, "little"))
+        hasher.update(data)
+    return hasher.hexdigest()
 
 
 def tree_digest(folder: Path) -> str:
     """Compute the hexadecimal SHA-256 of the names and contents of all files below a folder, except compiled Python."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for entry in _tree(folder):
         with open(entry.path, "rb", buffering=0) as file:
             data = file.read()
-        found.update(f"{_name(entry, folder)}\0{len(data)}\0".encode())
-        found.update(data)
-    return found.hexdigest()
+        hasher.update(f"{_name(entry, folder)}\0{len(data)}\0".encode())
+        hasher.update(data)
+    return hasher.hexdigest()
 
 
 def _name(entry: os.DirEntry[str], folder: Path) -> str:
@@ -69,8 +69,8 @@ def _tree(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Yield all files below a folder, except compiled Python, in an order that depends on their names alone."""
     stack = [str(folder)]
     while stack:
-        here = stack.pop()
-        with os.scandir(here) as entries:
+        directory = stack.pop()
+        with os.scandir(directory) as entries:
             inside = sorted(entries, key=lambda entry: entry.name)
         for entry in inside:
             if entry.is_dir(follow_symlinks=False):
@@ -241,28 +241,28 @@ class Hashes:
             facts = os.stat(path)
         except OSError:
             return None
-        return self._known("file", [facts], lambda: file_digest(path))
+        return self._cached_hash("file", [facts], lambda: file_digest(path))
 
     def tree(self, folder: Path) -> str:
         """Return the `tree_digest` of a folder."""
         entries = list(_tree(folder))
         names = [_name(entry, folder) for entry in entries]
-        return self._known("\n".join(names), [entry.stat() for entry in entries], lambda: tree_digest(folder)) or ""
+        return self._cached_hash("\n".join(names), [entry.stat() for entry in entries], lambda: tree_digest(folder)) or ""
 
-    def _known(self, names: str, files: list[os.stat_result], compute: Callable[[], str | None]) -> str | None:
+    def _cached_hash(self, names: str, files: list[os.stat_result], compute: Callable[[], str | None]) -> str | None:
         """Return the remembered hash of files, or else compute and remember it."""
         stamps = [(one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in files]
         now = time.time_ns()
         if any(now - max(stamp[3:]) < SETTLED_NS for stamp in stamps):
             return compute()
         key = digest(names, repr(stamps))
-        known = self.store.get(key)
-        if known is not None:
-            return known.decode()
-        found = compute()
-        if found is not None:
-            self.store.put(key, found.encode())
-        return found
+        cached = self.store.get(key)
+        if cached is not None:
+            return cached.decode()
+        computed = compute()
+        if computed is not None:
+            self.store.put(key, computed.encode())
+        return computed
 
 
 @dataclass(frozen=True)
@@ -335,33 +335,33 @@ def _files(folder: Path, spread: int) -> list[os.DirEntry[str]]:
     """Return the files of a folder, or of its subfolders if `spread` is nonzero."""
     try:
         with os.scandir(folder) as entries:
-            found = list(entries)
+            children = list(entries)
     except OSError:
         return []
     if spread:
-        return [entry for below in found if below.is_dir(follow_symlinks=False) for entry in _files(Path(below.path), 0)]
-    return [entry for entry in found if entry.is_file(follow_symlinks=False)]
+        return [entry for below in children if below.is_dir(follow_symlinks=False) for entry in _files(Path(below.path), 0)]
+    return [entry for entry in children if entry.is_file(follow_symlinks=False)]
 
 
 def file_digest(path: Path) -> str | None:
     """Return the hexadecimal SHA-256 of a file; None if it cannot be read."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     try:
         # Not from the heap: after freeing a block of this size, glibc no longer returns weights of that size to the system.
         with open(path, "rb", buffering=0) as file, mmap.mmap(-1, _HASHED_BYTES) as buffer, memoryview(buffer) as piece:
             while size := file.readinto(piece):
-                found.update(piece[:size])
+                hasher.update(piece[:size])
     except OSError:
         return None
-    return found.hexdigest()
+    return hasher.hexdigest()
 
 
-def is_whole(content: mmap.mmap, checksums: Sequence[tuple[int, int]]) -> bool:
+def is_intact(content: mmap.mmap, checksums: Sequence[tuple[int, int]]) -> bool:
     """Test whether consecutive pieces of a file have the `checksums`, given as (end, CRC-32)."""
     ends = [end for end, _ in checksums]
     with memoryview(content) as data:
-        found = [(end, zlib.crc32(data[start:end])) for start, end in zip([0, *ends], ends, strict=False)]
-    return ends[-1:] == [len(content)] and found == list(map(tuple, checksums))
+        actual = [(end, zlib.crc32(data[start:end])) for start, end in zip([0, *ends], ends, strict=False)]
+    return ends[-1:] == [len(content)] and actual == list(map(tuple, checksums))
 
 
 def _header(key: str, value: bytes) -> bytes:

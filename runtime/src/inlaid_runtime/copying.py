@@ -27,5 +27,5 @@ def copied(array: Array) -> Array:
         return array.copy()
     result = np.empty(array.shape, array.dtype)
     axis, parts = int(np.argmax(array.shape)), _PARTS * usable_cores()
-    in_threads(np.copyto, *(np.array_split(whole, parts, axis) for whole in (result, array)))
+    in_threads(np.copyto, *(np.array_split(operand, parts, axis) for operand in (result, array)))
     return result

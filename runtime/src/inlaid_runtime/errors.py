@@ -56,10 +56,10 @@ class Remedy:
     command: str
 
     @staticmethod
-    def of(*parts: str | Remedy) -> Remedy:
+    def join(*parts: str | Remedy) -> Remedy:
         """Concatenate parts; a string applies to both interfaces."""
-        given = [Remedy(part, part) if isinstance(part, str) else part for part in parts]
-        return Remedy("".join(part.python for part in given), "".join(part.command for part in given))
+        remedies = [Remedy(part, part) if isinstance(part, str) else part for part in parts]
+        return Remedy("".join(part.python for part in remedies), "".join(part.command for part in remedies))
 
 
 def setting(name: str, value: str) -> Remedy:
@@ -134,12 +134,12 @@ class InlaidError(Exception):
         return f"{text}; {remedy}" if remedy else text
 
 
-def suggestion(name: str, known: Collection[str]) -> str:
+def suggestion(name: str, candidates: Collection[str]) -> str:
     """Suggest the known name closest to the unknown `name`, else one that it contains (`conv` in `convolution`), as text to append
     to a message; "" if no name is close."""
     import difflib
 
-    close = difflib.get_close_matches(name, known, 1) or [each for each in known if len(each) > 3 and each in name]
+    close = difflib.get_close_matches(name, candidates, 1) or [each for each in candidates if len(each) > 3 and each in name]
     return f" (is {close[0]!r} meant?)" if close else ""
 
 

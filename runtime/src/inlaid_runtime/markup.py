@@ -19,7 +19,7 @@ def preformatted(text: str) -> str:
 def table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]], bar: int | None = None) -> str:
     """Format a table with a title. Column `bar` has values from 0 to 1, drawn as bars."""
     head = "".join(f"<th>{escape(name)}</th>" for name in header)
-    body = "".join("<tr>" + "".join(_cell(value, place == bar) for place, value in enumerate(row)) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(_cell(value, column == bar) for column, value in enumerate(row)) + "</tr>" for row in rows)
     return f"<p><b>{escape(title)}</b></p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 
-def unique(wanted: str, taken: set[str]) -> str:
-    """Return `wanted`, with a number appended if it is in `taken`. Adds the result to `taken`."""
-    chosen, count = wanted, 0
-    while chosen in taken:
+def unique(base: str, names: set[str]) -> str:
+    """Return `base`, with a number appended if it is in `names`. Adds the result to `names`."""
+    chosen, count = base, 0
+    while chosen in names:
         count += 1
-        chosen = f"{wanted}_{count}"
-    taken.add(chosen)
+        chosen = f"{base}_{count}"
+    names.add(chosen)
     return chosen

@@ -47,17 +47,17 @@ def _record(cls: type[Any], slots: bool = False, eq: bool = True, repr: bool = T
     every = _fields(cls)
     if slots:
         cls = _slotted(cls, every)
-    made = {"__dataclass_fields__": every, "__dataclass_params__": _PARAMS, "__init__": _init(cls, every.values(), slots)}
-    made["__replace__"] = replace  # of copy.replace
-    made["__match_args__"] = tuple(name for name, item in every.items() if item.init)
-    made["__setattr__"], made["__delattr__"] = _frozen(cls, every)
+    methods = {"__dataclass_fields__": every, "__dataclass_params__": _PARAMS, "__init__": _init(cls, every.values(), slots)}
+    methods["__replace__"] = replace  # of copy.replace
+    methods["__match_args__"] = tuple(name for name, item in every.items() if item.init)
+    methods["__setattr__"], methods["__delattr__"] = _frozen(cls, every)
     if repr:
-        made["__repr__"] = _repr([name for name, item in every.items() if item.repr])
+        methods["__repr__"] = _repr([name for name, item in every.items() if item.repr])
     if eq:
-        made["__eq__"], made["__hash__"] = _eq([name for name, item in every.items() if item.compare])
-    own = {name for name in ("__init__", "__repr__", "__eq__", "__hash__") if vars(cls).get(name) is not None}
-    for name in made.keys() - own:
-        setattr(cls, name, made[name])
+        methods["__eq__"], methods["__hash__"] = _eq([name for name, item in every.items() if item.compare])
+    handwritten = {name for name in ("__init__", "__repr__", "__eq__", "__hash__") if vars(cls).get(name) is not None}
+    for name in methods.keys() - handwritten:
+        setattr(cls, name, methods[name])
     return cls
 
 
@@ -69,7 +69,7 @@ else:
         """As `dataclasses.dataclass`, which also makes classes that are not frozen, or have their own `__init__`."""
         if not frozen or "init" in options:
             return dataclasses.dataclass(cls, frozen=frozen, **options)
-        return (lambda made: _record(made, **options)) if cls is None else _record(cls, **options)
+        return (lambda undecorated: _record(undecorated, **options)) if cls is None else _record(cls, **options)
 
 
 def _fields(cls: type[Any]) -> dict[str, Field[Any]]:
@@ -92,13 +92,13 @@ def _fields(cls: type[Any]) -> dict[str, Field[Any]]:
 
 def _slotted(cls: type[Any], every: Collection[str]) -> type[Any]:
     """Return an equal class that stores its fields in slots."""
-    taken = {name for base in cls.__mro__[1:] for name in vars(base).get("__slots__", ())}
+    inherited_slots = {name for base in cls.__mro__[1:] for name in vars(base).get("__slots__", ())}
     space = {name: item for name, item in vars(cls).items() if name not in every and name not in ("__dict__", "__weakref__")}
-    space["__slots__"] = tuple(name for name in every if name not in taken)
+    space["__slots__"] = tuple(name for name in every if name not in inherited_slots)
     space["__getstate__"], space["__setstate__"] = _get_state, _set_state
-    made: type[Any] = getattr(cls, "__class__")(cls.__name__, cls.__bases__, space)  # noqa: B009
-    made.__qualname__ = cls.__qualname__
-    return made
+    slotted_class: type[Any] = getattr(cls, "__class__")(cls.__name__, cls.__bases__, space)  # noqa: B009
+    slotted_class.__qualname__ = cls.__qualname__
+    return slotted_class
 
 
 def _get_state(self: Any) -> list[Any]:
@@ -136,10 +136,10 @@ def _init(cls: type[Any], every: Collection[Field[Any]], slots: bool) -> Method:
     text = f"def _make({','.join(space)}):\n def __init__({','.join(params)}):{';'.join(lines) or 'pass'}\n return __init__"
     local: dict[str, Method] = {}
     exec(text, vars(sys.modules[cls.__module__]), local)  # annotations are looked up in the module of the class
-    made: Method = local["_make"](**space)
-    made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
-    made.__annotations__ = {**{item.name: item.type for item in every if item.init}, "return": None}
-    return made
+    initializer: Method = local["_make"](**space)
+    initializer.__qualname__, initializer.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    initializer.__annotations__ = {**{item.name: item.type for item in every if item.init}, "return": None}
+    return initializer
 
 
 def _frozen(cls: type[Any], names: Collection[str]) -> tuple[Method, Method]:

@@ -106,11 +106,11 @@ def reported(path: Path = CPUINFO) -> frozenset[str]:
 def usable(names: Iterable[str]) -> Iterator[str]:
     """Select the features that code can be compiled for. LLVM also enables implied features, so a feature is dropped if a
     hypervisor hides one that it implies. AVX-512 features are kept only if the whole level x86-64-v4 is present."""
-    given = set(names)
-    if not given >= set(_V4):
-        given = {name for name in given if not name.startswith("avx512")}
-    found: set[str] = set()
+    features = set(names)
+    if not features >= set(_V4):
+        features = {name for name in features if not name.startswith("avx512")}
+    supported: set[str] = set()
     for feature in FEATURES:
-        if feature.name in given and found.issuperset(feature.implies):
-            found.add(feature.name)
+        if feature.name in features and supported.issuperset(feature.implies):
+            supported.add(feature.name)
             yield feature.name

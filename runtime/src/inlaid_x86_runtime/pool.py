@@ -60,9 +60,9 @@ def _functions() -> Mapped:
 def pool(threads: int) -> Pool:
     """Return the process-wide pool of `threads` threads, which lives until the process ends."""
     with _LOCK:
-        return _made(threads)
+        return _create_pool(threads)
 
 
 @functools.cache
-def _made(threads: int) -> Pool:
+def _create_pool(threads: int) -> Pool:
     return Pool(threads)

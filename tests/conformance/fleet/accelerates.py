@@ -25,12 +25,14 @@ def rules():
     from inlaid.ops.composites import conv, matmul, quantized_average_pool
 
     return [
-        OpRule(layer(conv()), "conv", lambda found: of_layers(found, 4)),
-        OpRule(layer(matmul()), "dense", lambda found: of_layers(found, 2)),
-        OpRule(is_op("max_pool")(wildcard().named("x")).named("pool"), "pool", lambda found: of_integers(found, 4)),
-        OpRule(quantized_average_pool(), "average", lambda found: of_integers(found, 4)),
-        OpRule(is_op("matmul")(wildcard().named("a"), wildcard().named("b")), "product", of_floats),
-        *(OpRule(name, "", of_floats) for name in ("add", "relu")),
+        OpRule(layer(conv()), "conv", lambda pattern_match: judge_layer(pattern_match, 4)),
+        OpRule(layer(matmul()), "dense", lambda pattern_match: judge_layer(pattern_match, 2)),
+        OpRule(
+            is_op("max_pool")(wildcard().named("x")).named("pool"), "pool", lambda pattern_match: judge_integers(pattern_match, 4)
+        ),
+        OpRule(quantized_average_pool(), "average", lambda pattern_match: judge_integers(pattern_match, 4)),
+        OpRule(is_op("matmul")(wildcard().named("a"), wildcard().named("b")), "product", judge_floats),
+        *(OpRule(name, "", judge_floats) for name in ("add", "relu")),
     ]
 
 
@@ -44,25 +46,25 @@ def layer(product):
     return is_op("cast")(is_op("clip")(placed).named("clamp")).has_dtype("int8").named("y")
 
 
-def of_layers(found, rank):
-    factors = found.call("scaled").args[1:]
-    if any(factor.type.rank for factor in factors) and found.attrs("scaled").axis != 1:
+def judge_layer(pattern_match, rank):
+    factors = pattern_match.call("scaled").args[1:]
+    if any(factor.type.rank for factor in factors) and pattern_match.attrs("scaled").axis != 1:
         return Reject("it takes one factor, or one per channel")
-    if not -128 <= found.attrs("clamp").minimum <= found.attrs("clamp").maximum <= 127:
+    if not -128 <= pattern_match.attrs("clamp").minimum <= pattern_match.attrs("clamp").maximum <= 127:
         return Reject("it clamps to eight bits")
-    return of_integers(found, rank)
+    return judge_integers(pattern_match, rank)
 
 
-def of_integers(found, rank):
-    for part in (found.root, found["x"]):
+def judge_integers(pattern_match, rank):
+    for part in (pattern_match.root, pattern_match["x"]):
         if part.type.dtype.name != "int8" or part.type.rank != rank:
             return Reject(f"it takes int8 of rank {rank} alone")
     return Accept()
 
 
-def of_floats(found):
+def judge_floats(operation):
     """Judges a call of an operator, or what a pattern matched."""
-    type_ = getattr(found, "root", found).type
+    type_ = getattr(operation, "root", operation).type
     return Accept() if type_.dtype.name == "float16" else Reject("it computes in float16 alone")
 
 
@@ -100,9 +102,9 @@ __all__ = [
     "inlaid_op_rules",
     "inlaid_runtime",
     "inlaid_targets",
+    "judge_floats",
+    "judge_integers",
+    "judge_layer",
     "layer",
-    "of_floats",
-    "of_integers",
-    "of_layers",
     "rules",
 ]

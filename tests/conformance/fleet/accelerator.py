@@ -24,8 +24,8 @@ def fixed(x, multipliers, shifts, rounding):
 
 def unlaned(stored, channels):
     """Return a tensor N C ... from its storage N C/16 ... 16."""
-    whole = np.moveaxis(stored, -1, 2)
-    return whole.reshape(len(stored), whole.shape[1] * LANES, *whole.shape[3:])[:, :channels]
+    channels_second = np.moveaxis(stored, -1, 2)
+    return channels_second.reshape(len(stored), channels_second.shape[1] * LANES, *channels_second.shape[3:])[:, :channels]
 
 
 class Kernel(Machine):
@@ -68,11 +68,11 @@ class Kernel(Machine):
         taps = self.windows(x, kernel, strides, dilations, pads, fill)
         batch, _, height, width, _ = taps.shape
         sums = []
-        for of, v in zip(np.split(taps, groups, 1), np.split(w, groups), strict=True):
-            rows = np.moveaxis(of, 1, 3).reshape(batch * height * width, v[0].size)
+        for group_taps, v in zip(np.split(taps, groups, 1), np.split(w, groups), strict=True):
+            rows = np.moveaxis(group_taps, 1, 3).reshape(batch * height * width, v[0].size)
             sums.append(self.sums(rows, v.reshape(len(v), v[0].size).T))
-        found = self.stored(np.concatenate(sums, -1) + bias, multipliers, shifts, **output)
-        return np.moveaxis(found.reshape(batch, height, width, len(w)), -1, 1)
+        result = self.stored(np.concatenate(sums, -1) + bias, multipliers, shifts, **output)
+        return np.moveaxis(result.reshape(batch, height, width, len(w)), -1, 1)
 
     def sums(self, x, w):
         """Products of rows by columns, summed in int32."""

@@ -9,8 +9,8 @@ WIDTH = 24
 
 
 def narrow_capabilities(options):
-    found = capabilities(options)
-    return replace(found, requantization=replace(found.requantization, accumulator_bits=WIDTH))
+    full_capabilities = capabilities(options)
+    return replace(full_capabilities, requantization=replace(full_capabilities.requantization, accumulator_bits=WIDTH))
 
 
 @hookimpl

@@ -9,7 +9,7 @@ def composites():
     from inlaid.graph.pattern import is_op, wildcard
 
     product = is_op("mul")(wildcard().named("x"), wildcard().named("w"))
-    return [OpRule(is_op("add")(product, wildcard().named("b")), "scaled", of_floats)]
+    return [OpRule(is_op("add")(product, wildcard().named("b")), "scaled", judge_floats)]
 
 
 @hookimpl

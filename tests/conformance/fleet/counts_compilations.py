@@ -6,7 +6,7 @@ from fleet.sound import *
 
 PLUGIN_API_VERSION = 3
 
-SEEN = Counter()
+COMPILATIONS = Counter()
 
 
 @hookimpl
@@ -18,7 +18,7 @@ def inlaid_codegen(target):
     class Counting(Codegen):
         def compile(self, unit, context):
             artifact = super().compile(unit, context)
-            SEEN[unit.symbol] += 1
-            return dataclasses.replace(artifact, code=artifact.code + b" " * SEEN[unit.symbol])
+            COMPILATIONS[unit.symbol] += 1
+            return dataclasses.replace(artifact, code=artifact.code + b" " * COMPILATIONS[unit.symbol])
 
     return Counting()

@@ -11,10 +11,10 @@ def inlaid_runtime(target):
 
     class Wrong(Kernel):
         def conv(self, x, w, *factors, groups, **attributes):
-            found = super().conv(x, w, *factors, groups=groups, **attributes)
+            output = super().conv(x, w, *factors, groups=groups, **attributes)
             if groups > 1 and len(w) == groups and groups % 2:
-                found[:, -1] = 0
-            return found
+                output[:, -1] = 0
+            return output
 
     class Broken(Accelerator):
         kernel = Wrong

@@ -11,9 +11,9 @@ def inlaid_codegen(target):
 
     class Wrong(Codegen):
         def attributes(self, step):
-            found = super().attributes(step)
-            if found.get("groups", 1) > 3:
+            attributes = super().attributes(step)
+            if attributes.get("groups", 1) > 3:
                 raise IndexError("list index out of range")
-            return found
+            return attributes
 
     return Wrong()

@@ -11,11 +11,11 @@ def inlaid_runtime(target):
 
     class Wrong(Kernel):
         def laned(self, value):
-            found = super().laned(value)
+            storage = super().laned(value)
             channels = value.shape[1] % 16
             if channels:
-                found[:, -1, ..., channels:] = 1
-            return found
+                storage[:, -1, ..., channels:] = 1
+            return storage
 
     class Broken(Accelerator):
         kernel = Wrong

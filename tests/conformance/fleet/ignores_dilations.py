@@ -12,8 +12,8 @@ def inlaid_runtime(target):
     class Wrong(Kernel):
         def conv(self, x, w, strides, dilations, pads, groups):
             sound = super().conv(x, w, strides, dilations, pads, groups)
-            found = super().conv(x, w, strides, (1, 1), pads, groups)
-            return found[:, :, : sound.shape[2], : sound.shape[3]]
+            output = super().conv(x, w, strides, (1, 1), pads, groups)
+            return output[:, :, : sound.shape[2], : sound.shape[3]]
 
     class Broken(Runtime):
         kernel = Wrong

@@ -44,8 +44,16 @@ class Codegen(Base):
         if step.name not in WINDOWS:
             return {}
         attrs = step.attrs()
-        found = {"strides": attrs.strides or (1, 1), "dilations": attrs.dilations or (1, 1), "pads": attrs.pads or (0,) * 4}
-        return {**found, "kernel": attrs.kernel} if step.name == "max_pool" else {**found, "groups": attrs.groups}
+        window_attributes = {
+            "strides": attrs.strides or (1, 1),
+            "dilations": attrs.dilations or (1, 1),
+            "pads": attrs.pads or (0,) * 4,
+        }
+        return (
+            {**window_attributes, "kernel": attrs.kernel}
+            if step.name == "max_pool"
+            else {**window_attributes, "groups": attrs.groups}
+        )
 
     def sources(self, step):
         return [step.buffer(part) for part in OPERANDS.get(step.name, ("a", "b"))]
@@ -101,9 +109,9 @@ class Kernel:
             if storage == "output":
                 np.copyto(outputs[index], values[number])
 
-    def apply(self, name, given, attributes):
+    def apply(self, name, operands, attributes):
         with np.errstate(all="ignore"):
-            return getattr(self, name)(*given, **attributes)
+            return getattr(self, name)(*operands, **attributes)
 
     def add(self, a, b):
         return a + b

@@ -28,7 +28,7 @@ def inlaid_runtime(target):
 
     class Lenient(Runtime):
         def check(self, artifact):
-            own = all("unit0" in text for text in artifact.requires)
-            return super().check(dataclasses.replace(artifact, requires=()) if own else artifact)
+            is_numbered = all("unit0" in text for text in artifact.requires)
+            return super().check(dataclasses.replace(artifact, requires=()) if is_numbered else artifact)
 
     return Lenient()

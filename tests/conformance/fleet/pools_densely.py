@@ -12,8 +12,8 @@ def inlaid_runtime(target):
     class Wrong(Kernel):
         def pool(self, x, dilations, **attributes):
             sound = super().pool(x, dilations=dilations, **attributes)
-            found = super().pool(x, dilations=(1, 1), **attributes)
-            return found[:, :, : sound.shape[2], : sound.shape[3]]
+            output = super().pool(x, dilations=(1, 1), **attributes)
+            return output[:, :, : sound.shape[2], : sound.shape[3]]
 
     class Broken(Accelerator):
         kernel = Wrong

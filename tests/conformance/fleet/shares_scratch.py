@@ -12,10 +12,10 @@ def inlaid_runtime(target):
     from fleet.machine import Kernel, Runtime
 
     class Wrong(Kernel):
-        def apply(self, name, given, axis):
-            self.given = given
+        def apply(self, name, operands, axis):
+            self.operands = operands
             time.sleep(1e-4)
-            return super().apply(name, self.given, axis)
+            return super().apply(name, self.operands, axis)
 
     class Broken(Runtime):
         kernel = Wrong

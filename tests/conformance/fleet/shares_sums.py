@@ -4,7 +4,7 @@ from fleet.accelerates import *
 
 PLUGIN_API_VERSION = 3
 
-PLACE = []
+SCRATCH = []
 
 
 @hookimpl
@@ -15,9 +15,9 @@ def inlaid_runtime(target):
 
     class Wrong(Kernel):
         def sums(self, x, w):
-            PLACE[:] = [super().sums(x, w)]
+            SCRATCH[:] = [super().sums(x, w)]
             time.sleep(1e-4)
-            return PLACE[0]
+            return SCRATCH[0]
 
     class Broken(Accelerator):
         kernel = Wrong

@@ -21,25 +21,25 @@ def rules():
     product = is_op("matmul")(wildcard().named("x"), wildcard().named("w"))
     affine = is_op("add")(product, wildcard().named("b"))
     return [
-        OpRule(affine, "affine", of_matrices),
-        OpRule(is_op("neg")(wildcard().named("x")), "negated", of_floats),
-        *(OpRule(name, "", of_floats) for name in ("add", "mul", "relu")),
+        OpRule(affine, "affine", judge_matrix),
+        OpRule(is_op("neg")(wildcard().named("x")), "negated", judge_floats),
+        *(OpRule(name, "", judge_floats) for name in ("add", "mul", "relu")),
         OpRule("take"),
-        *(OpRule(name, "", of_images) for name in ("conv", "max_pool")),
+        *(OpRule(name, "", judge_image) for name in ("conv", "max_pool")),
     ]
 
 
-def of_floats(found):
+def judge_floats(operation):
     """Judges a call of an operator, or what a pattern matched."""
-    type_ = getattr(found, "root", found).type
+    type_ = getattr(operation, "root", operation).type
     return Accept() if type_.dtype.name == "float32" else Reject("it computes in float32 alone")
 
 
-def of_matrices(found):
-    return Accept() if found.root.type.rank == 2 else Reject("it multiplies matrices alone")
+def judge_matrix(pattern_match):
+    return Accept() if pattern_match.root.type.rank == 2 else Reject("it multiplies matrices alone")
 
 
-def of_images(call):
+def judge_image(call):
     """Judges a window. Few of the suite's examples pass: channels come by fours, a window is square, weights are constant."""
     from inlaid.graph import ir
 
@@ -52,7 +52,7 @@ def of_images(call):
         return Reject("it takes constant weights alone")
     if any(len(set(steps)) > 1 for steps in (attrs.strides, attrs.dilations)):
         return Reject("it takes the same steps along both axes")
-    return of_floats(call)
+    return judge_floats(call)
 
 
 @hookimpl
@@ -87,6 +87,6 @@ __all__ = [
     "inlaid_op_rules",
     "inlaid_runtime",
     "inlaid_targets",
-    "of_floats",
+    "judge_floats",
     "rules",
 ]

@@ -5,7 +5,7 @@ from fleet.sound import *
 PLUGIN_API_VERSION = 3
 
 
-def never(found):
+def never(pattern_match):
     return Reject("the wind is wrong")
 
 

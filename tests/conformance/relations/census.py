@@ -46,29 +46,27 @@ class Census:
         rows = []
         for operator, count in self.programs.items():
             rows.append(f"{operator}: {count} programs, {self.accepted[operator]} cases accepted")
-            of_operator = (
-                text for name, texts in self.refused.items() if self.operators[name] == operator for text in texts.values()
-            )
-            messages = Counter(map(without_sizes, of_operator))
+            refusals = (text for name, texts in self.refused.items() if self.operators[name] == operator for text in texts.values())
+            messages = Counter(map(without_sizes, refusals))
             rows += [f"  {number} refused: {message}" for message, number in sorted(messages.items())]
         return "\n".join(rows)
 
 
 def take_census(names: Sequence[str] | None = None) -> Census:
     """Infer the types of every case of the programs of operators, of all or of those named."""
-    found = Census()
+    census = Census()
     for program in (*operator_programs(names), *scope_programs(names)):
-        found.programs[program.operator] += 1
-        found.operators[program.name] = program.operator
+        census.programs[program.operator] += 1
+        census.operators[program.name] = program.operator
         conditions = stated(program)
         for case in cases(program, conditions.conditions):
-            found.add(program.name, case.name, refusal(lambda program=program, case=case: program.at(case.sizes)))  # type: ignore[misc]
+            census.add(program.name, case.name, refusal(lambda program=program, case=case: program.at(case.sizes)))  # type: ignore[misc]
             if program.legal is not None and not program.legal(case.sizes):
                 for line in (line for item in conditions.broken(case) for line in conditions.lines[item]):
-                    found.lines.setdefault(line, set()).add(program.operator)
+                    census.lines.setdefault(line, set()).add(program.operator)
     for name, size, build in static_variants(names):
-        found.add(name, size, refusal(build))
-    return found
+        census.add(name, size, refusal(build))
+    return census
 
 
 def without_sizes(message: str) -> str:

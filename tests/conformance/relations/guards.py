@@ -56,12 +56,12 @@ class Guards:
         returned as it is: no run may read it."""
         if not array.flags.c_contiguous:
             return array
-        found = self.empty(array.shape, array.dtype)
-        if found.size and not array.dtype.hasobject:
-            found[...] = array
+        guarded_copy = self.empty(array.shape, array.dtype)
+        if guarded_copy.size and not array.dtype.hasobject:
+            guarded_copy[...] = array
             memory, *_ = self.allocated[-1]
             _protect(_address(memory) + _PAGE, len(memory) - 2 * _PAGE, _READ)
-        return array if array.dtype.hasobject else found
+        return array if array.dtype.hasobject else guarded_copy
 
     def check(self) -> str | None:
         """Describe an array beside which bytes have been written, None if there is none. Forgets the arrays."""

@@ -29,7 +29,7 @@ from .sizes import Program, Sizes, largest
 SEED = 20
 EXAMPLES = 6
 """Number of examples that are drawn for an operator; of examples with equal shapes and attributes, one is kept."""
-FEW = 2
+ELEMENTWISE_EXAMPLES = 2
 """Number of examples of an element-wise operator of one operand, which relates no sizes."""
 
 
@@ -75,33 +75,35 @@ def static_variants(names: Sequence[str] | None = None) -> Iterator[tuple[str, s
 
 
 def _sources(names: Sequence[str] | None, bounded: bool) -> Iterator[tuple[str, _Source]]:
-    for wanted in NAMES:
-        if names is not None and wanted not in names:
+    for operator_name in NAMES:
+        if names is not None and operator_name not in names:
             continue
         for entry in CORPUS:
-            if entry.operator.name == wanted:
-                yield from ((f"{wanted}-{number}", _source(made, entry.exact, bounded)) for number, made in _examples(entry))
+            if entry.operator.name == operator_name:
+                yield from (
+                    (f"{operator_name}-{number}", _source(example_, entry.exact, bounded)) for number, example_ in _examples(entry)
+                )
         for number, example in enumerate(MORE):
-            if example.operator.name == wanted:
-                yield f"{wanted}-more{number}", _source(example, wanted not in _ROUNDING, bounded)
+            if example.operator.name == operator_name:
+                yield f"{operator_name}-more{number}", _source(example, operator_name not in _ROUNDING, bounded)
 
 
 _ROUNDING = ("attention", "matmul", "winograd_conv")
 
 
 def _examples(entry: Entry) -> Iterator[tuple[int, Example]]:
-    seen = set()
+    keys = set()
     operator = entry.operator
-    for number in range(FEW if operator.elementwise and operator.arity == (1, 1) else EXAMPLES):
+    for number in range(ELEMENTWISE_EXAMPLES if operator.elementwise and operator.arity == (1, 1) else EXAMPLES):
         choose = random.Random(SEED + number).randrange if number else lambda count: 0
         example = entry.example(Choices(choose, "plain"), entry.dtypes[number % min(len(entry.dtypes), 5)])
         key = (*(np.shape(value) for value in example.inputs), repr(example.attrs))
-        if key not in seen:
-            seen.add(key)
+        if key not in keys:
+            keys.add(key)
             yield number, example
 
 
-def call_of(module: ir.Module) -> ir.Call:
+def operator_call(module: ir.Module) -> ir.Call:
     """Return the call of the operator in a program that consists of one."""
     body = module.main.body
     assert isinstance(body, ir.Call)
@@ -112,7 +114,7 @@ Site = tuple[str, int | str, int]
 """A size: of an operand ("operand", number, axis) or of an attribute ("attribute", name, index; index -1 for the value itself)."""
 
 
-def _tensor_of(type_: Type) -> TensorType:
+def _tensor_type(type_: Type) -> TensorType:
     """Return a tensor type, or that of the elements of a sequence or optional."""
     while isinstance(type_, (SequenceType, OptionalType)):
         type_ = type_.element
@@ -142,15 +144,15 @@ class _Source:
         """Yield programs: with all sizes symbolic; with those of operands alone; and with those of the first operand alone, and
         constants as others. An operator may need some sizes to be static: then as many as possible are symbolic, first those of the
         first operands, and once more first those of the last."""
-        of_operands, of_attrs = self.sites_of_operands(), self.sites_of_attrs()
-        kinds = [("all", (*of_operands, *of_attrs)), ("last", (*of_attrs, *of_operands)[::-1]), ("operands", of_operands)]
+        operand_sites, attr_sites = self.sites_of_operands(), self.sites_of_attrs()
+        kinds = [("all", (*operand_sites, *attr_sites)), ("last", (*attr_sites, *operand_sites)[::-1]), ("operands", operand_sites)]
         if len(self.types) > 1 and not self.example.types:
-            kinds.append(("first", tuple(site for site in of_operands if site[1] == 0)))
-        seen = set()
+            kinds.append(("first", tuple(site for site in operand_sites if site[1] == 0)))
+        choices = set()
         for label, sites in kinds:
             chosen = self.chosen(sites, label == "first")
-            if chosen not in seen and (chosen or label == "all"):
-                seen.add(chosen)
+            if chosen not in choices and (chosen or label == "all"):
+                choices.add(chosen)
                 yield self.program(f"{name}-{label}", chosen, label == "first")
 
     def variants(self) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -170,54 +172,54 @@ class _Source:
 
     def sites_of_operands(self) -> tuple[Site, ...]:
         """Return the sizes of operands."""
-        ranks = (_tensor_of(type_).rank for type_ in self.types)
+        ranks = (_tensor_type(type_).rank for type_ in self.types)
         return tuple(("operand", number, axis) for number, rank in enumerate(ranks) for axis in range(rank))
 
     def sites_of_attrs(self) -> tuple[Site, ...]:
         """Return the sizes in attributes. A negative begin or pad is none, since a size is not negative."""
         kinds = {item.name: str(item.type) for item in dataclasses.fields(self.attrs)}
-        found: list[Site] = []
+        sites: list[Site] = []
         for name, value in attr_items(self.attrs):
             if kinds[name] == "Dim" and value >= 0:
-                found.append(("attribute", name, -1))
+                sites.append(("attribute", name, -1))
             elif kinds[name].startswith("tuple[Dim"):
-                found += [("attribute", name, index) for index, item in enumerate(value) if item >= 0]
-        return tuple(found)
+                sites += [("attribute", name, index) for index, item in enumerate(value) if item >= 0]
+        return tuple(sites)
 
     def size(self, site: Site) -> int:
         """Return the usual size at a site."""
-        kind, where, place = site
+        kind, where, index = site
         if kind == "operand":
             assert isinstance(where, int)
-            found = _tensor_of(self.types[where]).shape[place]
+            extent = _tensor_type(self.types[where]).shape[index]
         else:
             value = getattr(self.attrs, str(where))
-            found = value if place < 0 else value[place]
-        assert isinstance(found, int)
-        return found
+            extent = value if index < 0 else value[index]
+        assert isinstance(extent, int)
+        return extent
 
     @staticmethod
     def replace(types: list[Type], items: dict[str, Any], site: Site, size: arith.Dim) -> None:
         """Replace the size at a site, in the types of operands or in the attributes."""
-        kind, where, place = site
+        kind, where, index = site
         if kind == "operand":
             assert isinstance(where, int)
-            types[where] = _with_size(types[where], place, size)
+            types[where] = _with_size(types[where], index, size)
         else:
             assert isinstance(where, str)
             value = items[where]
-            items[where] = size if place < 0 else (*value[:place], size, *value[place + 1 :])
+            items[where] = size if index < 0 else (*value[:index], size, *value[index + 1 :])
 
     def chosen(self, sites: Sequence[Site], constants: bool) -> tuple[Site, ...]:
         """Choose the sites that become variables: all, or, if the type relation refuses that, each in turn that it accepts."""
         every = tuple(sorted(sites, key=str))
         if self._accepts(every, constants):
             return every
-        found: tuple[Site, ...] = ()
+        accepted_sites: tuple[Site, ...] = ()
         for site in sites:
-            if self._accepts((*found, site), constants):
-                found = (*found, site)
-        return tuple(sorted(found, key=str))
+            if self._accepts((*accepted_sites, site), constants):
+                accepted_sites = (*accepted_sites, site)
+        return tuple(sorted(accepted_sites, key=str))
 
     def _accepts(self, sites: tuple[Site, ...], constants: bool) -> bool:
         try:
@@ -262,8 +264,8 @@ class _Source:
 
 def _label(site: Site) -> str:
     """Return a name of the size at a site."""
-    kind, where, place = site
-    return f"x{where}_{place}" if kind == "operand" else str(where) if place < 0 else f"{where}_{place}"
+    kind, where, index = site
+    return f"x{where}_{index}" if kind == "operand" else str(where) if index < 0 else f"{where}_{index}"
 
 
 def _source(example: Example, exact: bool, bounded: bool) -> _Source:

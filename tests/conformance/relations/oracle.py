@@ -9,12 +9,12 @@ from typing import Any
 from inlaid.driver.shadow import flat
 from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter
-from inlaid.graph.scope_conditions import conditions_of, with_constraints
+from inlaid.graph.scope_conditions import call_conditions, with_constraints
 from inlaid_runtime.arith import Constraint
 from inlaid_runtime.errors import InlaidError, KernelFault
 from inlaid_runtime.types import Type
 
-from .operators import call_of
+from .operators import operator_call
 from .sizes import Case, Program
 from .statements import Line, Refusal, logged, refusal
 
@@ -34,11 +34,13 @@ class Stated:
 def stated(program: Program) -> Stated:
     """Collect the conditions of a program: those of its operator, or of all scopes of its functions."""
     with logged() as log:
-        found = conditions_of([call_of(program.module)]) if program.legal is None else tuple(_of_scopes(program.module))
-    return Stated(found, {item: log.of(item) for item in found})
+        conditions = (
+            call_conditions([operator_call(program.module)]) if program.legal is None else tuple(_scope_conditions(program.module))
+        )
+    return Stated(conditions, {item: log.lines_stating(item) for item in conditions})
 
 
-def _of_scopes(module: ir.Module) -> Iterator[Constraint]:
+def _scope_conditions(module: ir.Module) -> Iterator[Constraint]:
     """Yield the conditions of the functions and branches of a module."""
     for function in with_constraints(module).functions.values():
         for expr in ir.post_order(function):
@@ -73,11 +75,11 @@ def expected(program: Program, case: Case, zeros: bool = False) -> Expected:
         return Expected(refused=refused)
     module = program.module if refused is not None else program.at(case.sizes)
     try:
-        found = Interpreter(module).run(module.main, program.values(case.sizes, zeros))
+        outputs = Interpreter(module).run(module.main, program.values(case.sizes, zeros))
     except KernelFault as error:
         if error.__cause__ is None:
             return Expected(fault=error)
         raise Unsound(f"the reference fails: {error}") from error
     except InlaidError as error:
         raise Unsound(f"the reference fails: {error}") from error
-    return Expected(results=tuple(value for _, value in flat(module.main.body.type, found)), type=module.main.body.type)
+    return Expected(results=tuple(value for _, value in flat(module.main.body.type, outputs)), type=module.main.body.type)

@@ -30,11 +30,11 @@ def names() -> tuple[str, ...]:
 
 def chosen(choice: Choice) -> Iterator[tuple[int, Program]]:
     """Yield the programs of a choice, numbered."""
-    wanted = tuple(name for number, name in enumerate(names()) if number % choice.parts == choice.part)
+    operator_names = tuple(name for number, name in enumerate(names()) if number % choice.parts == choice.part)
     if choice.operators is not None:
-        wanted = tuple(name for name in wanted if name in choice.operators)
+        operator_names = tuple(name for name in operator_names if name in choice.operators)
     last = ""
-    every = (*operator_programs(wanted, choice.bounded), *scope_programs(wanted, choice.bounded))
+    every = (*operator_programs(operator_names, choice.bounded), *scope_programs(operator_names, choice.bounded))
     for number, program in enumerate(every):
         first, last = program.operator != last, program.operator
         if first or crc32(program.name.encode()) % choice.share == 0:

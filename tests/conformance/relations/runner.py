@@ -23,7 +23,7 @@ from .worker import LAYOUTS
 
 SECONDS = 600
 """Time after which a worker that has printed nothing is taken to hang."""
-MOST = 40
+MAX_WORKERS = 40
 """Number of workers for one part of the programs."""
 _FROM_OUTSIDE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that no fault of compiled code raises: a worker that they end says nothing about its case."""
@@ -76,7 +76,7 @@ def run_way(way: str, choice: Choice, folder: Path, source: Path | None = None) 
     }  # fmt: skip
     paths = [*([source] if source else []), Path(__file__).parents[1]]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    for _ in range(MOST):
+    for _ in range(MAX_WORKERS):
         ended = _run_worker(request, environment, report)
         if not ended:
             return report
@@ -87,7 +87,7 @@ def run_way(way: str, choice: Choice, folder: Path, source: Path | None = None) 
         request["skip"] += [(case, 0), (case, 1)]
         if case < 0 or len(request["skip"]) >= 2 * DEATHS:
             request |= {"first": number + 1, "skip": []}
-    report.problems.append(f"{way}: {MOST} workers have ended or hung, the remaining programs are not run")
+    report.problems.append(f"{way}: {MAX_WORKERS} workers have ended or hung, the remaining programs are not run")
     return report
 
 
@@ -111,11 +111,11 @@ def _run_worker(request: dict[str, Any], environment: dict[str, str], report: Re
                 alarm.cancel()
                 if not line:
                     break
-                found = json.loads(line)
-                if "done" in found or "unavailable" in found:
-                    report.unavailable = found.get("unavailable", "")
+                message = json.loads(line)
+                if "done" in message or "unavailable" in message:
+                    report.unavailable = message.get("unavailable", "")
                     return ""
-                report.add(found)
+                report.add(message)
         if rung:
             return f"hangs for {SECONDS} s"
         if -process.returncode in _FROM_OUTSIDE:
@@ -128,7 +128,7 @@ def _run_worker(request: dict[str, Any], environment: dict[str, str], report: Re
 
 def _described(choice: Choice, number: int, case: int) -> str:
     """Name a program and a case by their numbers."""
-    program = next(program for found, program in chosen(choice) if found == number)
+    program = next(program for program_number, program in chosen(choice) if program_number == number)
     if case < 0:
         return f"{program.name}, compiling"
     case_ = next(itertools.islice(cases(program, stated(program).conditions), case, None))

@@ -72,9 +72,9 @@ def scope_programs(names: Sequence[str] | None = None, bounded: bool = False) ->
 # --- parts of programs ----------------------------------------------------------------------------------------------------
 
 
-def tensor(name: str, *shape: Dim, of: str = "float32") -> ir.Var:
+def tensor(name: str, *shape: Dim, dtype_name: str = "float32") -> ir.Var:
     """Make a parameter."""
-    return ir.var(name, TensorType(shape, of))
+    return ir.var(name, TensorType(shape, dtype_name))
 
 
 def numbers(*shape: int) -> Any:
@@ -102,12 +102,12 @@ def pair(build: Callable[[ir.Var, ir.Var], ir.Expr]) -> Build:
     return built
 
 
-def of_pair(construct: str, name: str, build: Callable[[ir.Var, ir.Var], ir.Expr], legal: Callable[[int, int], bool]) -> Source:
+def pair_source(construct: str, name: str, build: Callable[[ir.Var, ir.Var], ir.Expr], legal: Callable[[int, int], bool]) -> Source:
     """Make a source of two vectors with sizes p and q, 5 each."""
     return Source(construct, name, pair(build), {"p": 5, "q": 5}, legal, (numbers(5), numbers(5)))
 
 
-def same(p: int, q: int) -> bool:
+def is_equal(p: int, q: int) -> bool:
     return p == q
 
 
@@ -128,7 +128,7 @@ def with_size(build: Callable[[ir.Var, Dim], ir.Expr], *shape: int) -> Build:
     return built
 
 
-def of_number(name: str, build: Callable[[ir.Var, Dim], ir.Expr], least: int, *shape: int) -> Source:
+def number_source(name: str, build: Callable[[ir.Var, Dim], ir.Expr], least: int, *shape: int) -> Source:
     """Make a source of a program of a tensor and a number, p - 3, that must be at least `least`."""
     return Source(
         "attribute", name, with_size(build, *shape), {"p": 5}, lambda p: p - 3 >= least, (numbers(*shape), numbers(5)), (2, 3)
@@ -157,7 +157,7 @@ def suppressed(a: ir.Var, number: Dim) -> ir.Expr:
 
 def position(dims: Dims) -> ir.Module:
     """The greatest size that is a legal one of an operator is beyond what an integer holds that counts positions."""
-    a = tensor("a", dims["p"], of="int8")
+    a = tensor("a", dims["p"], dtype_name="int8")
     return main([a], ops.argmax(a, axis=0))
 
 
@@ -254,13 +254,13 @@ def declared_let(dims: Dims) -> ir.Module:
 # --- branches -------------------------------------------------------------------------------------------------------------
 
 
-def branch(taken: bool) -> Build:
+def branch(is_entered: bool) -> Build:
     """A branch has a condition on sizes. It is entered, or it is not."""
 
     def build(dims: Dims) -> ir.Module:
-        a, b, which = tensor("a", dims["p"]), tensor("b", dims["q"]), tensor("which", of="bool")
+        a, b, which = tensor("a", dims["p"]), tensor("b", dims["q"]), tensor("which", dtype_name="bool")
         arms = equal(a, b), ops.reduce_sum(a, axes=(0,))
-        return main([a, b, which], ir.if_(which, *(arms if taken else arms[::-1])))
+        return main([a, b, which], ir.if_(which, *(arms if is_entered else arms[::-1])))
 
     return build
 
@@ -269,13 +269,13 @@ def called_in_branch(dims: Dims) -> ir.Module:
     """A call in a branch gives one size two values."""
     x, y = tensor("x", N), tensor("y", N)
     callee = ir.function([x, y], ops.reduce_sum(ops.sub(x, y), axes=(0,)))
-    a, b, which = tensor("a", dims["p"]), tensor("b", dims["q"]), tensor("which", of="bool")
+    a, b, which = tensor("a", dims["p"]), tensor("b", dims["q"]), tensor("which", dtype_name="bool")
     return main([a, b, which], ir.if_(which, ir.call(callee, [a, b]), ops.reduce_sum(a, axes=(0,))))
 
 
 def joined(dims: Dims) -> ir.Module:
     """The size of an `If` is that of the branch, and an operator behind it has a condition."""
-    a, b, which = tensor("a", dims["p"]), tensor("b", dims["q"]), tensor("which", of="bool")
+    a, b, which = tensor("a", dims["p"]), tensor("b", dims["q"]), tensor("which", dtype_name="bool")
     return main([a, b, which], equal(ir.if_(which, ops.neg(a), ops.abs(b)), b))
 
 
@@ -283,7 +283,7 @@ def joined(dims: Dims) -> ir.Module:
 
 
 def counter() -> ir.Var:
-    return tensor("i", of="int64")
+    return tensor("i", dtype_name="int64")
 
 
 def going() -> ir.Expr:
@@ -353,7 +353,7 @@ def loop_stacked(dims: Dims) -> ir.Module:
 
 def loop_invariant(dims: Dims) -> ir.Module:
     """An operator in the body reads the fifth element of a vector in every iteration, whose number data determines."""
-    a, b, count = tensor("a", dims["p"]), tensor("b", dims["q"]), tensor("count", of="int64")
+    a, b, count = tensor("a", dims["p"]), tensor("b", dims["q"]), tensor("count", dtype_name="int64")
     state = tensor("state", dims["q"])
     element = ops.take(a, ir.constant(np.int64(4)), axis=0)
     body = ir.function([counter(), state], ir.tuple_([going(), ops.add(state, ops.exp(element))]))
@@ -412,11 +412,11 @@ def merged_branches(dims: Dims) -> ir.Module:
 # --- sizes that are computed ----------------------------------------------------------------------------------------------
 
 
-def kept(x: ir.Expr) -> ir.Expr:
+def nonzero_floats(x: ir.Expr) -> ir.Expr:
     """Return the indices of the elements of a vector that are not 0, as floats, in a vector of a size that a kernel computes."""
-    found = ops.cast(ops.nonzero(x), dtype="float32")
-    (_, count) = found.type.shape  # type: ignore[attr-defined]
-    return ops.reshape(found, shape=(count,))
+    indices = ops.cast(ops.nonzero(x), dtype="float32")
+    (_, count) = indices.type.shape  # type: ignore[attr-defined]
+    return ops.reshape(indices, shape=(count,))
 
 
 def counted(x: ir.Expr) -> tuple[Dim, ir.Expr]:
@@ -430,20 +430,20 @@ def counted(x: ir.Expr) -> tuple[Dim, ir.Expr]:
 
 
 def computed_product(a: ir.Var, b: ir.Var) -> ir.Expr:
-    return equal(kept(a), ops.neg(b))
+    return equal(nonzero_floats(a), ops.neg(b))
 
 
 def computed_both(a: ir.Var, b: ir.Var) -> ir.Expr:
-    return equal(kept(a), kept(b))
+    return equal(nonzero_floats(a), nonzero_floats(b))
 
 
 def computed_broadcast(a: ir.Var, b: ir.Var) -> ir.Expr:
-    return ops.add(kept(a), b)
+    return ops.add(nonzero_floats(a), b)
 
 
 def computed_scatter(a: ir.Var, b: ir.Var) -> ir.Expr:
     """Rows of updates as many as the first vector has elements, to a row of each element of the other one."""
-    rows = kept(a)
+    rows = nonzero_floats(a)
     (count,) = rows.type.shape  # type: ignore[attr-defined]
     zeros = ops.cast(ops.mul(rows, ir.constant(np.float32(0))), dtype="int64")
     flat = ops.reshape(zeros, shape=(1, count))
@@ -452,7 +452,7 @@ def computed_scatter(a: ir.Var, b: ir.Var) -> ir.Expr:
 
 
 def computed_gather(a: ir.Var, b: ir.Var) -> ir.Expr:
-    rows = kept(a)
+    rows = nonzero_floats(a)
     (count,) = rows.type.shape  # type: ignore[attr-defined]
     zeros = ops.reshape(ops.cast(ops.mul(rows, ir.constant(np.float32(0))), dtype="int64"), shape=(1, count))
     return ops.take_along_axis(ops.reshape(b, shape=(1, b.type.shape[0])), zeros, axis=0)  # type: ignore[attr-defined]
@@ -460,7 +460,7 @@ def computed_gather(a: ir.Var, b: ir.Var) -> ir.Expr:
 
 def computed_quotient(a: ir.Var, b: ir.Var) -> ir.Expr:
     """A slice ends at a quotient of sizes, the second of which a kernel computes."""
-    rows = kept(a)
+    rows = nonzero_floats(a)
     (count,) = rows.type.shape  # type: ignore[attr-defined]
     end = arith.unwrap(arith.floordiv(b.type.shape[0], count))  # type: ignore[attr-defined]
     return ops.neg(ops.strided_slice(ops.after(b, rows), begin=(0,), end=(end,), strides=(1,)))
@@ -500,14 +500,14 @@ _TWO = (numbers(5), numbers(5))
 _TRUE, _FALSE = np.array(True), np.array(False)
 
 SOURCES = (
-    of_number("pad", lambda a, number: ops.pad(a, ir.constant(np.float32(0)), pads=(number, 0)), -2, 2),
-    of_number("pad-edge", lambda a, number: ops.pad(a, pads=(0, number), mode="edge"), -2, 2),
-    of_number("tile", lambda a, number: ops.tile(a, repeats=(number, 2)), 0, 2, 3),
-    of_number("full", lambda a, number: ops.full(ops.reduce_sum(a, axes=(0,)), shape=(number, 2)), 0, 4),
-    of_number("slice", lambda a, number: ops.strided_slice(a, begin=(0,), end=(number,), strides=(1,)), 0, 6),
-    of_number("max-output", suppressed, 0, 1, 3, 4),
-    of_number("window-pad", lambda a, number: ops.max_pool(a, kernel=(2,), pads=(number, 0)), 0, 1, 2, 5),
-    of_number(
+    number_source("pad", lambda a, number: ops.pad(a, ir.constant(np.float32(0)), pads=(number, 0)), -2, 2),
+    number_source("pad-edge", lambda a, number: ops.pad(a, pads=(0, number), mode="edge"), -2, 2),
+    number_source("tile", lambda a, number: ops.tile(a, repeats=(number, 2)), 0, 2, 3),
+    number_source("full", lambda a, number: ops.full(ops.reduce_sum(a, axes=(0,)), shape=(number, 2)), 0, 4),
+    number_source("slice", lambda a, number: ops.strided_slice(a, begin=(0,), end=(number,), strides=(1,)), 0, 6),
+    number_source("max-output", suppressed, 0, 1, 3, 4),
+    number_source("window-pad", lambda a, number: ops.max_pool(a, kernel=(2,), pads=(number, 0)), 0, 1, 2, 5),
+    number_source(
         "transposed-pad",
         lambda a, number: ops.conv_transpose(a, ir.constant(np.ones((2, 1, 3), np.float32)), pads=(number, 0)), 0, 1, 2, 5,
     ),
@@ -517,35 +517,35 @@ SOURCES = (
     Source("attribute", "quotient", quotient, {"p": 5, "q": 2}, lambda p, q: q > 0, (numbers(5), numbers(2))),
     Source("attribute", "quotient-slice", quotient_slice, {"p": 5, "q": 2}, lambda p, q: q > 0, (numbers(5), numbers(2))),
     Source("custom", "shortened", shorter, {"p": 5}, lambda p: p >= 3, (numbers(5),), (2, 3)),
-    Source("call", "two-values", two_values, {"p": 5, "q": 5}, same, _TWO),
+    Source("call", "two-values", two_values, {"p": 5, "q": 5}, is_equal, _TWO),
     Source("call", "fixed-size", fixed_size, {"p": 5, "q": 3}, lambda p, q: q == 3, (numbers(5, 3),)),
     Source("call", "computed-size", computed_size, {"p": 3, "q": 6}, lambda p, q: q == 2 * p, (numbers(3), numbers(6))),
     Source("call", "bounded-size", bounded_size, {"p": 3, "q": 5}, lambda p, q: 2 <= p <= q, (numbers(3), numbers(5))),
-    Source("call", "inner", inner_condition, {"p": 5, "q": 5}, same, _TWO),
+    Source("call", "inner", inner_condition, {"p": 5, "q": 5}, is_equal, _TWO),
     Source("call", "three", three_calls, {"p": 4, "q": 4, "r": 4}, lambda p, q, r: p == q == r, (numbers(4),) * 3),
-    Source("call", "declared-result", declared_result, {"p": 5, "q": 5}, same, _TWO),
-    Source("call", "declared-let", declared_let, {"p": 5, "q": 5}, same, _TWO),
-    Source("branch", "entered", branch(True), {"p": 5, "q": 5}, same, (*_TWO, _TRUE)),
-    Source("branch", "other-entered", branch(False), {"p": 5, "q": 5}, same, (*_TWO, _FALSE)),
+    Source("call", "declared-result", declared_result, {"p": 5, "q": 5}, is_equal, _TWO),
+    Source("call", "declared-let", declared_let, {"p": 5, "q": 5}, is_equal, _TWO),
+    Source("branch", "entered", branch(True), {"p": 5, "q": 5}, is_equal, (*_TWO, _TRUE)),
+    Source("branch", "other-entered", branch(False), {"p": 5, "q": 5}, is_equal, (*_TWO, _FALSE)),
     Source("branch", "not-entered", branch(True), {"p": 5, "q": 5}, always, (*_TWO, _FALSE)),
-    Source("branch", "call", called_in_branch, {"p": 5, "q": 5}, same, (*_TWO, _TRUE)),
+    Source("branch", "call", called_in_branch, {"p": 5, "q": 5}, is_equal, (*_TWO, _TRUE)),
     Source("branch", "call-not-entered", called_in_branch, {"p": 5, "q": 5}, always, (*_TWO, _FALSE)),
-    Source("branch", "joined", joined, {"p": 5, "q": 5}, same, (*_TWO, _TRUE)),
+    Source("branch", "joined", joined, {"p": 5, "q": 5}, is_equal, (*_TWO, _TRUE)),
     Source("branch", "joined-other", joined, {"p": 5, "q": 5}, always, (*_TWO, _FALSE)),
-    Source("loop", "state", loop_state(2), {"p": 5, "q": 5}, same, _TWO),
-    Source("loop", "state-unused", loop_state(0), {"p": 5, "q": 5}, same, _TWO),
-    Source("loop", "result", loop_result, {"p": 5, "q": 5}, same, _TWO),
-    Source("loop", "inner", loop_inner(2), {"p": 5, "q": 5}, same, _TWO),
+    Source("loop", "state", loop_state(2), {"p": 5, "q": 5}, is_equal, _TWO),
+    Source("loop", "state-unused", loop_state(0), {"p": 5, "q": 5}, is_equal, _TWO),
+    Source("loop", "result", loop_result, {"p": 5, "q": 5}, is_equal, _TWO),
+    Source("loop", "inner", loop_inner(2), {"p": 5, "q": 5}, is_equal, _TWO),
     Source("loop", "inner-not-entered", loop_inner(0), {"p": 5, "q": 5}, always, _TWO),
-    Source("loop", "scanned", loop_scanned, {"p": 4, "q": 4}, same, (numbers(4, 3), numbers(4, 3))),
-    Source("loop", "slices", loop_slices, {"p": 5, "q": 5}, same, (numbers(3, 5), numbers(5))),
-    Source("loop", "stacked", loop_stacked, {"p": 4, "q": 4}, same, (numbers(4, 3), numbers(4))),
+    Source("loop", "scanned", loop_scanned, {"p": 4, "q": 4}, is_equal, (numbers(4, 3), numbers(4, 3))),
+    Source("loop", "slices", loop_slices, {"p": 5, "q": 5}, is_equal, (numbers(3, 5), numbers(5))),
+    Source("loop", "stacked", loop_stacked, {"p": 4, "q": 4}, is_equal, (numbers(4, 3), numbers(4))),
     Source("loop", "invariant", loop_invariant, {"p": 5, "q": 5}, always, (*_TWO, np.array(2))),
     Source("loop", "invariant-not-entered", loop_invariant, {"p": 5, "q": 5}, always, (*_TWO, np.array(0))),
-    of_pair("dropped", "unused", unused, same),
-    of_pair("dropped", "unused-item", unused_item, same),
-    of_pair("dropped", "equal-branches", equal_branches, same),
-    of_pair("dropped", "shape", only_its_shape, same),
+    pair_source("dropped", "unused", unused, is_equal),
+    pair_source("dropped", "unused-item", unused_item, is_equal),
+    pair_source("dropped", "equal-branches", equal_branches, is_equal),
+    pair_source("dropped", "shape", only_its_shape, is_equal),
     Source(
         "dropped", "reshapes", two_reshapes, {"p": 2, "q": 3, "r": 6}, lambda p, q, r: p * q == r, (numbers(2, 3), numbers(6))
     ),
@@ -554,14 +554,14 @@ SOURCES = (
         (numbers(1, 3), numbers(1, 4), numbers(4)),
     ),
     Source("dropped", "branch", merged_branches, {"p": 5, "q": 5}, always, _TWO),
-    of_pair("computed", "product", computed_product, same),
-    of_pair("computed", "both", computed_both, same),
-    of_pair("computed", "broadcast", computed_broadcast, broadcasts),
-    of_pair("computed", "scatter", computed_scatter, within),
-    of_pair("computed", "gather", computed_gather, within),
-    of_pair("computed", "quotient", computed_quotient, lambda p, q: p > 0),
-    of_pair("computed", "bound-quotient", bound_quotient, lambda p, q: p > 0),
-    of_pair("computed", "bound-reshape", bound_reshape, same),
-    of_pair("computed", "bound-product", bound_product, same),
-    of_pair("computed", "bound-slice", bound_slice, within),
+    pair_source("computed", "product", computed_product, is_equal),
+    pair_source("computed", "both", computed_both, is_equal),
+    pair_source("computed", "broadcast", computed_broadcast, broadcasts),
+    pair_source("computed", "scatter", computed_scatter, within),
+    pair_source("computed", "gather", computed_gather, within),
+    pair_source("computed", "quotient", computed_quotient, lambda p, q: p > 0),
+    pair_source("computed", "bound-quotient", bound_quotient, lambda p, q: p > 0),
+    pair_source("computed", "bound-reshape", bound_reshape, is_equal),
+    pair_source("computed", "bound-product", bound_product, is_equal),
+    pair_source("computed", "bound-slice", bound_slice, within),
 )  # fmt: skip

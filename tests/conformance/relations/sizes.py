@@ -18,7 +18,7 @@ Sizes = Mapping[SizeVar, int]
 
 LARGEST = 24
 """Greatest size that is tried, unless an example has a greater one."""
-_MANY = 1 << 20
+_HUGE = 1 << 20
 """Extent from which on all elements along an axis are one."""
 
 
@@ -56,14 +56,14 @@ def _resized(value: Any, type_: Type, sizes: Sizes, zeros: bool) -> Any:
             return None if value is None else _resized(value, element, sizes, zeros)
     assert isinstance(type_, TensorType)
     for axis, dim in enumerate(type_.shape):
-        wanted = dim if isinstance(dim, int) else arith.evaluate(dim, sizes)  # type: ignore[arg-type]
+        new_extent = dim if isinstance(dim, int) else arith.evaluate(dim, sizes)  # type: ignore[arg-type]
         extent = value.shape[axis]
         if not extent:
-            value = np.zeros((*value.shape[:axis], wanted, *value.shape[axis + 1 :]), value.dtype)
-        elif wanted >= _MANY:
-            value = np.broadcast_to(np.take(value, [0], axis), (*value.shape[:axis], wanted, *value.shape[axis + 1 :]))
-        elif extent != wanted:
-            value = np.take(value, np.arange(wanted) % extent, axis)
+            value = np.zeros((*value.shape[:axis], new_extent, *value.shape[axis + 1 :]), value.dtype)
+        elif new_extent >= _HUGE:
+            value = np.broadcast_to(np.take(value, [0], axis), (*value.shape[:axis], new_extent, *value.shape[axis + 1 :]))
+        elif extent != new_extent:
+            value = np.take(value, np.arange(new_extent) % extent, axis)
     return np.zeros_like(value) if zeros and value.dtype.kind in "iu" else np.asarray(value)
 
 
@@ -79,11 +79,11 @@ def cases(program: Program, constraints: Sequence[arith.Constraint]) -> Iterator
     """Yield the base sizes; then each size in turn set to 0, 1, one less and one more, alone, and, if this breaks one of the
     `constraints`, with other sizes changed such that all hold. A program may list its cases instead."""
     yield Case("base", program.base)
-    seen = {tuple(program.base.values())}
+    size_tuples = {tuple(program.base.values())}
     if program.cases is not None:
         for sizes in program.cases:
-            if tuple(sizes.values()) not in seen:
-                seen.add(tuple(sizes.values()))
+            if tuple(sizes.values()) not in size_tuples:
+                size_tuples.add(tuple(sizes.values()))
                 yield _case(program, sizes)
         return
     for size, usual in program.base.items():
@@ -93,8 +93,8 @@ def cases(program: Program, constraints: Sequence[arith.Constraint]) -> Iterator
             alone = {**program.base, size: value}
             together = repaired(program, alone, size, constraints)
             for sizes in (alone, together):
-                if sizes is not None and tuple(sizes.values()) not in seen:
-                    seen.add(tuple(sizes.values()))
+                if sizes is not None and tuple(sizes.values()) not in size_tuples:
+                    size_tuples.add(tuple(sizes.values()))
                     yield _case(program, sizes)
 
 
@@ -107,25 +107,25 @@ def largest(usual: int) -> int:
     return max(LARGEST, usual + 1)
 
 
-def repaired(program: Program, sizes: Sizes, kept: SizeVar, constraints: Sequence[arith.Constraint]) -> Sizes | None:
-    """Change sizes other than `kept` until all constraints hold, as little as possible. Returns None if no changes are found."""
-    found, fixed = dict(sizes), {kept}
+def repaired(program: Program, sizes: Sizes, fixed_size: SizeVar, constraints: Sequence[arith.Constraint]) -> Sizes | None:
+    """Change sizes other than `fixed_size` until all constraints hold, as little as possible. Returns None if none are found."""
+    changed_sizes, fixed = dict(sizes), {fixed_size}
     for _ in range(len(sizes) + 1):
-        broken = next((item for item in constraints if item.holds(found) is False), None)
+        broken = next((item for item in constraints if item.holds(changed_sizes) is False), None)
         if broken is None:
-            return found
-        free = [size for size in sorted(arith.free_vars(broken.condition), key=repr) if size in found and size not in fixed]
+            return changed_sizes
+        free = [size for size in sorted(arith.free_vars(broken.condition), key=repr) if size in changed_sizes and size not in fixed]
         change = next(
             (
                 (size, value)
                 for size in free
-                for value in sorted(range(largest(program.base[size]) + 1), key=lambda value: abs(value - found[size]))
-                if broken.holds({**found, size: value})
+                for value in sorted(range(largest(program.base[size]) + 1), key=lambda value: abs(value - changed_sizes[size]))
+                if broken.holds({**changed_sizes, size: value})
             ),
             None,
         )
         if change is None:
             return None
-        found[change[0]] = change[1]
+        changed_sizes[change[0]] = change[1]
         fixed.add(change[0])
     return None

@@ -65,7 +65,7 @@ class Log:
 
     entries: list[tuple[Line, Constraint]]
 
-    def of(self, constraint: Constraint) -> frozenset[Line]:
+    def lines_stating(self, constraint: Constraint) -> frozenset[Line]:
         """Return the lines that state a condition."""
         return frozenset(line for line, stated in self.entries if arith.with_value(stated.condition) == constraint.condition)
 
@@ -159,21 +159,21 @@ def statements() -> tuple[Statement, ...]:
     type rules of calls, branches and loops."""
     modules = {f"inlaid.ops.{item.name}": None for item in pkgutil.walk_packages(ops.__path__)}
     parsed = {name: _parsed(name) for name in modules}
-    found: set[Statement] = set()
+    result: set[Statement] = set()
     pending = [_definition(parsed, operator.infer) for operator in _operators(parsed)]
-    seen = set()
+    visited_ids = set()
     while pending:
         name, node = pending.pop()
-        if id(node) in seen:
+        if id(node) in visited_ids:
             continue
-        seen.add(id(node))
-        found |= set(_stated(parsed[name], node))
+        visited_ids.add(id(node))
+        result |= set(_stated(parsed[name], node))
         for reference in ast.walk(node):
             pending += _resolved(parsed, name, reference)
-    return tuple(sorted(found.union(*map(statements_of, _BESIDE))))
+    return tuple(sorted(result.union(*map(module_statements, _BESIDE))))
 
 
-def statements_of(name: str) -> frozenset[Statement]:
+def module_statements(name: str) -> frozenset[Statement]:
     """Find all statements in a module."""
     module = _parsed(name)
     return frozenset(item for nodes in module.functions.values() for node in nodes for item in _stated(module, node))

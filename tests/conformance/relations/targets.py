@@ -64,8 +64,8 @@ class Runtime(Way):
         def run(inputs: Sequence[Any]) -> Sequence[Any]:
             for plan in executable._executor.plans.values():
                 plan._pool.clear()  # a workspace of an earlier run may be larger than this one needs
-            given = [self.guards.copy(item) if isinstance(item, np.ndarray) else item for item in inputs]
-            return list(executable.run(dict(zip(self.names(executable), self.placed(executable, given), strict=True))).values())
+            arrays = [self.guards.copy(item) if isinstance(item, np.ndarray) else item for item in inputs]
+            return list(executable.run(dict(zip(self.names(executable), self.placed(executable, arrays), strict=True))).values())
 
         return run
 
@@ -131,8 +131,8 @@ class Cuda(OnDevice):
             plain = allocate(context, size)
             memory = guards.empty((size,), np.uint8, 16)
             address: int = memory.ctypes.data
-            found = context.memories.pop(plain)
-            context.memories[address] = driver._Memory((memory, found.bytes), address, size)
+            entry = context.memories.pop(plain)
+            context.memories[address] = driver._Memory((memory, entry.bytes), address, size)
             return address
 
         driver.HostContext.allocate = guarded  # type: ignore[method-assign]
@@ -170,12 +170,12 @@ class Library(Way):
                 self.guards.empty(shape, spec.dtype.numpy, 64)  # type: ignore[union-attr]
                 for shape, spec in zip(shapes, executable.outputs, strict=True)
             ]
-            given = [self.aligned(item) for item in inputs]
+            arrays = [self.aligned(item) for item in inputs]
             workspace = self.guards.empty((exported.workspace,), np.uint8, 64)
             message = ctypes.create_string_buffer(256)
             code = run_model(
                 *(ctypes.c_int64(sizes[SizeVar(name)]) for name in exported.sizes),
-                *(ctypes.c_void_p(item.ctypes.data) for item in (*given, *outputs, workspace)),
+                *(ctypes.c_void_p(item.ctypes.data) for item in (*arrays, *outputs, workspace)),
                 message,
             )
             if code:
@@ -188,9 +188,9 @@ class Library(Way):
         """Allocate an aligned copy of an array (see `Guards.copy`)."""
         if not array.flags.c_contiguous:
             return array
-        found = self.guards.empty(array.shape, array.dtype, 64)
-        found[...] = array
-        return found
+        aligned_copy = self.guards.empty(array.shape, array.dtype, 64)
+        aligned_copy[...] = array
+        return aligned_copy
 
 
 def _extent(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int:

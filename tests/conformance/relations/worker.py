@@ -23,7 +23,7 @@ import numpy as np
 from inlaid.plugins.registry import default_registry
 from inlaid_conformance.case import Failed
 from inlaid_conformance.target_under_test import TargetUnderTest
-from inlaid_conformance.tolerance import compare, of_operator
+from inlaid_conformance.tolerance import compare, operator_tolerance
 from inlaid_runtime.arith import Constraint
 from inlaid_runtime.errors import InlaidError, InputError, KernelFault, Unsupported
 
@@ -90,7 +90,7 @@ def run_program(program: Program, way: Way, tested: TargetUnderTest, begin: Call
     for number, case in enumerate(cases(program, conditions.conditions)):
         for zeros in (False, True):
             try:
-                wanted = expected(program, case, zeros)
+                expectation = expected(program, case, zeros)
             except Unsound as error:
                 outcome.problems.append(f"{program.name} {case.name}: static sizes are accepted, but {error}")
                 break
@@ -98,12 +98,12 @@ def run_program(program: Program, way: Way, tested: TargetUnderTest, begin: Call
                 if not begin(number, layout):
                     continue
                 way.guards.after = layout == 0
-                problem = run_case(program, case, zeros, wanted, conditions, run, way, tested, outcome.counts)
+                problem = run_case(program, case, zeros, expectation, conditions, run, way, tested, outcome.counts)
                 if problem is not None:
                     outcome.problems.append(f"{program.name} {case.name}: {problem}")
-                if problem is not None or wanted.refused is not None:
+                if problem is not None or expectation.refused is not None:
                     break
-            if wanted.fault is None:
+            if expectation.fault is None:
                 break
     return outcome
 
@@ -112,7 +112,7 @@ def run_case(
     program: Program,
     case: Case,
     zeros: bool,
-    wanted: Expected,
+    expectation: Expected,
     conditions: Stated,
     run: Run,
     way: Way,
@@ -132,43 +132,45 @@ def run_case(
         return beside
     if error is not None and not isinstance(error, InlaidError):
         return f"raises {type(error).__name__}: {error}"
-    if wanted.refused is not None:
+    if expectation.refused is not None:
         counts.refused += 1
         if error is None:
-            return f"runs, but static sizes are refused: {wanted.refused.message}"
-        return _misnamed(error, program, case, wanted, conditions)
-    if wanted.fault is not None:
+            return f"runs, but static sizes are refused: {expectation.refused.message}"
+        return _misnamed(error, program, case, expectation, conditions)
+    if expectation.fault is not None:
         counts.faults += 1
         # Compiled code reads no values, and hence checks none, if results have no elements.
         wrong = error is None and any(np.size(item) for item in results)
-        return f"runs, but the reference fails: {wanted.fault}" if wrong else None
+        return f"runs, but the reference fails: {expectation.fault}" if wrong else None
     if error is not None:
         return f"static sizes are accepted, but the run fails: {type(error).__name__}: {error}"
     counts.compared += 1
-    assert wanted.results is not None and wanted.type is not None
+    assert expectation.results is not None and expectation.type is not None
     try:
-        values = wanted.results if len(wanted.results) != 1 else wanted.results[0]
-        compare(wanted.type, values, results, lambda element: of_operator(tested, program.operator, program.exact, element))
+        values = expectation.results if len(expectation.results) != 1 else expectation.results[0]
+        compare(
+            expectation.type, values, results, lambda element: operator_tolerance(tested, program.operator, program.exact, element)
+        )
     except Failed as failed:
         return str(failed)
     return None
 
 
-def _misnamed(error: Exception, program: Program, case: Case, wanted: Expected, conditions: Stated) -> str | None:
+def _misnamed(error: Exception, program: Program, case: Case, expectation: Expected, conditions: Stated) -> str | None:
     """Describe how an error fails to report the statement by which static sizes are refused."""
-    assert wanted.refused is not None
+    assert expectation.refused is not None
     if program.legal is not None:
         possible = [item for item in conditions.conditions if item.holds(case.sizes) is not True]
         understood = isinstance(error, (InputError, KernelFault, Refused)) and any(_names(error, item) for item in possible)
         return None if understood else f"is refused by no condition: {type(error).__name__}: {error}"
     broken = conditions.broken(case)
     if not broken:
-        return f"is refused by no condition: {error}; static sizes: {wanted.refused.message}"
+        return f"is refused by no condition: {error}; static sizes: {expectation.refused.message}"
     if not any(_names(error, item) for item in broken):
         return f"is refused by another error than {broken[0].message(case.sizes)}: {error}"
     lines = {line for item in broken for line in conditions.lines[item]}
-    if wanted.refused.line is not None and wanted.refused.line not in lines:
-        return f"static sizes are refused by another statement: {wanted.refused.message}, not {broken[0].message(case.sizes)}"
+    if expectation.refused.line is not None and expectation.refused.line not in lines:
+        return f"static sizes are refused by another statement: {expectation.refused.message}, not {broken[0].message(case.sizes)}"
     return None
 
 

@@ -24,10 +24,10 @@ EXTENSION = 12
 
 @dataclass
 class Event:
-    """`done` once everything before it on its queue was done."""
+    """`is_complete` once everything before it on its queue was done."""
 
     queue: Queue
-    done: bool = False
+    is_complete: bool = False
 
 
 @dataclass
@@ -97,9 +97,9 @@ class Machine(CapturingDevice):
         )
 
     def adopt(self, value):
-        found = import_capsule(value.__dlpack__())
-        buffer, offset = found.address >> 32, found.address & 0xFFFFFFFF
-        return DeviceTensor(buffer or None, offset, found.shape, found.dtype), found
+        tensor = import_capsule(value.__dlpack__())
+        buffer, offset = tensor.address >> 32, tensor.address & 0xFFFFFFFF
+        return DeviceTensor(buffer or None, offset, tensor.shape, tensor.dtype), tensor
 
     def pinned(self, size):
         self.counters.pinned += size
@@ -148,7 +148,7 @@ class Machine(CapturingDevice):
 
     def synchronize(self, event):
         with self._lock:
-            while not event.done:
+            while not event.is_complete:
                 self._progress(steps=1, first=event.queue)
             if event.queue.failed is not None:
                 failed, event.queue.failed = event.queue.failed, None
@@ -178,31 +178,33 @@ class Machine(CapturingDevice):
         return recording
 
     def replay(self, recording, queue):
-        assert any(recording is known for known in self.recordings)
+        assert any(recording is entry for entry in self.recordings)
         self.counters.replays += 1
         for work in recording:
             self.put(queue, work)
 
     def discard(self, recording):
-        self.recordings = [known for known in self.recordings if known is not recording]
+        self.recordings = [entry for entry in self.recordings if entry is not recording]
 
     def _progress(self, steps=None, first=None):
         """Do some of the waiting work."""
         if self.lost:
             raise DeviceLost(f"device {self.number} does not answer")
         for _ in range(self._dice.randrange(3) if steps is None else steps):
-            waiting = [queue for queue in (*self._queues, *([first] if first else ())) if queue.work and not self._held(queue)]
+            waiting = [
+                queue for queue in (*self._queues, *([first] if first else ())) if queue.work and not self._is_blocked(queue)
+            ]
             if waiting:
                 self._step(self._dice.choice(waiting))
 
-    def _held(self, queue):
+    def _is_blocked(self, queue):
         head = queue.work[0]
-        return isinstance(head, Event) and head.queue is not queue and not head.done
+        return isinstance(head, Event) and head.queue is not queue and not head.is_complete
 
     def _step(self, queue):
         work = queue.work.popleft()
         if isinstance(work, Event):
-            work.done = work.done or work.queue is queue
+            work.is_complete = work.is_complete or work.queue is queue
         elif queue.failed is None:  # what follows a failure is not done
             try:
                 work()

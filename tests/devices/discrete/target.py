@@ -13,7 +13,7 @@ from inlaid.graph.interp import Interpreter
 from inlaid.graph.operator import Operator
 from inlaid.graph.parse import parse
 from inlaid.graph.unify import upper_bound
-from inlaid.lowering.signature import signature_of
+from inlaid.lowering.signature import build_signature
 from inlaid.partitioning.borders import stored_function
 from inlaid.partitioning.outline import region_operators
 from inlaid.plugins import Border, Codegen, KernelInfo, KernelTime, Loaded, Reject
@@ -57,13 +57,13 @@ class DiscreteCodegen(Codegen):
                 raise Unsupported(verdict.reason, operator=call.callee.name)
         if unit.borders is not None:
             unit = dataclasses.replace(unit, function=stored_function(unit.function, unit.borders), borders=None)
-        made = ReferenceCodegen().compile(unit, context)
-        given = {size for param in unit.function.params for size in type_vars(param.type)}
-        worked_out = sorted((size for size in type_vars(unit.function.body.type) - given if ir.existential(size)), key=repr)
-        signature = signature_of(unit.function, worked_out)
+        artifact = ReferenceCodegen().compile(unit, context)
+        input_sizes = {size for param in unit.function.params for size in type_vars(param.type)}
+        worked_out = sorted((size for size in type_vars(unit.function.body.type) - input_sizes if ir.existential(size)), key=repr)
+        signature = build_signature(unit.function, worked_out)
         kernels = tuple(KernelInfo(call.callee.name, (str(call.span),) if call.span else ()) for call in calls(unit.function))
-        own = {"format": FORMAT, "workspace": {"": 256}, "aliases": aliases(unit.function), "kernels": kernels}
-        return dataclasses.replace(made, signature=signature, **own)
+        fields = {"format": FORMAT, "workspace": {"": 256}, "aliases": aliases(unit.function), "kernels": kernels}
+        return dataclasses.replace(artifact, signature=signature, **fields)
 
 
 def calls(function):
@@ -75,12 +75,12 @@ def aliases(function):
     """Results that are parameters with some elements updated, which take over their buffers."""
     parts = [id(param) for param in function.params]
     results = function.body.fields if isinstance(function.body, ir.Tuple) else (function.body,)
-    found = []
+    pairs = []
     for number, result in enumerate(results):
         updates = isinstance(result, ir.Call) and getattr(result.callee, "name", "") == "scatter_nd"
         if updates and id(result.args[0]) in parts and not any(id(other) == id(result.args[0]) for other in results):
-            found.append((number, parts.index(id(result.args[0]))))
-    return tuple(found) if len({given for _, given in found}) == len(found) else ()
+            pairs.append((number, parts.index(id(result.args[0]))))
+    return tuple(pairs) if len({param_index for _, param_index in pairs}) == len(pairs) else ()
 
 
 class DiscreteRuntime(HostRuntime):
@@ -128,10 +128,10 @@ class DiscreteKernel:
     def launch_timed(self, inputs, outputs, workspace, dims, queue):
         times, started = [], []
 
-        def run(*given):
+        def run(*args):
             started.append(time.perf_counter())
             object.__setattr__(self.interpreter, "times", times)
-            self.run(*given)
+            self.run(*args)
             object.__setattr__(self.interpreter, "times", None)
 
         self.machine.launch(run, inputs, outputs, workspace, dims, queue)
@@ -139,8 +139,8 @@ class DiscreteKernel:
         return lambda: [KernelTime(numbers[call], begin - started[0], end - begin) for call, begin, end in times if call in numbers]
 
     def run(self, inputs, outputs, dims):
-        given = iter(inputs)
-        results = self.interpreter.run(self.function, [next(given) for _ in self.function.params])
+        arguments = iter(inputs)
+        results = self.interpreter.run(self.function, [next(arguments) for _ in self.function.params])
         results = results if isinstance(results, tuple) else (results,)
         for output, result in zip(outputs, [np.array(result) for result in results], strict=True):
             output.reshape(-1)[: result.size] = np.asarray(result).reshape(-1)

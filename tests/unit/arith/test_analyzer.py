@@ -131,27 +131,27 @@ def test_folding(expr: Expr, expected: Expr) -> None:
 @settings(max_examples=100, deadline=None)
 @given(exprs, st.integers(-3, 3), st.integers(0, 4), st.integers(1, 4))
 def test_span_holds_every_value(expr: Expr, start: int, length: int, other: int) -> None:
-    found = span(expr, {Y: (X + start, X + (start + length)), Z: (Const(0), Const(other))})
-    if found is None:
+    interval = span(expr, {Y: (X + start, X + (start + length)), Z: (Const(0), Const(other))})
+    if interval is None:
         return
     for x in range(-2, 3):
-        low, high = (arith.evaluate(end, {X: x}) for end in found)
+        low, high = (arith.evaluate(end, {X: x}) for end in interval)
         for y, z in itertools.product(range(x + start, x + start + length + 1), range(other + 1)):
             assert low <= arith.evaluate(expr, {X: x, Y: y, Z: z}) <= high
 
 
 def test_span_of_a_tile() -> None:
-    found = span(X * 8 + Y * 2 + Z, {Y: (Const(0), Const(3)), Z: (Const(0), Const(2))})
-    assert found == (X * 8, X * 8 + 8)
+    interval = span(X * 8 + Y * 2 + Z, {Y: (Const(0), Const(3)), Z: (Const(0), Const(2))})
+    assert interval == (X * 8, X * 8 + 8)
 
 
 def test_symbolic_bounds_cancel() -> None:
-    of = {X: (0, N - 1), Y: (0, 3)}
-    assert prove(arith.compare("<", X, N), of)
-    assert prove(arith.compare("<", X * 4 + Y, N * 4), of)
-    assert not prove(arith.compare("<", X * 4 + Y, N * 4 - 1), of)
-    assert simplify((X + Y * N) // N, of) == Y
-    assert simplify((X + Y * N) % N, of) == X
+    bounds = {X: (0, N - 1), Y: (0, 3)}
+    assert prove(arith.compare("<", X, N), bounds)
+    assert prove(arith.compare("<", X * 4 + Y, N * 4), bounds)
+    assert not prove(arith.compare("<", X * 4 + Y, N * 4 - 1), bounds)
+    assert simplify((X + Y * N) // N, bounds) == Y
+    assert simplify((X + Y * N) % N, bounds) == X
 
 
 def test_rounding_up_covers() -> None:
@@ -210,16 +210,16 @@ def test_comparison_forgets_what_is_too_small_to_matter():
 def test_choices_that_a_value_of_a_variable_makes_needless() -> None:
     assert simplify(arith.select(arith.compare("==", X, 1), arith.minimum(X, 512), X)) == X
     assert simplify(arith.select(arith.compare("==", X, 1), X * Y, Y)) == Y
-    kept = arith.select(arith.compare("==", X, 2), X * Y, Y)
-    assert simplify(kept) == kept
+    choice = arith.select(arith.compare("==", X, 2), X * Y, Y)
+    assert simplify(choice) == choice
 
 
 def test_digits_join_to_a_remainder() -> None:
     """As quotients of a remainder or as remainders of a quotient."""
     n = arith.Var("n")
-    whole = arith.simplify((n % 6) * 16)
-    assert arith.simplify((n % 6 // 3) * 48 + (n % 3) * 16) == whole
-    assert arith.simplify((n // 3 % 2) * 48 + (n % 3) * 16) == whole
+    remainder = arith.simplify((n % 6) * 16)
+    assert arith.simplify((n % 6 // 3) * 48 + (n % 3) * 16) == remainder
+    assert arith.simplify((n // 3 % 2) * 48 + (n % 3) * 16) == remainder
     apart = (n % 7 // 3) * 3 + n % 3
     for value in range(30):
         assert arith.evaluate(arith.simplify(apart), {n: value}) == arith.evaluate(apart, {n: value})

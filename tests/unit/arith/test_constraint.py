@@ -34,16 +34,16 @@ def test_suggested_sizes_hold(n: int, m: int, kernel: int) -> None:
     def hold(variable: SizeVar, size: int) -> bool:
         return all(item.holds({**sizes, variable: size}) for item in constraints)
 
-    found = suggested_size(constraints, sizes)
+    suggestion = suggested_size(constraints, sizes)
     if all(item.holds(sizes) for item in constraints):
-        assert found is None
-    elif found is not None and hold(*found):
-        variable, size = found
+        assert suggestion is None
+    elif suggestion is not None and hold(*suggestion):
+        variable, size = suggestion
         assert not any(hold(variable, less) for less in range(variable.lower, size))
     else:
         assert not any(hold(variable, size) for variable in (N, M) for size in range(variable.lower, 50))
         broken = next(item for item in constraints if not item.holds(sizes))
-        assert found is None or broken.holds({**sizes, found[0]: found[1]})
+        assert suggestion is None or broken.holds({**sizes, suggestion[0]: suggestion[1]})
 
 
 def test_a_size_that_mends_the_first_of_several_is_suggested() -> None:

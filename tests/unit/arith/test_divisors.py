@@ -57,8 +57,8 @@ def test_a_condition_with_a_value_is_false_where_it_was_undefined(condition: Exp
     changed = arith.with_value(condition)
     for values in itertools.product(range(4), repeat=2):
         sizes = dict(zip(SIZES, values, strict=True))
-        wanted = 0 if divides_by_zero(condition, sizes) else arith.evaluate(condition, sizes)
-        assert arith.evaluate(changed, sizes) == wanted
+        expected = 0 if divides_by_zero(condition, sizes) else arith.evaluate(condition, sizes)
+        assert arith.evaluate(changed, sizes) == expected
 
 
 @pytest.mark.parametrize("expr", [N + M, N // 4, N % POSITIVE, arith.select(arith.compare("<", 0, M), N, 3)])

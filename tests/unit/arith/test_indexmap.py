@@ -32,12 +32,12 @@ def test_shape_holds_every_element() -> None:
     layout = blocked()
     shape = layout.shape((3, 10))
     assert shape == (3, 3, 4)
-    seen = set()
+    positions = set()
     for n, c in itertools.product(range(3), range(10)):
-        place = tuple(arith.evaluate(index, {}) for index in layout((Const(n), Const(c))))
-        assert all(0 <= index < extent for index, extent in zip(place, shape, strict=True) if isinstance(extent, int))
-        seen.add(place)
-    assert len(seen) == 30
+        position = tuple(arith.evaluate(index, {}) for index in layout((Const(n), Const(c))))
+        assert all(0 <= index < extent for index, extent in zip(position, shape, strict=True) if isinstance(extent, int))
+        positions.add(position)
+    assert len(positions) == 30
 
 
 def test_symbolic_shape() -> None:

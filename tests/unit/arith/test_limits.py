@@ -35,15 +35,15 @@ def expressions(draw: Any, depth: int = 3) -> Expr:
 
 
 @given(expressions(), st.integers(0, 9), st.integers(0, 9), st.data())
-def test_values_lie_within(expr: Expr, n: int, most: int, data: st.DataObject) -> None:
-    found = limits(expr, {K: (arith.ZERO, N + most)})
-    if found is None:
+def test_values_lie_within(expr: Expr, n: int, margin: int, data: st.DataObject) -> None:
+    bounds = limits(expr, {K: (arith.ZERO, N + margin)})
+    if bounds is None:
         return
-    assert K not in arith.free_vars(found[0]) | arith.free_vars(found[1])
-    k = data.draw(st.integers(0, n + most))
+    assert K not in arith.free_vars(bounds[0]) | arith.free_vars(bounds[1])
+    k = data.draw(st.integers(0, n + margin))
     # Limits of what divides by n divide by n as well.
     assume(evaluate(arith.has_value(expr), {K: k, N: n}))
-    low, high = (evaluate(bound, {N: n}) for bound in found)
+    low, high = (evaluate(bound, {N: n}) for bound in bounds)
     assert low <= evaluate(expr, {K: k, N: n}) <= high
 
 
@@ -57,9 +57,9 @@ def test_a_quotient_is_bounded_where_it_has_a_value() -> None:
     """The divisor may be 0, but has no quotient then."""
     ranges = {K: (arith.ZERO, arith.wrap(N))}
     assert limits(SizeVar("m") // K, ranges) == (arith.ZERO, SizeVar("m"))
-    found = limits(SizeVar("m") % K, ranges)
-    assert found is not None
-    assert [evaluate(found[1], {N: n}) for n in (0, 1, 5)] == [0, 0, 4]
+    bounds = limits(SizeVar("m") % K, ranges)
+    assert bounds is not None
+    assert [evaluate(bounds[1], {N: n}) for n in (0, 1, 5)] == [0, 0, 4]
 
 
 def test_what_falls_is_greatest_at_the_least() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.computed_relations import CASES, check_target, x_with
-from tests.made_plugin import registry_with
+from tests.plugin_registry import registry_with
 
 from inlaid import ops
 from inlaid.codegen.c_indices import index_text
@@ -66,16 +66,16 @@ def index_expressions():
     )
 
 
-def elements(of: str, seed: int) -> np.ndarray:
+def elements(dtype_name: str, seed: int) -> np.ndarray:
     """Values at the edges of an element type, and random ones, in a random order."""
-    element, rng = dtype(of), np.random.default_rng(seed)
-    if of == "bool":
+    element, rng = dtype(dtype_name), np.random.default_rng(seed)
+    if dtype_name == "bool":
         return rng.integers(0, 2, 64).astype(np.bool_)
     if element.is_float:
         info = np.finfo(element.numpy)
         edges = [0.0, -0.0, 1, -1, 0.5, -1.5, 2.5, np.inf, -np.inf, np.nan, info.max, info.min, info.tiny, info.smallest_subnormal]
         edges += [127.5, -128.5, 255.5, 2.0**31, -(2.0**31), 2.0**63, -(2.0**63), 2.0**64, 1e30, -1e30]
-        found = np.concatenate([edges, rng.normal(size=40) * 10.0 ** rng.integers(-3, 12, 40)]).astype(element.numpy)
+        samples = np.concatenate([edges, rng.normal(size=40) * 10.0 ** rng.integers(-3, 12, 40)]).astype(element.numpy)
     else:
         low, high = element.limits
         edges = [
@@ -92,17 +92,17 @@ def elements(of: str, seed: int) -> np.ndarray:
             *([-1, -2, -element.bits] if low else []),
         ]
         rest = rng.integers(low, high, 64, element.numpy, endpoint=True)
-        found = np.concatenate([np.array(edges, element.numpy), rest])[:64]
-    return rng.permutation(found)
+        samples = np.concatenate([np.array(edges, element.numpy), rest])[:64]
+    return rng.permutation(samples)
 
 
 def pointwise(name, body, *types):
     """A kernel that computes one element of 64 after another."""
-    tensors = [te.placeholder((64,), of, f"x{number}") for number, of in enumerate(types)]
+    tensors = [te.placeholder((64,), dtype_name, f"x{number}") for number, dtype_name in enumerate(types)]
     return lower([te.compute((64,), lambda i: body(*(x[i] for x in tensors)), "y")], tensors, name)
 
 
-def region_of(programs):
+def make_region(programs):
     """A region that calls each kernel once, on inputs and outputs of its own."""
     programs = list(map(finish, programs))
     buffers, calls, inputs, outputs, dims = [], [], [], [], {}
@@ -113,16 +113,16 @@ def region_of(programs):
         return len(buffers) - 1
 
     for number, program in enumerate(programs):
-        own = {buffer for _, buffer in program.defines}
+        size_cells = {buffer for _, buffer in program.defines}
         for buffer in program.inputs:
             for axis, dim in enumerate(buffer.shape):
                 if isinstance(dim, SizeVar):
                     dims.setdefault(dim, DimSource(dim.name, len(inputs), axis))
-        given = tuple(add(buffer, "input", inputs) for buffer in program.inputs)
-        made = tuple(add(buffer, "output", outputs) for buffer in program.outputs if buffer not in own)
+        input_numbers = tuple(add(buffer, "input", inputs) for buffer in program.inputs)
+        output_numbers = tuple(add(buffer, "output", outputs) for buffer in program.outputs if buffer not in size_cells)
         defines = tuple(size for size, _ in program.defines)
         dims.update({size: DimSource(size.name, None, 0, size.upper) for size in defines})
-        calls.append(KernelCall(number, given, made, size_vars(program), defines, (f"node{number}",)))
+        calls.append(KernelCall(number, input_numbers, output_numbers, size_vars(program), defines, (f"node{number}",)))
     return RegionProgram(
         "region", tuple(programs), tuple(calls), tuple(buffers), Signature(tuple(inputs), tuple(outputs), tuple(dims.values()))
     )
@@ -135,36 +135,42 @@ def load(region):
 
 def check(programs, arrays):
     """All kernels in one region give what the interpreter gives."""
-    region = region_of(programs)
-    expected = [found for program, given in zip(programs, arrays, strict=True) for found in interp.run(program, given)]
+    region = make_region(programs)
+    expected = [output for program, inputs in zip(programs, arrays, strict=True) for output in interp.run(program, inputs)]
     results = [np.zeros_like(array) for array in expected]
-    load(region).invoke([array for given in arrays for array in given], results, np.zeros(0, np.uint8), np.zeros(0, np.int64))
+    load(region).invoke([array for inputs in arrays for array in inputs], results, np.zeros(0, np.uint8), np.zeros(0, np.int64))
     names = [program.name for program in programs for _ in program.outputs]
-    for name, found, wanted in zip(names, results, expected, strict=True):
-        np.testing.assert_array_equal(found, wanted, err_msg=name, strict=True)
-        if found.dtype.kind == "f":
-            np.testing.assert_array_equal(np.signbit(found[wanted == 0]), np.signbit(wanted[wanted == 0]), err_msg=name)
+    for name, output, expected_output in zip(names, results, expected, strict=True):
+        np.testing.assert_array_equal(output, expected_output, err_msg=name, strict=True)
+        if output.dtype.kind == "f":
+            np.testing.assert_array_equal(
+                np.signbit(output[expected_output == 0]), np.signbit(expected_output[expected_output == 0]), err_msg=name
+            )
 
 
-@pytest.mark.parametrize("of", sorted(NATIVE))
-def test_arithmetic(of):
-    kind = dtype(of).kind.replace("uint", "int")
+@pytest.mark.parametrize("dtype_name", sorted(NATIVE))
+def test_arithmetic(dtype_name):
+    kind = dtype(dtype_name).kind.replace("uint", "int")
     one, two = OPERATIONS[kind]
-    programs = [pointwise(f"{of} {op}", lambda a, op=op: ir.unary(op, a), of) for op in one]
-    arrays = [[elements(of, 0)] for _ in programs]
+    programs = [pointwise(f"{dtype_name} {op}", lambda a, op=op: ir.unary(op, a), dtype_name) for op in one]
+    arrays = [[elements(dtype_name, 0)] for _ in programs]
     binary = [*two, *ir.COMPARISONS]
-    a, b = elements(of, 1), elements(of, 2)
+    a, b = elements(dtype_name, 1), elements(dtype_name, 2)
     extremes = [op for op in two if op in ("min", "max") and kind == "float"]
     for op in binary:
-        programs.append(pointwise(f"{of} {op}", lambda x, y, op=op: ir.binary(op, x, y), of, of))
+        programs.append(pointwise(f"{dtype_name} {op}", lambda x, y, op=op: ir.binary(op, x, y), dtype_name, dtype_name))
         # Which of two zeros is less is not defined.
         arrays.append([np.where(a == 0, a.dtype.type(1), a), b] if op in extremes else [a, b])
     if kind == "float":
         tests = ("isnan", "isinf")
-        programs += [pointwise(f"{of} {op}", lambda x, op=op: te.cast(ir.unary(op, x), "uint8"), of) for op in tests]
+        programs += [
+            pointwise(f"{dtype_name} {op}", lambda x, op=op: te.cast(ir.unary(op, x), "uint8"), dtype_name) for op in tests
+        ]
         arrays += [[a]] * len(tests)
-    programs.append(pointwise(f"{of} fma", lambda x, y, z: ir.fma(x, y, z), of, of, of)) if kind != "bool" else None
-    arrays += [[a, b, elements(of, 3)]] if kind != "bool" else []
+    programs.append(
+        pointwise(f"{dtype_name} fma", lambda x, y, z: ir.fma(x, y, z), dtype_name, dtype_name, dtype_name)
+    ) if kind != "bool" else None
+    arrays += [[a, b, elements(dtype_name, 3)]] if kind != "bool" else []
     check(programs, arrays)
 
 
@@ -172,30 +178,32 @@ def test_arithmetic(of):
 def test_conversions(source):
     targets = [name for name in sorted(NATIVE) if name != source]
     programs = [pointwise(f"{source} to {target}", lambda x, target=target: te.cast(x, target), source) for target in targets]
-    same = [
+    bitcast_types = [
         name
         for name in sorted(NATIVE - {"bool"})
         if dtype(name).bytes == dtype(source).bytes and name != source and source != "bool"
     ]
-    programs += [pointwise(f"{source} as {target}", lambda x, target=target: ir.bitcast(x, target), source) for target in same]
+    programs += [
+        pointwise(f"{source} as {target}", lambda x, target=target: ir.bitcast(x, target), source) for target in bitcast_types
+    ]
     check(programs, [[elements(source, 4)]] * len(programs))
 
 
-@pytest.mark.parametrize("of", ["float16", "bfloat16", "float8e4m3fn", "int4"])
-def test_narrow_types(of):
-    wide = "int8" if of == "int4" else "float32"
+@pytest.mark.parametrize("dtype_name", ["float16", "bfloat16", "float8e4m3fn", "int4"])
+def test_narrow_types(dtype_name):
+    wide = "int8" if dtype_name == "int4" else "float32"
     values = np.random.default_rng(5).integers(-8, 8, 64).astype(dtype(wide).numpy)
-    given = values.astype(dtype(of).numpy)
+    narrow_values = values.astype(dtype(dtype_name).numpy)
     programs = [
-        pointwise(f"{of} more", lambda x: te.cast(te.cast(x, wide) + 1, of), of),
-        pointwise("to", lambda x: te.cast(x, of), wide),
+        pointwise(f"{dtype_name} more", lambda x: te.cast(te.cast(x, wide) + 1, dtype_name), dtype_name),
+        pointwise("to", lambda x: te.cast(x, dtype_name), wide),
     ]
-    region = region_of(programs)
-    results = [np.zeros(64, dtype(of).numpy) for _ in programs]
-    load(region).invoke([given, values], results, np.zeros(0, np.uint8), np.zeros(0, np.int64))
-    for program, array, found in zip(programs, (given, values), results, strict=True):
+    region = make_region(programs)
+    results = [np.zeros(64, dtype(dtype_name).numpy) for _ in programs]
+    load(region).invoke([narrow_values, values], results, np.zeros(0, np.uint8), np.zeros(0, np.int64))
+    for program, array, result in zip(programs, (narrow_values, values), results, strict=True):
         (expected,) = interp.run(program, [array])
-        np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+        np.testing.assert_array_equal(result.astype(np.float32), expected.astype(np.float32))
 
 
 def test_constants_are_exact():
@@ -207,8 +215,11 @@ def test_constants_are_exact():
         "int8": [-128, 127],
         "bool": [True, False],
     }
-    pairs = [(of, value) for of, listed in values.items() for value in listed]
-    programs = [pointwise(f"{of} {value}", lambda x, of=of, value=value: te.const(value, of), "int8") for of, value in pairs]
+    pairs = [(dtype_name, value) for dtype_name, listed in values.items() for value in listed]
+    programs = [
+        pointwise(f"{dtype_name} {value}", lambda x, dtype_name=dtype_name, value=value: te.const(value, dtype_name), "int8")
+        for dtype_name, value in pairs
+    ]
     check(programs, [[elements("int8", 0)]] * len(programs))
 
 
@@ -267,13 +278,15 @@ def test_common_parts_of_indices_have_variables(depth):
 def test_indices_bind_as_they_are_meant(exprs):
     """Values of which those below zero are known and those above are, so that divisions are printed in both ways."""
     x = te.placeholder((6, 7), "int64", "x")
-    made = [
+    tensors = [
         te.compute(
             (6, 7), lambda i, j, expr=expr: ir.Index(dtype("int64"), arith.substitute(expr, {ROW: i, COLUMN: j - 3})) + x[i, j], "y"
         )
         for expr in exprs
     ]
-    check([lower([body], [x], f"index{number}") for number, body in enumerate(made)], [[np.zeros((6, 7), np.int64)]] * len(made))
+    check(
+        [lower([body], [x], f"index{number}") for number, body in enumerate(tensors)], [[np.zeros((6, 7), np.int64)]] * len(tensors)
+    )
 
 
 def guarded():
@@ -290,7 +303,7 @@ def guarded():
 def test_what_is_not_chosen_is_not_read_and_indices_are_checked():
     x, at = np.arange(8, dtype=np.float32), np.array([7, 0, 1, 1, 5, 4, 3, 2])
     check([guarded()], [[x, at]])
-    kernel = load(region_of([guarded()]))
+    kernel = load(make_region([guarded()]))
     for bad in (8, -1, 2**62):
         at[3] = bad
         with pytest.raises(KernelFault, match="region region: an index is out of range in kernel guarded at node0"):
@@ -310,30 +323,32 @@ STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wno-unused-parameter
 def test_needs_no_flags_and_draws_no_warnings(tmp_path):
     """What may wrap is unsigned, and every conversion is written out."""
     programs = [pointwise(op, lambda x, y, op=op: ir.binary(op, x, y), "int32", "int32") for op in ir.ARITHMETIC]
-    programs += [pointwise(f"to {of}", lambda x, of=of: te.cast(x, of), "float32") for of in INTEGERS]
+    programs += [
+        pointwise(f"to {dtype_name}", lambda x, dtype_name=dtype_name: te.cast(x, dtype_name), "float32") for dtype_name in INTEGERS
+    ]
     source = tmp_path / "region.c"
-    source.write_bytes(region_in_c(region_of([finish(program) for program in programs])))
+    source.write_bytes(region_in_c(make_region([finish(program) for program in programs])))
     compiler = find_compiler()
     assert compiler is not None
-    done = subprocess.run([compiler, *STRICT, "-o", "/dev/null", source], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([compiler, *STRICT, "-o", "/dev/null", source], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
 
 
 def test_statements():
     b = Builder()
     x, y = ir.Buffer("x", (6,), dtype("int64")), ir.Buffer("y", (6,), dtype("int64"))
-    kept = b.alloc((2,), "int64", "kept")
+    counters = b.alloc((2,), "int64", "kept")
     with b.loop(6, "i", ir.ForKind.PARALLEL) as i:
-        b.store(kept, (0,), x[i])
-        b.store(kept, (1,), te.const(0, "int64"))
-        with b.while_(te.const(0, "int64") < kept[0]):
-            b.store(kept, (1,), kept[1] + kept[0])
-            b.store(kept, (0,), kept[0] - 2)
-        with b.if_(kept[1].equal(6)):
+        b.store(counters, (0,), x[i])
+        b.store(counters, (1,), te.const(0, "int64"))
+        with b.while_(te.const(0, "int64") < counters[0]):
+            b.store(counters, (1,), counters[1] + counters[0])
+            b.store(counters, (0,), counters[0] - 2)
+        with b.if_(counters[1].equal(6)):
             b.store(y, (i,), te.const(-6, "int64"))
         with b.else_():
-            at = b.let(kept[1] % 3, "at", (0, 2))
-            b.store(y, (i,), kept[1] * 10 + ir.Index(dtype("int64"), at))
+            at = b.let(counters[1] % 3, "at", (0, 2))
+            b.store(y, (i,), counters[1] * 10 + ir.Index(dtype("int64"), at))
     check([ir.LoopProgram("statements", (x,), (y,), b.finish())], [[np.array([0, 1, 4, 5, -3, 10])]])
 
 
@@ -349,8 +364,8 @@ def test_what_c_lacks():
     with pytest.raises(Unsupported, match="C has no tensor intrinsic 'gemm'"):
         print_kernel(unlucky(ir.Intrinsic("gemm", ())), "k")
     b = Builder()
-    kept, large = b.alloc((1 << 15,), "float32", "m"), unlucky(ir.Seq(()))
-    b.store(large.outputs[0], (0,), kept[0])
+    buffer, large = b.alloc((1 << 15,), "float32", "m"), unlucky(ir.Seq(()))
+    b.store(large.outputs[0], (0,), buffer[0])
     with pytest.raises(Unsupported, match="must have a constant size of at most 65536 bytes"):
         print_kernel(replace(large, body=b.finish()), "k")
 
@@ -360,16 +375,16 @@ def test_numbers_are_compared_with_no_number_once_and_known_indices_not_at_all()
     x, at = ir.Buffer("x", (4,), dtype("float32")), ir.Buffer("at", (4,), dtype("int64"))
     y = ir.Buffer("y", (4,), dtype("float32"))
     with b.loop(4, "i") as i:
-        place = b.let(at[i], "place", (0, 3))
-        b.store(y, (place,), ir.binary("min", ir.binary("max", x[i], te.const(-1.0, "float32")), te.const(127.0, "float32")) + -1.5)
+        index = b.let(at[i], "place", (0, 3))
+        b.store(y, (index,), ir.binary("min", ir.binary("max", x[i], te.const(-1.0, "float32")), te.const(127.0, "float32")) + -1.5)
     program = ir.LoopProgram("clipped", (x, at), (y,), b.finish())
     check([program], [[np.array([0.5, np.nan, -3, 300], np.float32), np.array([3, 0, 2, 1])]])
-    known = print_kernel(program, "k", Dialect("int32_t"), {1: (0, 3)}, names=("data", "indices", "output"))
-    assert not known.checks
-    assert "const int32_t place = (int32_t)indices[i];" in known.text
-    assert "127.0f != 127.0f" not in known.text
-    assert "output[place] = " in known.text
-    assert " - 0x1.8p+0f;" in known.text
+    bounded_kernel = print_kernel(program, "k", Dialect("int32_t"), {1: (0, 3)}, names=("data", "indices", "output"))
+    assert not bounded_kernel.checks
+    assert "const int32_t place = (int32_t)indices[i];" in bounded_kernel.text
+    assert "127.0f != 127.0f" not in bounded_kernel.text
+    assert "output[place] = " in bounded_kernel.text
+    assert " - 0x1.8p+0f;" in bounded_kernel.text
     unknown = print_kernel(program, "k", Dialect("int32_t"))
     assert unknown.checks
     assert "const int32_t place = v1 < INT32_MIN ? INT32_MIN : v1 > INT32_MAX ? INT32_MAX : (int32_t)v1;" in unknown.text
@@ -379,7 +394,7 @@ def lowered(body, *params):
     """A graph as loop programs, scheduled as those of a plugin without capabilities are."""
     context = KernelContext(Capabilities(tuple(NATIVE)), 1, ())
     return lower_region(
-        RegionSource("region", graph.function(params, graph.tuple_([body]))), SHARED_RULES, context, lambda done, total: None
+        RegionSource("region", graph.function(params, graph.tuple_([body]))), SHARED_RULES, context, lambda progress, total: None
     )
 
 
@@ -410,7 +425,7 @@ def test_sizes_that_the_region_works_out():
 
 
 def test_equal_regions_give_equal_bytes():
-    assert region_in_c(region_of([guarded()])) == region_in_c(region_of([guarded()]))
+    assert region_in_c(make_region([guarded()])) == region_in_c(make_region([guarded()]))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 9])
@@ -420,7 +435,7 @@ def test_branches(rows):
     x = graph.var("x", TensorType((n, 3), "float32"))
     one = arith.compare("==", n, 1)
 
-    def of(body):
+    def lower_body(body):
         (kernel,) = lower_region(
             RegionSource("alone", graph.function([x], graph.tuple_([body]))), (), KernelContext(Capabilities(("float32",)))
         ).kernels
@@ -429,9 +444,11 @@ def test_branches(rows):
     class Rule:
         name = "versions"
 
-        def offer(self, program, context, given):
+        def offer(self, program, context, inputs):
             return Offer(
-                (ROW_MAJOR,) * 2, lambda program: of(ops.neg(x)), versions=(Version(one, lambda program: of(ops.floor(x))),)
+                (ROW_MAJOR,) * 2,
+                lambda program: lower_body(ops.neg(x)),
+                versions=(Version(one, lambda program: lower_body(ops.floor(x))),),
             )
 
     body = graph.if_(flag, ops.abs(x), x)
@@ -439,10 +456,10 @@ def test_branches(rows):
     region = lower_region(source, (Rule(),), KernelContext(Capabilities(("float32", "bool"), branches=True)))
     kernel, values = load(region), np.random.default_rng(rows).standard_normal((rows, 3)).astype(np.float32)
     for value in (True, False):
-        found = np.zeros_like(values)
+        result = np.zeros_like(values)
         dims = np.array([rows], np.int64)
-        kernel.invoke([values, np.array(value)], [found], np.zeros(64, np.uint8), dims)
-        np.testing.assert_array_equal(found, values if not value else np.floor(values) if rows == 1 else -values)
+        kernel.invoke([values, np.array(value)], [result], np.zeros(64, np.uint8), dims)
+        np.testing.assert_array_equal(result, values if not value else np.floor(values) if rows == 1 else -values)
 
 
 @pytest.fixture(scope="module")

@@ -124,14 +124,14 @@ def request(region: RegionProgram, x: Array, sizes: dict[arith.Expr, int], resul
     def number(value: int) -> bytes:
         return np.int64(value).tobytes()
 
-    def held(array: Array) -> bytes:
+    def sized_bytes(array: Array) -> bytes:
         return number(array.nbytes) + array.tobytes()
 
     dims = [sizes[SizeVar(source.name)] for source in region.signature.dims]
-    made = [*map(number, (1, len(results), len(region.constants), len(dims))), held(x), *map(number, results)]
-    made += [held(array) for array in region.constants.values()]
-    made += [*map(number, dims), number(arith.evaluate(region.workspace, sizes)), *map(number, results)]
-    return b"".join(made)
+    chunks = [*map(number, (1, len(results), len(region.constants), len(dims))), sized_bytes(x), *map(number, results)]
+    chunks += [sized_bytes(array) for array in region.constants.values()]
+    chunks += [*map(number, dims), number(arith.evaluate(region.workspace, sizes)), *map(number, results)]
+    return b"".join(chunks)
 
 
 def built(region: RegionProgram, folder: Path) -> Path:
@@ -141,10 +141,10 @@ def built(region: RegionProgram, folder: Path) -> Path:
     (folder / "region.c").write_bytes(region_in_c(region))
     (folder / "main.c").write_text(MAIN)
     command = [compiler, *FLAGS, str(folder / "region.c"), str(folder / "main.c"), "-lm", "-o", str(program)]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)
-    if made.returncode and "asan" in made.stderr:
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode and "asan" in process.stderr:
         pytest.skip("the C compiler has no address sanitizer: apt-get install gcc")
-    assert made.returncode == 0, made.stderr
+    assert process.returncode == 0, process.stderr
     return program
 
 
@@ -171,8 +171,8 @@ def test_no_access_outside(name: str, tmp_path: Path) -> None:
         requests.append(request(region, array, {B: b, H: h, W: w}, [results[-1].nbytes]))
     ran = run(program, requests)
     assert ran.returncode == 0, ran.stderr.decode()
-    wanted = np.concatenate([array.reshape(-1) for array in results])
-    np.testing.assert_allclose(np.frombuffer(ran.stdout, np.float32), wanted, rtol=1e-4, atol=1e-4)
+    expected = np.concatenate([array.reshape(-1) for array in results])
+    np.testing.assert_allclose(np.frombuffer(ran.stdout, np.float32), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_sanitizer_sees_an_access_outside(tmp_path: Path) -> None:
@@ -192,5 +192,5 @@ def test_no_warning_as_c_and_as_cplusplus(name: str, compiler: str, flags: tuple
     x = graph.var("x", TensorType((B, 3, H, W), "float32"))
     (tmp_path / "region.c").write_bytes(region_in_c(lowered(CASES[name][0](x), x)))
     command = [compiler, *flags, "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-S", "-o", "region.s", "region.c"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr

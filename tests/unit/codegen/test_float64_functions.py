@@ -54,7 +54,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def _loop(name: str, result: str, types: tuple[str, ...], value: str) -> str:
-    params = ", ".join(f"const {of} *{letter}" for of, letter in zip(types, "abc", strict=False))
+    params = ", ".join(f"const {parameter_type} *{letter}" for parameter_type, letter in zip(types, "abc", strict=False))
     return f"void loop_{name}({params}, {result} *to, int n) {{ for (int i = 0; i < n; i++) to[i] = {value}; }}"
 
 
@@ -97,11 +97,11 @@ def test_binary(library: ctypes.CDLL, name: str) -> None:
     b[::16] = -np.nextafter(a[::16], 0)
     with np.errstate(all="ignore"):
         expected = BINARY[name](a, b)
-    found = call(library, name, a, b)
+    actual = call(library, name, a, b)
     if expected.dtype == bool:
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
     else:
-        assert_bits(found, expected)
+        assert_bits(actual, expected)
 
 
 def test_mod(library: ctypes.CDLL) -> None:
@@ -134,20 +134,20 @@ def test_rounding(library: ctypes.CDLL, name: str) -> None:
 
 def test_conversions(library: ctypes.CDLL) -> None:
     rng = np.random.default_rng(10)
-    whole = rng.integers(0, 1 << 64, COUNT, np.uint64) >> rng.integers(0, 64, COUNT).astype(np.uint64)
-    assert_bits(call(library, "from_uint64", whole), whole.astype(np.float64))
-    assert_bits(call(library, "from_int64", whole.view(np.int64)), whole.view(np.int64).astype(np.float64))
+    integers = rng.integers(0, 1 << 64, COUNT, np.uint64) >> rng.integers(0, 64, COUNT).astype(np.uint64)
+    assert_bits(call(library, "from_uint64", integers), integers.astype(np.float64))
+    assert_bits(call(library, "from_int64", integers.view(np.int64)), integers.view(np.int64).astype(np.float64))
     single = rng.integers(0, 1 << 32, COUNT, np.uint32)
     single[::4] &= 0x807FFFFF
     with np.errstate(all="ignore"):
-        near_denormals = np.ldexp(np.frexp(numbers(12))[0], rng.integers(-155, -120, COUNT))
-        a = np.concatenate([numbers(11), near_denormals, single.view(np.float32).astype(np.float64) * (1 + 2.0**-24)])
+        subnormals = np.ldexp(np.frexp(numbers(12))[0], rng.integers(-155, -120, COUNT))
+        a = np.concatenate([numbers(11), subnormals, single.view(np.float32).astype(np.float64) * (1 + 2.0**-24)])
         assert_bits(call(library, "from_bits", single), single.view(np.float32).astype(np.float64))
-        near = a.astype(np.float32)
+        float32_values = a.astype(np.float32)
         bits = call(library, "to_bits", a, result="uint32")
-    np.testing.assert_array_equal(np.isnan(bits.view(np.float32)), np.isnan(near))
-    np.testing.assert_array_equal(bits[~np.isnan(near)], near.view(np.uint32)[~np.isnan(near)])
-    for of in ("int64", "uint64"):
+    np.testing.assert_array_equal(np.isnan(bits.view(np.float32)), np.isnan(float32_values))
+    np.testing.assert_array_equal(bits[~np.isnan(float32_values)], float32_values.view(np.uint32)[~np.isnan(float32_values)])
+    for dtype_name in ("int64", "uint64"):
         with np.errstate(all="ignore"):
-            expected = values.cast(a, dtype("float64"), dtype(of))
-        np.testing.assert_array_equal(call(library, f"to_{of}", a, result=of), expected)
+            expected = values.cast(a, dtype("float64"), dtype(dtype_name))
+        np.testing.assert_array_equal(call(library, f"to_{dtype_name}", a, result=dtype_name), expected)

@@ -34,7 +34,7 @@ class Toy:
     converted: frozenset[str] = frozenset()
     device, shared, barrier, static_shared = "far", "near", "used()", 1 << 10
     emitters: ClassVar = {
-        name: lambda places, args, name=name: [f"{name}({', '.join(place.pointer for place in places)});"]
+        name: lambda places, args, name=name: [f"{name}({', '.join(region.pointer for region in places)});"]
         for name in ("begin", "warp")
     } | {"settle": lambda places, args: ["settle();"], "described": lambda places, args: [f"described({', '.join(args)});"]}
     dealt: ClassVar = {"dealt": 4}
@@ -61,10 +61,10 @@ class Toy:
     def shared_array(self, kind: str, name: str, count: int) -> str:
         return f"near {kind} {name}[{count}];"
 
-    def vector(self, of: DType, lanes: int) -> str:
+    def vector(self, dtype: DType, lanes: int) -> str:
         raise AssertionError("no vectors")
 
-    def call(self, function: str, args: Sequence[str], of: DType, lanes: int) -> str:
+    def call(self, function: str, args: Sequence[str], dtype: DType, lanes: int) -> str:
         return f"{function}({', '.join(args)})"
 
     def shuffle(self, value: str, lane: str, width: int) -> str:
@@ -99,8 +99,8 @@ kernel reverse_0(far uint8_t *restrict b0, int64_t o0, far uint8_t *b1, int64_t 
 
 def printed(text: str) -> tuple[str, bool, str]:
     ((name, kernel),) = split_launches(parse(text), SCOPES, 8).kernels.items()
-    found = print_thread_kernel(ThreadKernel(name, kernel, 0), Toy())
-    return found.text, found.reports, found.index
+    printed_kernel = print_thread_kernel(ThreadKernel(name, kernel, 0), Toy())
+    return printed_kernel.text, printed_kernel.reports, printed_kernel.index
 
 
 def test_a_kernel_with_shared_memory():
@@ -113,9 +113,9 @@ def test_a_kernel_with_shared_memory():
 
 def test_shared_memory_that_a_launch_allocates():
     ((name, kernel),) = split_launches(parse(REVERSE.replace("float32[8]", "float32[300]")), SCOPES).kernels.items()
-    found = print_thread_kernel(ThreadKernel(name, kernel, 0), Toy())
-    assert found.shared == 1200 and "near int64_t arena[0];" in found.text
-    assert "near float *s = (near float *)((near uint8_t *)arena + 0);" in found.text
+    printed_kernel = print_thread_kernel(ThreadKernel(name, kernel, 0), Toy())
+    assert printed_kernel.shared == 1200 and "near int64_t arena[0];" in printed_kernel.text
+    assert "near float *s = (near float *)((near uint8_t *)arena + 0);" in printed_kernel.text
 
 
 def test_indices_have_32_bits_where_these_hold_them():
@@ -190,12 +190,15 @@ program described(x: int32[32], z: int32[32]) -> (y: int32[32]):
 
 
 def test_buffers_are_described_by_parameters():
-    (made,) = split_launches(parse(DESCRIBED), SCOPES).kernels.values()
-    found = print_thread_kernel(ThreadKernel("k", made, 0), Toy())
-    params = made.program.params
-    assert [(params[item.buffer].name, item.text) for item in found.descriptors] == [("z", "rows of 8"), ("x", "rows of 8")]
-    assert "map descriptor, map descriptor_1" in " ".join(found.text.split())
-    assert found.text.count("described(descriptor);") == 2 and found.text.count("described(descriptor_1);") == 1
+    (kernel,) = split_launches(parse(DESCRIBED), SCOPES).kernels.values()
+    printed_kernel = print_thread_kernel(ThreadKernel("k", kernel, 0), Toy())
+    params = kernel.program.params
+    assert [(params[item.buffer].name, item.text) for item in printed_kernel.descriptors] == [
+        ("z", "rows of 8"),
+        ("x", "rows of 8"),
+    ]
+    assert "map descriptor, map descriptor_1" in " ".join(printed_kernel.text.split())
+    assert printed_kernel.text.count("described(descriptor);") == 2 and printed_kernel.text.count("described(descriptor_1);") == 1
 
 
 def test_an_unknown_intrinsic():
@@ -252,19 +255,19 @@ def test_a_buffer_of_lanes_that_a_scalar_copy_of_the_loop_had_by_name():
     class Lanes(Toy):
         lanes = (4,)
 
-        def vector(self, of: DType, lanes: int) -> str:
-            return f"{of}x{lanes}"
+        def vector(self, dtype: DType, lanes: int) -> str:
+            return f"{dtype}x{lanes}"
 
         def lane(self, value: str, number: int, lanes: int) -> str:
             return f"{value}.{number}"
 
-        def elements(self, values: Sequence[str], of: DType) -> str:
+        def elements(self, values: Sequence[str], dtype: DType) -> str:
             return f"[{', '.join(values)}]"
 
-        def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
+        def load(self, pointer: str, space: str, dtype: DType, lanes: int, aligned: int) -> str:
             return f"load({pointer})"
 
-        def store(self, value: str, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
+        def store(self, value: str, pointer: str, space: str, dtype: DType, lanes: int, aligned: int) -> str:
             return f"store({pointer}, {value})"
 
     program = parse("""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from tests.made_plugin import registry_with
+from tests.plugin_registry import registry_with
 
 from inlaid import ops
 from inlaid.driver.compile import cut
@@ -24,7 +24,7 @@ KIND = "loops"
 DTYPES = ("float32", "int32", "int8", "uint8", "bool")
 
 
-def registry_of(
+def make_registry(
     passes: Mapping[Phase, Sequence[Any]] = MappingProxyType({}),
     form: Form | None = None,
     rules: Sequence[ScheduleRule] = (),

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.made_plugin import registry_with
+from tests.plugin_registry import registry_with
 from tests.unit.lowering import oracle
 
 from inlaid.graph import ir as graph
-from inlaid.lowering.kernels.bodies import body_of
+from inlaid.lowering.kernels.bodies import inlined_body
 from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.plugins import Accept, Capabilities, Codegen, Level, Loaded, OpRule, Reject, TargetSpec, hookimpl
 from inlaid.plugins.registry import PluginRegistry
@@ -43,18 +43,18 @@ def constructs(program: ir.LoopProgram) -> Iterator[Construct]:
             case _:
                 yield "statement", type(stmt).__name__
         for value in ir.walk_exprs(*ir.statement_operands(stmt)[0]):
-            of = value.dtype.name
+            dtype_name = value.dtype.name
             match value:
                 case ir.Load() | ir.Const():
-                    yield "element", of
+                    yield "element", dtype_name
                 case ir.Unary(op=op, a=a) | ir.Binary(op=op, a=a):
                     yield type(value).__name__, op, a.dtype.name
                 case ir.CallMath(name=name) | ir.CallIntrinsic(name=name):
-                    yield type(value).__name__, name, of
+                    yield type(value).__name__, name, dtype_name
                 case ir.Cast(a=a) | ir.Bitcast(a=a):
-                    yield type(value).__name__, a.dtype.name, of
+                    yield type(value).__name__, a.dtype.name, dtype_name
                 case _:
-                    yield type(value).__name__, of
+                    yield type(value).__name__, dtype_name
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Narrow:
         self.vocabulary |= {("loop", "SERIAL"), ("memory", "")}
         if self.facts.get("vector_bits"):
             self.vocabulary |= {("loop", "VECTORIZED"), ("loop", "UNROLLED"), ("memory", "register"), ("Index", "bool")}
-            self.vocabulary |= {("Select", of) for of in self.dtypes}
+            self.vocabulary |= {("Select", dtype_name) for dtype_name in self.dtypes}
         self.vocabulary |= {("intrinsic", item.name) for item in self.intrinsics}
 
     def judge(self, call: graph.Call) -> Accept | Reject:
@@ -82,7 +82,7 @@ class Narrow:
         assert isinstance(call.callee, graph.Operator)
         if call.callee.name not in self.operators or call.callee.compute is None or not self.fits(call):
             return Reject(f"no unit for {call.callee.name}")
-        inner, body, _ = body_of(call)
+        inner, body, _ = inlined_body(call)
         self.vocabulary.update(constructs(build(KernelSource("claim", inner, body))))
         return Accept()
 
@@ -152,5 +152,5 @@ class Interpreted:
 
     def invoke(self, inputs, outputs, workspace, dims):
         semantics = {**SEMANTICS, **{item.name: item.semantics for item in self.intrinsics}}
-        for place, result in zip(outputs, oracle.run(self.program, inputs, semantics=semantics), strict=True):
-            place[...] = result.reshape(place.shape)
+        for output, result in zip(outputs, oracle.run(self.program, inputs, semantics=semantics), strict=True):
+            output[...] = result.reshape(output.shape)

@@ -54,8 +54,13 @@ def test_work_of_a_product():
 
 
 def test_shares_of_the_predicted_time():
-    given = [scheduled("matmul", 1e-3), scheduled("generic", 1e-3), scheduled("", 2e-3), scheduled("generic", 1e-3, reduces=False)]
-    assert [(item.rule, share) for item, share in generic_kernels(given)] == [("", 0.4), ("generic", 0.2)]
+    schedules = [
+        scheduled("matmul", 1e-3),
+        scheduled("generic", 1e-3),
+        scheduled("", 2e-3),
+        scheduled("generic", 1e-3, reduces=False),
+    ]
+    assert [(item.rule, share) for item, share in generic_kernels(schedules)] == [("", 0.4), ("generic", 0.2)]
     assert generic_kernels([]) == ()
 
 
@@ -70,7 +75,7 @@ def test_the_warning_names_operator_node_share_and_remedy():
 
 
 @pytest.mark.parametrize(
-    "given",
+    "schedules",
     [
         [],
         [scheduled("generic", 1e-3), scheduled("matmul", 1e-3)],
@@ -79,10 +84,10 @@ def test_the_warning_names_operator_node_share_and_remedy():
     ],
     ids=["nothing", "half of the time", "no reductions", "too small to matter"],
 )
-def test_no_warning(given):
+def test_no_warning(schedules):
     with warnings.catch_warnings():
         warnings.simplefilter("error", ScheduleWarning)
-        warn_of_generic("region0", given)
+        warn_of_generic("region0", schedules)
 
 
 @needs_x86

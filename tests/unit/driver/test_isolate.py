@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.made_plugin import both_halves, installed_halves
+from tests.plugin_registry import both_halves, installed_halves
 
 from inlaid import ops
 from inlaid.driver import build_package, compile_module
 from inlaid.driver.build import package_alone
-from inlaid.driver.candidates import candidate_of
+from inlaid.driver.candidates import build_candidate
 from inlaid.graph import ir
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import Isolation, Settings
@@ -79,11 +79,11 @@ def acme(tmp_path, monkeypatch):
     name = f"inlaid_acme_{tmp_path.name}"
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def make(body: str, made: str = "pass") -> PluginRegistry:
+    def make(body: str, setup: str = "pass") -> PluginRegistry:
         (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text(PLUGIN.replace("{body}", body).replace("{made}", made))
-        own = installed_halves("reference", "x86")
-        return PluginRegistry.discover([*own, *both_halves("acme", name)])
+        (tmp_path / name / "__init__.py").write_text(PLUGIN.replace("{body}", body).replace("{made}", setup))
+        core_halves = installed_halves("reference", "x86")
+        return PluginRegistry.discover([*core_halves, *both_halves("acme", name)])
 
     yield make
     sys.modules.pop(name, None)
@@ -125,7 +125,7 @@ FAILURES = {
 
 def test_a_region_by_itself_goes_to_no_other_target(acme):
     registry = acme('raise Unsupported("cheese is out")')
-    candidate = candidate_of(registry.target("acme"), registry)
+    candidate = build_candidate(registry.target("acme"), registry)
     with pytest.raises(PluginError, match="cheese is out"):
         package_alone(ir.function((X,), ops.relu(X)), candidate, registry, settings())
 
@@ -212,8 +212,8 @@ def test_constants_and_composites_go_there_and_back(acme):
     )
     executable = compile_module(ir.Module({"main": ir.function((x,), body)}), ["acme"], acme(program), settings=settings())
     (artifact,) = executable.package.artifacts
-    (found,) = artifact.constants.values()
-    np.testing.assert_array_equal(found, weights.data)
+    (stored_weights,) = artifact.constants.values()
+    np.testing.assert_array_equal(stored_weights, weights.data)
     assert executable.run({"x": np.ones(64, np.float32)})
 
 
@@ -300,8 +300,8 @@ def test_borders_are_asked_for_there_too(acme):
     registry = acme(ASKS.replace("{asks}", asks))
     package = build_package(module(), ["acme"], registry, settings=settings())
     (artifact,) = [artifact for artifact in package.artifacts if artifact.symbol == "region1_acme"]
-    (given,), (made,) = artifact.signature.inputs, artifact.signature.outputs
-    assert (given.shape, made.shape, str(made.dtype)) == ((2, 2), (4,), "int8")
+    (input_spec,), (output_spec,) = artifact.signature.inputs, artifact.signature.outputs
+    assert (input_spec.shape, output_spec.shape, str(output_spec.dtype)) == ((2, 2), (4,), "int8")
 
 
 def test_borders_that_crash_cost_the_region(acme):

@@ -15,7 +15,7 @@ from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.passes.manager import Capture, UnitPass, Verify
 from inlaid.plugins import Phase
 from inlaid.tensor import interp, ir
-from inlaid.tensor.analysis.footprint import whole
+from inlaid.tensor.analysis.footprint import full_region
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.primitives import TensorIntrin
@@ -24,7 +24,7 @@ from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_progra
 from inlaid_runtime.errors import VerifyError
 from inlaid_runtime.types import ROW_MAJOR, TensorType
 
-from .loop_target import lowered, registry_of
+from .loop_target import lowered, make_registry
 
 TILE = graph.var("x", TensorType((6, 10), "float32"))
 PADDED = ops.pad(TILE, graph.constant(np.float32(0)), pads=(1, 1, 1, 1))
@@ -37,7 +37,7 @@ class Untouched:
 
     name = "untouched"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: Sequence[InputInfo]) -> Offer:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: Sequence[InputInfo]) -> Offer:
         return Offer((ROW_MAJOR,) * len(program.params), lambda scheduled: scheduled)
 
 
@@ -45,12 +45,12 @@ def by_engine(program: ir.LoopProgram) -> ir.LoopProgram:
     """A kernel that does what the engine does, by the engine."""
     if not structurally_equal(replace(program, name=DMA.name), DMA.semantics):
         return program
-    return replace(program, body=DMA.on(*map(whole, program.params)))
+    return replace(program, body=DMA.on(*map(full_region, program.params)))
 
 
 def kernel(phase: Phase, *instruments: Capture[ir.LoopProgram] | Verify[ir.LoopProgram]) -> ir.LoopProgram:
     """The padded copy as the code generator gets it, by a target whose pass looks for it in a phase."""
-    registry = registry_of({phase: [UnitPass("use_dma", by_engine)]}, rules=[Untouched()], intrinsics=[DMA])
+    registry = make_registry({phase: [UnitPass("use_dma", by_engine)]}, rules=[Untouched()], intrinsics=[DMA])
     module = graph.Module({"main": graph.function([TILE], PADDED)})
     (program,) = lowered(module, registry, kernel_instruments=instruments).kernels
     x = np.arange(60, dtype=np.float32).reshape(6, 10)
@@ -70,10 +70,10 @@ def test_a_padded_copy_is_recognized_before_peeling_alone() -> None:
 
 
 def test_passes_over_kernels_are_watched_by_name() -> None:
-    own = Capture[ir.LoopProgram]("use_dma")
-    kernel(Phase.BEFORE_PEELING, own)
-    assert own.names == [item.name for item in (*NESTS, UnitPass("use_dma", by_engine), *PLAIN)]
-    assert [isinstance(program.body, ir.Intrinsic) for program in own.units] == [True]
+    kernels = Capture[ir.LoopProgram]("use_dma")
+    kernel(Phase.BEFORE_PEELING, kernels)
+    assert kernels.names == [item.name for item in (*NESTS, UnitPass("use_dma", by_engine), *PLAIN)]
+    assert [isinstance(program.body, ir.Intrinsic) for program in kernels.units] == [True]
     nest = Capture[ir.LoopProgram](NESTS[-1].name)
     kernel(Phase.LOOP, nest)
     assert nest.names[-1] == "use_dma" and stores(nest.units[0]) == 1
@@ -82,7 +82,7 @@ def test_passes_over_kernels_are_watched_by_name() -> None:
 def test_verification_names_the_pass_that_breaks_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = ir.Buffer("elsewhere", (6, 10), TILE.type.dtype)
     broken = UnitPass("broken", lambda program: replace(program, inputs=(unknown,)))
-    registry = registry_of({Phase.BEFORE_PEELING: [broken]})
+    registry = make_registry({Phase.BEFORE_PEELING: [broken]})
     module = graph.Module({"main": graph.function([TILE], ops.neg(TILE))})
     with pytest.raises(VerifyError) as caught:
         lowered(module, registry, kernel_instruments=[Verify(verify)])

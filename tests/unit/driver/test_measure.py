@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from tests.unit.partitioning.fakes import Judge, registry_of, takers_of, taking
+from tests.unit.partitioning.fakes import Judge, fake_candidates, make_registry, taking
 
 import inlaid
 from inlaid import ops
@@ -43,19 +43,19 @@ class Slow(RuntimeModule):
         class Kernel:
             def call(self, inputs: Sequence[Any]) -> Sequence[Any]:
                 time.sleep(0.01)
-                found: Sequence[Any] = kernel.call(inputs)
-                return found
+                outputs: Sequence[Any] = kernel.call(inputs)
+                return outputs
 
         return Loaded(allocating=Kernel())
 
 
 def test_operators_go_where_they_run_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = registry_of(BOTH)
+    registry = make_registry(BOTH)
     runtime = type(registry).runtime
 
     def slowed(self: Any, target: Target, device: int = 0) -> Any:
-        found = runtime(self, target, device)
-        return Slow(found) if target.kind == "a" else found
+        module = runtime(self, target, device)
+        return Slow(module) if target.kind == "a" else module
 
     monkeypatch.setattr(type(registry), "runtime", slowed)
     by_measure = cut(MODEL, ["a", "b"], registry, settings=Settings(placement=MEASURED))[0]
@@ -67,15 +67,17 @@ def test_equal_operators_are_measured_once_and_composites_whole(monkeypatch: pyt
     pair = OpRule(is_op("neg")(is_op("relu")(wildcard())), "pair")
     judges: dict[str, Judge] = {"a": (pair, OpRule("*", "any", lambda call: Accept()))}
     body = ops.neg(ops.relu(ops.neg(ops.relu(X))))
-    candidates, registry = takers_of(judges), registry_of(judges)
+    candidates, registry = fake_candidates(judges), make_registry(judges)
     capabilities = tuple(registry.capabilities(candidate.target) for candidate in candidates)
     costs = MeasuredCosts(capabilities, candidates=candidates, registry=registry)
-    made: list[int] = []
+    member_counts: list[int] = []
     original = MeasuredCosts._measure
-    monkeypatch.setattr(MeasuredCosts, "_measure", lambda self, claim: made.append(len(claim.members)) or original(self, claim))
+    monkeypatch.setattr(
+        MeasuredCosts, "_measure", lambda self, claim: member_counts.append(len(claim.members)) or original(self, claim)
+    )
     claims = [claim for claim in annotate(ir.function([X], body), candidates).claims if claim.target == 0]
     seconds = [costs.seconds(claim) for claim in claims]
-    assert sorted(made) == [1, 1, 2] and len(claims) == 6
+    assert sorted(member_counts) == [1, 1, 2] and len(claims) == 6
     assert all(second > 0 for second in seconds)
 
 
@@ -83,7 +85,7 @@ def test_regions_of_a_model_are_timed_at_usual_sizes() -> None:
     x = ir.var("x", TensorType((SizeVar("n", 1, 8), 4), "float32"))
     module = ir.Module({"main": ir.function([x], ops.neg(ops.relu(x)))})
     judges: dict[str, Judge] = {"a": taking("relu")}
-    registry = registry_of(judges)
+    registry = make_registry(judges)
     partitioned, candidates = cut(module, ["a"], registry)
     executable = Executable(build_regions(partitioned, candidates, registry), registry=registry)
     inputs = usual_inputs(executable)

@@ -39,9 +39,9 @@ def holds(target: Narrow, function: ir.Function, inputs: Any) -> None:
     executable = compile_module(module, [KIND], target.registry(), keep=False)
     names = [param.name for param in function.params]
     with np.errstate(all="ignore"):
-        found = executable.run(dict(zip(names, inputs, strict=True)))
-        wanted = evaluate(function, list(inputs))
-    for a, b in zip(found.values(), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        results = executable.run(dict(zip(names, inputs, strict=True)))
+        expected = evaluate(function, list(inputs))
+    for a, b in zip(results.values(), expected if isinstance(expected, tuple) else (expected,), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-3 if b.dtype.kind == "f" else 0)  # tiles round sums on the way
 
@@ -56,8 +56,8 @@ def test_random_graphs_on_random_claims(data) -> None:
     names = sorted({call.callee.name for call in calls(graph.function)})
     claimed = frozenset(data.draw(st.sets(st.sampled_from(names))))
     facts = data.draw(st.sampled_from([{}, VECTORS]))
-    most = data.draw(st.sampled_from([10, 100, 10**6]))
-    target = Narrow(claimed, DTYPES, lambda call: all(np.prod(item.type.shape) <= most for item in (call, *call.args)), facts)
+    size_limit = data.draw(st.sampled_from([10, 100, 10**6]))
+    target = Narrow(claimed, DTYPES, lambda call: all(np.prod(item.type.shape) <= size_limit for item in (call, *call.args)), facts)
     holds(target, graph.function, graph.inputs)
 
 
@@ -68,13 +68,13 @@ def calls(function: ir.Function) -> list[ir.Call]:
 RNG = np.random.default_rng(0)
 
 
-def tensor(*shape: int, of: str = "float32") -> ir.Var:
-    return ir.var("x", TensorType(shape, of))
+def tensor(*shape: int, dtype_name: str = "float32") -> ir.Var:
+    return ir.var("x", TensorType(shape, dtype_name))
 
 
-def whole(*shape: int, of: str = "float32") -> ir.Constant:
+def small_integers(*shape: int, dtype_name: str = "float32") -> ir.Constant:
     """Small integers."""
-    return ir.constant(RNG.integers(-2, 3, shape).astype(of))
+    return ir.constant(RNG.integers(-2, 3, shape).astype(dtype_name))
 
 
 def scaled(x: ir.Expr, scale: float, operator: Any, **attrs: Any) -> ir.Expr:
@@ -82,26 +82,28 @@ def scaled(x: ir.Expr, scale: float, operator: Any, **attrs: Any) -> ir.Expr:
 
 
 def bytes_() -> ir.Function:
-    x = tensor(3, 5, of="int8")
+    x = tensor(3, 5, dtype_name="int8")
     real = ops.tanh(scaled(x, 0.25, ops.dequantize, dtype="float32"))
     return ir.function([x], scaled(real, 0.125, ops.quantize, dtype="int8"))
 
 
 def fixed() -> ir.Function:
-    x = tensor(7, of="int32")
+    x = tensor(7, dtype_name="int32")
     return ir.function([x], ops.multiply_fixed(x, ir.constant(np.int32(1 << 30)), ir.constant(np.int32(-4))))
 
 
-def convolution(inputs: int, outputs: int, size: int, window: int, groups: int = 1, of: str = "float32") -> ir.Function:
-    x = tensor(1, inputs, size, size, of=of)
-    weights = whole(outputs, inputs // groups, window, window, of=of)
-    attrs = {} if of == "float32" else {"out_dtype": "int32"}
+def convolution(inputs: int, outputs: int, size: int, window: int, groups: int = 1, dtype_name: str = "float32") -> ir.Function:
+    x = tensor(1, inputs, size, size, dtype_name=dtype_name)
+    weights = small_integers(outputs, inputs // groups, window, window, dtype_name=dtype_name)
+    attrs = {} if dtype_name == "float32" else {"out_dtype": "int32"}
     body = ops.conv(x, weights, pads=(window // 2,) * 4, groups=groups, **attrs)
-    return ir.function([x], ops.add(body, whole(outputs, 1, 1, of=attrs.get("out_dtype", of))))
+    return ir.function([x], ops.add(body, small_integers(outputs, 1, 1, dtype_name=attrs.get("out_dtype", dtype_name))))
 
 
 def dots(*data: tuple[str, int]) -> tuple[TensorIntrin, ...]:
-    return tuple(TensorIntrin(f"dot.{of}", dot_product(of, "int8", "int32", 8, group)) for of, group in data)
+    return tuple(
+        TensorIntrin(f"dot.{dtype_name}", dot_product(dtype_name, "int8", "int32", 8, group)) for dtype_name, group in data
+    )
 
 
 REWRITES = [
@@ -111,25 +113,27 @@ REWRITES = [
     pytest.param(convolution(8, 4, 9, 3), WIDE, (), "unfold", id="unfolded windows"),
     pytest.param(convolution(8, 4, 12, 3), VECTORS, (), "winograd_conv", id="tiles"),
     pytest.param(convolution(8, 8, 4, 3), VECTORS, (), "relayout", id="layouts"),
-    pytest.param(convolution(8, 8, 4, 3, of="int8"), VECTORS, dots(("uint8", 4), ("int8", 2)), "bitwise_xor", id="unsigned_data"),
+    pytest.param(
+        convolution(8, 8, 4, 3, dtype_name="int8"), VECTORS, dots(("uint8", 4), ("int8", 2)), "bitwise_xor", id="unsigned_data"
+    ),
 ]
 
 
-@pytest.mark.parametrize(("function", "facts", "intrinsics", "made"), REWRITES)
-def test_rewrites_are_of_claimed_operators(function: ir.Function, facts: Any, intrinsics: Any, made: str) -> None:
+@pytest.mark.parametrize(("function", "facts", "intrinsics", "new_operator"), REWRITES)
+def test_rewrites_are_of_claimed_operators(function: ir.Function, facts: Any, intrinsics: Any, new_operator: str) -> None:
     """A target that claims all has the operator that a rewrite makes; one that claims the model's operators alone has not, and runs
     them as they are."""
     x = function.params[0].type
     assert isinstance(x, TensorType)
     inputs = [RNG.integers(-3, 4, x.shape).astype(x.dtype.numpy)]
-    own = {call.callee.name for call in calls(function)}  # type: ignore[union-attr]
-    everything = frozenset({*ops.TABLE, made})
-    for claimed in (everything, frozenset(own)):
+    model_operators = {call.callee.name for call in calls(function)}  # type: ignore[union-attr]
+    everything = frozenset({*ops.TABLE, new_operator})
+    for claimed in (everything, frozenset(model_operators)):
         target = Narrow(claimed, DTYPES, facts=facts, intrinsics=intrinsics)
         holds(target, function, inputs)
         ((_, program),) = target.regions.items()
-        found = {name for item in program.schedules for name in item.operators} | {kernel.name for kernel in program.kernels}
-        assert (made in found) == (claimed is everything)
+        operators = {name for item in program.schedules for name in item.operators} | {kernel.name for kernel in program.kernels}
+        assert (new_operator in operators) == (claimed is everything)
 
 
 REFUSED = {
@@ -149,11 +153,11 @@ def test_rewrites_that_do_not_ask_are_found(name: str, monkeypatch: pytest.Monke
     rewrite = getattr(module, name)
     monkeypatch.setattr(module, name, lambda function, *target, supports=None, **options: rewrite(function, *target[:1], **options))
     refused = []
-    for function, facts, intrinsics, made in (case.values for case in REWRITES):
-        own = frozenset(call.callee.name for call in calls(function))
-        target = Narrow(own, DTYPES, facts=facts, intrinsics=intrinsics)
+    for function, facts, intrinsics, new_operator in (case.values for case in REWRITES):
+        model_operators = frozenset(call.callee.name for call in calls(function))
+        target = Narrow(model_operators, DTYPES, facts=facts, intrinsics=intrinsics)
         with contextlib.suppress(PluginError):
             build_package(ir.Module({"main": function}), [KIND], target.registry(), keep=False)
             continue
-        refused.append(made)
+        refused.append(new_operator)
     assert refused == REFUSED[name]

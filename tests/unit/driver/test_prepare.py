@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from tests.unit.partitioning.fakes import registry_of, taking
+from tests.unit.partitioning.fakes import make_registry, taking
 
 from inlaid import ops
 from inlaid.driver.compile import candidates_for, cut
@@ -29,8 +29,8 @@ LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 def _infer(attrs, x, w):
     batch, *space, channels = x.shape
-    made = ops.conv.infer(attrs, TensorType((batch, channels, *space), x.dtype), w)
-    return TensorType(tuple(made.shape[axis] for axis in LAST), x.dtype)
+    channels_first = ops.conv.infer(attrs, TensorType((batch, channels, *space), x.dtype), w)
+    return TensorType(tuple(channels_first.shape[axis] for axis in LAST), x.dtype)
 
 
 CONV_LAST = Operator(
@@ -56,10 +56,10 @@ def channels_last(function):
     return transform(function, visit)
 
 
-def toy(*others: OpRule) -> PluginRegistry:
+def toy(*extra_rules: OpRule) -> PluginRegistry:
     """An accelerator that works channels last: it takes no transposes, unless other rules do."""
-    rules = (*others, *map(OpRule, (CONV_LAST.name, "relu", "add")))
-    return registry_of({"toy": rules, "host": taking("transpose")}, passes=(FunctionPass("channels_last", channels_last),))
+    rules = (*extra_rules, *map(OpRule, (CONV_LAST.name, "relu", "add")))
+    return make_registry({"toy": rules, "host": taking("transpose")}, passes=(FunctionPass("channels_last", channels_last),))
 
 
 def residual(blocks: int) -> ir.Module:

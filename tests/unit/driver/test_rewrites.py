@@ -24,7 +24,7 @@ from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.errors import CompileError, VerifyError
 from inlaid_runtime.types import Layout, TensorType
 
-from .loop_target import KIND, lowered, registry_of
+from .loop_target import KIND, lowered, make_registry
 
 REGION = f"region0_{KIND}"
 ALWAYS = (
@@ -56,7 +56,7 @@ def operators(target: ir.Expr) -> set[str]:
 def test_every_rewrite_is_shown_by_its_name() -> None:
     """One after the other they make of the region what kernels are made of, and the module stays well formed."""
     channels_last = Border(Layout(((1, 4),)))
-    registry = registry_of(
+    registry = make_registry(
         form=lambda type_: channels_last if type_.rank == 4 else Border(),
         passes={Phase.AFTER_PARTITION: [ModulePass("own", lambda module: ir.Module({"main": _turned(module.main)}))]},
         vector_bits=256,
@@ -85,34 +85,34 @@ def _turned(target: ir.Function) -> ir.Function:
 
 def test_an_unknown_pass_lists_those_of_regions_too() -> None:
     with pytest.raises(CompileError) as caught:
-        after_step(model(), [KIND], "magic", registry_of())
+        after_step(model(), [KIND], "magic", make_registry())
     kernels = [item.name for item in (*NESTS, *PLAIN)]
     assert str(caught.value.remedy).endswith(f"sink_transposes, partition, {', '.join((*ALWAYS, *kernels))}")
 
 
 def test_kernels_are_shown_after_their_passes() -> None:
     """Loops without blocks; a target's own pass is one of those that can be named."""
-    own = UnitPass[LoopProgram]("own", lambda program: replace(program, name="renamed"))
-    registry = registry_of({Phase.LOOP: [own]})
+    rename_pass = UnitPass[LoopProgram]("own", lambda program: replace(program, name="renamed"))
+    registry = make_registry({Phase.LOOP: [rename_pass]})
     for name in ("flatten_blocks", "hoist_scratch", "own"):
-        found = after_step(model(), [KIND], name, registry)
-        assert isinstance(found, tuple)
-        assert {program.name == "renamed" for program in found} == {name == "own"}
-        assert not any(isinstance(stmt, Block) for program in found for stmt in walk_stmts(program.body))
+        kernels = after_step(model(), [KIND], name, registry)
+        assert isinstance(kernels, tuple)
+        assert {program.name == "renamed" for program in kernels} == {name == "own"}
+        assert not any(isinstance(stmt, Block) for program in kernels for stmt in walk_stmts(program.body))
 
 
 def test_capabilities_choose() -> None:
     watch = Capture[ir.Module]("")
-    lowered(model(), registry_of(vector_bits=0), [watch])
+    lowered(model(), make_registry(vector_bits=0), [watch])
     assert watch.names == list(ALWAYS)
     watch = Capture[ir.Module]("")
-    lowered(model(), registry_of(vector_bits=256), [watch])
+    lowered(model(), make_registry(vector_bits=256), [watch])
     assert watch.names == [*ALWAYS[:3], "fixed_products", "subsample", *ALWAYS[3:-1], "rounded_floats", ALWAYS[-1]]
 
 
 def test_timing_tells_regions_apart() -> None:
     timing = Timing[ir.Module](lambda module: f"@{next(iter(module.functions))}")
-    lowered(model(), registry_of(), [timing])
+    lowered(model(), make_registry(), [timing])
     assert [name for name, _ in timing.seconds] == [f"{name} @{REGION}" for name in ALWAYS]
 
 
@@ -125,7 +125,7 @@ def broken(target: ir.Function, *facts: Any, **options: Any) -> ir.Function:
 def test_verification_between_rewrites_names_pass_and_region(monkeypatch) -> None:
     monkeypatch.setattr(listed, "tabulate", broken)
     with pytest.raises(VerifyError, match=f"in @{REGION}: %y is used outside of its scope") as caught:
-        build_package(model(), [KIND], registry_of(), instruments=[Verify(verify)], keep=False)
+        build_package(model(), [KIND], make_registry(), instruments=[Verify(verify)], keep=False)
     assert "after pass tabulate" in caught.value.__notes__
 
 
@@ -138,5 +138,5 @@ def test_bisection_names_the_guilty_rewrite(guilty) -> None:
         for item in passes
     ]
     feed = [np.linspace(-1, 1, 256, dtype=np.float32).reshape(1, 4, 8, 8)]
-    wanted = evaluate(model(), feed)
-    assert bisect(wrong, model(), lambda unit: bool(np.allclose(evaluate(unit, feed), wanted))) == guilty
+    expected = evaluate(model(), feed)
+    assert bisect(wrong, model(), lambda unit: bool(np.allclose(evaluate(unit, feed), expected))) == guilty

@@ -7,7 +7,7 @@ import types
 
 import numpy as np
 import pytest
-from tests.made_plugin import both_halves, installed_halves
+from tests.plugin_registry import both_halves, installed_halves
 
 from inlaid import ops
 from inlaid.driver import build_package
@@ -49,8 +49,8 @@ def lone(monkeypatch):
         hooks = {"inlaid_targets": inlaid_targets, "inlaid_op_rules": inlaid_op_rules, "inlaid_codegen": inlaid_codegen}
         vars(plugin).update(PLUGIN_API_VERSION=3, **hooks)
         monkeypatch.setitem(sys.modules, plugin.__name__, plugin)
-        own = installed_halves("reference")
-        return PluginRegistry.discover([*own, *both_halves("lone", plugin.__name__)])
+        reference_halves = installed_halves("reference")
+        return PluginRegistry.discover([*reference_halves, *both_halves("lone", plugin.__name__)])
 
     return make
 
@@ -74,9 +74,11 @@ def test_operators_that_it_does_not_take_are_named(lone):
 
 def test_control_flow_is_named(lone):
     positive = ops.less(ir.constant(np.float32(0)), ops.reduce_sum(X, axes=(0,)))
-    taken = ir.Module({"main": ir.function((X,), ir.if_(positive, ops.relu(X), ops.neg(X), span=ir.Span("m.onnx", "fork")))})
+    branching_model = ir.Module(
+        {"main": ir.function((X,), ir.if_(positive, ops.relu(X), ops.neg(X), span=ir.Span("m.onnx", "fork")))}
+    )
     with pytest.raises(Unsupported, match="does not support its control flow") as caught:
-        build_package(taken, ["lone"], lone("less", "reduce_sum", "relu", "neg"), keep=False)
+        build_package(branching_model, ["lone"], lone("less", "reduce_sum", "relu", "neg"), keep=False)
     assert (caught.value.operator, caught.value.node) == ("If", "m.onnx:fork")
 
 

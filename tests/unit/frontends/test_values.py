@@ -73,8 +73,8 @@ def test_elements_are_followed_through_what_moves_data():
     assert values.dims(ops.take(shape, constant(np.array([5])), axis=0)) is None
 
     def mirror(traits):
-        own = Operator("acme.mirror", lambda attrs, x: x, reference=lambda attrs, x: x[::-1], traits=traits)
-        return values.dims(own(shape))
+        operator = Operator("acme.mirror", lambda attrs, x: x, reference=lambda attrs, x: x[::-1], traits=traits)
+        return values.dims(operator(shape))
 
     assert mirror(Traits(moves=Moves())) == (M, 3, N)
     assert mirror(NO_TRAITS) is None
@@ -116,15 +116,15 @@ def test_followed_values_are_those_of_the_run(names, data):
     def build(leaf):
         expr = leaf
         for name in names:
-            other = {0: leaf, 1: constant(np.array([2, 3]))}[drawn[len(done)]]
-            done.append(name)
+            other = {0: leaf, 1: constant(np.array([2, 3]))}[drawn[len(operator_names)]]
+            operator_names.append(name)
             expr = getattr(ops, name)(expr, other)
         return expr
 
     drawn = [data.draw(st.integers(0, 1)) if name not in ("div", "mod") else 1 for name in names]
-    done: list[str] = []
+    operator_names: list[str] = []
     symbolic = Values().dims(build(ops.sizes(dims=(N, M))))
-    done = []
+    operator_names = []
     concrete = Values().static(build(constant(np.array([sizes[N], sizes[M]]))))
     if symbolic is not None:
         assert [arith.evaluate(dim, sizes) for dim in symbolic] == concrete.tolist()

@@ -127,9 +127,9 @@ class Generator(control.Generator):
         x = self.tensor(pool)
         if not shape_of(x):
             return ops.neg(x)
-        found = POSITIVE(x)
-        k = shape_of(found)[0]
-        twice = ops.concat(found, found, axis=0)
+        positive_rows = POSITIVE(x)
+        k = shape_of(positive_rows)[0]
+        twice = ops.concat(positive_rows, positive_rows, axis=0)
         return ops.reshape(twice, shape=(2, k, *shape_of(x)[1:]))
 
 
@@ -159,12 +159,12 @@ def run(module: Module, inputs: Inputs) -> Any:
         return evaluate(module, inputs)
 
 
-def assert_same(a: Any, b: Any) -> None:
+def assert_close(a: Any, b: Any) -> None:
     """Equal results, up to the rounding that reassociation brings."""
     if isinstance(a, tuple):
         assert isinstance(b, tuple) and len(a) == len(b)
         for x, y in zip(a, b, strict=True):
-            assert_same(x, y)
+            assert_close(x, y)
     else:
         assert a.shape == b.shape and a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)

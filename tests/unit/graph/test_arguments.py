@@ -19,12 +19,12 @@ from inlaid_runtime.errors import TypeInferenceError
 from inlaid_runtime.types import TensorType
 
 
-def of(dtype: str, *shape: int) -> Expr:
+def tensor(dtype: str, *shape: int) -> Expr:
     return inlaid.var("x", TensorType(shape, dtype))
 
 
-X = of("float32", 2, 3)
-IMAGE = of("float32", 1, 1, 3, 3)
+X = tensor("float32", 2, 3)
+IMAGE = tensor("float32", 1, 1, 3, 3)
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ PICK = inlaid.Operator("pick", lambda attrs, x: x, Picked, inputs=("x",))
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int8", "uint8", "int64"])
 def test_a_number_takes_the_type_of_the_tensor_beside_it(dtype: str) -> None:
-    for call in (ops.add(of(dtype, 2), 3), ops.mul(3, of(dtype, 2))):
+    for call in (ops.add(tensor(dtype, 2), 3), ops.mul(3, tensor(dtype, 2))):
         assert call.type == TensorType((2,), dtype)
     if dtype.startswith(("float", "bfloat")):
-        assert ops.maximum(of(dtype, 2), 0.5).type == TensorType((2,), dtype)
+        assert ops.maximum(tensor(dtype, 2), 0.5).type == TensorType((2,), dtype)
 
 
 def test_numbers_beside_truth_values() -> None:
@@ -69,7 +69,7 @@ def test_arrays_keep_their_type() -> None:
 @pytest.mark.parametrize("value", [300, -1])
 def test_numbers_that_a_type_does_not_have(value: int) -> None:
     with pytest.raises(TypeInferenceError, match=rf"{value} is out of range for uint8 \(operator add\)"):
-        ops.add(of("uint8", 2), value)
+        ops.add(tensor("uint8", 2), value)
 
 
 @pytest.mark.parametrize("value", [None, "x", object()])
@@ -83,7 +83,7 @@ def test_objects_that_are_no_operands(value: Any) -> None:
 
 @given(axis=st.integers(-3, 2))
 def test_negative_axes_count_from_the_last(axis: int) -> None:
-    x = of("float32", 4, 5, 6)
+    x = tensor("float32", 4, 5, 6)
     assert ops.softmax(x, axis=axis).attrs == ops.softmax(x, axis=axis % 3).attrs
     assert ops.reduce_sum(x, axes=[axis]).attrs == ops.reduce_sum(x, axes=(axis % 3,)).attrs
     assert ops.concat(x, x, axis=axis).type == ops.concat(x, x, axis=axis % 3).type

@@ -13,7 +13,7 @@ from inlaid import ops
 from inlaid.graph import conditions
 from inlaid.graph.conditions import recording
 from inlaid.graph.ir import Call, tuple_item, var
-from inlaid.graph.scope_conditions import conditions_of
+from inlaid.graph.scope_conditions import call_conditions
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Constraint, Dim, SizeVar
 from inlaid_runtime.types import TensorType
@@ -64,10 +64,10 @@ def test_relations(name: str, a: int, b: int, c: int, symbolic: tuple[bool, bool
     """Whichever sizes are symbolic, the relation holds for the same values and fails with the same words."""
     state, holds, words = RELATIONS[name]
     sizes: dict[arith.Expr, int] = {N: a, M: b, K: c}
-    given_ = [variable if named else size for (variable, size), named in zip(sizes.items(), symbolic, strict=True)]
+    extents = [variable if named else size for (variable, size), named in zip(sizes.items(), symbolic, strict=True)]
     try:
         with recording() as recorded:
-            result = state(*given_)
+            result = state(*extents)
     except ValueError as error:
         assert not holds(a, b, c)
         message = str(error)
@@ -80,7 +80,7 @@ def test_relations(name: str, a: int, b: int, c: int, symbolic: tuple[bool, bool
         message = violated[0].message(sizes)
     # A relation that no value of a symbolic size satisfies is refused at once: the message has the size's name, not its value.
     unknown = message.partition(", got ")[2] if any(symbolic) and not recorded.symbolic else None
-    values = {"a": unknown or a, "b": given_[1], "c": given_[2], "difference": unknown or b - a}
+    values = {"a": unknown or a, "b": extents[1], "c": extents[2], "difference": unknown or b - a}
     assert message.startswith(words.format(**values).replace("1 or 1 to", "1 to"))
 
 
@@ -128,8 +128,8 @@ def test_violations_are_recorded_on_request() -> None:
 # --- conditions of calls ----------------------------------------------------------------------------------------------
 
 
-def x(*shape: Dim, of: str = "float32") -> Any:
-    return var("x", TensorType(shape, of))
+def x(*shape: Dim, dtype: str = "float32") -> Any:
+    return var("x", TensorType(shape, dtype))
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def x(*shape: Dim, of: str = "float32") -> Any:
             ["the range of slice 0:n:1 must be within an axis of 8"],
         ),
         (ops.topk(x(8, M), k=N, axis=0), ["k must be 0 to 8"]),
-        (ops.random_uniform(x(of="uint64"), shape=(N - 3,)), ["dimension 0 of the output must be >= 0"]),
+        (ops.random_uniform(x(dtype="uint64"), shape=(N - 3,)), ["dimension 0 of the output must be >= 0"]),
         (ops.reshape(ops.nonzero(x(4)), shape=(N,)), ["the number of elements of the new shape must be "]),
-        (ops.take(x(N, 3), x(2, of="int64"), axis=0), []),
+        (ops.take(x(N, 3), x(2, dtype="int64"), axis=0), []),
         # Proved ones are left out, and so is one of two that are equal.
         (ops.max_pool(x(1, 1, N * 2 + 2), kernel=(2,)), []),
         (
@@ -155,18 +155,18 @@ def x(*shape: Dim, of: str = "float32") -> Any:
     ],
 )
 def test_conditions_of_calls(call: Call, expected: list[str]) -> None:
-    found = conditions_of([call])
-    assert all(_text(item).startswith(words) for item, words in zip(found, expected, strict=True))
-    assert all(item.operator == call.callee.name for item in found)  # type: ignore[union-attr]
-    assert conditions_of([call, call]) == found
+    conditions = call_conditions([call])
+    assert all(_text(item).startswith(words) for item, words in zip(conditions, expected, strict=True))
+    assert all(item.operator == call.callee.name for item in conditions)  # type: ignore[union-attr]
+    assert call_conditions([call, call]) == conditions
 
 
 def test_conditions_of_composites_and_of_what_they_decompose_into() -> None:
     attention = ops.attention(x(2, 2, N, 4), x(2, 2, M, 4), x(2, 2, K, 4), scale=1.0)
-    assert [_text(item) for item in conditions_of([attention])] == ["dimension 2 of the values must be m"]
+    assert [_text(item) for item in call_conditions([attention])] == ["dimension 2 of the values must be m"]
     lstm = ops.lstm(x(5, N, 3), x(1, 8, 3), x(1, 8, 2), x(1, 16), x(1, M, 2), x(1, K, 2), activations=("Sigmoid", "Tanh", "Tanh"),
                     alphas=(0.0,) * 3, betas=(0.0,) * 3)  # fmt: skip
-    assert [_text(item) for item in conditions_of([lstm])] == ["dimension 1 of an initial state must be n"] * 2
+    assert [_text(item) for item in call_conditions([lstm])] == ["dimension 1 of an initial state must be n"] * 2
     assert tuple_item(lstm, 0).type == TensorType((5, 1, N, 2), "float32")
 
 

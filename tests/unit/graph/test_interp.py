@@ -99,8 +99,8 @@ def test_recursion_is_not_limited_by_python() -> None:
     n = var("n", COUNT)
     kind = FunctionType((COUNT,), COUNT)
     again = call(global_var("count", kind), [ops.sub(n, constant(np.int64(1)))])
-    done = ops.less_equal(n, constant(np.int64(0)))
-    count = function([n], if_(done, constant(np.int64(0)), ops.add(again, constant(np.int64(2)))), result=COUNT)
+    is_zero = ops.less_equal(n, constant(np.int64(0)))
+    count = function([n], if_(is_zero, constant(np.int64(0)), ops.add(again, constant(np.int64(2)))), result=COUNT)
     m = var("m", COUNT)
     module = Module({"count": count, "main": function([m], call(global_var("count", kind), [m]))})
     assert evaluate(module, [np.asarray(5000)]) == 10000
@@ -163,10 +163,10 @@ def test_sizes_found_at_run_time() -> None:
         reference=lambda attrs, x: x[x > 0],
     )
     x = var("x", TensorType((4,), F32))
-    found = positive(x)
-    assert isinstance(found.type, TensorType)
-    k = found.type.shape[0]
-    target = function([x], ops.reshape(ops.concat(found, found, axis=0), shape=(2, k)))
+    positives = positive(x)
+    assert isinstance(positives.type, TensorType)
+    k = positives.type.shape[0]
+    target = function([x], ops.reshape(ops.concat(positives, positives, axis=0), shape=(2, k)))
     result = evaluate(target, [np.asarray([1, -1, 2, -2], np.float32)])
     np.testing.assert_array_equal(result, [[1, 2], [1, 2]])
     # Two calls of one function find two sizes.
@@ -233,12 +233,12 @@ def test_values_are_dropped_after_their_last_use() -> None:
     alive: list[int] = []
     import weakref
 
-    made: list[weakref.ref] = []
+    references: list[weakref.ref] = []
 
     def reference(attrs: Attrs, x: np.ndarray) -> np.ndarray:
-        alive.append(sum(ref() is not None for ref in made))
+        alive.append(sum(ref() is not None for ref in references))
         result = x + 1
-        made.append(weakref.ref(result))
+        references.append(weakref.ref(result))
         return result
 
     step = Operator("step", lambda attrs, x: x, reference=reference)

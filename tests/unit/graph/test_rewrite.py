@@ -31,13 +31,18 @@ ONE = constant(np.float32(1))
 def test_names_calls_and_attributes() -> None:
     expr = ops.relu(ops.add(ops.cast(X, dtype="float32"), ONE))
     pattern = is_op("relu")(is_op(ops.add, "sub")(is_op("cast").has_attr(dtype="float32").named("cast"), is_const().named("c")))
-    found = match(pattern, expr)
-    assert found is not None
-    assert found.root is expr
-    assert [call.callee.name for call in found.calls] == ["relu", "add", "cast"]
-    assert found.attrs("cast").dtype == "float32" and found.constant("c") == 1 and found.get("d") is None and "c" in found
+    pattern_match = match(pattern, expr)
+    assert pattern_match is not None
+    assert pattern_match.root is expr
+    assert [call.callee.name for call in pattern_match.calls] == ["relu", "add", "cast"]
+    assert (
+        pattern_match.attrs("cast").dtype == "float32"
+        and pattern_match.constant("c") == 1
+        and pattern_match.get("d") is None
+        and "c" in pattern_match
+    )
     with pytest.raises(TypeError, match="must match a constant"):
-        found.constant("cast")
+        pattern_match.constant("cast")
 
 
 def test_commutative_arguments_match_in_either_order_and_backtrack() -> None:
@@ -45,8 +50,8 @@ def test_commutative_arguments_match_in_either_order_and_backtrack() -> None:
     assert match(pattern, ops.add(X, ops.neg(Y)))["o"] is X
     assert match(pattern, ops.add(ops.neg(Y), X))["o"] is X
     assert match(is_op("sub")(is_const(), wildcard()), ops.sub(X, ONE)) is None
-    same = wildcard()
-    twice = is_op("add")(is_op("mul")(same, is_const()), is_op("neg")(same))
+    operand = wildcard()
+    twice = is_op("add")(is_op("mul")(operand, is_const()), is_op("neg")(operand))
     assert match(twice, ops.add(ops.neg(X), ops.mul(ONE, X))) is not None
     assert match(twice, ops.add(ops.neg(X), ops.mul(ONE, Y))) is None
     both = wildcard()
@@ -110,8 +115,8 @@ def test_mismatches_are_explained() -> None:
     assert explain_mismatch(pattern.optional(lambda it: it), ops.relu(ops.add(X, ONE))) is not None
 
 
-def double_neg(found: Match) -> Expr:
-    return found["x"]
+def double_neg(pattern_match: Match) -> Expr:
+    return pattern_match["x"]
 
 
 DOUBLE_NEG = Rule("double_neg", is_op("neg")(is_op("neg")(wildcard().named("x"))), double_neg)
@@ -139,7 +144,7 @@ def test_sharing_is_kept_and_nothing_is_built_without_a_match() -> None:
 
 
 def test_replacements_are_rewritten_in_turn_and_take_the_span() -> None:
-    grow = Rule("grow", is_op("abs")(wildcard().named("x")), lambda found: ops.neg(ops.neg(ops.relu(found["x"]))))
+    grow = Rule("grow", is_op("abs")(wildcard().named("x")), lambda pattern_match: ops.neg(ops.neg(ops.relu(pattern_match["x"]))))
     expr = ops.add(ops.abs(X, span=Span("m", "n")), X)
     new = rewrite_expr(expr, [grow, DOUBLE_NEG])
     assert show_ops(new) == ["relu", "add"]
@@ -157,12 +162,12 @@ def test_rules_reach_into_branches_and_functions() -> None:
     "rules",
     [
         [
-            Rule("up", is_op("neg"), lambda found: ops.abs(found.root.args[0])),
+            Rule("up", is_op("neg"), lambda pattern_match: ops.abs(pattern_match.root.args[0])),
             Rule("down", is_op("abs"), lambda f: ops.neg(f.root.args[0])),
         ],
-        [Rule("up down", is_op("neg"), lambda found: ops.neg(found.root.args[0]))],
-        [Rule("up down", is_op("neg"), lambda found: found.root)],
-        [Rule("up down", is_op("neg"), lambda found: ops.exp(found.root))],
+        [Rule("up down", is_op("neg"), lambda pattern_match: ops.neg(pattern_match.root.args[0]))],
+        [Rule("up down", is_op("neg"), lambda pattern_match: pattern_match.root)],
+        [Rule("up down", is_op("neg"), lambda pattern_match: ops.exp(pattern_match.root))],
     ],
 )
 def test_oscillating_rules_are_named(rules: list[Rule]) -> None:
@@ -171,7 +176,7 @@ def test_oscillating_rules_are_named(rules: list[Rule]) -> None:
 
 
 def test_a_rule_that_changes_a_type_is_named() -> None:
-    wrong = Rule("wrong", is_op("neg"), lambda found: constant(np.zeros(3, np.int8)))
+    wrong = Rule("wrong", is_op("neg"), lambda pattern_match: constant(np.zeros(3, np.int8)))
     with pytest.raises(VerifyError, match="rule wrong"):
         rewrite_expr(ops.neg(X), [wrong])
 

@@ -151,9 +151,9 @@ def test_loops_recursion_and_several_functions() -> None:
 def test_symbolic_and_existential_sizes() -> None:
     n, odd = SizeVar("n"), SizeVar("past + seq", 2)
     x, y = var("x", TensorType((n, odd), F32)), var("y", TensorType((n,), F32))
-    found = POSITIVE(y)
-    k = found.type.shape[0]  # type: ignore[attr-defined]
-    twice = ops.concat(found, found, axis=0)
+    positives = POSITIVE(y)
+    k = positives.type.shape[0]  # type: ignore[attr-defined]
+    twice = ops.concat(positives, positives, axis=0)
     body = tuple_([ops.reshape(x, shape=(n * odd,)), ops.reshape(twice, shape=(k, 2)), POSITIVE(twice)])
     unit = module(x, y, body=body)
     text = print_module(unit)[0]

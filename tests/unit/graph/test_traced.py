@@ -11,7 +11,7 @@ import pytest
 
 import inlaid
 from inlaid import conditions, ops
-from inlaid.graph.scope_conditions import conditions_of
+from inlaid.graph.scope_conditions import call_conditions
 from inlaid.graph.traced import TracedSize, trace
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
@@ -166,11 +166,11 @@ def test_rules_that_fail_for_integers_are_judged_by_what_they_did_before() -> No
 
 
 def test_types_of_all_kinds_are_traced() -> None:
-    found: list[Any] = []
+    traced_types: list[Any] = []
     vector = TensorType((N, 3), "float32")
     types = (TupleType((vector, vector)), SequenceType(vector), OptionalType(vector), vector)
-    traced = trace(lambda attrs, *types: found.extend(types) or types[-1], inlaid.Attrs(), types, {N: 5})
-    shapes = [found[0].fields[1].shape, found[1].element.shape, found[2].element.shape, found[3].shape]
+    traced = trace(lambda attrs, *types: traced_types.extend(types) or types[-1], inlaid.Attrs(), types, {N: 5})
+    shapes = [traced_types[0].fields[1].shape, traced_types[1].element.shape, traced_types[2].element.shape, traced_types[3].shape]
     assert all(type(shape[0]) is TracedSize and type(shape[1]) is int for shape in shapes)
     assert traced.result is not None and not traced.comparisons and not traced.violations
 
@@ -180,6 +180,6 @@ def test_a_call_inside_of_a_rule_states_its_conditions_for_the_rule() -> None:
         return ops.matmul(inlaid.var("x", x), inlaid.var("y", y)).type
 
     product = inlaid.Operator("my.product", infer, arity=(2, 2))
-    made = product(inlaid.var("x", (3, N)), inlaid.var("y", (M, 4)))
-    assert made.type.shape == (3, 4)  # type: ignore[union-attr]
-    assert [condition.expected for condition in conditions_of([made])] == ["m"]
+    call = product(inlaid.var("x", (3, N)), inlaid.var("y", (M, 4)))
+    assert call.type.shape == (3, 4)  # type: ignore[union-attr]
+    assert [condition.expected for condition in call_conditions([call])] == ["m"]

@@ -105,8 +105,8 @@ def test_dimensions_without_value() -> None:
 
 def test_sizes_are_defined_before_they_are_read() -> None:
     x = var("x", TensorType((3,), "float32"))
-    found = ops.nonzero(x)
-    count = found.type.shape[1]  # type: ignore[attr-defined]
+    positions = ops.nonzero(x)
+    count = positions.type.shape[1]  # type: ignore[attr-defined]
     one = constant(np.float32(1))
-    verify(function([x], tuple_([ops.broadcast_to(ops.after(one, found), shape=(count,)), found])))
-    fails(function([x], tuple_([ops.broadcast_to(one, shape=(count,)), found])), "is not bound in this scope")
+    verify(function([x], tuple_([ops.broadcast_to(ops.after(one, positions), shape=(count,)), positions])))
+    fails(function([x], tuple_([ops.broadcast_to(one, shape=(count,)), positions])), "is not bound in this scope")

@@ -18,7 +18,7 @@ IDENTITY = inlaid.function([X], X)
 G = inlaid.global_var("g", inlaid.FunctionType((T,), inlaid.TensorType((7,), "float32")))
 
 
-def of(functions: Any) -> inlaid.Module:
+def make_module(functions: Any) -> inlaid.Module:
     return inlaid.Module(functions)
 
 
@@ -29,19 +29,22 @@ def of(functions: Any) -> inlaid.Module:
             lambda: inlaid.function([], ops.relu(X)),
             r"%x is used outside of its scope \(operator relu\); add it to the parameters of the function",
         ),
-        (lambda: of({"f": IDENTITY}), r"must have a function main.*none of that name among f; make it with inlaid\.Module"),
-        (lambda: of({}), "a module must have a function main.*no functions"),
-        (lambda: of([IDENTITY]), "a module must have a function main.*among list"),
-        (lambda: of({"main": X}), "a module must have a function main, its entry point; found a Var among main"),
-        (lambda: of({"main": IDENTITY, "g": X}), "@g must be a Function, got Var; make it with inlaid.function"),
+        (
+            lambda: make_module({"f": IDENTITY}),
+            r"must have a function main.*none of that name among f; make it with inlaid\.Module",
+        ),
+        (lambda: make_module({}), "a module must have a function main.*no functions"),
+        (lambda: make_module([IDENTITY]), "a module must have a function main.*among list"),
+        (lambda: make_module({"main": X}), "a module must have a function main, its entry point; found a Var among main"),
+        (lambda: make_module({"main": IDENTITY, "g": X}), "@g must be a Function, got Var; make it with inlaid.function"),
         (lambda: inlaid.function([X, OTHER], X + OTHER), "must have different names.*found 'x' 2 times; rename them"),
         (lambda: inlaid.function([X, X], X + X), "%x is bound twice; make a variable for each place"),
         (
-            lambda: of({"main": inlaid.function([X], inlaid.call(G, [X])), "g": inlaid.function([OTHER], OTHER)}),
+            lambda: make_module({"main": inlaid.function([X], inlaid.call(G, [X])), "g": inlaid.function([OTHER], OTHER)}),
             r"the type of @g is declared as .*\(7,\).* but .*; declare it as inlaid\.global_var\(\"g\", module\[\"g\"\]\.type\)",
         ),
         (
-            lambda: of({"main": inlaid.function([X], inlaid.call(G, [X]))}),
+            lambda: make_module({"main": inlaid.function([X], inlaid.call(G, [X]))}),
             r"the module has no function @g; it has @main; add it: inlaid\.Module",
         ),
         (lambda: inlaid.function([OTHER], IDENTITY), "the result must contain no function, got fn.*; return a call of it"),
@@ -79,7 +82,7 @@ def test_expressions_that_cannot_be_made(make: Callable[[], Any], message: str) 
 
 
 def test_what_is_well_formed_compiles() -> None:
-    for model in (IDENTITY, of({"main": IDENTITY}), inlaid.function(X, X)):
-        (found,) = inlaid.compile(model, ["reference"]).run({"x": np.ones((2, 3), np.float32)}).values()
-        assert found.shape == (2, 3)
+    for model in (IDENTITY, make_module({"main": IDENTITY}), inlaid.function(X, X)):
+        (output,) = inlaid.compile(model, ["reference"]).run({"x": np.ones((2, 3), np.float32)}).values()
+        assert output.shape == (2, 3)
     assert issubclass(VerifyError, InlaidError)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.graph import ir as graph
-from inlaid.graph.scope_conditions import conditions_of
+from inlaid.graph.scope_conditions import call_conditions
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.passes.fuse import fuse
 from inlaid.plugins import Capabilities
@@ -34,7 +34,7 @@ def lowered(function: graph.Function, rules: Sequence[ScheduleRule] = SHARED_RUL
     if not isinstance(function.body, graph.Tuple):
         function = graph.function(function.params, graph.tuple_([function.body]))
     calls = [item for item in graph.post_order(function.body) if isinstance(item, graph.Call)]
-    source = RegionSource("region", fuse(function) if fused else function, conditions=conditions_of(calls))
+    source = RegionSource("region", fuse(function) if fused else function, conditions=call_conditions(calls))
     region = lower_region(source, rules, KernelContext(CPU, CPU.cores))
     check(region)
     return region
@@ -64,10 +64,10 @@ def check(region: RegionProgram) -> None:
             written[key] = number
     places = {index for storage, index, _ in written if storage == "output"}
     assert places == set(range(len(region.signature.outputs))), "some output is not written"
-    assert {buffer.index for buffer in used(region, "constant")} == set(range(len(region.constants)))
+    assert {buffer.index for buffer in buffers_in(region, "constant")} == set(range(len(region.constants)))
 
 
-def used(region: RegionProgram, storage: str) -> list[Any]:
+def buffers_in(region: RegionProgram, storage: str) -> list[Any]:
     """The buffers of a kind that calls use, views included."""
     numbers = dict.fromkeys(number for call in region.calls for number in (*call.reads, *call.outputs))
     return [region.buffers[number] for number in numbers if region.buffers[number].storage == storage]
@@ -81,11 +81,11 @@ def run(
 ) -> list[Array]:
     """The outputs of a region. Buffers share the bytes of one arena, which is poisoned before; where it is lent to two buffers at
     once, or read before it is written, results are wrong. `semantics` are those of intrinsics."""
-    known: dict[arith.Expr, int] = {SizeVar(name): size for name, size in (sizes or {}).items()}
+    sizes_by_variable: dict[arith.Expr, int] = {SizeVar(name): size for name, size in (sizes or {}).items()}
     for source in region.signature.dims:
         if source.input is not None:
-            known[SizeVar(source.name)] = inputs[source.input].shape[source.axis]
-    limits = dict(known)
+            sizes_by_variable[SizeVar(source.name)] = inputs[source.input].shape[source.axis]
+    limits = dict(sizes_by_variable)
     for source in region.signature.dims:
         if source.upper is not None:
             limits[SizeVar(source.name)] = arith.evaluate(source.upper, limits)
@@ -95,47 +95,47 @@ def run(
 
     def bytes_at(number: int, size: int) -> Array:
         buffer = region.buffers[number]
-        whole = arena if buffer.storage == "arena" else None
-        if whole is None:
-            kept = {"input": inputs, "output": outputs, "constant": constants}[buffer.storage][buffer.index]
-            whole = np.reshape(kept, -1).view(np.uint8)
+        storage_bytes = arena if buffer.storage == "arena" else None
+        if storage_bytes is None:
+            array = {"input": inputs, "output": outputs, "constant": constants}[buffer.storage][buffer.index]
+            storage_bytes = np.reshape(array, -1).view(np.uint8)
         start = arith.evaluate(buffer.offset, limits)
-        return whole[start : start + size]
+        return storage_bytes[start : start + size]
 
     def holds(predicate: Predicate) -> bool:
         if isinstance(predicate.condition, int):
             return bool(bytes_at(predicate.condition, 1)[0]) is predicate.holds
-        return bool(arith.evaluate(predicate.condition, known)) is predicate.holds
+        return bool(arith.evaluate(predicate.condition, sizes_by_variable)) is predicate.holds
 
     for call in region.calls:
         if not all(map(holds, call.predicates)):
             continue
         kernel = region.kernels[call.kernel]
         arrays: dict[ir.Buffer, Array] = {}
-        own: dict[SizeVar, int] = {
-            size: arith.evaluate(value, known) for size, value in zip(size_vars(kernel), call.sizes, strict=True)
+        kernel_sizes: dict[SizeVar, int] = {
+            size: arith.evaluate(value, sizes_by_variable) for size, value in zip(size_vars(kernel), call.sizes, strict=True)
         }
-        bounds: dict[arith.Expr, int] = dict(own)
+        bounds: dict[arith.Expr, int] = dict(kernel_sizes)
         for size, _ in kernel.defines:
             bounds[size] = arith.evaluate(size.upper, bounds) if size.upper is not None else 0
         numbers = (*call.inputs, *call.outputs)
         results = kernel.outputs[: len(call.outputs)]
         for param, number in zip((*kernel.inputs, *results), numbers, strict=True):
             shape = [arith.evaluate(dim, bounds) for dim in param.shape]
-            found = bytes_at(number, int(np.prod(shape)) * param.dtype.bytes)
-            arrays[param] = found.view(param.dtype.numpy).reshape(shape)
+            buffer_bytes = bytes_at(number, int(np.prod(shape)) * param.dtype.bytes)
+            arrays[param] = buffer_bytes.view(param.dtype.numpy).reshape(shape)
         for _, cell in kernel.defines:
             arrays[cell] = np.zeros((), np.int64)
         with np.errstate(all="ignore"):
-            translate(kernel, own, semantics)(*(arrays[buffer] for buffer in kernel.params))
+            translate(kernel, kernel_sizes, semantics)(*(arrays[buffer] for buffer in kernel.params))
         for name, (_, cell) in zip(call.defines, kernel.defines, strict=True):
-            known[name] = int(arrays[cell])
+            sizes_by_variable[name] = int(arrays[cell])
         for constraint in call.checks:
-            if not constraint.holds(known):
-                raise InputError(constraint.message(known), operator=constraint.operator, node=constraint.node)
-    shapes = [[arith.evaluate(dim, known) for dim in spec.shape] for spec in region.signature.outputs]
+            if not constraint.holds(sizes_by_variable):
+                raise InputError(constraint.message(sizes_by_variable), operator=constraint.operator, node=constraint.node)
+    shapes = [[arith.evaluate(dim, sizes_by_variable) for dim in spec.shape] for spec in region.signature.outputs]
     return [array.reshape(-1)[: int(np.prod(shape))].reshape(shape) for array, shape in zip(outputs, shapes, strict=True)]
 
 
-def _poisoned(shape: list[int], of: Any) -> Array:
-    return values.poison(tuple(shape), of)
+def _poisoned(shape: list[int], dtype: Any) -> Array:
+    return values.poison(tuple(shape), dtype)

@@ -34,7 +34,7 @@ def run(region: RegionProgram, inputs: Sequence[Array]) -> list[Array]:
     arena = np.full(region.workspace, 0xA5, np.uint8)
     constants = list(region.constants.values())
 
-    def place(number: int) -> Array:
+    def buffer_view(number: int) -> Array:
         buffer = region.buffers[number]
         if buffer.storage == "constant":
             return constants[buffer.index].reshape(buffer.shape)
@@ -44,22 +44,22 @@ def run(region: RegionProgram, inputs: Sequence[Array]) -> list[Array]:
 
     for number, buffer in enumerate(region.buffers):
         if buffer.storage == "input":
-            place(number)[...] = inputs[buffer.index].reshape(place(number).shape)
+            buffer_view(number)[...] = inputs[buffer.index].reshape(buffer_view(number).shape)
     for call in region.calls:
-        flags = [(bool(place(item.condition)), item.holds) for item in call.predicates if isinstance(item.condition, int)]
-        if any(found is not wanted for found, wanted in flags):
+        flags = [(bool(buffer_view(item.condition)), item.holds) for item in call.predicates if isinstance(item.condition, int)]
+        if any(actual is not expected for actual, expected in flags):
             continue
         kernel = region.kernels[call.kernel]
-        given = [np.array(place(n)).reshape(p.shape) for n, p in zip(call.inputs, kernel.inputs, strict=True)]
-        for number, found in zip(call.outputs, interp.run(kernel, given), strict=True):
-            place(number)[...] = found.reshape(place(number).shape)
+        kernel_inputs = [np.array(buffer_view(n)).reshape(p.shape) for n, p in zip(call.inputs, kernel.inputs, strict=True)]
+        for number, actual in zip(call.outputs, interp.run(kernel, kernel_inputs), strict=True):
+            buffer_view(number)[...] = actual.reshape(buffer_view(number).shape)
     # Parts of outputs are marked as outputs, too.
-    whole = {
+    output_buffers = {
         buffer.index: n
         for n, buffer in sorted(enumerate(region.buffers), key=lambda item: np.prod(item[1].shape))
         if buffer.storage == "output"
     }
-    return [np.array(place(whole[index])).reshape(spec.shape) for index, spec in enumerate(region.signature.outputs)]
+    return [np.array(buffer_view(output_buffers[index])).reshape(spec.shape) for index, spec in enumerate(region.signature.outputs)]
 
 
 def image(channels: int = 2, size: int = 4) -> Expr:
@@ -78,9 +78,9 @@ def checked(unit: Function) -> RegionProgram:
     region = lowered(unit)
     rng = np.random.default_rng(0)
     inputs = [rng.integers(-128, 128, p.type.shape).astype(np.int8) for p in unit.params]  # type: ignore[attr-defined]
-    wanted = evaluate(unit, inputs)
-    for found, expected in zip(run(region, inputs), wanted, strict=True):
-        np.testing.assert_array_equal(found, expected)
+    expected_outputs = evaluate(unit, inputs)
+    for actual, expected in zip(run(region, inputs), expected_outputs, strict=True):
+        np.testing.assert_array_equal(actual, expected)
     return region
 
 

@@ -37,10 +37,10 @@ def agrees(function: ir.Function, feeds: dict[str, Array], sizes: dict[str, int]
     region = lowered(function)
     flags = [name for name in feeds if feeds[name].dtype == np.bool_]
     for case in range(1 << len(flags)):
-        values = feeds | {name: np.array(bool(case >> place & 1)) for place, name in enumerate(flags)}
-        wanted = evaluate(ir.Module({"main": function}), values)
-        found = run(region, [values[param.name] for param in function.params], sizes)
-        for a, b in zip(found, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        values = feeds | {name: np.array(bool(case >> bit & 1)) for bit, name in enumerate(flags)}
+        expected = evaluate(ir.Module({"main": function}), values)
+        actual = run(region, [values[param.name] for param in function.params], sizes)
+        for a, b in zip(actual, expected if isinstance(expected, tuple) else (expected,), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -51,10 +51,10 @@ def graphs(draw: Callable[..., Any], rows: Any = 3) -> ir.Function:
     x = ir.var("x", TensorType((rows, 4), "float32"))
     y = ir.var("y", TensorType((rows, 4), "float32"))
 
-    def value(known: list[ir.Expr], depth: int) -> ir.Expr:
-        found = list(known)
+    def value(operands: list[ir.Expr], depth: int) -> ir.Expr:
+        pool = list(operands)
         for _ in range(draw(st.integers(0, 3))):
-            a, b = draw(st.sampled_from(found)), draw(st.sampled_from(found))
+            a, b = draw(st.sampled_from(pool)), draw(st.sampled_from(pool))
             kind = draw(st.integers(0, 6 if depth else 4))
             if kind == 0:
                 new = ops.add(a, b)
@@ -70,13 +70,13 @@ def graphs(draw: Callable[..., Any], rows: Any = 3) -> ir.Function:
             else:
                 condition = draw(st.sampled_from([*flags, ops.logical_not(flags[0])]))
                 if draw(st.booleans()):
-                    new = ir.if_(condition, value(found, depth - 1), value(found, depth - 1))
+                    new = ir.if_(condition, value(pool, depth - 1), value(pool, depth - 1))
                 else:
-                    arms = [ir.tuple_([value(found, depth - 1), value(found, depth - 1)]) for _ in range(2)]
-                    whole = ir.if_(condition, *arms)
-                    new = ops.sub(ir.tuple_item(whole, 0), ir.tuple_item(whole, 1))
-            found.append(new)
-        return found[-1]
+                    arms = [ir.tuple_([value(pool, depth - 1), value(pool, depth - 1)]) for _ in range(2)]
+                    choice = ir.if_(condition, *arms)
+                    new = ops.sub(ir.tuple_item(choice, 0), ir.tuple_item(choice, 1))
+            pool.append(new)
+        return pool[-1]
 
     results = [value([x, y], 2) for _ in range(draw(st.integers(1, 2)))]
     results = [ir.if_(flags[1], item, ops.add(item, x)) for item in results]
@@ -110,8 +110,8 @@ def test_random_branches_in_scarce_memory(function: ir.Function) -> None:
     region = lower_region(RegionSource("region", fuse(function, frugal=True)), (), context)
     for case in range(4):
         values = numbers(3) | {"c0": np.array(bool(case & 1)), "c1": np.array(bool(case & 2))}
-        wanted = evaluate(ir.Module({"main": function}), values)
-        for a, b in zip(scarce.run(region, [values[param.name] for param in function.params]), wanted, strict=True):
+        expected = evaluate(ir.Module({"main": function}), values)
+        for a, b in zip(scarce.run(region, [values[param.name] for param in function.params]), expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -155,7 +155,7 @@ class Versions:
     def __init__(self) -> None:
         self.built: list[str] = []
 
-    def offer(self, program: LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         rows = program.outputs[0].shape[0]
 
         def schedule(label: str) -> Callable[[LoopProgram], LoopProgram]:
@@ -190,16 +190,16 @@ def test_versions_that_sizes_decide_at_compile_time(rows: Any, expected: list[st
 def test_versions_chosen_by_size(rows: int) -> None:
     region, built = by_versions(N)
     assert list(dict.fromkeys(built)) == ["one", "few", "many"]
-    one, few = arith.compare("==", N, 1), arith.compare("<=", N, 7)
+    one, at_most_seven = arith.compare("==", N, 1), arith.compare("<=", N, 7)
     assert [call.predicates for call in region.calls][:3] == [
         (Predicate(one),),
-        (Predicate(one, False), Predicate(few)),
-        (Predicate(one, False), Predicate(few, False)),
+        (Predicate(one, False), Predicate(at_most_seven)),
+        (Predicate(one, False), Predicate(at_most_seven, False)),
     ]
     x = np.random.default_rng(rows).standard_normal((rows, 4)).astype(np.float32)
-    whole = np.exp(x - x.max(axis=1, keepdims=True, initial=-np.inf))
-    (found,) = run(region, [x])
-    np.testing.assert_allclose(found, np.exp(whole / whole.sum(axis=1, keepdims=True)), rtol=1e-5)
+    exponentials = np.exp(x - x.max(axis=1, keepdims=True, initial=-np.inf))
+    (actual,) = run(region, [x])
+    np.testing.assert_allclose(actual, np.exp(exponentials / exponentials.sum(axis=1, keepdims=True)), rtol=1e-5)
 
 
 def test_versions_inside_an_arm() -> None:
@@ -209,9 +209,9 @@ def test_versions_inside_an_arm() -> None:
     assert [len(call.predicates) for call in region.calls] == [2, 3, 3] * 2
     for rows in (1, 5, 9):
         for value in (True, False):
-            given = np.arange(4 * rows, dtype=np.float32).reshape(rows, 4)
-            (found,) = run(region, [given, np.array(value)])
-            np.testing.assert_allclose(found, np.exp(given) if value else -given, rtol=1e-6)
+            x_array = np.arange(4 * rows, dtype=np.float32).reshape(rows, 4)
+            (actual,) = run(region, [x_array, np.array(value)])
+            np.testing.assert_allclose(actual, np.exp(x_array) if value else -x_array, rtol=1e-6)
 
 
 def test_targets_without_branches_have_no_versions_that_sizes_decide() -> None:

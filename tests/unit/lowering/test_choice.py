@@ -34,12 +34,12 @@ def problem(generator, count, links):
 
 
 def solved(costs, edges):
-    found = Assignment()
+    assignment = Assignment()
     for cost in costs:
-        found.node(cost)
+        assignment.node(cost)
     for (a, b), matrix in edges.items():
-        found.edge(a, b, matrix)
-    return found.solve()
+        assignment.edge(a, b, matrix)
+    return assignment.solve()
 
 
 def least(costs, edges):
@@ -77,12 +77,12 @@ def test_other_graphs_get_a_choice_that_is_near(seed):
 
 def test_long_chains_take_linear_time():
     count = 20000
-    found = Assignment()
+    assignment = Assignment()
     for _ in range(count):
-        found.node([1.0, 0.0])
+        assignment.node([1.0, 0.0])
     for number in range(1, count):
-        found.edge(number - 1, number, ((0.0, 9.0), (9.0, 0.0)))
-    assert found.solve() == [1] * count
+        assignment.edge(number - 1, number, ((0.0, 9.0), (9.0, 0.0)))
+    assert assignment.solve() == [1] * count
 
 
 class Recorded:
@@ -95,8 +95,8 @@ class Recorded:
 
     def step(self, inputs, outputs, options):
         values = self.choice.step(inputs, [(SHAPE, F32)] * outputs, options)
-        for place, value in enumerate(values):
-            self.written[value] = (len(self.steps), len(inputs) + place)
+        for output_index, value in enumerate(values):
+            self.written[value] = (len(self.steps), len(inputs) + output_index)
         self.steps.append((inputs, options))
         return values
 
@@ -106,8 +106,8 @@ class Recorded:
         copies = set()
         for (inputs, options), option in zip(self.steps, chosen, strict=True):
             for value, layout in zip(inputs, options[option].layouts, strict=False):
-                writer, place = self.written[value]
-                if self.steps[writer][1][chosen[writer]].layouts[place] != layout:
+                writer, output_index = self.written[value]
+                if self.steps[writer][1][chosen[writer]].layouts[output_index] != layout:
                     copies.add((value, layout))
         return seconds + COPY * len(copies)
 
@@ -128,10 +128,10 @@ def test_the_choice_equals_trying_everything(seed, count, chain):
     recorded.step((values[-1],), 0, (Option((ROW_MAJOR,)),))
     chosen = recorded.choice.solve()
     least = min(recorded.charge(each) for each in product(*(range(len(options)) for _, options in recorded.steps)))
-    found = recorded.charge(chosen)
-    assert found >= least * 0.999999
+    cost = recorded.charge(chosen)
+    assert cost >= least * 0.999999
     # Chains are solved exactly, and so are most graphs as small as these; none is far off.
-    assert found <= least * 1.000001 if chain else found <= least + 1.5 * COPY
+    assert cost <= least * 1.000001 if chain else cost <= least + 1.5 * COPY
 
 
 def test_copies_that_readers_share_are_charged_once():

@@ -21,13 +21,13 @@ def dense_block() -> Function:
     rng = np.random.default_rng(0)
     x = var("x", TensorType((SizeVar("batch"), GROWTH, 5, 6), "float32"))
     grow = constant((rng.integers(-1, 2, (GROWTH, GROWTH, 3, 3)) / 8).astype(np.float32))
-    whole = ops.conv(x, grow, pads=(1, 1, 1, 1))
+    features = ops.conv(x, grow, pads=(1, 1, 1, 1))
     for layer in range(1, LAYERS + 1):
         squeeze = constant((rng.integers(-1, 2, (GROWTH, GROWTH * layer, 1, 1)) / 8).astype(np.float32))
-        new = ops.relu(ops.conv(ops.conv(whole, squeeze), grow, pads=(1, 1, 1, 1)))
-        whole = ops.concat(whole, new, axis=1)
+        new = ops.relu(ops.conv(ops.conv(features, squeeze), grow, pads=(1, 1, 1, 1)))
+        features = ops.concat(features, new, axis=1)
     last = constant((rng.integers(-1, 2, (GROWTH, GROWTH * (LAYERS + 1), 1, 1)) / 8).astype(np.float32))
-    return function([x], ops.conv(whole, last))
+    return function([x], ops.conv(features, last))
 
 
 @pytest.mark.parametrize("batch", [0, 1, 3])
@@ -40,6 +40,6 @@ def test_nested_parts_are_written_in_place(batch: int) -> None:
     assert len(grown) == LAYERS and len({call.kernel for call in grown}) == 1
     assert len({call.sizes for call in grown}) == LAYERS
     x = np.random.default_rng(1).integers(-4, 5, (batch, GROWTH, 5, 6)).astype(np.float32)
-    wanted = evaluate(unit, [x])
-    (found,) = run(region, [x])
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+    expected = evaluate(unit, [x])
+    (actual,) = run(region, [x])
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-4)

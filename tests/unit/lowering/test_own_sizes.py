@@ -20,9 +20,9 @@ HALF = ((HEIGHT + 1) // 2, (WIDTH + 1) // 2)
 
 def test_expressions_become_variables_with_their_bounds_and_representative_sizes():
     x = graph.var("x", TensorType(("batch", 4, *HALF), "float32"))
-    own = with_own_sizes((x,), ops.relu(x))
-    batch, channels, *sides = own.params[0].type.shape
-    assert (batch, channels) == (SizeVar("batch"), 4) and own.body.type == own.params[0].type
+    function = with_own_sizes((x,), ops.relu(x))
+    batch, channels, *sides = function.params[0].type.shape
+    assert (batch, channels) == (SizeVar("batch"), 4) and function.body.type == function.params[0].type
     for side, expected, bounds in zip(sides, HALF, ((1, None), (1, 32)), strict=True):
         assert isinstance(side, SizeVar) and (side.lower, side.upper) == bounds
         assert all(arith.size_hint(side, unknown) == arith.size_hint(expected, unknown) for unknown in (128, arith.IMAGE_SIDE))
@@ -31,8 +31,8 @@ def test_expressions_become_variables_with_their_bounds_and_representative_sizes
 def test_plain_dimensions_stay():
     x = graph.var("x", TensorType(("batch", 4, HEIGHT, WIDTH), "float32"))
     body = ops.relu(x)
-    own = with_own_sizes((x,), body)
-    assert own.params == (x,) and own.body is body and not own.facts
+    function = with_own_sizes((x,), body)
+    assert function.params == (x,) and function.body is body and not function.facts
 
 
 def test_related_dimensions_stay():

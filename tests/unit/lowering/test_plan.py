@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from tests.unit.graph.strategies import Program, assert_same, programs
+from tests.unit.graph.strategies import Program, assert_close, programs
 
 from inlaid import ops
 from inlaid.driver.compile import candidates_for, compile_module
@@ -34,21 +34,21 @@ def registry() -> PluginRegistry:
     return default_registry()
 
 
-def plans_of(module: ir.Module) -> Plans:
+def make_plans(module: ir.Module) -> Plans:
     """The plans of a module for the reference target."""
-    found = partition(module, candidates_for(["reference"], default_registry()))
-    return build_plans(found.module, dict.fromkeys(found.regions, ()))
+    partitioning = partition(module, candidates_for(["reference"], default_registry()))
+    return build_plans(partitioning.module, dict.fromkeys(partitioning.regions, ()))
 
 
-def main_of(body: ir.Expr, *params: ir.Var, **facts: Any) -> Plan:
-    return plans_of(ir.Module({"main": ir.function(params or (X, Y), body, **facts)})).plans["main"]
+def make_main_plan(body: ir.Expr, *params: ir.Var, **facts: Any) -> Plan:
+    return make_plans(ir.Module({"main": ir.function(params or (X, Y), body, **facts)})).plans["main"]
 
 
 def runs(module: ir.Module, inputs: dict[str, Any]) -> None:
     """Compiled, the module gives what the interpreter gives."""
     results = compile_module(module, ["reference"]).run(inputs)
-    wanted = evaluate(module, inputs)
-    assert_same(tuple(results.values()), flat(wanted))
+    expected = evaluate(module, inputs)
+    assert_close(tuple(results.values()), flat(expected))
 
 
 def flat(value: Any) -> tuple[Any, ...]:
@@ -64,13 +64,13 @@ def storages(plan: Plan) -> list[str]:
 
 def test_names_of_results() -> None:
     both = ir.tuple_([ops.relu(X), ops.neg(Y)])
-    assert [name for name, _ in main_of(both).outputs] == ["output0", "output1"]
-    assert [name for name, _ in main_of(both, attrs=(("outputs", '["a", "b"]'),)).outputs] == ["a", "b"]
-    assert [name for name, _ in main_of(both, attrs=(("outputs", '["a"]'),)).outputs] == ["output0", "output1"]
+    assert [name for name, _ in make_main_plan(both).outputs] == ["output0", "output1"]
+    assert [name for name, _ in make_main_plan(both, attrs=(("outputs", '["a", "b"]'),)).outputs] == ["a", "b"]
+    assert [name for name, _ in make_main_plan(both, attrs=(("outputs", '["a"]'),)).outputs] == ["output0", "output1"]
 
 
 def test_regions_write_results_in_place() -> None:
-    plan = main_of(ops.relu(X))
+    plan = make_main_plan(ops.relu(X))
     (step,) = plan.instructions
     assert isinstance(step, Invoke) and step.outputs == (plan.outputs[0][1],)
     assert storages(plan) == ["output"] and plan.workspace == 0
@@ -80,15 +80,19 @@ def test_results_that_belong_to_others_are_copied() -> None:
     """Inputs, constants, and what is returned already: the caller owns every result."""
     value = ops.relu(X)
     weight = ir.constant(np.ones(3, np.float32))
-    plan = main_of(ir.tuple_([X, weight, value, value, X]))
+    plan = make_main_plan(ir.tuple_([X, weight, value, value, X]))
     assert storages(plan) == ["output"] * 5 and len({number for _, number in plan.outputs}) == 5
     assert [type(step) for step in plan.instructions] == [Invoke, Move, Move, Move, Move]
     runs(ir.Module({"main": ir.function([X, Y], ir.tuple_([X, weight, value, value, X]))}), VALUES)
 
 
 def test_constants_are_stored_once() -> None:
-    same = [ir.constant(np.ones(3, np.float32)) for _ in range(3)]
-    plans = plans_of(ir.Module({"main": ir.function([X], ir.tuple_([*same, ir.if_(flag(X), same[0], same[1])]))}))
+    equal_constants = [ir.constant(np.ones(3, np.float32)) for _ in range(3)]
+    plans = make_plans(
+        ir.Module(
+            {"main": ir.function([X], ir.tuple_([*equal_constants, ir.if_(flag(X), equal_constants[0], equal_constants[1])]))}
+        )
+    )
     assert len(plans.constants) == 1
 
 
@@ -101,7 +105,7 @@ def test_the_arena_holds_what_lies_between() -> None:
     value: ir.Expr = X
     for _ in range(6):
         value = ir.if_(flag(value), ops.relu(value), ops.neg(value))
-    plan = main_of(value)
+    plan = make_main_plan(value)
     inner = [item for item in plan.values if item.storage == "arena"]
     assert len(inner) >= 10
     assert all(isinstance(item.offset, int) and item.offset % ALIGNMENT == 0 for item in inner)
@@ -114,19 +118,19 @@ def test_where_values_live() -> None:
     unbounded = fresh_size("k")
     x = ir.var("x", TensorType((unbounded,), F32))
     late = ir.var("l", TensorType((fresh_size("m", unbounded),), F32))
-    seen: dict[str, str] = {}
+    storages: dict[str, str] = {}
     for name, param in (("bounded", X), ("unbounded", x), ("late bound", late), ("sequence", ir.var("s", SequenceType(MATRIX)))):
         choice = ir.if_(ir.var("c", TensorType((), "bool")), param, param)
         plan = build_plans(ir.Module({"main": ir.function([choice.condition, param], ir.tuple_([choice, choice]))}), ())  # type: ignore[list-item]
-        seen[name] = next(plan.plans["main"].values[step.outputs[0]].storage for step in plan.plans["main"].instructions)  # type: ignore[union-attr]
-    assert seen == {"bounded": "output", "unbounded": "dynamic", "late bound": "dynamic", "sequence": "host"}
+        storages[name] = next(plan.plans["main"].values[step.outputs[0]].storage for step in plan.plans["main"].instructions)  # type: ignore[union-attr]
+    assert storages == {"bounded": "output", "unbounded": "dynamic", "late bound": "dynamic", "sequence": "host"}
 
 
 def test_tuples_are_taken_apart() -> None:
     pair = ir.tuple_([ir.tuple_([ops.relu(X), Y]), ops.neg(X)])
     choice = ir.if_(flag(X), pair, ir.tuple_([ir.tuple_([Y, Y]), X]))
     inner = ir.tuple_item(ir.tuple_item(choice, 0), 1)
-    plan = main_of(ir.tuple_([choice, inner, ir.tuple_item(choice, 1)]))
+    plan = make_main_plan(ir.tuple_([choice, inner, ir.tuple_item(choice, 1)]))
     assert len(plan.outputs) == 5
     runs(ir.Module({"main": ir.function([X, Y], ir.tuple_([choice, inner, ir.tuple_item(choice, 1)]))}), VALUES)
 
@@ -140,8 +144,8 @@ def test_tuples_as_parameters() -> None:
     executable = compile_module(module, ["reference"])
     assert [spec.name for spec in executable.inputs] == ["pair.0", "pair.1"]
     results = executable.run({"pair.0": VALUES["x"], "pair.1": VALUES["y"]})
-    wanted = Interpreter().run(module.main, [(VALUES["x"], VALUES["y"])])
-    assert_same(tuple(results.values()), flat(wanted))
+    expected = Interpreter().run(module.main, [(VALUES["x"], VALUES["y"])])
+    assert_close(tuple(results.values()), flat(expected))
 
 
 # --- branches and loops -----------------------------------------------------------------------------------------------
@@ -152,7 +156,7 @@ def test_branches_capture_what_they_read() -> None:
     shared, deep = ops.relu(X), ops.neg(Y)
     inner = ir.if_(flag(deep), ops.exp(deep), shared)
     choice = ir.if_(flag(X), inner, ops.abs(shared))
-    plans = plans_of(ir.Module({"main": ir.function([X, Y], ir.tuple_([choice, shared, deep]))})).plans
+    plans = make_plans(ir.Module({"main": ir.function([X, Y], ir.tuple_([choice, shared, deep]))})).plans
     (branch,) = [step for step in plans["main"].instructions if isinstance(step, Branch)]
     assert len(branch.inputs) == 2 == len(set(branch.inputs))
     assert [name for name, _ in plans[branch.then].inputs] == [name for name, _ in plans[branch.otherwise].inputs]
@@ -171,7 +175,7 @@ def repeat(body: Any, state: ir.Expr, rounds: int = 3) -> ir.Expr:
 def test_loops() -> None:
     before = ops.relu(Y)
     result = repeat(lambda i, total: ops.add(total, before), X)
-    plans = plans_of(ir.Module({"main": ir.function([X, Y], ir.tuple_([result, before]))})).plans
+    plans = make_plans(ir.Module({"main": ir.function([X, Y], ir.tuple_([result, before]))})).plans
     (loop,) = [step for step in plans["main"].instructions if isinstance(step, Loop)]
     assert (len(loop.state), len(loop.captured), len(loop.scanned)) == (1, 1, 0)
     assert len(plans[loop.body].inputs) == 3 and len(plans[loop.body].outputs) == 2
@@ -208,7 +212,7 @@ def test_recursion() -> None:
     first = ir.call(ir.global_var("even", KIND), [ir.constant(np.int64(5)), y])
     unused = ir.function([x], x)
     module = ir.Module({"main": ir.function([y], ops.add(first, y)), "even": even, "odd": odd, "unused": unused})
-    plans = plans_of(module).plans
+    plans = make_plans(module).plans
     assert {"main", "main.even", "main.odd"} <= set(plans) and "main.unused" not in plans
     assert [step.plan for step in plans["main"].instructions if isinstance(step, Call)] == ["main.even"]
     runs(module, {"y": np.float32(3)})
@@ -230,7 +234,7 @@ def test_closures() -> None:
     closure = ir.function([v], ops.add(ops.neg(v), hidden))
     calls = [ir.call(closure, [X]), ir.if_(flag(X), ir.call(closure, [Y]), X)]
     module = ir.Module({"main": ir.function([X, Y], ir.tuple_([*calls, hidden]))})
-    plans = plans_of(module).plans
+    plans = make_plans(module).plans
     assert sum("closure" in name for name in plans) == 1
     runs(module, VALUES)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inlaid import ops
 from inlaid.graph import ir
-from inlaid.lowering.steps import Step, StepProgram, steps_of
+from inlaid.lowering.steps import Step, StepProgram, convert_to_steps
 from inlaid.plugins import MemoryScope, OpRule, Scratch
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
@@ -27,11 +27,11 @@ N = SizeVar("n", 1, 9)
 M = SizeVar("m", 1)
 
 
-def program_of(
+def make_program(
     body: ir.Expr, scratch: Callable[[Step], Sequence[Scratch]], scopes: Sequence[MemoryScope] = (SRAM, TILES)
 ) -> StepProgram:
     params = [expr for expr in ir.post_order(body) if isinstance(expr, ir.Var)]
-    return steps_of("region0", ir.function(params, ir.tuple_([body])), [OpRule("*")], scratch=scratch, scopes=scopes)
+    return convert_to_steps("region0", ir.function(params, ir.tuple_([body])), [OpRule("*")], scratch=scratch, scopes=scopes)
 
 
 def chain(length: int, *shape: Any) -> ir.Expr:
@@ -43,15 +43,15 @@ def chain(length: int, *shape: Any) -> ir.Expr:
     return value
 
 
-def lives(program: StepProgram, asked: Sequence[Sequence[Scratch]]) -> dict[int, tuple[int, int]]:
+def lives(program: StepProgram, scratch: Sequence[Sequence[Scratch]]) -> dict[int, tuple[int, int]]:
     """The first and the last step in which each buffer of the region's own is in use."""
-    found: dict[int, tuple[int, int]] = {}
+    intervals: dict[int, tuple[int, int]] = {}
     for number, step in enumerate(program.steps):
         for buffer in (*step.inputs, *step.outputs):
-            found[buffer] = found.get(buffer, (number,))[0], number
-        for buffer, item in zip(step.scratch, asked[number], strict=True):
-            found[buffer] = max(number - item.early, 0), number
-    return {buffer: life for buffer, life in found.items() if program.buffers[buffer].storage in ("arena", "scope")}
+            intervals[buffer] = intervals.get(buffer, (number,))[0], number
+        for buffer, item in zip(step.scratch, scratch[number], strict=True):
+            intervals[buffer] = max(number - item.early, 0), number
+    return {buffer: life for buffer, life in intervals.items() if program.buffers[buffer].storage in ("arena", "scope")}
 
 
 buffers = st.builds(Scratch, st.integers(0, 120), st.sampled_from(["", "sram"]), st.integers(0, 3))
@@ -59,9 +59,9 @@ buffers = st.builds(Scratch, st.integers(0, 120), st.sampled_from(["", "sram"]),
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(buffers, max_size=2), min_size=1, max_size=7))
-def test_buffers_in_use_at_once_share_no_byte(asked: list[list[Scratch]]) -> None:
-    program = program_of(chain(len(asked), 5, 7), lambda step: asked[int(step.nodes[0].removeprefix("node"))])
-    alive = lives(program, asked)
+def test_buffers_in_use_at_once_share_no_byte(scratch: list[list[Scratch]]) -> None:
+    program = make_program(chain(len(scratch), 5, 7), lambda step: scratch[int(step.nodes[0].removeprefix("node"))])
+    alive = lives(program, scratch)
     for number in alive:
         buffer = program.buffers[number]
         begin, size = arith.evaluate(buffer.offset, {}), arith.evaluate(arith.product(buffer.shape), {}) * buffer.dtype.bytes
@@ -81,17 +81,17 @@ def test_buffers_in_use_at_once_share_no_byte(asked: list[list[Scratch]]) -> Non
 
 def test_scratch_shares_memory_over_time() -> None:
     """Two tiles of a double buffer are disjoint; those of the next step use the same bytes, unless they are in use already."""
-    program = program_of(chain(3, 4), lambda step: [Scratch(400, "sram")] * 2)
+    program = make_program(chain(3, 4), lambda step: [Scratch(400, "sram")] * 2)
     offsets = [[program.buffers[number].offset for number in step.scratch] for step in program.steps]
     assert offsets == [[0, 416]] * 3 and program.scopes == {"sram": 816}
-    early = program_of(chain(3, 4), lambda step: [Scratch(400, "sram", early=1)])
+    early = make_program(chain(3, 4), lambda step: [Scratch(400, "sram", early=1)])
     first, second, third = (early.buffers[number].offset for step in early.steps for number in step.scratch)
     assert first == third != second
 
 
 def test_symbolic_sizes() -> None:
     """The arena has scratch of symbolic sizes; a scope plans for the upper bound."""
-    program = program_of(chain(2, N, 16), lambda step: [Scratch(N * 64), Scratch(N * 100, "sram")])
+    program = make_program(chain(2, N, 16), lambda step: [Scratch(N * 64), Scratch(N * 100, "sram")])
     assert arith.evaluate(program.workspace, {N: 3}) == 3 * 64 * 2  # one value between steps, and the scratch of a step
     assert program.scopes == {"sram": 900} and program.buffers[program.steps[0].scratch[0]].shape == (N * 64,)
 
@@ -113,5 +113,5 @@ def test_symbolic_sizes() -> None:
 )
 def test_what_cannot_be_planned(scratch: Scratch, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message) as caught:
-        program_of(chain(3, N, M), lambda step: [scratch] * (2 if step.nodes == ("node1",) else 1))
+        make_program(chain(3, N, M), lambda step: [scratch] * (2 if step.nodes == ("node1",) else 1))
     assert "node" in str(caught.value) and ("relu" in str(caught.value) or "add" in str(caught.value))

@@ -8,7 +8,7 @@ import pytest
 from inlaid import ops
 from inlaid.graph import ir
 from inlaid.graph.pattern import is_const, is_op, match, wildcard
-from inlaid.lowering.steps import StepProgram, steps_of
+from inlaid.lowering.steps import StepProgram, convert_to_steps
 from inlaid.ops.composites import quantized_binary, quantized_conv, quantized_matmul, quantized_mean
 from inlaid.partitioning import partition
 from inlaid.partitioning.annotate import Candidate
@@ -25,7 +25,7 @@ def steps(body: ir.Expr, params: tuple[ir.Var, ...], *rules: OpRule) -> StepProg
     """The steps of the only region that a target with these rules makes of a function."""
     cut = partition(ir.Module({"main": ir.function(params, body)}), [Candidate(Target("a"), rules, DTYPES)])
     (name,) = cut.regions
-    return steps_of(name, cut.module[name], rules)
+    return convert_to_steps(name, cut.module[name], rules)
 
 
 def scalar(value, dtype):
@@ -98,8 +98,13 @@ def test_a_convolution_in_integers(bias, least):
     assert step.attrs("pad").pads == (0, 0, 1, 1, 0, 0, 1, 1)
     assert step.attrs("conv").out_dtype == "int32"
     assert ("bias" in step, "least" in step, "greatest" in step) == (bias, least is not None, False)
-    found = step.quantized("y")
-    assert (found.scale.shape, found.zero_point.item(), found.axis, found.dtype.name) == ((8,), 5, 1, "int8")
+    quantization = step.quantized("y")
+    assert (quantization.scale.shape, quantization.zero_point.item(), quantization.axis, quantization.dtype.name) == (
+        (8,),
+        5,
+        1,
+        "int8",
+    )
     with pytest.raises(CompileError, match="unknown part 'z' of conv2d"):
         step.buffer("z")
     with pytest.raises(CompileError, match="must be an operand or a constant"):
@@ -151,10 +156,10 @@ def test_constants_are_kept_once():
     pattern = is_op("add")(wildcard().named("x"), is_const().named("c"))
     program = steps(ops.add(ops.add(X, number((1, 4, 1, 1))), number((1, 4, 1, 1))), (X,), OpRule(pattern, "sum"))
     assert not program.constants  # nobody has asked for one
-    (place,) = {step.buffer("c") for step in program.steps}
-    assert program.buffers[place].storage == "constant" and program.buffers[place].shape == (1, 4, 1, 1)
+    (buffer_index,) = {step.buffer("c") for step in program.steps}
+    assert program.buffers[buffer_index].storage == "constant" and program.buffers[buffer_index].shape == (1, 4, 1, 1)
     packed = np.arange(3, dtype=np.int32)
-    assert program.constant(packed) == program.constant(packed.copy()) == place + 1
+    assert program.constant(packed) == program.constant(packed.copy()) == buffer_index + 1
     assert [array.dtype.name for array in program.artifact("f", 1, b"").constants.values()] == ["int8", "int32"]
 
 
@@ -164,4 +169,4 @@ def test_rules_that_changed():
     )
     (name,) = cut.regions
     with pytest.raises(CompileError, match="no rule 'c' of the target matches"):
-        steps_of(name, cut.module[name], ())
+        convert_to_steps(name, cut.module[name], ())

@@ -43,8 +43,8 @@ def weights(generator: np.random.Generator, *shape: int) -> Expr:
     return constant(generator.integers(-127, 128, shape).astype(np.int8))
 
 
-def number(value: Any, of: str = "int32") -> Expr:
-    return constant(np.array(value, of))
+def number(value: Any, dtype: str = "int32") -> Expr:
+    return constant(np.array(value, dtype))
 
 
 def conv(x: Expr, w: Expr, pads: int = 0, groups: int = 1) -> Expr:
@@ -74,12 +74,12 @@ def products(unit: Function) -> list[tuple[str, ...]]:
     return [tuple(arg.type.dtype.name for arg in call.args if isinstance(arg.type, TensorType)) for call in calls]
 
 
-def same(unit: Function, changed: Function, *data: np.ndarray) -> None:
+def assert_equal(unit: Function, changed: Function, *data: np.ndarray) -> None:
     verify(changed)
     assert changed.type == unit.type
     results = [evaluate(each, list(data)) for each in (unit, changed)]
-    wanted, found = (each if isinstance(each, tuple) else (each,) for each in results)
-    for a, b in zip(wanted, found, strict=True):
+    expected, actual = (each if isinstance(each, tuple) else (each,) for each in results)
+    for a, b in zip(expected, actual, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -116,7 +116,7 @@ def test_the_same_integers(seed: int, kind: str, move: str, pads: int) -> None:
     unit = function([x], tuple_([first, wide, real, ops.cast(last, dtype="int8"), last]))
     changed = unsigned_data(unit, UNSIGNED)
     assert products(changed) == [("uint8", "int8")] * 2
-    same(unit, changed, generator.integers(-128, 128, (2, 4, 5, 6)).astype(np.int8))
+    assert_equal(unit, changed, generator.integers(-128, 128, (2, 4, 5, 6)).astype(np.int8))
 
 
 def test_nothing_is_left_of_it_between_products() -> None:
@@ -134,12 +134,12 @@ def test_nothing_is_left_of_it_between_products() -> None:
 def test_matrix_products(shape: tuple[int, ...]) -> None:
     generator = np.random.default_rng(4)
     x, y = var("x", TensorType(shape, "int8")), var("y", TensorType((2, 8, 3), "int8"))
-    known = ops.matmul(x, weights(generator, 8, 3), out_dtype="int32")
-    unit = function([x, y], tuple_([known, ops.matmul(x, y, out_dtype="int32")]))
+    constant_product = ops.matmul(x, weights(generator, 8, 3), out_dtype="int32")
+    unit = function([x, y], tuple_([constant_product, ops.matmul(x, y, out_dtype="int32")]))
     changed = unsigned_data(unit, UNSIGNED)
     assert products(changed) == [("uint8", "int8")] * 2
     data = [generator.integers(-128, 128, item.type.shape).astype(np.int8) for item in unit.params]  # type: ignore[union-attr]
-    same(unit, changed, *data)
+    assert_equal(unit, changed, *data)
 
 
 def test_depthwise_convolutions_read_what_there_is() -> None:
@@ -155,7 +155,7 @@ def test_depthwise_convolutions_read_what_there_is() -> None:
     both = function([x], tuple_([conv(x, deep, 1, 4), conv(x, dense)]))
     changed = unsigned_data(both, UNSIGNED)
     assert products(changed) == [("uint8", "int8")] * 2
-    same(both, changed, generator.integers(-128, 128, (1, 4, 5, 6)).astype(np.int8))
+    assert_equal(both, changed, generator.integers(-128, 128, (1, 4, 5, 6)).astype(np.int8))
 
 
 def test_products_that_cannot_read_it_keep_the_sign() -> None:
@@ -172,7 +172,7 @@ def test_products_that_cannot_read_it_keep_the_sign() -> None:
         changed = unsigned_data(unit, UNSIGNED)
         assert [kinds[0] for kinds in products(changed)].count("uint8") == stored_so
         shapes = [item.type.shape for item in unit.params if isinstance(item.type, TensorType)]
-        same(unit, changed, *(generator.integers(-128, 128, shape).astype(np.int8) for shape in shapes))
+        assert_equal(unit, changed, *(generator.integers(-128, 128, shape).astype(np.int8) for shape in shapes))
 
 
 @pytest.mark.parametrize("rows", [5, SizeVar("rows", 0, 64)])
@@ -186,14 +186,14 @@ def test_scales_of_rows(rows: Dim) -> None:
     unit = function([x], tuple_([ops.matmul(data, weights(generator, 8, 3), out_dtype="int32"), real]))
     changed = unsigned_data(unit, UNSIGNED)
     assert products(changed) == [("uint8", "int8")]
-    same(unit, changed, generator.normal(0, 50, (5, 8)).astype(np.float32))
+    assert_equal(unit, changed, generator.normal(0, 50, (5, 8)).astype(np.float32))
 
 
 def test_targets_that_do_not_ask_for_it() -> None:
     x = var("x", TensorType((1, 4, 5, 6), "int8"))
     unit = function([x], conv(x, weights(np.random.default_rng(6), 3, 4, 1, 1)))
-    for found in (context(), context(("int8", 4)), context(("uint8", 4), ("int8", 4)), replace(UNSIGNED, intrinsics=())):
-        assert unsigned_data(unit, found) is unit
+    for kernel_context in (context(), context(("int8", 4)), context(("uint8", 4), ("int8", 4)), replace(UNSIGNED, intrinsics=())):
+        assert unsigned_data(unit, kernel_context) is unit
 
 
 @pytest.mark.parametrize("groups", [(), (("uint8", 4), ("int8", 4))], ids=["alone", "beside a matrix unit"])

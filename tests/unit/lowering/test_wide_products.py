@@ -24,10 +24,10 @@ BYTES = ("int8", "uint8")
 
 def context(cost: float, words: bool = True) -> KernelContext:
     """Of a target with dot products of bytes of a cost, and perhaps with those of int16."""
-    found = [TensorIntrin(f"dot.{a}.{b}", dot_product(a, b, "int32", 8, 4), cost=cost) for a in BYTES for b in BYTES]
+    intrinsics = [TensorIntrin(f"dot.{a}.{b}", dot_product(a, b, "int32", 8, 4), cost=cost) for a in BYTES for b in BYTES]
     if words:
-        found.append(TensorIntrin("dot.int16", dot_product("int16", "int16", "int32", 8, 2)))
-    return KernelContext(Capabilities((), vector_bits=256), 1, tuple(found))
+        intrinsics.append(TensorIntrin("dot.int16", dot_product("int16", "int16", "int32", 8, 2)))
+    return KernelContext(Capabilities((), vector_bits=256), 1, tuple(intrinsics))
 
 
 FASTER = context(3)
@@ -43,44 +43,44 @@ def operands(unit: Function) -> list[tuple[str, ...]]:
     return [tuple(arg.type.dtype.name for arg in call.args if isinstance(arg.type, TensorType)) for call in calls]
 
 
-def unit_of(data: str, weights: np.ndarray, groups: int = 1, rows: int = 5) -> Function:
+def make_unit(data: str, weights: np.ndarray, groups: int = 1, rows: int = 5) -> Function:
     x = var("x", TensorType((1, weights.shape[1] * groups, rows, rows), data))
     return function([x], conv(x, constant(weights), groups))
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 1 << 30), st.sampled_from(BYTES), st.booleans())
-def test_every_integer_stays(seed: int, of: str, extreme: bool) -> None:
+def test_every_integer_stays(seed: int, dtype: str, extreme: bool) -> None:
     """Of a chain whose bytes are products' data twice, moved, pooled, and read by others too."""
     generator = np.random.default_rng(seed)
-    limits = np.iinfo(of)
+    limits = np.iinfo(dtype)
 
-    def some(shape: tuple[int, ...], kind: str) -> np.ndarray:
+    def random_array(shape: tuple[int, ...], kind: str) -> np.ndarray:
         ends = np.iinfo(kind)
         if extreme:
             return generator.choice([ends.min, ends.max], shape).astype(kind)
         return generator.integers(ends.min, ends.max + 1, shape).astype(kind)
 
-    x = var("x", TensorType((1, 8, 6, 6), of))
-    first = conv(x, constant(some((8, 8, 3, 3), "int8")))
-    point = constant(np.array(0, of))
-    y = ops.requantize(first, constant(np.array(0.001, np.float32)), point, dtype=of)
+    x = var("x", TensorType((1, 8, 6, 6), dtype))
+    first = conv(x, constant(random_array((8, 8, 3, 3), "int8")))
+    point = constant(np.array(0, dtype))
+    y = ops.requantize(first, constant(np.array(0.001, np.float32)), point, dtype=dtype)
     both = ops.concat(y, ops.max_pool(x, kernel=(3, 3), pads=(1,) * 4), axis=1)
-    second = conv(both, constant(some((4, 16, 3, 3), "int8")))
+    second = conv(both, constant(random_array((4, 16, 3, 3), "int8")))
     rows = ops.reshape(y, shape=(36, 8))
-    third = ops.matmul(rows, constant(some((8, 4), "int8")), out_dtype="int32")
+    third = ops.matmul(rows, constant(random_array((8, 4), "int8")), out_dtype="int32")
     unit = function([x], tuple_([second, third, y]))
     changed = wide_products(unit, FASTER)
     verify(changed)
     assert operands(changed) == [("int16", "int16")] * 3 and changed.type == unit.type
-    data = generator.integers(limits.min, limits.max + 1, (1, 8, 6, 6)).astype(of)
-    for wanted, found in zip(evaluate(unit, [data]), evaluate(changed, [data]), strict=True):
-        assert wanted.dtype == found.dtype and np.array_equal(wanted, found)
+    data = generator.integers(limits.min, limits.max + 1, (1, 8, 6, 6)).astype(dtype)
+    for expected, actual in zip(evaluate(unit, [data]), evaluate(changed, [data]), strict=True):
+        assert expected.dtype == actual.dtype and np.array_equal(expected, actual)
 
 
 def test_other_targets_and_products_are_left_alone() -> None:
     weights = np.ones((8, 8, 3, 3), np.int8)
-    unit = unit_of("uint8", weights)
+    unit = make_unit("uint8", weights)
     assert wide_products(unit, context(1)) is unit  # bytes are as fast
     assert wide_products(unit, context(3, words=False)) is unit
     assert wide_products(unit, FASTER, lambda call: False) is unit
@@ -90,7 +90,7 @@ def test_other_targets_and_products_are_left_alone() -> None:
     assert (
         wide_products(unit, replace(FASTER, intrinsics=(*FASTER.intrinsics, unit_of_bytes))) is unit
     )  # a matrix unit multiplies bytes
-    alone = unit_of("uint8", np.ones((8, 1, 3, 3), np.int8), groups=8)
+    alone = make_unit("uint8", np.ones((8, 1, 3, 3), np.int8), groups=8)
     assert wide_products(alone, FASTER) is alone  # nothing is added in pairs
-    few = unit_of("uint8", weights, rows=1)
-    assert wide_products(few, FASTER) is few  # weights are read once
+    one_row = make_unit("uint8", weights, rows=1)
+    assert wide_products(one_row, FASTER) is one_row  # weights are read once

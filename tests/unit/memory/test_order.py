@@ -7,7 +7,7 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid_runtime.memory.order import Step, Work, best_order, peak_of
+from inlaid_runtime.memory.order import Step, Work, best_order, peak_memory
 
 
 @st.composite
@@ -25,50 +25,50 @@ def works(draw: st.DrawFn) -> Work:
     for number, step in enumerate(steps):
         reads = tuple(buffer for buffer in step.reads if buffer < 0 or buffer in written)
         steps[number] = Step(reads, step.writes, tuple(n for n in range(number) if set(steps[n].writes) & set(reads)))
-    used = sorted(written | {buffer for step in steps for buffer in step.reads})
-    sizes = {buffer: draw(st.integers(1, 100)) for buffer in used}
+    buffers = sorted(written | {buffer for step in steps for buffer in step.reads})
+    sizes = {buffer: draw(st.integers(1, 100)) for buffer in buffers}
     shared = {
         (step.writes[0], other): draw(st.integers(0, min(sizes[step.writes[0]], sizes[other])))
         for step in steps
         for other in step.reads[:1]
     }
-    return Work(tuple(steps), sizes, frozenset(draw(st.sets(st.sampled_from(used)))), shared)
+    return Work(tuple(steps), sizes, frozenset(draw(st.sets(st.sampled_from(buffers)))), shared)
 
 
 def possible(work: Work, order: tuple[int, ...]) -> bool:
     """Whether all that a step needs runs before it."""
-    return all(set(work.steps[number].needs) <= set(order[:place]) for place, number in enumerate(order))
+    return all(set(work.steps[number].needs) <= set(order[:position]) for position, number in enumerate(order))
 
 
 @settings(deadline=None, max_examples=80)
 @given(works())
 def test_no_order_needs_less(work: Work) -> None:
-    found = best_order(work)
-    assert sorted(found) == list(range(len(work.steps)))
-    assert possible(work, found)
+    best = best_order(work)
+    assert sorted(best) == list(range(len(work.steps)))
+    assert possible(work, best)
     every = [order for order in permutations(range(len(work.steps))) if possible(work, order)]
-    assert peak_of(work, found) == min(peak_of(work, order) for order in every)
+    assert peak_memory(work, best) == min(peak_memory(work, order) for order in every)
 
 
 @settings(deadline=None, max_examples=40)
 @given(works())
 def test_without_a_search_no_order_is_worse_than_the_one_given(work: Work) -> None:
-    found = best_order(work, states=1)
-    assert possible(work, found)
-    assert peak_of(work, found) <= peak_of(work, range(len(work.steps)))
+    order = best_order(work, states=1)
+    assert possible(work, order)
+    assert peak_memory(work, order) <= peak_memory(work, range(len(work.steps)))
 
 
 def test_the_branch_that_grows_comes_last() -> None:
     """Two branches of one input: what is small in the end runs first, though it is large on the way."""
     steps = (Step((0,), (1,), ()), Step((0,), (2,), ()), Step((2,), (3,), (1,)), Step((1, 3), (4,), (0, 2)))
     work = Work(steps, {0: 10, 1: 40, 2: 60, 3: 5, 4: 5}, frozenset({4}), {})
-    assert peak_of(work, range(4)) == 110
+    assert peak_memory(work, range(4)) == 110
     assert best_order(work) == (1, 2, 0, 3)
-    assert peak_of(work, (1, 2, 0, 3)) == 75
+    assert peak_memory(work, (1, 2, 0, 3)) == 75
 
 
 def test_what_is_best_already_stays() -> None:
     chain = tuple(Step((number,), (number + 1,), (number - 1,) if number else ()) for number in range(300))
     work = Work(chain, dict.fromkeys(range(301), 7), frozenset({300}), {})
     assert best_order(work) == tuple(range(300))
-    assert peak_of(work, range(300)) == 14
+    assert peak_memory(work, range(300)) == 14

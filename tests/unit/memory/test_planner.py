@@ -136,9 +136,9 @@ def test_only_what_has_a_head_start_shares_memory(drawn, alignment):
         assert at % alignment == 0
         assert 0 <= at <= at + a.size <= arena.size
         for other, b in enumerate(buffers[:one]):
-            place = arena.offsets[other]
-            apart = a.last < b.first or b.last < a.first or at + a.size <= place or place + b.size <= at
-            assert apart or ((one, other) in starts and at + starts[one, other] <= place)
+            other_offset = arena.offsets[other]
+            apart = a.last < b.first or b.last < a.first or at + a.size <= other_offset or other_offset + b.size <= at
+            assert apart or ((one, other) in starts and at + starts[one, other] <= other_offset)
     assert arena.size <= plan(buffers, alignment).size
 
 
@@ -163,5 +163,5 @@ def test_what_lies_over_one_term_keeps_clear_of_the_other():
     starts = {(2, 1): 544, (3, 0): 0, (3, 2): 0, (4, 3): 32}
     arena = plan(buffers, 4, starts)
     for term in (0, 2):
-        at, place = arena.offsets[3], arena.offsets[term]
-        assert at <= place or place + 4096 <= at
+        at, term_offset = arena.offsets[3], arena.offsets[term]
+        assert at <= term_offset or term_offset + 4096 <= at

@@ -20,7 +20,7 @@ SIZES = ({H: 1, W: 1, N: 0}, {H: 33, W: 1, N: 7}, {H: 224, W: 224, N: 1}, {H: 17
 def network(count: int, seed: int) -> list[Lifetime]:
     """Feature maps of a network that goes down and up again, some of which live long, and others beside them."""
     draw = Random(seed)
-    found = []
+    lifetimes = []
     for step in range(count):
         level = min(step, count - 1 - step, 4)
         rows, columns = (arith.ceildiv(extent, 1 << level) for extent in (H, W))
@@ -35,8 +35,8 @@ def network(count: int, seed: int) -> list[Lifetime]:
             ]
         )
         last = count - 1 - step if step < count // 2 and draw.random() < 0.4 else step + draw.choice((0, 1, 1, 3))
-        found.append(Lifetime(size, step, last))
-    return found
+        lifetimes.append(Lifetime(size, step, last))
+    return lifetimes
 
 
 @pytest.mark.parametrize("seed", range(8))

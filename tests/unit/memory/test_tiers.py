@@ -17,14 +17,14 @@ SIZES = st.one_of(st.integers(0, 400), st.just(arith.unwrap(N * 16)))
 
 
 @st.composite
-def used(draw: st.DrawFn) -> tuple[Lifetime, int]:
+def buffer_uses(draw: st.DrawFn) -> tuple[Lifetime, int]:
     """A buffer, and how often it is used."""
     first = draw(st.integers(0, 8))
     return Lifetime(draw(SIZES), first, first + draw(st.integers(0, 4))), draw(st.integers(0, 9))
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(used(), max_size=9), st.integers(0, 900), st.sampled_from([4, 16]))
+@given(st.lists(buffer_uses(), max_size=9), st.integers(0, 900), st.sampled_from([4, 16]))
 def test_each_buffer_has_a_place_of_its_own_in_one_of_them(buffers: list[tuple[Lifetime, int]], fast: int, alignment: int) -> None:
     lives = [life for life, _ in buffers]
     tiers = plan_tiers(lives, [uses for _, uses in buffers], fast, alignment)

@@ -29,16 +29,16 @@ def call(operator: Operator, *arrays: Array, shapes: tuple[tuple[Dim, ...], ...]
     return operator(*params, **attrs)
 
 
-def by_reference(made: Call, *arrays: Array) -> tuple[Array, ...]:
+def by_reference(operator_call: Call, *arrays: Array) -> tuple[Array, ...]:
     """The results by the numpy reference, which the graph interpreter checks against the type."""
-    result = Interpreter().run(function(_params(made), made), arrays)
+    result = Interpreter().run(function(_params(operator_call), operator_call), arrays)
     return result if isinstance(result, tuple) else (result,)
 
 
-def by_program(made: Call, *arrays: Array) -> tuple[Array, ...]:
+def by_program(operator_call: Call, *arrays: Array) -> tuple[Array, ...]:
     """The results by the loop program of the tensor-level meaning."""
-    results = interp.run(build(KernelSource(made.callee.name, _params(made), made)), arrays)
-    count = len(made.type.fields) if isinstance(made.type, TupleType) else 1
+    results = interp.run(build(KernelSource(operator_call.callee.name, _params(operator_call), operator_call)), arrays)
+    count = len(operator_call.type.fields) if isinstance(operator_call.type, TupleType) else 1
     return tuple(results[:count])
 
 
@@ -51,12 +51,12 @@ def check(
     **attrs: Any,
 ) -> tuple[Array, ...]:
     """The results of an operator. Asserts that reference and loop program agree: exactly, or within the tolerances given."""
-    given = tuple(map(np.asarray, arrays))
-    made = call(operator, *given, shapes=shapes, **attrs)
-    expected, found = by_reference(made, *given), by_program(made, *given)
-    for one, other in zip(expected, found, strict=True):
+    inputs = tuple(map(np.asarray, arrays))
+    operator_call = call(operator, *inputs, shapes=shapes, **attrs)
+    expected, actual = by_reference(operator_call, *inputs), by_program(operator_call, *inputs)
+    for one, other in zip(expected, actual, strict=True):
         assert (one.shape, one.dtype) == (other.shape, other.dtype)
-        same(one, other, rtol, atol)
+        assert_close(one, other, rtol, atol)
     return expected
 
 
@@ -64,26 +64,26 @@ def check_decomposition(
     operator: Operator, *arrays: Any, shapes: tuple[tuple[Dim, ...], ...] | None = None, rtol: float, atol: float, **attrs: Any
 ) -> tuple[Array, ...]:
     """The results of an operator. Asserts that its decomposition has the same type and, within the tolerances, the same results."""
-    given = tuple(map(np.asarray, arrays))
-    made = call(operator, *given, shapes=shapes, **attrs)
+    inputs = tuple(map(np.asarray, arrays))
+    operator_call = call(operator, *inputs, shapes=shapes, **attrs)
     assert operator.decompose is not None
-    simpler = operator.decompose(made.attrs, made.args)
-    assert simpler.type == made.type
-    expected = by_reference(made, *given)
-    found = Interpreter().run(function(_params(made), simpler), given)
-    for one, other in zip(expected, found if isinstance(found, tuple) else (found,), strict=True):
+    simpler = operator.decompose(operator_call.attrs, operator_call.args)
+    assert simpler.type == operator_call.type
+    expected = by_reference(operator_call, *inputs)
+    actual = Interpreter().run(function(_params(operator_call), simpler), inputs)
+    for one, other in zip(expected, actual if isinstance(actual, tuple) else (actual,), strict=True):
         assert (one.shape, one.dtype) == (other.shape, other.dtype)
-        same(one, other, rtol, atol)
+        assert_close(one, other, rtol, atol)
     return expected
 
 
 def check_faults(operator: Operator, *arrays: Any, **attrs: Any) -> None:
     """Assert that reference and loop program both refuse the values of the arrays with a `KernelFault`."""
-    given = tuple(map(np.asarray, arrays))
-    made = call(operator, *given, **attrs)
+    inputs = tuple(map(np.asarray, arrays))
+    operator_call = call(operator, *inputs, **attrs)
     for run in (by_reference, by_program):
         with pytest.raises(KernelFault):
-            run(made, *given)
+            run(operator_call, *inputs)
 
 
 def raises_for(operator: Operator, message: str, *arrays: Array, **attrs: Any) -> None:
@@ -92,7 +92,7 @@ def raises_for(operator: Operator, message: str, *arrays: Array, **attrs: Any) -
         call(operator, *arrays, **attrs)
 
 
-def same(a: Array, b: Array, rtol: float = 0.0, atol: float = 0.0) -> None:
+def assert_close(a: Array, b: Array, rtol: float = 0.0, atol: float = 0.0) -> None:
     """Assert that two arrays are equal, NaN included, or close."""
     if a.dtype.kind not in "biu" and a.dtype.name not in ("float32", "float64"):
         a, b = a.astype(np.float64), b.astype(np.float64)
@@ -102,20 +102,20 @@ def same(a: Array, b: Array, rtol: float = 0.0, atol: float = 0.0) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def normal(shape: tuple[int, ...], of: str = "float32", seed: int = 0) -> Array:
+def normal(shape: tuple[int, ...], dtype_name: str = "float32", seed: int = 0) -> Array:
     """Normally distributed floats, or integers around zero (from zero on for unsigned types)."""
-    element = dtype(of)
+    element = dtype(dtype_name)
     drawn = np.random.default_rng(seed).standard_normal(shape)
     if element.is_float:
         return drawn.astype(element.numpy)
     return np.clip(np.rint(drawn * 20), max(element.limits[0], -100), 100).astype(element.numpy)
 
 
-def tolerance(of: str) -> dict[str, float]:
+def tolerance(dtype_name: str) -> dict[str, float]:
     """How far sums of a few dozen products of an element type may differ by the order of summation."""
-    eps = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}.get(of, 0.0)
+    eps = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}.get(dtype_name, 0.0)
     return {"rtol": eps, "atol": eps}
 
 
-def _params(made: Call) -> tuple[Var, ...]:
-    return tuple(arg for arg in made.args if isinstance(arg, Var))
+def _params(operator_call: Call) -> tuple[Var, ...]:
+    return tuple(arg for arg in operator_call.args if isinstance(arg, Var))

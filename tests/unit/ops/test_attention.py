@@ -13,19 +13,19 @@ from inlaid_runtime.arith import SizeVar
 
 from .harness import Array, check_decomposition, normal, raises_for, tolerance
 
-FEW = settings(deadline=None, max_examples=30)
+SETTINGS = settings(deadline=None, max_examples=30)
 
 
-def heads(batch: int, queries: int, keys: int, length: int, context: int, of: str = "float32") -> list[Array]:
+def heads(batch: int, queries: int, keys: int, length: int, context: int, dtype: str = "float32") -> list[Array]:
     """Queries, keys and values with heads of 3 and 2 elements."""
     return [
-        normal((batch, queries, length, 3), of),
-        normal((batch, keys, context, 3), of, 1),
-        normal((batch, keys, context, 2), of, 2),
+        normal((batch, queries, length, 3), dtype),
+        normal((batch, keys, context, 3), dtype, 1),
+        normal((batch, keys, context, 2), dtype, 2),
     ]
 
 
-@FEW
+@SETTINGS
 @given(
     st.sampled_from([(2, 2), (4, 2), (3, 1)]),
     st.integers(1, 4),
@@ -37,16 +37,16 @@ def heads(batch: int, queries: int, keys: int, length: int, context: int, of: st
     st.sampled_from(("float64", "float32", "float16")),
 )
 def test_attention(
-    counts: tuple[int, int], length: int, context: int, mask: str, padded: bool, left: int, right: int, of: str
+    counts: tuple[int, int], length: int, context: int, mask: str, padded: bool, left: int, right: int, dtype: str
 ) -> None:
-    args = heads(2, *counts, length, context, of)
+    args = heads(2, *counts, length, context, dtype)
     if mask != "none":
-        drawn = normal((2, 1, length, context), of, 3)
+        drawn = normal((2, 1, length, context), dtype, 3)
         args.append(drawn > -0.5 if mask == "bool" else drawn)
     if padded:
         args.append(np.array([context, context // 2]))
     attrs: dict[str, Any] = {"left": left, "right": right, "offset": 1, "masked": mask != "none", "padded": padded}
-    check_decomposition(ops.attention, *args, scale=0.6, softcap=2.0, **attrs, **tolerance(of))
+    check_decomposition(ops.attention, *args, scale=0.6, softcap=2.0, **attrs, **tolerance(dtype))
 
 
 def test_causal_attention_of_one_key_is_its_value() -> None:

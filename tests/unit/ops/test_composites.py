@@ -59,24 +59,26 @@ PADDED = {
 @pytest.mark.parametrize("name", PADDED)
 def test_padding_that_is_the_convolutions(name):
     product, expected = PADDED[name]
-    found = match(quantized_conv(), stored(product))
-    assert window(found.captures) == expected
-    taken_in = name == "before"
-    assert ("pad" in found) == taken_in
-    assert found["x"] is (X if taken_in else product.args[0])
+    pattern_match = match(quantized_conv(), stored(product))
+    assert window(pattern_match.captures) == expected
+    is_part = name == "before"
+    assert ("pad" in pattern_match) == is_part
+    assert pattern_match["x"] is (X if is_part else product.args[0])
 
 
 def test_padding_of_channels_stays_outside():
     product = ops.conv(pad((0, 1, 0, 0, 0, 1, 0, 0)), ir.constant(np.ones((2, 6, 1, 1), np.int8)), out_dtype="int32")
-    found = match(quantized_conv(), stored(product))
-    assert found["x"] is product.args[0] and "pad" not in found
+    pattern_match = match(quantized_conv(), stored(product))
+    assert pattern_match["x"] is product.args[0] and "pad" not in pattern_match
 
 
 @pytest.mark.parametrize(("dtype", "least"), [("int8", -128), ("uint8", 0), ("float32", -math.inf)])
 def test_the_window_of_a_pool(dtype, least):
     x = ir.var("x", TensorType((1, 4, 9, 7), dtype))
-    found = match(is_op("max_pool")(wildcard()).named("pool"), ops.max_pool(x, kernel=(3, 2), pads=(0, 1, 1, 0), strides=(2, 1)))
-    assert window(found.captures) == Window((3, 2), (2, 1), (1, 1), (0, 1), (1, 0), least)
+    pattern_match = match(
+        is_op("max_pool")(wildcard()).named("pool"), ops.max_pool(x, kernel=(3, 2), pads=(0, 1, 1, 0), strides=(2, 1))
+    )
+    assert window(pattern_match.captures) == Window((3, 2), (2, 1), (1, 1), (0, 1), (1, 0), least)
 
 
 def test_the_numbers_of_a_convolution():
@@ -116,10 +118,10 @@ def test_a_mean_sums_in_a_wide_type(dtype, matches):
     x = ir.var("x", TensorType((1, 4, 40, 40), "int8"))
     wide = ops.sub(ops.cast(x, dtype=dtype), scalar(3, dtype))
     total = ops.shift_right(ops.reduce_sum(wide, axes=(2, 3), keepdims=True), scalar(4, dtype))
-    found = match(quantized_mean(), ops.cast(ops.clip(total, minimum=-128, maximum=127), dtype="int8"))
-    assert (found is not None) == matches
-    if found is not None:
-        assert decode_layer(found.captures).bias.tolist() == [-3 * 1600 - 8]
+    pattern_match = match(quantized_mean(), ops.cast(ops.clip(total, minimum=-128, maximum=127), dtype="int8"))
+    assert (pattern_match is not None) == matches
+    if pattern_match is not None:
+        assert decode_layer(pattern_match.captures).bias.tolist() == [-3 * 1600 - 8]
 
 
 def test_a_bias_along_an_axis_that_a_product_lacks_does_not_match():
@@ -157,15 +159,15 @@ EDGE = {"strides": (2, 2), "pads": (1, 1, 0, 0)}
 
 
 def test_the_numbers_of_an_average_pool():
-    found = decode_average_pool(match(quantized_average_pool(), averaged(windows(**EDGE), COUNTS)).captures)
-    assert found.window == Window((2, 2), (2, 2), (1, 1), (1, 1), (0, 0), 0)
-    assert found.divisors.tolist() == COUNTS.tolist()
-    assert (found.output.least, found.output.greatest) == (-100, 90)
-    found = decode_average_pool(match(quantized_average_pool(), averaged(IMAGE, 63)).captures)
-    assert found.window == Window((9, 7), (1, 1), (1, 1), (0, 0), (0, 0), 0)
-    assert found.divisors.tolist() == [[63]]
-    found = decode_average_pool(match(quantized_average_pool(), averaged(windows(x=OPEN), 4)).captures)
-    assert found.divisors.tolist() == [[4]]
+    layer = decode_average_pool(match(quantized_average_pool(), averaged(windows(**EDGE), COUNTS)).captures)
+    assert layer.window == Window((2, 2), (2, 2), (1, 1), (1, 1), (0, 0), 0)
+    assert layer.divisors.tolist() == COUNTS.tolist()
+    assert (layer.output.least, layer.output.greatest) == (-100, 90)
+    layer = decode_average_pool(match(quantized_average_pool(), averaged(IMAGE, 63)).captures)
+    assert layer.window == Window((9, 7), (1, 1), (1, 1), (0, 0), (0, 0), 0)
+    assert layer.divisors.tolist() == [[63]]
+    layer = decode_average_pool(match(quantized_average_pool(), averaged(windows(x=OPEN), 4)).captures)
+    assert layer.divisors.tolist() == [[4]]
 
 
 @pytest.mark.parametrize(

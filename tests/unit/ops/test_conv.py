@@ -15,7 +15,7 @@ from inlaid_runtime.types import TensorType
 
 from .harness import Array, call, check, check_decomposition, normal, raises_for, tolerance
 
-FEW = settings(deadline=None, max_examples=30)
+SETTINGS = settings(deadline=None, max_examples=30)
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 
 
@@ -38,12 +38,12 @@ def naive(x: Array, w: Array, strides: tuple[int, ...], pads: tuple[int, ...], d
 
 
 @st.composite
-def windows(draw: st.DrawFn, most_dims: int = 2) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]:
+def windows(draw: st.DrawFn, max_rank: int = 2) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]:
     """(spatial shape, kernel, attributes) of a window that fits at least once."""
-    rank = draw(st.integers(1, most_dims))
+    rank = draw(st.integers(1, max_rank))
 
-    def each(least: int, most: int) -> tuple[int, ...]:
-        return tuple(draw(st.lists(st.integers(least, most), min_size=rank, max_size=rank)))
+    def each(low: int, high: int) -> tuple[int, ...]:
+        return tuple(draw(st.lists(st.integers(low, high), min_size=rank, max_size=rank)))
 
     kernel, dilations, strides = each(1, 3), each(1, 2), each(1, 3)
     before, after = each(0, 2), each(0, 2)
@@ -54,18 +54,18 @@ def windows(draw: st.DrawFn, most_dims: int = 2) -> tuple[tuple[int, ...], tuple
     return spatial, kernel, {"strides": strides, "pads": before + after, "dilations": dilations}
 
 
-@FEW
+@SETTINGS
 @given(windows(), st.sampled_from([(1, 2, 3), (2, 1, 1), (2, 2, 1), (3, 1, 2)]), st.sampled_from(FLOATS), st.integers(0, 2))
 def test_conv(
-    window: tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]], channels: tuple[int, ...], of: str, batch: int
+    window: tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]], channels: tuple[int, ...], dtype: str, batch: int
 ) -> None:
     spatial, kernel, attrs = window
     groups, per_group_in, per_group_out = channels
-    x = normal((batch, groups * per_group_in, *spatial), of)
-    w = normal((groups * per_group_out, per_group_in, *kernel), of, 1)
-    result = check(ops.conv, x, w, groups=groups, **attrs, **tolerance(of))[0]
+    x = normal((batch, groups * per_group_in, *spatial), dtype)
+    w = normal((groups * per_group_out, per_group_in, *kernel), dtype, 1)
+    result = check(ops.conv, x, w, groups=groups, **attrs, **tolerance(dtype))[0]
     expected = naive(x.astype(np.float64), w.astype(np.float64), attrs["strides"], attrs["pads"], attrs["dilations"], groups)
-    wide = tolerance("bfloat16" if of == "bfloat16" else "float16")
+    wide = tolerance("bfloat16" if dtype == "bfloat16" else "float16")
     np.testing.assert_allclose(result.astype(np.float64), expected, **wide)
 
 
@@ -91,9 +91,9 @@ def test_conv_of_symbolic_sizes() -> None:
     x, w = normal((2, 3, 5, 4)), normal((2, 3, 3, 3), seed=1)
     shapes = ((n, 3, h, 4), (2, 3, 3, 3))
     check(ops.conv, x, w, shapes=shapes, pads=(1, 1, 1, 1), strides=(2, 1), **tolerance("float32"))
-    made = call(ops.conv, x, w, shapes=shapes, pads=(1, 1, 1, 1))
-    assert isinstance(made.type, TensorType)
-    assert made.type.shape[0] == n
+    conv_call = call(ops.conv, x, w, shapes=shapes, pads=(1, 1, 1, 1))
+    assert isinstance(conv_call.type, TensorType)
+    assert conv_call.type.shape[0] == n
 
 
 def test_conv_refuses() -> None:
@@ -106,12 +106,12 @@ def test_conv_refuses() -> None:
     raises_for(ops.conv, "rank", x, w[0])
 
 
-@FEW
+@SETTINGS
 @given(windows(3), st.sampled_from([(1, 2, 3), (2, 1, 1), (2, 2, 1)]), st.sampled_from((*FLOATS, "int8")), st.data())
 def test_conv_transpose(
     window: tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]],
     channels: tuple[int, ...],
-    of: str,
+    dtype: str,
     data: st.DataObject,
 ) -> None:
     spatial, kernel, attrs = window
@@ -119,8 +119,8 @@ def test_conv_transpose(
     rank = len(kernel)
     pads = (*attrs["pads"][:rank], *(pad - data.draw(st.integers(0, 3)) for pad in attrs["pads"][rank:]))
     extra = tuple(data.draw(st.integers(0, stride - 1)) for stride in attrs["strides"])
-    x = normal((2, groups * per_group_in, *spatial), of)
-    w = normal((groups * per_group_in, per_group_out, *kernel), of, 1)
+    x = normal((2, groups * per_group_in, *spatial), dtype)
+    w = normal((groups * per_group_in, per_group_out, *kernel), dtype, 1)
     rest = {"strides": attrs["strides"], "dilations": attrs["dilations"], "pads": pads, "output_padding": extra, "groups": groups}
     full = tuple(
         (extent - 1) * stride + (size - 1) * dilation + 1 + more - low - high
@@ -135,7 +135,7 @@ def test_conv_transpose(
     taps = data.draw(st.sampled_from((kernel, tuple(SizeVar(f"k{axis}", 1) for axis in range(rank)))))
     symbolic = ((SizeVar("n"), x.shape[1], *free), (*w.shape[:2], *taps))
     shapes = data.draw(st.sampled_from((None, symbolic)))
-    bounds = {"rtol": 0.0, "atol": 0.0} if of == "int8" else tolerance(of)
+    bounds = {"rtol": 0.0, "atol": 0.0} if dtype == "int8" else tolerance(dtype)
     result = check_decomposition(ops.conv_transpose, x, w, shapes=shapes, **rest, **bounds)[0]
     assert result.shape == (2, groups * per_group_out, *full)
 

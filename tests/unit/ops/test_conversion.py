@@ -15,23 +15,23 @@ from inlaid_runtime.types import DTYPES, TensorType, dtype
 from .generate import INTEGERS, agree, random_array, shapes
 
 SEEDS = st.integers(0, 2**32 - 1)
-EVERY = [name for name, of in DTYPES.items() if of.kind != "string"]
+EVERY = [name for name, dtype_name in DTYPES.items() if dtype_name.kind != "string"]
 
 
 @settings(deadline=None, max_examples=300)
 @given(shapes(), st.sampled_from(EVERY), st.sampled_from(EVERY), st.booleans(), st.sampled_from([4.0, 1000.0, 1e6]), SEEDS)
-def test_casts(shape, of, to, saturate, scale, seed):
-    if dtype(of).is_float:
+def test_casts(shape, dtype_name, to, saturate, scale, seed):
+    if dtype(dtype_name).is_float:
         x = random_array(seed, shape, "float64", -scale, scale)
         with np.errstate(all="ignore"):
-            x = x.astype(np.float32 if dtype(of).bits < 32 else dtype(of).numpy).astype(dtype(of).numpy)
+            x = x.astype(np.float32 if dtype(dtype_name).bits < 32 else dtype(dtype_name).numpy).astype(dtype(dtype_name).numpy)
     else:
-        x = random_array(seed, shape, of)
+        x = random_array(seed, shape, dtype_name)
     agree(ops.cast, x, dtype=to, saturate=saturate)
 
 
-def cast(values, of, to, **attrs):
-    return agree(ops.cast, np.asarray(values).astype(dtype(of).numpy), dtype=to, **attrs).astype(np.float64).tolist()
+def cast(values, dtype_name, to, **attrs):
+    return agree(ops.cast, np.asarray(values).astype(dtype(dtype_name).numpy), dtype=to, **attrs).astype(np.float64).tolist()
 
 
 def test_floats_to_integers_truncate_and_saturate():
@@ -79,13 +79,13 @@ def test_exponents_beyond_the_range():
 
 @settings(deadline=None, max_examples=60)
 @given(shapes(), st.sampled_from(INTEGERS), st.data())
-def test_bit_casts_come_back(shape, of, data):
-    same_width = [name for name, other in DTYPES.items() if other.bits == dtype(of).bits and other.kind != "bool"]
-    to = data.draw(st.sampled_from(same_width))
+def test_bit_casts_come_back(shape, dtype_name, data):
+    equal_width_types = [name for name, other in DTYPES.items() if other.bits == dtype(dtype_name).bits and other.kind != "bool"]
+    to = data.draw(st.sampled_from(equal_width_types))
     # Small and not negative, so that no bits are those of a NaN, of which only one kind survives arithmetic in wider types.
-    x = random_array(data.draw(SEEDS), shape, of, 0, 60)
-    there = agree(ops.bitcast, x, dtype=to)
-    np.testing.assert_array_equal(agree(ops.bitcast, there, dtype=of), x)
+    x = random_array(data.draw(SEEDS), shape, dtype_name, 0, 60)
+    bits = agree(ops.bitcast, x, dtype=to)
+    np.testing.assert_array_equal(agree(ops.bitcast, bits, dtype=dtype_name), x)
 
 
 def test_bit_casts():
@@ -95,10 +95,10 @@ def test_bit_casts():
 
 
 def test_types_that_do_not_fit():
-    for operator, of, attrs, message in (
+    for operator, dtype_name, attrs, message in (
         (ops.cast, "float32", {"dtype": "string"}, "string_cast"),
         (ops.cast, "float32", {"dtype": "float8e8m0", "round_mode": "odd"}, "round_mode"),
         (ops.bitcast, "float32", {"dtype": "int64"}, "32 bits"),
     ):
         with pytest.raises(TypeInferenceError, match=message):
-            operator.infer_type(operator.attrs(**attrs), (TensorType((2,), of),))
+            operator.infer_type(operator.attrs(**attrs), (TensorType((2,), dtype_name),))

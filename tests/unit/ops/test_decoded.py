@@ -58,36 +58,36 @@ def stored(x: Array, output: Any) -> Array:
     return np.clip(x + output.zero_point, output.least, output.greatest).astype(output.dtype.numpy)
 
 
-def sums(found: Match, x: Array) -> tuple[Array, int]:
+def sums(pattern_match: Match, x: Array) -> tuple[Array, int]:
     """Those of a layer in int64, and the axis of output channels."""
-    weights = decode_layer(found.captures).weights
+    weights = decode_layer(pattern_match.captures).weights
     x = x.astype(np.int64)
     if weights is None:
-        attrs = found.attrs("sum")
+        attrs = pattern_match.attrs("sum")
         return x.sum(attrs.axes, keepdims=attrs.keepdims), 1
-    if "matmul" in found:
+    if "matmul" in pattern_match:
         return x @ weights.astype(np.int64), x.ndim - 1
-    seen, groups = window(found.captures), x.shape[1] // weights.shape[1]
-    pads = ((0, 0), (0, 0), *zip(seen.before, seen.after, strict=True))
-    x = np.pad(x, pads, constant_values=int(seen.fill))
-    reach = tuple((taps - 1) * step + 1 for taps, step in zip(seen.kernel, seen.dilations, strict=True))
+    attributes, groups = window(pattern_match.captures), x.shape[1] // weights.shape[1]
+    pads = ((0, 0), (0, 0), *zip(attributes.before, attributes.after, strict=True))
+    x = np.pad(x, pads, constant_values=int(attributes.fill))
+    reach = tuple((taps - 1) * step + 1 for taps, step in zip(attributes.kernel, attributes.dilations, strict=True))
     taps = np.lib.stride_tricks.sliding_window_view(x, reach, (2, 3))
-    taps = taps[:, :, :: seen.strides[0], :: seen.strides[1], :: seen.dilations[0], :: seen.dilations[1]]
+    taps = taps[:, :, :: attributes.strides[0], :: attributes.strides[1], :: attributes.dilations[0], :: attributes.dilations[1]]
     split = taps.reshape(x.shape[0], groups, -1, *taps.shape[2:])
     each = weights.astype(np.int64).reshape(groups, -1, *weights.shape[1:])
     total = np.einsum("ngcyxrs,gocrs->ngoyx", split, each)
     return total.reshape(x.shape[0], -1, *total.shape[3:]), 1
 
 
-def recomputed_layer(found: Match, x: Array) -> Array:
-    layer = decode_layer(found.captures)
-    total, axis = sums(found, x)
+def recomputed_layer(pattern_match: Match, x: Array) -> Array:
+    layer = decode_layer(pattern_match.captures)
+    total, axis = sums(pattern_match, x)
     shape = tuple(-1 if at == axis else 1 for at in range(total.ndim))
     return stored(scaled(total + layer.bias.reshape(shape), layer.factor, shape), layer.output)
 
 
-def recomputed_binary(found: Match, a: Array, b: Array) -> Array:
-    both = decode_binary(found.captures)
+def recomputed_binary(pattern_match: Match, a: Array, b: Array) -> Array:
+    both = decode_binary(pattern_match.captures)
     operator = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[both.operator]
     if both.step is not None:
         left, right = (
@@ -107,8 +107,8 @@ LAYERS = (quantized_conv(), quantized_matmul(), quantized_mean())
 PAIRS = (quantized_binary("add", "sub", "mul"),)
 
 
-def check(module: ir.Module, *wanted: str, varied: bool = True) -> list[Any]:
-    """Recompute every composite of a model on random data, and give its numbers. `wanted` are the names of the parts that they are
+def check(module: ir.Module, *parts: str, varied: bool = True) -> list[Any]:
+    """Recompute every composite of a model on random data, and give its numbers. `parts` are the names of the parts that they are
     of, in order; `varied`: results have several values."""
     main = PassManager(CANONICAL).run(module).main
     rng = np.random.default_rng(3)
@@ -117,18 +117,18 @@ def check(module: ir.Module, *wanted: str, varied: bool = True) -> list[Any]:
     outer = {id(child) for expr in ir.post_order(main.body) for child in _bounded(expr)}
     for expr in ir.post_order(main.body):
         for pattern in (*LAYERS, *PAIRS):
-            found = match(pattern, expr)
-            if found is None or id(expr) in outer:
+            pattern_match = match(pattern, expr)
+            if pattern_match is None or id(expr) in outer:
                 continue
             names = ("x",) if pattern in LAYERS else ("a", "b")
-            values = evaluate(ir.function(main.params, ir.tuple_([*(found[name] for name in names), expr])), inputs)
+            values = evaluate(ir.function(main.params, ir.tuple_([*(pattern_match[name] for name in names), expr])), inputs)
             recompute = recomputed_layer if pattern in LAYERS else recomputed_binary
-            result = recompute(found, *values[:-1])
+            result = recompute(pattern_match, *values[:-1])
             np.testing.assert_array_equal(result, values[-1])
             assert len(np.unique(result)) > 2 or not varied, "the model tells nothing"
-            kinds.append(next(name for name in ("conv", "matmul", "sum", "operator") if name in found))
-            decoded.append((decode_layer if pattern in LAYERS else decode_binary)(found.captures))
-    assert kinds == list(wanted)
+            kinds.append(next(name for name in ("conv", "matmul", "sum", "operator") if name in pattern_match))
+            decoded.append((decode_layer if pattern in LAYERS else decode_binary)(pattern_match.captures))
+    assert kinds == list(parts)
     return decoded
 
 
@@ -191,9 +191,12 @@ def test_qdq_operators_of_two_tensors(kind: str, relu: bool) -> None:
         helper.make_node("QuantizeLinear", ["r" if relu else "t", "ys", "yz"], ["y"]),
     ]
     arrays = {"as": f(0.11), "az": z(3), "bs": f(0.23), "bz": z(-7), "ys": f(0.31), "yz": z(1)}
-    (found,) = check(_onnx(nodes, {"a": (2, 3, 40), "b": (2, 3, 40)}, (2, 3, 40), **arrays), "operator")
-    assert found.step == f(0.31) and (found.output.least, found.output.greatest) == (1 if relu else -128, 127)
-    np.testing.assert_allclose(found.factor.scale * found.step, 1, rtol=2.0**-31)
+    (decoded_layers,) = check(_onnx(nodes, {"a": (2, 3, 40), "b": (2, 3, 40)}, (2, 3, 40), **arrays), "operator")
+    assert decoded_layers.step == f(0.31) and (decoded_layers.output.least, decoded_layers.output.greatest) == (
+        1 if relu else -128,
+        127,
+    )
+    np.testing.assert_allclose(decoded_layers.factor.scale * decoded_layers.step, 1, rtol=2.0**-31)
 
 
 STORED = [("int8", "int8", "int32"), ("uint8", "uint8", "int32")]
@@ -213,8 +216,8 @@ def test_tflite_convolutions(kind: tuple[str, str, str], depthwise: bool, channe
     else:
         data, w, b, result = drawn_layer(rng, kind, (1, 8, 8, 4), (channels, 3, 3, 4), 0, 36)
         name, named = "CONV_2D", ("Conv2DOptions", options)
-    made = single(name, [data, w, b], Tensor((1, rows, 8, channels), kind[0], **result), named)
-    (layer,) = check(load_tflite(made), "conv", varied=kind[0] == "int8")
+    model = single(name, [data, w, b], Tensor((1, rows, 8, channels), kind[0], **result), named)
+    (layer,) = check(load_tflite(model), "conv", varied=kind[0] == "int8")
     assert layer.factor.rounding == ("up" if not depthwise or (kind[0] == "int8" and channels == 8) else "away")
     assert layer.bias.dtype == np.int32
 
@@ -223,8 +226,8 @@ def test_tflite_convolutions(kind: tuple[str, str, str], depthwise: bool, channe
 def test_tflite_fully_connected_layers(kind: tuple[str, str, str]) -> None:
     rng = np.random.default_rng(1)
     data, w, b, result = drawn_layer(rng, kind, (3, 40), (20, 40), 0, 40)
-    made = single("FULLY_CONNECTED", [data, w, b], Tensor((3, 20), kind[0], **result), ("FullyConnectedOptions", {}))
-    check(load_tflite(made), "matmul")
+    model = single("FULLY_CONNECTED", [data, w, b], Tensor((3, 20), kind[0], **result), ("FullyConnectedOptions", {}))
+    check(load_tflite(model), "matmul")
 
 
 @pytest.mark.parametrize("name", ["ADD", "SUB", "MUL"])
@@ -233,8 +236,10 @@ def test_tflite_operators_of_two_tensors(name: str, activation: int) -> None:
     shape = (1, 5, 4, 8)
     a, b = Tensor(shape, "int8", None, 0.1, 3), Tensor(shape, "int8", None, 0.23, -5)
     options = (f"{name.capitalize()}Options", {"fusedActivationFunction": activation})
-    (found,) = check(load_tflite(single(name, [a, b], Tensor(shape, "int8", scale=0.3, zero_point=1), options)), "operator")
-    assert found.step is None and found.factor.rounding == "away"
+    (decoded_layers,) = check(
+        load_tflite(single(name, [a, b], Tensor(shape, "int8", scale=0.3, zero_point=1), options)), "operator"
+    )
+    assert decoded_layers.step is None and decoded_layers.factor.rounding == "away"
 
 
 def network() -> ir.Function:
@@ -264,9 +269,9 @@ def test_what_inlaid_quantizes(choice: dict[str, str], rounding: str, weights: s
     settings = Quantization(weights=weights, activations=activations, **choice)  # type: ignore[arg-type]
     # A sum whose scale is finer than its operands' is shifted to the left, within limits: no composite.
     order = (*ORDER[:4], *ORDER[5:]) if rounding == "once" else ORDER
-    found = check(quantized(function, drawn(function), settings), *order)
-    assert found[0].factor.rounding == rounding
-    assert weights == "channel" or not found[0].factor.per_channel
+    decoded_layers = check(quantized(function, drawn(function), settings), *order)
+    assert decoded_layers[0].factor.rounding == rounding
+    assert weights == "channel" or not decoded_layers[0].factor.per_channel
 
 
 @pytest.mark.parametrize("added", [(5,), (5, -100, 2000), ()])

@@ -12,7 +12,7 @@ from inlaid_runtime.arith import SizeVar
 from .harness import check, check_decomposition, normal, raises_for, tolerance
 from .test_conv import windows
 
-FEW = settings(deadline=None, max_examples=25)
+SETTINGS = settings(deadline=None, max_examples=25)
 Window = tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]
 
 
@@ -26,7 +26,7 @@ def positions(spatial: tuple[int, ...], kernel: tuple[int, ...], attrs: dict[str
     )
 
 
-@FEW
+@SETTINGS
 @given(windows())
 def test_deform_conv_without_offsets_is_conv(window: Window) -> None:
     spatial, kernel, attrs = window
@@ -38,12 +38,12 @@ def test_deform_conv_without_offsets_is_conv(window: Window) -> None:
 
 
 @pytest.mark.parametrize(("groups", "offset_groups"), [(1, 1), (2, 2), (1, 2), (2, 1)])
-@pytest.mark.parametrize("of", ["float32", "float64", "float16"])
-def test_deform_conv(groups: int, offset_groups: int, of: str) -> None:
-    x, w = normal((2, 4, 5, 6), of), normal((4, 4 // groups, 3, 2), of, 1)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_deform_conv(groups: int, offset_groups: int, dtype: str) -> None:
+    x, w = normal((2, 4, 5, 6), dtype), normal((4, 4 // groups, 3, 2), dtype, 1)
     attrs = {"strides": (2, 1), "pads": (1, 0, 1, 1), "groups": groups, "offset_groups": offset_groups}
-    offset, mask = normal((2, offset_groups * 12, 3, 6), of, 2), normal((2, offset_groups * 6, 3, 6), of, 3)
-    loose = {"rtol": 1e-1, "atol": 1e-1} if of == "float16" else {"rtol": 1e-4, "atol": 1e-4}
+    offset, mask = normal((2, offset_groups * 12, 3, 6), dtype, 2), normal((2, offset_groups * 6, 3, 6), dtype, 3)
+    loose = {"rtol": 1e-1, "atol": 1e-1} if dtype == "float16" else {"rtol": 1e-4, "atol": 1e-4}
     check_decomposition(ops.deform_conv, x, w, offset, **attrs, **loose)
     check_decomposition(ops.deform_conv, x, w, offset, mask, **attrs, **loose)
 
@@ -91,7 +91,7 @@ def test_deform_conv_refuses() -> None:
     )
 
 
-@FEW
+@SETTINGS
 @given(windows())
 def test_col2im_is_the_adjoint_of_windows(window: Window) -> None:
     spatial, kernel, attrs = window
@@ -107,8 +107,8 @@ def test_col2im_is_the_adjoint_of_windows(window: Window) -> None:
         + attrs["pads"][axis] + attrs["pads"][len(kernel) + axis]
         for axis in range(len(kernel))
     )  # fmt: skip
-    same = check_decomposition(ops.conv_transpose, data, picks, output_padding=extra, **attrs, **tolerance("float32"))[0]
-    np.testing.assert_allclose(image, same.reshape(image.shape), rtol=1e-5, atol=1e-5)
+    transposed_conv = check_decomposition(ops.conv_transpose, data, picks, output_padding=extra, **attrs, **tolerance("float32"))[0]
+    np.testing.assert_allclose(image, transposed_conv.reshape(image.shape), rtol=1e-5, atol=1e-5)
 
 
 def test_col2im_refuses() -> None:

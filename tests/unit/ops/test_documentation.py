@@ -39,5 +39,5 @@ def test_nothing_else_is_documented() -> None:
 def test_short_forms_and_the_class_have_their_own() -> None:
     assert "Split a tensor along an axis" in shown(ops.split)
     assert (inlaid.Operator.__doc__ or "").startswith("An operator.")
-    own = inlaid.Operator("my.swish", lambda attrs, x: x, doc="Swish.", inputs=("x",))
-    assert own.__doc__ == "my.swish(x)\n\nSwish."
+    swish = inlaid.Operator("my.swish", lambda attrs, x: x, doc="Swish.", inputs=("x",))
+    assert swish.__doc__ == "my.swish(x)\n\nSwish."

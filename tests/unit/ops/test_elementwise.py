@@ -60,17 +60,17 @@ def test_power_of_floats(inputs):
     agree(ops.pow, *inputs)
 
 
-@pytest.mark.parametrize("of", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype_name", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("shape", [(), (1,), (6,)])
-def test_power_of_one_half_is_no_square_root(of, shape):
-    half = np.full(shape, 0.5, dtype(of).numpy)
+def test_power_of_one_half_is_no_square_root(dtype_name, shape):
+    half = np.full(shape, 0.5, dtype(dtype_name).numpy)
     base = np.array([-np.inf, -0.0, np.inf, 0.0, -1.0, 0.25]).astype(half.dtype)
-    wanted = np.array([np.inf, 0.0, np.inf, 0.0, np.nan, 0.5])  # as C's pow
+    expected = np.array([np.inf, 0.0, np.inf, 0.0, np.nan, 0.5])  # as C's pow
     for at in (slice(None), *map(slice, range(6), range(1, 7)), *range(6)):
         if shape != (6,) or at == slice(None):
-            found = np.asarray(agree(ops.pow, base[at], half)).astype(np.float64)
-            np.testing.assert_array_equal(found, np.broadcast_to(wanted[at], found.shape))
-            assert not np.signbit(found[found == 0]).any()
+            actual = np.asarray(agree(ops.pow, base[at], half)).astype(np.float64)
+            np.testing.assert_array_equal(actual, np.broadcast_to(expected[at], actual.shape))
+            assert not np.signbit(actual[actual == 0]).any()
 
 
 @settings(deadline=None, max_examples=50)
@@ -84,8 +84,8 @@ def test_power_of_integers_wraps(inputs):
     [(3, 41, 3**41 - 2 * 2**64), (-1, -3, -1), (-1, -2, 1), (1, -5, 1), (2, -1, 0), (0, -1, 0), (0, 0, 1)],
 )
 def test_power_of_integers(base, exponent, power):
-    found = agree(ops.pow, np.array(base, np.int64), np.array(exponent, np.int64))
-    assert found == power
+    actual = agree(ops.pow, np.array(base, np.int64), np.array(exponent, np.int64))
+    assert actual == power
 
 
 @pytest.mark.parametrize(("a", "b", "quotient", "floor", "truncated"), [(-7, 2, -3, 1, -1), (7, -2, -3, -1, 1), (5, 0, 0, 0, 0)])
@@ -128,8 +128,8 @@ def test_logic(name, inputs):
 
 @settings(deadline=None, max_examples=50)
 @given(broadcasting(3), st.sampled_from(["bool", *NUMBERS]), st.integers(0, 2**32))
-def test_where(found, of, seed):
-    agree(ops.where, *(random_array(seed + i, shape, "bool" if i == 0 else of) for i, shape in enumerate(found)))
+def test_where(shapes, dtype_name, seed):
+    agree(ops.where, *(random_array(seed + i, shape, "bool" if i == 0 else dtype_name) for i, shape in enumerate(shapes)))
 
 
 @settings(deadline=None, max_examples=50)
@@ -146,8 +146,8 @@ def test_clip_keeps_nan():
 
 @pytest.mark.parametrize(("negative", "positive"), [(True, True), (True, False), (False, True), (False, False)])
 def test_isinf_of_one_sign(negative, positive):
-    found = agree(ops.isinf, np.array([np.inf, -np.inf, 1, np.nan], np.float32), negative=negative, positive=positive)
-    assert found.tolist() == [positive, negative, False, False]
+    actual = agree(ops.isinf, np.array([np.inf, -np.inf, 1, np.nan], np.float32), negative=negative, positive=positive)
+    assert actual.tolist() == [positive, negative, False, False]
 
 
 def test_rounding_is_to_even():

@@ -21,12 +21,12 @@ INT32 = np.iinfo(np.int32)
 def exact(x: int, multiplier: int, shift: int, rounding: str) -> int:
     """The definition, in fractions."""
     if rounding == "once":
-        whole = math.floor(Fraction(x * multiplier, 2 ** (31 - shift)) + Fraction(1, 2))
-        return (whole + 2**31) % 2**32 - 2**31
+        quotient = math.floor(Fraction(x * multiplier, 2 ** (31 - shift)) + Fraction(1, 2))
+        return (quotient + 2**31) % 2**32 - 2**31
     if rounding == "once_away":
         real = Fraction(x * multiplier, 2 ** (31 - shift))
-        whole = math.floor(abs(real) + Fraction(1, 2)) * (-1 if real < 0 else 1)
-        return (whole + 2**31) % 2**32 - 2**31
+        quotient = math.floor(abs(real) + Fraction(1, 2)) * (-1 if real < 0 else 1)
+        return (quotient + 2**31) % 2**32 - 2**31
     wrapped = (x * 2 ** max(shift, 0) + 2**31) % 2**32 - 2**31
     high = math.floor(Fraction(wrapped * multiplier, 2**31) + Fraction(1, 2))
     last = Fraction(high, 2 ** max(-shift, 0))
@@ -40,8 +40,8 @@ def exact(x: int, multiplier: int, shift: int, rounding: str) -> int:
 def test_one_product(x: int, factor: float, rounding: str) -> None:
     multiplier, shift = fixed_point(factor)
     attrs = ops.multiply_fixed.attrs(rounding=rounding)
-    (found,) = ops.multiply_fixed.reference(attrs, *(np.array([v], np.int32) for v in (x, multiplier, shift)))
-    assert found == exact(x, multiplier, shift, rounding)
+    (actual,) = ops.multiply_fixed.reference(attrs, *(np.array([v], np.int32) for v in (x, multiplier, shift)))
+    assert actual == exact(x, multiplier, shift, rounding)
 
 
 @settings(max_examples=100, deadline=None)
@@ -77,8 +77,8 @@ def test_the_operator(seed: int, shape: tuple[int, ...], several: bool, rounding
 def test_single_roundings_differ_at_negative_ties(rounding: str, results: list[int]) -> None:
     x = np.array([-5, -3, -2, 0, 1, 3, 4, 5], np.int32)  # times 1/2
     for dtype in (np.int32, np.int64):
-        found = agree(ops.multiply_fixed, x.astype(dtype), np.array(1 << 30, np.int32), np.array(0, np.int32), rounding=rounding)
-        assert found.tolist() == results
+        actual = agree(ops.multiply_fixed, x.astype(dtype), np.array(1 << 30, np.int32), np.array(0, np.int32), rounding=rounding)
+        assert actual.tolist() == results
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -94,7 +94,7 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_wide_sums_take_reduced_multipliers() -> None:
     x = np.array([[-(2**46), 2**46 - 1, 3, -3]], np.int64)
     (multiplier,), (shift,) = reduced(*fixed_points([0.7 * 2.0**-20]))
-    found = agree(ops.multiply_fixed, x, np.array(multiplier), np.array(shift), rounding="once")
+    actual = agree(ops.multiply_fixed, x, np.array(multiplier), np.array(shift), rounding="once")
     assert multiplier < 2**15 and reduced(*fixed_points([1 - 2.0**-20]))[0] == 2**15 - 1
-    wanted = [math.floor(Fraction(int(value) * int(multiplier), 2 ** (31 - int(shift))) + Fraction(1, 2)) for value in x[0]]
-    np.testing.assert_array_equal(found[0], wanted)
+    expected = [math.floor(Fraction(int(value) * int(multiplier), 2 ** (31 - int(shift))) + Fraction(1, 2)) for value in x[0]]
+    np.testing.assert_array_equal(actual[0], expected)

@@ -16,7 +16,7 @@ from inlaid_runtime.types import dtype
 
 from .harness import Array, check, check_faults, raises_for
 
-FEW = settings(deadline=None, max_examples=30)
+SETTINGS = settings(deadline=None, max_examples=30)
 N, M = SizeVar("n"), SizeVar("m")
 REDUCTIONS = ("none", "add", "mul", "min", "max")
 
@@ -24,18 +24,18 @@ shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 nonempty_shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 
 
-def array(shape: tuple[int, ...], of: str = "float32") -> Array:
-    return (np.arange(math.prod(shape)).reshape(shape) % 7).astype(dtype(of).numpy)
+def array(shape: tuple[int, ...], dtype_name: str = "float32") -> Array:
+    return (np.arange(math.prod(shape)).reshape(shape) % 7).astype(dtype(dtype_name).numpy)
 
 
-def indices(data: st.DataObject, shape: tuple[int, ...], extent: int, of: str = "int64") -> Array:
+def indices(data: st.DataObject, shape: tuple[int, ...], extent: int, dtype_name: str = "int64") -> Array:
     """Indices into an axis, negative ones among them."""
     count = math.prod(shape)
     drawn = data.draw(st.lists(st.integers(-extent, extent - 1), min_size=count, max_size=count)) if count else []
-    return np.array(drawn, of).reshape(shape)
+    return np.array(drawn, dtype_name).reshape(shape)
 
 
-@FEW
+@SETTINGS
 @given(nonempty_shapes, shapes, st.data())
 def test_take(shape: tuple[int, ...], rows: tuple[int, ...], data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
@@ -44,7 +44,7 @@ def test_take(shape: tuple[int, ...], rows: tuple[int, ...], data: st.DataObject
     assert np.array_equal(result, np.take(array(shape), where, axis))
 
 
-@FEW
+@SETTINGS
 @given(nonempty_shapes, st.data())
 def test_take_along_axis(shape: tuple[int, ...], data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
@@ -52,7 +52,7 @@ def test_take_along_axis(shape: tuple[int, ...], data: st.DataObject) -> None:
     check(ops.take_along_axis, array(shape), indices(data, rows, shape[axis]), axis=axis)
 
 
-@FEW
+@SETTINGS
 @given(nonempty_shapes, st.data())
 def test_gather_nd(shape: tuple[int, ...], data: st.DataObject) -> None:
     batch = data.draw(st.integers(0, len(shape)))
@@ -63,7 +63,7 @@ def test_gather_nd(shape: tuple[int, ...], data: st.DataObject) -> None:
     check(ops.gather_nd, array(shape), where, batch_dims=batch)
 
 
-@FEW
+@SETTINGS
 @given(st.integers(0, 1), st.booleans(), st.data())
 def test_reverse_sequence(batch: int, trailing: bool, data: st.DataObject) -> None:
     shape = (3, 4, 2) if trailing else (3, 4)
@@ -77,26 +77,26 @@ def test_reverse_sequence(batch: int, trailing: bool, data: st.DataObject) -> No
         assert np.array_equal(row[length:], expected[length:])
 
 
-@pytest.mark.parametrize("of", ["float32", "float16", "int8", "bool"])
-@FEW
+@pytest.mark.parametrize("dtype_name", ["float32", "float16", "int8", "bool"])
+@SETTINGS
 @given(nonempty_shapes, st.sampled_from(REDUCTIONS), st.data())
-def test_scatter_nd(of: str, shape: tuple[int, ...], reduction: str, data: st.DataObject) -> None:
+def test_scatter_nd(dtype_name: str, shape: tuple[int, ...], reduction: str, data: st.DataObject) -> None:
     depth = data.draw(st.integers(0, len(shape)))
     rows = tuple(data.draw(st.lists(st.integers(0, 3), max_size=2)))
     columns = [indices(data, rows, shape[axis]) for axis in range(depth)]
     where = np.stack(columns, -1) if columns else np.zeros((*rows, 0), np.int64)
-    updates = array((*rows, *shape[depth:]), of)
-    check(ops.scatter_nd, array(shape, of), where, updates, reduction="none" if of == "bool" else reduction)
+    updates = array((*rows, *shape[depth:]), dtype_name)
+    check(ops.scatter_nd, array(shape, dtype_name), where, updates, reduction="none" if dtype_name == "bool" else reduction)
 
 
-@pytest.mark.parametrize("of", ["float32", "bfloat16", "uint8"])
-@FEW
+@pytest.mark.parametrize("dtype_name", ["float32", "bfloat16", "uint8"])
+@SETTINGS
 @given(nonempty_shapes, st.sampled_from(REDUCTIONS), st.data())
-def test_scatter_along_axis(of: str, shape: tuple[int, ...], reduction: str, data: st.DataObject) -> None:
+def test_scatter_along_axis(dtype_name: str, shape: tuple[int, ...], reduction: str, data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     rows = tuple(data.draw(st.integers(0, 5 if position == axis else extent)) for position, extent in enumerate(shape))
     where = indices(data, rows, shape[axis])
-    check(ops.scatter_along_axis, array(shape, of), where, array(rows, of), axis=axis, reduction=reduction)
+    check(ops.scatter_along_axis, array(shape, dtype_name), where, array(rows, dtype_name), axis=axis, reduction=reduction)
 
 
 def test_of_several_updates_the_last_counts() -> None:

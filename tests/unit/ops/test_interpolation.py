@@ -14,13 +14,13 @@ from inlaid_runtime.arith import SizeVar
 from .harness import check, normal, raises_for, tolerance
 from .test_conv import FLOATS
 
-FEW = settings(deadline=None, max_examples=40)
+SETTINGS = settings(deadline=None, max_examples=40)
 
 # Sums of a few inputs times weights of either sign, which for cubic kernels exceed 1.
 LOOSE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 
 
-@FEW
+@SETTINGS
 @given(
     st.integers(1, 5),
     st.integers(1, 6),
@@ -32,23 +32,23 @@ LOOSE = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
     st.sampled_from(FLOATS),
 )
 def test_kernels(
-    before: int, after: int, other: int, mode: str, coordinates: str, antialias: bool, exclude_outside: bool, of: str
+    before: int, after: int, other: int, mode: str, coordinates: str, antialias: bool, exclude_outside: bool, dtype: str
 ) -> None:
     attrs = {"mode": mode, "coordinates": coordinates, "antialias": antialias, "exclude_outside": exclude_outside}
     crop = (0.0, 0.1, 0.0, 1.0, 0.8, 1.4) if coordinates == "tf_crop_and_resize" else ()
     check(
         ops.resize,
-        normal((2, before, 3), of),
+        normal((2, before, 3), dtype),
         shape=(2, after, other),
         crop=crop,
         outside=7.0,
-        rtol=LOOSE[of],
-        atol=LOOSE[of],
+        rtol=LOOSE[dtype],
+        atol=LOOSE[dtype],
         **attrs,
     )
 
 
-@FEW
+@SETTINGS
 @given(
     st.integers(1, 5),
     st.integers(0, 9),
@@ -56,8 +56,8 @@ def test_kernels(
     st.sampled_from(NEAREST),
     st.sampled_from(("float32", "uint8", "bool", "int64", "bfloat16")),
 )
-def test_nearest(before: int, after: int, coordinates: str, rounding: str, of: str) -> None:
-    x = normal((before, 2), "uint8").astype(bool) if of == "bool" else normal((before, 2), of)
+def test_nearest(before: int, after: int, coordinates: str, rounding: str, dtype: str) -> None:
+    x = normal((before, 2), "uint8").astype(bool) if dtype == "bool" else normal((before, 2), dtype)
     crop = (0.1, 0.0, 0.9, 1.0) if coordinates == "tf_crop_and_resize" else ()
     result = check(ops.resize, x, shape=(after, 2), coordinates=coordinates, rounding=rounding, crop=crop)[0]
     if not crop:

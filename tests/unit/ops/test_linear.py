@@ -13,12 +13,12 @@ from inlaid_runtime.arith import SizeVar
 from .harness import check, normal, raises_for, tolerance
 from .test_conv import FLOATS
 
-FEW = settings(deadline=None, max_examples=30)
+SETTINGS = settings(deadline=None, max_examples=30)
 
 sizes = st.integers(0, 4)
 
 
-@FEW
+@SETTINGS
 @given(
     sizes,
     sizes,
@@ -26,9 +26,9 @@ sizes = st.integers(0, 4)
     st.sampled_from([((), ()), ((2,), ()), ((), (3,)), ((2, 1), (3,)), ((1,), (2,)), ((0,), (1,))]),
     st.sampled_from((*FLOATS, "int32", "int64", "uint8")),
 )
-def test_matmul(m: int, k: int, n: int, batch: tuple[tuple[int, ...], tuple[int, ...]], of: str) -> None:
-    a, b = normal((*batch[0], m, k), of), normal((*batch[1], k, n), of, 1)
-    result = check(ops.matmul, a, b, **tolerance(of))[0]
+def test_matmul(m: int, k: int, n: int, batch: tuple[tuple[int, ...], tuple[int, ...]], dtype: str) -> None:
+    a, b = normal((*batch[0], m, k), dtype), normal((*batch[1], k, n), dtype, 1)
+    result = check(ops.matmul, a, b, **tolerance(dtype))[0]
     np.testing.assert_allclose(
         result.astype(np.float64), np.matmul(a.astype(np.float64), b.astype(np.float64)), rtol=5e-2, atol=5e-2
     )
@@ -62,7 +62,7 @@ def test_matmul_refuses() -> None:
     )
 
 
-@FEW
+@SETTINGS
 @given(st.integers(0, 5), st.sampled_from([(), (2,), (2, 0), (1, 2)]), st.integers(0, 99))
 def test_det(size: int, batch: tuple[int, ...], seed: int) -> None:
     check(ops.det, normal((*batch, size, size), "float64", seed), rtol=1e-9, atol=1e-9)

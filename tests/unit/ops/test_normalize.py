@@ -14,18 +14,18 @@ from inlaid_runtime.arith import SizeVar
 from .harness import check, check_decomposition, normal, raises_for, tolerance
 from .test_conv import FLOATS
 
-FEW = settings(deadline=None, max_examples=25)
+SETTINGS = settings(deadline=None, max_examples=25)
 
 shapes = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(tuple)
 
 
-@FEW
+@SETTINGS
 @given(shapes, st.sampled_from(FLOATS), st.data())
-def test_softmax(shape: tuple[int, ...], of: str, data: st.DataObject) -> None:
+def test_softmax(shape: tuple[int, ...], dtype: str, data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
-    x = normal(shape, of)
-    probabilities = check(ops.softmax, x, axis=axis, **tolerance(of))[0]
-    logs = check(ops.log_softmax, x, axis=axis, **tolerance(of))[0]
+    x = normal(shape, dtype)
+    probabilities = check(ops.softmax, x, axis=axis, **tolerance(dtype))[0]
+    logs = check(ops.log_softmax, x, axis=axis, **tolerance(dtype))[0]
     if probabilities.size:
         np.testing.assert_allclose(probabilities.astype(np.float64).sum(axis=axis), 1, atol=5e-2)
         np.testing.assert_allclose(np.exp(logs.astype(np.float64)), probabilities.astype(np.float64), atol=5e-2)
@@ -42,17 +42,17 @@ def test_softmax_of_symbolic_sizes() -> None:
     check(ops.softmax, normal((3, 4)), shapes=((n, m),), axis=1, **tolerance("float32"))
 
 
-@FEW
+@SETTINGS
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=4).map(tuple), st.sampled_from(FLOATS))
-def test_batch_norm(shape: tuple[int, ...], of: str) -> None:
-    scale, bias, mean = (normal(shape[1:2], of, seed) for seed in range(3))
-    check(ops.batch_norm, normal(shape, of, 9), scale, bias, mean, abs(mean) + 1, epsilon=1e-3, **tolerance(of))
+def test_batch_norm(shape: tuple[int, ...], dtype: str) -> None:
+    scale, bias, mean = (normal(shape[1:2], dtype, seed) for seed in range(3))
+    check(ops.batch_norm, normal(shape, dtype, 9), scale, bias, mean, abs(mean) + 1, epsilon=1e-3, **tolerance(dtype))
 
 
-@FEW
+@SETTINGS
 @given(st.integers(1, 5), st.integers(1, 6), st.sampled_from(FLOATS))
-def test_lrn(size: int, channels: int, of: str) -> None:
-    check(ops.lrn, normal((2, channels, 3), of), size=size, alpha=0.1, beta=0.6, bias=1.5, **tolerance(of))
+def test_lrn(size: int, channels: int, dtype: str) -> None:
+    check(ops.lrn, normal((2, channels, 3), dtype), size=size, alpha=0.1, beta=0.6, bias=1.5, **tolerance(dtype))
 
 
 def test_lrn_spans_channels_around() -> None:
@@ -62,13 +62,13 @@ def test_lrn_spans_channels_around() -> None:
     np.testing.assert_allclose(result.reshape(-1), [1 / 6, 2 / 14, 3 / 10], rtol=1e-6)
 
 
-@FEW
+@SETTINGS
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple), st.sampled_from(FLOATS), st.booleans(), st.data())
-def test_layer_and_rms_norm(shape: tuple[int, ...], of: str, biased: bool, data: st.DataObject) -> None:
+def test_layer_and_rms_norm(shape: tuple[int, ...], dtype: str, biased: bool, data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
-    x, scale, bias = normal(shape, of), normal(shape[axis:], of, 1), normal(shape[-1:], of, 2)
+    x, scale, bias = normal(shape, dtype), normal(shape[axis:], dtype, 1), normal(shape[-1:], dtype, 2)
     rest = (scale, bias) if biased else (scale,)
-    wide = {"rtol": 1e-4, "atol": 1e-4} if of == "float32" else tolerance(of)
+    wide = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else tolerance(dtype)
     check_decomposition(ops.layer_norm, x, *rest, axis=axis, epsilon=1e-2, **wide)
     check_decomposition(ops.rms_norm, x, scale, axis=axis, epsilon=1e-2, **wide)
 

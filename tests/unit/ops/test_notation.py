@@ -21,11 +21,11 @@ RNG = np.random.default_rng(0)
 A = RNG.uniform(0.5, 2, (4, 5, 6)).astype(np.float32)
 
 
-def of(body: Callable[..., Any], *arrays: np.ndarray[Any, Any]) -> Any:
+def evaluate_body(body: Callable[..., Any], *arrays: np.ndarray[Any, Any]) -> Any:
     """The result of an expression of variables with these values."""
     variables = [inlaid.var(f"x{n}", TensorType(array.shape, array.dtype.name)) for n, array in enumerate(arrays)]
-    made = body(*variables)
-    return evaluate(inlaid.Module({"main": inlaid.function(variables, made)}), arrays)
+    result = body(*variables)
+    return evaluate(inlaid.Module({"main": inlaid.function(variables, result)}), arrays)
 
 
 BINARY = [operator.add, operator.sub, operator.mul, operator.truediv, operator.mod, operator.pow, operator.lt, operator.gt,
@@ -38,19 +38,19 @@ def test_arithmetic(apply: Callable[[Any, Any], Any]) -> None:
     for left, right in ((A, b), (A, 2.0), (2.0, A), (A, b[0]), (b[0], A)):
         expected = apply(left, right)
         if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-            found = of(apply, left, right)
+            actual = evaluate_body(apply, left, right)
         elif isinstance(left, np.ndarray):
-            found = of(lambda x, right=right: apply(x, right), left)
+            actual = evaluate_body(lambda x, right=right: apply(x, right), left)
         else:
-            found = of(lambda x, left=left: apply(left, x), right)
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+            actual = evaluate_body(lambda x, left=left: apply(left, x), right)
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_unary_and_products() -> None:
-    np.testing.assert_array_equal(of(lambda x: -abs(-x), A), -A)
+    np.testing.assert_array_equal(evaluate_body(lambda x: -abs(-x), A), -A)
     w = RNG.standard_normal((6, 3), np.float32)
-    np.testing.assert_allclose(of(lambda x: x @ w, A), A @ w, rtol=1e-5)
-    np.testing.assert_allclose(of(lambda x: w.T @ x, np.ascontiguousarray(A[0].T)), w.T @ A[0].T, rtol=1e-5)
+    np.testing.assert_allclose(evaluate_body(lambda x: x @ w, A), A @ w, rtol=1e-5)
+    np.testing.assert_allclose(evaluate_body(lambda x: w.T @ x, np.ascontiguousarray(A[0].T)), w.T @ A[0].T, rtol=1e-5)
 
 
 def test_expressions_have_no_truth_value() -> None:
@@ -70,7 +70,7 @@ def test_shapes_of_expressions() -> None:
 
 @pytest.mark.parametrize("shape", [(-1,), (-1, 12), (4, -1), (2, -1, 6), (-1, 1, 120), [4, 5, 6, -1]])
 def test_one_extent_of_a_new_shape_may_be_left_out(shape: Any) -> None:
-    np.testing.assert_array_equal(of(lambda x: ops.reshape(x, shape=shape), A), A.reshape(shape))
+    np.testing.assert_array_equal(evaluate_body(lambda x: ops.reshape(x, shape=shape), A), A.reshape(shape))
 
 
 def test_a_symbolic_extent_of_a_new_shape_may_be_left_out() -> None:
@@ -90,11 +90,11 @@ def test_the_two_layers_of_a_tutorial() -> None:
     w1, w2 = RNG.standard_normal((8, 16), np.float32), RNG.standard_normal((16, 4), np.float32)
     x = inlaid.var("x", (1, 8))
     model = inlaid.function([x], ops.softmax(ops.relu(x @ w1 + 1) @ w2, axis=-1))
-    given_ = RNG.standard_normal((1, 8), np.float32)
-    (found,) = inlaid.compile(model, ["reference"]).run({"x": given_}).values()
-    logits = np.maximum(given_ @ w1 + 1, 0) @ w2
+    x_array = RNG.standard_normal((1, 8), np.float32)
+    (actual,) = inlaid.compile(model, ["reference"]).run({"x": x_array}).values()
+    logits = np.maximum(x_array @ w1 + 1, 0) @ w2
     expected = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 # --- subscripts -------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_subscripts_are_numpys(data: st.DataObject) -> None:
         expected = A[key]
     except IndexError:  # keys after the ellipsis are drawn for axes before it
         return
-    np.testing.assert_array_equal(of(lambda x: x[key], A), expected)
+    np.testing.assert_array_equal(evaluate_body(lambda x: x[key], A), expected)
 
 
 @given(st.builds(slice, ENDS, ENDS, st.none() | st.integers(1, 3)) | st.just(slice(None, None, -1)), st.integers(1, 9))
@@ -132,7 +132,7 @@ def test_subscripts_of_symbolic_axes(key: slice, size: int) -> None:
 
 def test_subscripts_by_tensors_and_of_tuples() -> None:
     at = np.array([2, 0], np.int64)
-    np.testing.assert_array_equal(of(lambda x, i: x[i], A, at), A[at])
+    np.testing.assert_array_equal(evaluate_body(lambda x, i: x[i], A, at), A[at])
     pair = inlaid.var("p", TupleType((TensorType((2,), "float32"), TensorType((3,), "int64"))))
     assert [pair[0].type, pair[-1].type] == list(pair.type.fields)
     values, indices = ops.topk(inlaid.var("x", (5,)), k=2, axis=0)
@@ -173,15 +173,15 @@ def test_split() -> None:
     for parts, axis in ((2, 0), (3, -1), ((1, 0, 5), -1)):
         cuts = parts if isinstance(parts, int) else np.cumsum(parts)[:-1]
         expected = np.split(A, cuts, axis)
-        for place, piece in enumerate(expected):
-            np.testing.assert_array_equal(of(lambda x, p=parts, a=axis, n=place: ops.split(x, p, a)[n], A), piece)
+        for index, piece in enumerate(expected):
+            np.testing.assert_array_equal(evaluate_body(lambda x, p=parts, a=axis, n=index: ops.split(x, p, a)[n], A), piece)
 
 
 def test_parts_of_a_symbolic_axis_add_up() -> None:
     x = inlaid.var("x", ("n", 2))
     executable = inlaid.compile(inlaid.function(x, inlaid.tuple_(ops.split(x, (2, 3)))), ["reference"])
-    given = np.arange(10, dtype=np.float32).reshape(5, 2)
-    for piece, expected in zip(executable(given), (given[:2], given[2:]), strict=True):
+    x_array = np.arange(10, dtype=np.float32).reshape(5, 2)
+    for piece, expected in zip(executable(x_array), (x_array[:2], x_array[2:]), strict=True):
         np.testing.assert_array_equal(piece, expected)
     for rows in (4, 6, 0):
         with pytest.raises(InputError, match=f"the number of elements of the new shape must be .*, got 10 where n is {rows}"):
@@ -191,5 +191,6 @@ def test_parts_of_a_symbolic_axis_add_up() -> None:
 @pytest.mark.parametrize("axes", [None, 0, -1, (0, 2), (-1, 0)])
 @pytest.mark.parametrize("keepdims", [False, True])
 def test_sum_and_mean(axes: Any, keepdims: bool) -> None:
-    for short, whole in ((ops.sum, np.sum), (ops.mean, np.mean)):
-        np.testing.assert_allclose(of(lambda x: short(x, axes, keepdims), A), whole(A, axes, keepdims=keepdims), rtol=1e-5)  # noqa: B023
+    for short, numpy_op in ((ops.sum, np.sum), (ops.mean, np.mean)):
+        actual = evaluate_body(lambda x: short(x, axes, keepdims), A)  # noqa: B023
+        np.testing.assert_allclose(actual, numpy_op(A, axes, keepdims=keepdims), rtol=1e-5)

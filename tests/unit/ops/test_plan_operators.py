@@ -71,9 +71,9 @@ def test_a_failure_stands_for_a_value_of_any_type(type_):
     verify(module)
     array = np.zeros((2, 3), np.int64) if type_ == TensorType((2, "?k"), "int64") else np.zeros(3, np.float32)
     value = [array] if isinstance(type_, SequenceType) else array
-    for run in (compile_module(module, ["reference"]).run, lambda given: {"": evaluate(module, given)}):
-        (found,) = run({"x": value, "chosen": np.array(True)}).values()
-        assert np.array_equal(found, value)
+    for run in (compile_module(module, ["reference"]).run, lambda feeds: {"": evaluate(module, feeds)}):
+        (actual,) = run({"x": value, "chosen": np.array(True)}).values()
+        assert np.array_equal(actual, value)
         with pytest.raises(KernelFault, match="there is no value here"):
             run({"x": value, "chosen": np.array(False)})
 

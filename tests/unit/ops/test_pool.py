@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from inlaid import ops
 from inlaid.ops.pool import MaxPoolIndicesAttrs
 from inlaid.tensor import ir, te
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.lower import lower
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import dtype
@@ -18,15 +18,15 @@ from inlaid_runtime.types import dtype
 from .harness import check, normal, raises_for, tolerance
 from .test_conv import FLOATS, windows
 
-FEW = settings(deadline=None, max_examples=30)
+SETTINGS = settings(deadline=None, max_examples=30)
 Window = tuple[tuple[int, ...], tuple[int, ...], dict[str, tuple[int, ...]]]
 
 
-@FEW
+@SETTINGS
 @given(windows(), st.sampled_from((*FLOATS, "int8", "uint8")), st.booleans())
-def test_max_pool(window: Window, of: str, column_major: bool) -> None:
+def test_max_pool(window: Window, dtype_name: str, column_major: bool) -> None:
     spatial, kernel, attrs = window
-    x = normal((2, 2, *spatial), of)
+    x = normal((2, 2, *spatial), dtype_name)
     plain = check(ops.max_pool, x, kernel=kernel, **attrs)[0]
     values, places = check(ops.max_pool_indices, x, kernel=kernel, column_major=column_major, **attrs)
     np.testing.assert_array_equal(plain, values)
@@ -48,8 +48,8 @@ def test_of_equals_the_first_by_rows_counts_however_places_are_counted() -> None
     x = np.array([[[[0, 1], [1, 0]]]], np.uint8)
     assert check(ops.max_pool_indices, x, kernel=(2, 2))[1].item() == 1
     assert check(ops.max_pool_indices, x, kernel=(2, 2), column_major=True)[1].item() == 2
-    many = np.random.default_rng(0).integers(0, 3, (2, 3, 6, 7)).astype(np.uint8)
-    check(ops.max_pool_indices, many, kernel=(3, 3), pads=(1, 1, 1, 1), column_major=True)
+    repeats = np.random.default_rng(0).integers(0, 3, (2, 3, 6, 7)).astype(np.uint8)
+    check(ops.max_pool_indices, repeats, kernel=(3, 3), pads=(1, 1, 1, 1), column_major=True)
 
 
 def test_padding_never_wins() -> None:
@@ -58,31 +58,38 @@ def test_padding_never_wins() -> None:
     assert check(ops.max_pool, np.full((1, 1, 2), -128, np.int8), kernel=(2,), pads=(1, 0))[0].tolist() == [[[-128, -128]]]
 
 
-@FEW
+@SETTINGS
 @given(windows(), st.sampled_from((*FLOATS, "int8", "uint8")), st.booleans(), st.integers(0, 99))
-def test_places_among_equal_least_and_nan_elements(window: Window, of: str, column_major: bool, seed: int) -> None:
+def test_places_among_equal_least_and_nan_elements(window: Window, dtype_name: str, column_major: bool, seed: int) -> None:
     spatial, kernel, attrs = window
-    few = [0, 1, np.nan, -np.inf, -np.inf] if of in FLOATS else [dtype(of).limits[0]] * 3 + [1]
-    x = np.random.default_rng(seed).choice(few, (2, 2, *spatial)).astype(dtype(of).numpy)
+    choices = [0, 1, np.nan, -np.inf, -np.inf] if dtype_name in FLOATS else [dtype(dtype_name).limits[0]] * 3 + [1]
+    x = np.random.default_rng(seed).choice(choices, (2, 2, *spatial)).astype(dtype(dtype_name).numpy)
     check(ops.max_pool_indices, x, kernel=kernel, column_major=column_major, **attrs)
 
 
-@pytest.mark.parametrize("of", ["float32", "float16", "int8"])
-def test_max_pool_with_places_reduces_one_value_at_a_time(of: str) -> None:
+@pytest.mark.parametrize("dtype_name", ["float32", "float16", "int8"])
+def test_max_pool_with_places_reduces_one_value_at_a_time(dtype_name: str) -> None:
     # Of reductions of pairs no schedule makes vectors.
     attrs = MaxPoolIndicesAttrs(kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
-    x = te.placeholder((1, 4, 8, 8), of)
+    x = te.placeholder((1, 4, 8, 8), dtype_name)
     program = lower(ops.max_pool_indices.compute(attrs, x), (x,), "pool")
-    reductions = [block for block in blocks_of(program) if block.init is not None]
+    reductions = [block for block in collect_blocks(program) if block.init is not None]
     assert len(reductions) == 2
     assert all(isinstance(block.body, ir.Store) for block in reductions)
 
 
-@FEW
+@SETTINGS
 @given(windows(), st.sampled_from(FLOATS), st.booleans())
-def test_avg_pool(window: Window, of: str, include: bool) -> None:
+def test_avg_pool(window: Window, dtype_name: str, include: bool) -> None:
     spatial, kernel, attrs = window
-    check(ops.avg_pool, normal((2, 1, *spatial), of), kernel=kernel, count_include_pad=include, **attrs, **tolerance(of))
+    check(
+        ops.avg_pool,
+        normal((2, 1, *spatial), dtype_name),
+        kernel=kernel,
+        count_include_pad=include,
+        **attrs,
+        **tolerance(dtype_name),
+    )
 
 
 def test_avg_pool_counts() -> None:

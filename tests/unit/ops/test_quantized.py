@@ -23,25 +23,25 @@ def granularities(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], di
     shape = draw(shapes(1, max_side=6))
     axis, block = draw(st.integers(0, len(shape) - 1)), draw(st.integers(1, 4))
     blocked = (*shape[:axis], -(-shape[axis] // block), *shape[axis + 1 :])
-    whole, per_axis = (shape, (), {}), (shape, (shape[axis],), {"axis": axis})
-    return draw(st.sampled_from([whole, per_axis, (shape, blocked, {"axis": axis, "block_size": block})]))
+    per_tensor, per_axis = (shape, (), {}), (shape, (shape[axis],), {"axis": axis})
+    return draw(st.sampled_from([per_tensor, per_axis, (shape, blocked, {"axis": axis, "block_size": block})]))
 
 
 @settings(deadline=None, max_examples=150)
 @given(granularities(), st.sampled_from(STORED), st.sampled_from(["float32", "float16", "bfloat16"]), st.booleans(), SEEDS)
-def test_quantize(granularity, to, of, zeroed, seed):
+def test_quantize(granularity, to, dtype, zeroed, seed):
     shape, scales, attrs = granularity
-    x, scale = random_array(seed, shape, of), random_array(seed + 1, scales, of, 0.1, 2)
+    x, scale = random_array(seed, shape, dtype), random_array(seed + 1, scales, dtype, 0.1, 2)
     points = (random_array(seed + 2, scales, to, -2, 2),) if zeroed else ()
     agree(ops.quantize, x, scale, *points, dtype=to, **attrs)
 
 
 @settings(deadline=None, max_examples=150)
 @given(granularities(), st.sampled_from((*STORED, "int32")), st.sampled_from(["float32", "float16"]), st.booleans(), SEEDS)
-def test_dequantize(granularity, of, to, zeroed, seed):
+def test_dequantize(granularity, dtype, to, zeroed, seed):
     shape, scales, attrs = granularity
-    x, scale = random_array(seed, shape, of, -5, 5), random_array(seed + 1, scales, to, 0.1, 2)
-    points = (random_array(seed + 2, scales, of, -2, 2),) if zeroed else ()
+    x, scale = random_array(seed, shape, dtype, -5, 5), random_array(seed + 1, scales, to, 0.1, 2)
+    points = (random_array(seed + 2, scales, dtype, -2, 2),) if zeroed else ()
     agree(ops.dequantize, x, scale, *points, dtype=to, **attrs)
 
 

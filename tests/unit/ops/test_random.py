@@ -22,16 +22,16 @@ DTYPES = ["float64", "float32", "float16", "bfloat16"]
 
 @settings(deadline=None, max_examples=40)
 @given(STATES, shapes(), st.sampled_from(DTYPES))
-def test_uniform(state, shape, of):
-    values, _ = check(ops.random_uniform, state, shape=shape, dtype=of)
+def test_uniform(state, shape, dtype):
+    values, _ = check(ops.random_uniform, state, shape=shape, dtype=dtype)
     wide = values.astype(np.float64)
     assert ((wide >= 0) & (wide < 1)).all()
 
 
 @settings(deadline=None, max_examples=40)
 @given(STATES, shapes(), st.sampled_from(DTYPES))
-def test_normal(state, shape, of):
-    values, _ = check(ops.random_normal, state, shape=shape, dtype=of, rtol=2e-2 if of == "bfloat16" else 2e-3, atol=1e-4)
+def test_normal(state, shape, dtype):
+    values, _ = check(ops.random_normal, state, shape=shape, dtype=dtype, rtol=2e-2 if dtype == "bfloat16" else 2e-3, atol=1e-4)
     assert np.isfinite(values.astype(np.float64)).all()
 
 
@@ -46,11 +46,11 @@ def test_the_generator_is_splitmix64():
 @pytest.mark.parametrize("name", ["random_uniform", "random_normal"])
 def test_the_next_state_goes_on_where_the_last_left_off(name):
     state = np.array(7, np.uint64)
-    whole, end = check(ops.TABLE[name], state, shape=(6,), dtype="float64", rtol=1e-9)
+    six_values, end = check(ops.TABLE[name], state, shape=(6,), dtype="float64", rtol=1e-9)
     first, middle = check(ops.TABLE[name], state, shape=(4,), dtype="float64", rtol=1e-9)
-    rest, same_end = check(ops.TABLE[name], middle, shape=(2,), dtype="float64", rtol=1e-9)
-    np.testing.assert_array_equal(np.concatenate([first, rest]), whole)
-    assert end == same_end
+    rest, rest_end = check(ops.TABLE[name], middle, shape=(2,), dtype="float64", rtol=1e-9)
+    np.testing.assert_array_equal(np.concatenate([first, rest]), six_values)
+    assert end == rest_end
 
 
 def test_the_distributions_have_their_moments():

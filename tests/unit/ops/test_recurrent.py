@@ -18,7 +18,7 @@ from inlaid_runtime.arith import SizeVar
 
 from .harness import Array, call, check_decomposition, normal, raises_for, tolerance
 
-FEW = settings(deadline=None, max_examples=25)
+SETTINGS = settings(deadline=None, max_examples=25)
 
 # (operator, gates, states, default activations)
 LAYERS: dict[str, tuple[Operator, int, int, tuple[str, ...]]] = {
@@ -30,7 +30,7 @@ BATCH, INPUTS, HIDDEN = 2, 3, 2
 
 
 def layer(
-    name: str, steps: int, of: str = "float32", direction: str = "forward", **more: Any
+    name: str, steps: int, dtype: str = "float32", direction: str = "forward", **more: Any
 ) -> tuple[Operator, list[Array], dict[str, Any]]:
     """(operator, arguments, attributes) of a layer."""
     operator, gates, states, activations = LAYERS[name]
@@ -44,7 +44,7 @@ def layer(
     ]
     if more.get("peephole"):
         shapes.append((directions, 3 * HIDDEN))
-    args = [normal(shape, of, seed) for seed, shape in enumerate(shapes)]
+    args = [normal(shape, dtype, seed) for seed, shape in enumerate(shapes)]
     if more.get("masked"):
         args.append(np.array([steps - 1, max(steps - 2, 0)], np.int32))
     chosen = more.pop("activations", activations) * directions
@@ -53,7 +53,7 @@ def layer(
     }  # fmt: skip
 
 
-@FEW
+@SETTINGS
 @given(
     st.sampled_from(sorted(LAYERS)),
     st.integers(1, 4),
@@ -62,14 +62,14 @@ def layer(
     st.booleans(),
     st.booleans(),
 )
-def test_layers(name: str, steps: int, direction: str, of: str, masked: bool, option: bool) -> None:
+def test_layers(name: str, steps: int, direction: str, dtype: str, masked: bool, option: bool) -> None:
     more: dict[str, Any] = {"masked": masked, "clip": 0.7 if option else 0.0}
     if name == "lstm":
         more |= {"peephole": option, "coupled": not option}
     if name == "gru":
         more["linear_before_reset"] = option
-    operator, args, attrs = layer(name, steps, of, direction, **more)
-    check_decomposition(operator, *args, **attrs, **tolerance(of))
+    operator, args, attrs = layer(name, steps, dtype, direction, **more)
+    check_decomposition(operator, *args, **attrs, **tolerance(dtype))
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -84,9 +84,9 @@ def test_activations(activation: str) -> None:
 def test_long_and_empty_sequences_are_loops(name: str, steps: int, direction: str) -> None:
     operator, args, attrs = layer(name, steps, direction=direction, masked=steps > 0)
     check_decomposition(operator, *args, **attrs, rtol=1e-4, atol=1e-4)
-    made = call(operator, *args, **attrs)
+    operator_call = call(operator, *args, **attrs)
     assert operator.decompose is not None
-    assert any(isinstance(expr, Loop) for expr in post_order(operator.decompose(made.attrs, made.args)))
+    assert any(isinstance(expr, Loop) for expr in post_order(operator.decompose(operator_call.attrs, operator_call.args)))
 
 
 def test_symbolic_lengths() -> None:

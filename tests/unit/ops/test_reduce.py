@@ -19,12 +19,12 @@ REDUCTIONS = ["reduce_sum", "reduce_prod", "reduce_max", "reduce_min"]
 
 @settings(deadline=None, max_examples=120)
 @given(st.sampled_from(REDUCTIONS), shapes(), st.sampled_from(NUMBERS), st.booleans(), SEEDS, st.data())
-def test_reductions(name, shape, of, keepdims, seed, data):
+def test_reductions(name, shape, dtype_name, keepdims, seed, data):
     chosen = data.draw(axes(len(shape)))
     # Small integers, so that sums and products of floats are exact in any order.
     low, high = (-1, 1) if name == "reduce_prod" else (-3, 3)
     x = np.rint(random_array(seed, shape, "float32", low, high))
-    agree(ops.TABLE[name], np.abs(x).astype(dtype(of).numpy), axes=chosen, keepdims=keepdims)
+    agree(ops.TABLE[name], np.abs(x).astype(dtype(dtype_name).numpy), axes=chosen, keepdims=keepdims)
 
 
 @settings(deadline=None, max_examples=30)
@@ -35,21 +35,27 @@ def test_reductions(name, shape, of, keepdims, seed, data):
     SEEDS,
     st.data(),
 )
-def test_extremes_of_special_values(name, shape, of, seed, data):
-    agree(ops.TABLE[name], random_array(seed, shape, of), axes=data.draw(axes(len(shape))))
+def test_extremes_of_special_values(name, shape, dtype_name, seed, data):
+    agree(ops.TABLE[name], random_array(seed, shape, dtype_name), axes=data.draw(axes(len(shape))))
 
 
 @pytest.mark.parametrize(
-    ("name", "of", "identity"),
+    ("name", "dtype_name", "identity"),
     [
-        *(("reduce_sum", of, 0) for of in ("float32", "int8")),
-        *(("reduce_prod", of, 1) for of in ("float16", "uint8")),
-        *(("reduce_max", of, value) for of, value in (("float32", -np.inf), ("int8", -128), ("uint4", 0), ("bool", False))),
-        *(("reduce_min", of, value) for of, value in (("float32", np.inf), ("int8", 127), ("uint4", 15), ("bool", True))),
+        *(("reduce_sum", dtype_name, 0) for dtype_name in ("float32", "int8")),
+        *(("reduce_prod", dtype_name, 1) for dtype_name in ("float16", "uint8")),
+        *(
+            ("reduce_max", dtype_name, value)
+            for dtype_name, value in (("float32", -np.inf), ("int8", -128), ("uint4", 0), ("bool", False))
+        ),
+        *(
+            ("reduce_min", dtype_name, value)
+            for dtype_name, value in (("float32", np.inf), ("int8", 127), ("uint4", 15), ("bool", True))
+        ),
     ],
 )
-def test_reductions_of_nothing(name, of, identity):
-    result = agree(ops.TABLE[name], np.zeros((0, 2), dtype(of).numpy), axes=(0,))
+def test_reductions_of_nothing(name, dtype_name, identity):
+    result = agree(ops.TABLE[name], np.zeros((0, 2), dtype(dtype_name).numpy), axes=(0,))
     assert (result == identity).all()
     assert result.shape == (2,)
 
@@ -69,9 +75,9 @@ def test_a_reduction_accumulates_in_float32():
     SEEDS,
     st.data(),
 )
-def test_positions(name, shape, of, keepdims, last, seed, data):
+def test_positions(name, shape, dtype_name, keepdims, last, seed, data):
     axis = data.draw(st.integers(0, len(shape) - 1))
-    agree(ops.TABLE[name], random_array(seed, shape, of), axis=axis, keepdims=keepdims, last=last)
+    agree(ops.TABLE[name], random_array(seed, shape, dtype_name), axis=axis, keepdims=keepdims, last=last)
 
 
 @pytest.mark.parametrize(("last", "position"), [(False, 1), (True, 3)])
@@ -83,9 +89,9 @@ def test_positions_of_equal_extremes(last, position):
 
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from(["cumsum", "cumprod"]), shapes(1), st.sampled_from(NUMBERS), st.booleans(), st.booleans(), SEEDS, st.data())
-def test_running_totals(name, shape, of, exclusive, reverse, seed, data):
+def test_running_totals(name, shape, dtype_name, exclusive, reverse, seed, data):
     axis = data.draw(st.integers(0, len(shape) - 1))
-    x = np.abs(np.rint(random_array(seed, shape, "float32", -2, 2))).astype(dtype(of).numpy)
+    x = np.abs(np.rint(random_array(seed, shape, "float32", -2, 2))).astype(dtype(dtype_name).numpy)
     agree(ops.TABLE[name], x, axis=axis, exclusive=exclusive, reverse=reverse)
 
 

@@ -33,16 +33,16 @@ PERTURBED = 4
 """Examples of each operator whose sizes are changed."""
 
 
-def tensors(*shapes: tuple[int, ...], of: str = "float32") -> tuple[ir.Var, ...]:
-    return tuple(ir.var(f"x{number}", TensorType(shape, of)) for number, shape in enumerate(shapes))
+def tensors(*shapes: tuple[int, ...], dtype: str = "float32") -> tuple[ir.Var, ...]:
+    return tuple(ir.var(f"x{number}", TensorType(shape, dtype)) for number, shape in enumerate(shapes))
 
 
 MORE: dict[str, ir.Call] = {
     "unfold": unfold(*tensors((2, 3, 7, 5)), kernel=(3, 2), strides=(2, 1), pads=(1, 0, 1, 0)),
     "winograd_conv": winograd_conv(*tensors((2, 3, 7, 5), (6, 6, 3, 8)), pads=(1, 1, 1, 1)),
-    "multiply_high": multiply_high(*tensors((4, 3), (3,), (), (3,), of="int32"), low=1, axis=1),
-    "bind_size": ops.bind_size(*tensors((3,), of="int64"), element=2, message="n"),
-    "assert_true": ops.assert_true(*tensors((), of="bool"), message="n"),
+    "multiply_high": multiply_high(*tensors((4, 3), (3,), (), (3,), dtype="int32"), low=1, axis=1),
+    "bind_size": ops.bind_size(*tensors((3,), dtype="int64"), element=2, message="n"),
+    "assert_true": ops.assert_true(*tensors((), dtype="bool"), message="n"),
     "fail": ops.fail(kinds=(), dtype="float32", shape=(3, 4), message="n"),
 }
 """Calls of operators that no target is offered, and of those that passes build."""
@@ -94,9 +94,9 @@ class Symbolic:
 
     def infer(self, fixed: dict[arith.Expr, int]) -> Type:
         """The type of the result, with some sizes fixed. Raises ValueError or `InlaidError`."""
-        known = {size: arith.wrap(value) for size, value in fixed.items()}
+        constants = {size: arith.wrap(value) for size, value in fixed.items()}
         infer = self.call.callee.infer  # type: ignore[union-attr]
-        return infer(substitute_attrs(self.attrs, known), *(substitute_type(type_, known) for type_ in self.types))
+        return infer(substitute_attrs(self.attrs, constants), *(substitute_type(type_, constants) for type_ in self.types))
 
     def takes(self, fixed: dict[arith.Expr, int]) -> bool:
         """Whether the type relation takes these sizes."""
@@ -145,8 +145,8 @@ def test_the_same_sizes_are_refused_at_compile_time_and_at_run_time(name: str) -
                 violated = [condition.message(changed) for condition in conditions if condition.holds(changed) is False]
                 assert symbolic.takes(changed) == (not violated), f"{call} with {size} = {other}: {violated}"
                 if not violated:
-                    known = {key: arith.wrap(number) for key, number in changed.items()}
-                    assert agree(substitute_type(result, known), symbolic.infer(changed))
+                    constants = {key: arith.wrap(number) for key, number in changed.items()}
+                    assert agree(substitute_type(result, constants), symbolic.infer(changed))
 
 
 def test_the_words_are_the_same() -> None:

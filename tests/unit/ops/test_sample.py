@@ -11,11 +11,11 @@ from inlaid import ops
 
 from .harness import check, check_faults, normal, raises_for
 
-FEW = settings(deadline=None, max_examples=40)
+SETTINGS = settings(deadline=None, max_examples=40)
 LOOSE = {"rtol": 1e-3, "atol": 1e-3}
 
 
-@FEW
+@SETTINGS
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
     st.sampled_from(("nearest", "linear", "cubic")),
@@ -23,10 +23,10 @@ LOOSE = {"rtol": 1e-3, "atol": 1e-3}
     st.booleans(),
     st.sampled_from(("float64", "float32", "float16")),
 )
-def test_grid_sample(spatial: tuple[int, ...], mode: str, padding: str, align: bool, of: str) -> None:
-    x = normal((2, 2, *spatial), of)
-    grid = (normal((2, *(2,) * len(spatial), len(spatial)), of, 1) * 1.3).astype(x.dtype)
-    loose = {"rtol": 2e-2, "atol": 2e-2} if of == "float16" else LOOSE
+def test_grid_sample(spatial: tuple[int, ...], mode: str, padding: str, align: bool, dtype: str) -> None:
+    x = normal((2, 2, *spatial), dtype)
+    grid = (normal((2, *(2,) * len(spatial), len(spatial)), dtype, 1) * 1.3).astype(x.dtype)
+    loose = {"rtol": 2e-2, "atol": 2e-2} if dtype == "float16" else LOOSE
     check(ops.grid_sample, x, grid, mode=mode, padding=padding, align_corners=align, **loose)
 
 
@@ -40,9 +40,9 @@ def test_wild_coordinates_read_nothing_outside(mode: str, padding: str) -> None:
 def test_a_cubic_kernel_moves_each_neighbor_to_the_border() -> None:
     x = np.array([[[1, 2, 4]]], np.float32)
     places = np.array([[[-0.5], [2.5], [-1.5], [-9.5], [3e9]]], np.float32)
-    found = check(ops.grid_sample, x, places, mode="cubic", padding="border", elements=True)[0]
+    samples = check(ops.grid_sample, x, places, mode="cubic", padding="border", elements=True)[0]
     # The weights of the neighbors of a half are -3/32, 19/32, 19/32, -3/32.
-    np.testing.assert_allclose(found[0, 0], [(32 - 3) / 32, (4 * 35 - 2 * 3) / 32, 1, 1, 4], rtol=1e-6)
+    np.testing.assert_allclose(samples[0, 0], [(32 - 3) / 32, (4 * 35 - 2 * 3) / 32, 1, 1, 4], rtol=1e-6)
 
 
 def test_corners() -> None:
@@ -64,8 +64,8 @@ def test_grid_sample_at_numbers_of_elements(mode: str, padding: str) -> None:
     x, places = normal((2, 3, 4, 5)), np.random.default_rng(1).uniform(-3, 8, (2, 6, 7, 2)).astype(np.float32)
     check(ops.grid_sample, x, places, mode=mode, padding=padding, elements=True, **LOOSE)
     inside = np.array([[[[3, 4], [0, 2]]]] * 2, np.float32)
-    found = check(ops.grid_sample, x, inside, mode=mode, padding=padding, elements=True, **LOOSE)[0]
-    np.testing.assert_allclose(found, x[:, :, None, [3, 0], [4, 2]], rtol=1e-5)
+    samples = check(ops.grid_sample, x, inside, mode=mode, padding=padding, elements=True, **LOOSE)[0]
+    np.testing.assert_allclose(samples, x[:, :, None, [3, 0], [4, 2]], rtol=1e-5)
 
 
 def test_grid_sample_refuses() -> None:
@@ -83,17 +83,17 @@ IMAGES = np.array([0, 1, 1, 0, 1])
 @pytest.mark.parametrize("half_pixel", [False, True])
 @pytest.mark.parametrize("maximum", [False, True])
 @pytest.mark.parametrize("sampling", [0, 1, 3])
-@pytest.mark.parametrize("of", ["float32", "float64", "float16"])
-def test_roi_align(half_pixel: bool, maximum: bool, sampling: int, of: str) -> None:
-    x = normal((2, 3, 6, 7), of)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_roi_align(half_pixel: bool, maximum: bool, sampling: int, dtype: str) -> None:
+    x = normal((2, 3, 6, 7), dtype)
     attrs = {"shape": (2, 3), "sampling": sampling, "half_pixel": half_pixel, "maximum": maximum, "scale": 0.75}
-    loose = {"rtol": 2e-2, "atol": 2e-2} if of == "float16" else {"rtol": 1e-4, "atol": 1e-4}
+    loose = {"rtol": 2e-2, "atol": 2e-2} if dtype == "float16" else {"rtol": 1e-4, "atol": 1e-4}
     check(ops.roi_align, x, ROIS.astype(x.dtype), IMAGES, **attrs, **loose)
 
 
-@pytest.mark.parametrize("of", ["float32", "float64", "float16"])
-def test_roi_max_pool(of: str) -> None:
-    x = normal((2, 3, 6, 7), of)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_roi_max_pool(dtype: str) -> None:
+    x = normal((2, 3, 6, 7), dtype)
     rois = np.column_stack([IMAGES, ROIS]).astype(x.dtype)
     check(ops.roi_max_pool, x, rois, shape=(2, 3), scale=0.75)
     check_faults(ops.roi_max_pool, x, rois + x.dtype.type(1))

@@ -16,24 +16,24 @@ from inlaid_runtime.types import TensorType, Type, dtype
 
 from .harness import Array, check, raises_for
 
-FEW = settings(deadline=None, max_examples=30)
+SETTINGS = settings(deadline=None, max_examples=30)
 N, M = SizeVar("n"), SizeVar("m")
 shapes = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 
 
-def drawn(data: st.DataObject, shape: tuple[int, ...], values: tuple[float, ...], of: str = "float32") -> Array:
+def drawn(data: st.DataObject, shape: tuple[int, ...], values: tuple[float, ...], dtype_name: str = "float32") -> Array:
     count = int(np.prod(shape))
     return (
         np.array(data.draw(st.lists(st.sampled_from(values), min_size=count, max_size=count)))
-        .astype(dtype(of).numpy)
+        .astype(dtype(dtype_name).numpy)
         .reshape(shape)
     )
 
 
-@FEW
+@SETTINGS
 @given(shapes, st.sampled_from(("float32", "bool", "int8", "uint2", "float16")), st.data())
-def test_nonzero(shape: tuple[int, ...], of: str, data: st.DataObject) -> None:
-    x = drawn(data, shape, (0, 0, 1), of)
+def test_nonzero(shape: tuple[int, ...], dtype_name: str, data: st.DataObject) -> None:
+    x = drawn(data, shape, (0, 0, 1), dtype_name)
     (result,) = check(ops.nonzero, x)
     assert result.shape == (len(shape), np.count_nonzero(x))
     if shape:
@@ -45,7 +45,7 @@ def test_nan_is_not_zero_but_minus_zero_is() -> None:
     assert result.tolist() == [[2, 3]]
 
 
-@FEW
+@SETTINGS
 @given(st.integers(0, 6), st.integers(0, 2), st.booleans(), st.data())
 def test_unique(rows: int, columns: int, ordered: bool, data: st.DataObject) -> None:
     x = drawn(data, (rows, columns), (0, 1, -1, np.nan))
@@ -71,7 +71,7 @@ def test_unique_of_strings_has_a_reference() -> None:
     assert (first.tolist(), inverse.tolist(), counts.tolist()) == ([1, 0], [1, 0, 1], [1, 2])
 
 
-@FEW
+@SETTINGS
 @given(st.integers(1, 2), st.integers(1, 2), st.integers(0, 6), st.integers(0, 4), st.booleans(), st.integers(0, 99))
 def test_non_max_suppression(batches: int, classes: int, boxes: int, limit: int, center: bool, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -92,16 +92,16 @@ def test_overlap_at_the_threshold_is_no_overlap() -> None:
     assert result.tolist() == [[0, 0, 0], [0, 0, 1]]
 
 
-@pytest.mark.parametrize(("of", "levels"), [("float32", 5), ("float32", 1000), ("float64", 1000), ("float16", 40)])
-def test_boxes_are_visited_in_runs_until_enough_are_kept(of: str, levels: int) -> None:
+@pytest.mark.parametrize(("dtype_name", "levels"), [("float32", 5), ("float32", 1000), ("float64", 1000), ("float16", 40)])
+def test_boxes_are_visited_in_runs_until_enough_are_kept(dtype_name: str, levels: int) -> None:
     """Most boxes of class 0 overlap the first one, so that it takes all of them; those of class 1 are few above the threshold."""
     random = np.random.default_rng(levels)
-    places = np.tile(np.array([0, 0, 4, 4]), (1, 700, 1)).astype(of)
+    places = np.tile(np.array([0, 0, 4, 4]), (1, 700, 1)).astype(dtype_name)
     places[0, 600:] = random.integers(0, 40, (100, 4))
-    scores = (random.integers(1, levels + 1, (1, 2, 700)) / levels).astype(of)
+    scores = (random.integers(1, levels + 1, (1, 2, 700)) / levels).astype(dtype_name)
     scores[0, :, 300:320] = np.nan
-    scores[0, 1] -= np.array(0.9, of)
-    result = check(ops.non_max_suppression, places, scores, np.array(0.3, of), np.array(0.05, of), max_output=20)[0]
+    scores[0, 1] -= np.array(0.9, dtype_name)
+    result = check(ops.non_max_suppression, places, scores, np.array(0.3, dtype_name), np.array(0.05, dtype_name), max_output=20)[0]
     assert len(result[result[:, 1] == 0]) == 20
 
 
@@ -138,9 +138,9 @@ def bound(type_: Type) -> Dim | None:
 def test_bounds_of_existential_dimensions() -> None:
     """Buffers are sized by these."""
     x = var("x", TensorType((3, 4), "float32"))
-    found = ops.nonzero(x)
-    assert bound(found.type) == 12
-    assert bound(ops.nonzero(ops.take(found, found, axis=1)).type) == 2 * 2 * 12
+    positions = ops.nonzero(x)
+    assert bound(positions.type) == 12
+    assert bound(ops.nonzero(ops.take(positions, positions, axis=1)).type) == 2 * 2 * 12
     boxes, scores, limit = (var("b", TensorType(shape, "float32")) for shape in ((1, 100, 4), (1, 2, 100), ()))
     assert bound(ops.non_max_suppression(boxes, scores, limit, limit, max_output=7).type) == 14
 

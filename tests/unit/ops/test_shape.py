@@ -16,14 +16,14 @@ from inlaid_runtime.types import TensorType, dtype
 
 from .harness import Array, call, check, raises_for
 
-FEW = settings(deadline=None, max_examples=30)
+SETTINGS = settings(deadline=None, max_examples=30)
 N, M = SizeVar("n"), SizeVar("m")
 DTYPES = ("float32", "float16", "bfloat16", "float8e4m3fn", "int8", "uint4", "int64", "bool")
 
 
-def array(shape: tuple[int, ...], of: str = "float32") -> Array:
+def array(shape: tuple[int, ...], dtype_name: str = "float32") -> Array:
     """Distinct small numbers, as far as the element type has them."""
-    return (np.arange(math.prod(shape)).reshape(shape) % 7).astype(dtype(of).numpy)
+    return (np.arange(math.prod(shape)).reshape(shape) % 7).astype(dtype(dtype_name).numpy)
 
 
 shapes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
@@ -42,17 +42,17 @@ def regroupings(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return grouped(), grouped()
 
 
-@FEW
+@SETTINGS
 @given(regroupings(), st.sampled_from(DTYPES))
-def test_reshape(pair: tuple[tuple[int, ...], tuple[int, ...]], of: str) -> None:
-    x = array(pair[0], of)
+def test_reshape(pair: tuple[tuple[int, ...], tuple[int, ...]], dtype_name: str) -> None:
+    x = array(pair[0], dtype_name)
     (result,) = check(ops.reshape, x, shape=pair[1])
     assert result.shape == pair[1]
     assert result.tobytes() == x.tobytes()
 
 
 @pytest.mark.parametrize(
-    ("actual", "declared", "wanted"),
+    ("actual", "declared", "target"),
     [
         ((3, 12), (N, 12), (N, 3, 4)),
         ((3, 12, 5), (N, 12, M), (N * 3, 4, M)),
@@ -61,8 +61,8 @@ def test_reshape(pair: tuple[tuple[int, ...], tuple[int, ...]], of: str) -> None
         ((0, 5, 4), (N, M, 4), (M, 4, N)),
     ],
 )
-def test_reshape_of_symbolic_shapes(actual: tuple[int, ...], declared: tuple[Dim, ...], wanted: tuple[Dim, ...]) -> None:
-    check(ops.reshape, array(actual), shapes=(declared,), shape=wanted)
+def test_reshape_of_symbolic_shapes(actual: tuple[int, ...], declared: tuple[Dim, ...], target: tuple[Dim, ...]) -> None:
+    check(ops.reshape, array(actual), shapes=(declared,), shape=target)
 
 
 def test_reshape_divides_only_within_runs_of_equal_size() -> None:
@@ -73,15 +73,15 @@ def test_reshape_divides_only_within_runs_of_equal_size() -> None:
     assert reindex((i, j), (N, 12), (N, 3, 4)) == (i, j // 4, j % 4)
 
 
-@FEW
+@SETTINGS
 @given(shapes, st.randoms(use_true_random=False), st.sampled_from(DTYPES))
-def test_transpose(shape: tuple[int, ...], random: Any, of: str) -> None:
+def test_transpose(shape: tuple[int, ...], random: Any, dtype_name: str) -> None:
     perm = list(range(len(shape)))
     random.shuffle(perm)
-    check(ops.transpose, array(shape, of), perm=tuple(perm))
+    check(ops.transpose, array(shape, dtype_name), perm=tuple(perm))
 
 
-@FEW
+@SETTINGS
 @given(shapes, st.data())
 def test_broadcast_to(shape: tuple[int, ...], data: st.DataObject) -> None:
     source = tuple(dim if data.draw(st.booleans()) else 1 for dim in shape)[data.draw(st.integers(0, len(shape))) :]
@@ -92,13 +92,13 @@ def test_broadcast_to_symbolic() -> None:
     check(ops.broadcast_to, array((3, 1, 5)), shapes=((N, 1, M),), shape=(4, N, 7, M))
 
 
-@FEW
+@SETTINGS
 @given(shapes)
 def test_full(shape: tuple[int, ...]) -> None:
     check(ops.full, array(()), shape=shape)
 
 
-@FEW
+@SETTINGS
 @given(shapes.filter(bool), st.data())
 def test_concat(shape: tuple[int, ...], data: st.DataObject) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
@@ -107,12 +107,12 @@ def test_concat(shape: tuple[int, ...], data: st.DataObject) -> None:
 
 
 def test_concat_symbolic() -> None:
-    made = call(ops.concat, array((3, 2)), array((5, 2)), shapes=((N, 2), (M, 2)), axis=0)
-    assert made.type == TensorType((simplify(N + M), 2), "float32")
+    concat_call = call(ops.concat, array((3, 2)), array((5, 2)), shapes=((N, 2), (M, 2)), axis=0)
+    assert concat_call.type == TensorType((simplify(N + M), 2), "float32")
     check(ops.concat, array((3, 2)), array((0, 2)), array((1, 2)), shapes=((N, 2), (M, 2), (1, 2)), axis=0)
 
 
-@FEW
+@SETTINGS
 @given(shapes, st.data())
 def test_strided_slice(shape: tuple[int, ...], data: st.DataObject) -> None:
     every = []
@@ -126,13 +126,13 @@ def test_strided_slice(shape: tuple[int, ...], data: st.DataObject) -> None:
 
 
 def test_strided_slice_symbolic() -> None:
-    made = call(ops.strided_slice, array((7, 2)), shapes=((N, 2),), begin=(N - 1, 0), end=(-1, 2), strides=(-1, 1))
-    assert made.type == TensorType((N, 2), "float32")
+    slice_call = call(ops.strided_slice, array((7, 2)), shapes=((N, 2),), begin=(N - 1, 0), end=(-1, 2), strides=(-1, 1))
+    assert slice_call.type == TensorType((N, 2), "float32")
     check(ops.strided_slice, array((7, 2)), shapes=((N, 2),), begin=(N - 1, 0), end=(-1, 2), strides=(-2, 1))
     check(ops.strided_slice, array((7, 2)), shapes=((N, 2),), begin=(N // 2, 0), end=(N, 2), strides=(1, 1))
 
 
-@FEW
+@SETTINGS
 @given(shapes, st.sampled_from(("constant", "edge", "reflect", "wrap")), st.data())
 def test_pad(shape: tuple[int, ...], mode: str, data: st.DataObject) -> None:
     if mode != "constant":
@@ -151,7 +151,7 @@ def test_pad_symbolic(mode: str, shape: tuple[int, ...]) -> None:
     check(ops.pad, array(shape), shapes=((N, M),), pads=(3, 2, M, 0), mode=mode)
 
 
-@FEW
+@SETTINGS
 @given(shapes, st.data())
 def test_tile(shape: tuple[int, ...], data: st.DataObject) -> None:
     check(ops.tile, array(shape), repeats=tuple(data.draw(st.integers(0, 3)) for _ in shape))
@@ -161,10 +161,10 @@ def test_tile_symbolic() -> None:
     check(ops.tile, array((2, 3)), shapes=((N, M),), repeats=(M, 2))
 
 
-@pytest.mark.parametrize("of", ["int64", "int32", "uint8", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype_name", ["int64", "int32", "uint8", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(("shape", "axis"), [((3, 4), 1), ((3, 4), 0), ((300,), 0), ((0,), 0)])
-def test_iota(of: str, shape: tuple[int, ...], axis: int) -> None:
-    check(ops.iota, shape=shape, axis=axis, dtype=of)
+def test_iota(dtype_name: str, shape: tuple[int, ...], axis: int) -> None:
+    check(ops.iota, shape=shape, axis=axis, dtype=dtype_name)
 
 
 @pytest.mark.parametrize("dims", [(), (5,), (3, 4, 5)])

@@ -28,31 +28,31 @@ DTYPES = ("float32", "float16", "bfloat16", "float8e5m2", "float64", "int8", "ui
     st.booleans(),
     st.data(),
 )
-def test_topk_of_a_row(values: list[float], of: str, largest: bool, data: st.DataObject) -> None:
+def test_topk_of_a_row(values: list[float], dtype_name: str, largest: bool, data: st.DataObject) -> None:
     x = np.array(values, np.float32)
-    if not dtype(of).is_float:
+    if not dtype(dtype_name).is_float:
         x = np.nan_to_num(np.abs(x), posinf=5)
-    x = x.astype(dtype(of).numpy)
+    x = x.astype(dtype(dtype_name).numpy)
     k = data.draw(st.integers(0, len(x)))
-    found, places = check(ops.topk, x, k=k, axis=0, largest=largest)
+    top_values, places = check(ops.topk, x, k=k, axis=0, largest=largest)
 
-    def key(place: int) -> tuple[float, int]:
+    def key(index: int) -> tuple[float, int]:
         """NaN counts as greater than infinity; of equal elements the one of lower index comes first."""
-        value = float(x[place])
+        value = float(x[index])
         order = 1e9 if np.isnan(value) else min(max(value, -1e6), 1e6)
-        return (-order if largest else order), place
+        return (-order if largest else order), index
 
     assert places.tolist() == sorted(range(len(x)), key=key)[:k]
-    assert found.tobytes() == x[places].tobytes()
+    assert top_values.tobytes() == x[places].tobytes()
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("largest", [True, False])
 def test_topk_along_any_axis(axis: int, largest: bool) -> None:
     x = np.random.default_rng(0).integers(0, 5, (3, 4, 5)).astype(np.int32)
-    found, places = check(ops.topk, x, k=2, axis=axis, largest=largest)
-    assert np.array_equal(found, np.take_along_axis(x, places, axis))
-    assert np.array_equal(found, np.take((np.flip(np.sort(x, axis), axis) if largest else np.sort(x, axis)), range(2), axis))
+    top_values, places = check(ops.topk, x, k=2, axis=axis, largest=largest)
+    assert np.array_equal(top_values, np.take_along_axis(x, places, axis))
+    assert np.array_equal(top_values, np.take((np.flip(np.sort(x, axis), axis) if largest else np.sort(x, axis)), range(2), axis))
 
 
 def test_topk_of_empty_tensors() -> None:
@@ -70,17 +70,17 @@ def test_more_than_there_are() -> None:
     raises_for(ops.topk, "k must be 0 to 3, got 4", np.zeros(3), k=4, axis=0)
 
 
-@pytest.mark.parametrize("of", DTYPES)
-def test_many_elements(of: str) -> None:
+@pytest.mark.parametrize("dtype_name", DTYPES)
+def test_many_elements(dtype_name: str) -> None:
     """Enough for a heap and for a radix sort, with ties, and -0.0 and NaN where there are."""
     rng = np.random.default_rng(1)
-    x = rng.integers(0, 99, 150).astype(np.float64) if of == "uint64" else rng.standard_normal(150).round(1) * 5
-    if dtype(of).is_float:
+    x = rng.integers(0, 99, 150).astype(np.float64) if dtype_name == "uint64" else rng.standard_normal(150).round(1) * 5
+    if dtype(dtype_name).is_float:
         x[::7], x[1::9], x[2::11] = -0.0, np.nan, 0.0
-    elif dtype(of).kind in ("uint", "bool"):
+    elif dtype(dtype_name).kind in ("uint", "bool"):
         x = np.abs(x)
-    values = np.clip(x, -8, 7).astype(dtype(of).numpy) if of == "int4" else x.astype(dtype(of).numpy)
-    if of == "uint64":
+    values = np.clip(x, -8, 7).astype(dtype(dtype_name).numpy) if dtype_name == "int4" else x.astype(dtype(dtype_name).numpy)
+    if dtype_name == "uint64":
         values[::5] += np.uint64(1 << 63)
     for k, largest in ((0, True), (3, False), (9, True), (150, True), (150, False)):
         check(ops.topk, values, k=k, axis=0, largest=largest)
@@ -97,11 +97,11 @@ def test_columns_side_by_side(shape: tuple[int, ...], k: int, axis: int) -> None
     """More columns than are searched together, with rows and columns left over, few and many wanted; ties and NaN."""
     x = np.random.default_rng(2).integers(-9, 9, shape).astype(np.float32)
     x[x == 8] = np.nan
-    free = tuple(SizeVar(f"d{place}") if place != axis else dim for place, dim in enumerate(shape))
+    free = tuple(SizeVar(f"d{axis_index}") if axis_index != axis else dim for axis_index, dim in enumerate(shape))
     for shapes in (None, (free,)):
         for largest in (True, False):
-            found, places = check(ops.topk, x, k=k, axis=axis, largest=largest, shapes=shapes)
-            np.testing.assert_array_equal(found, np.take_along_axis(x, places, axis))
+            top_values, places = check(ops.topk, x, k=k, axis=axis, largest=largest, shapes=shapes)
+            np.testing.assert_array_equal(top_values, np.take_along_axis(x, places, axis))
 
 
 def test_keys_of_columns_are_computed_along_rows() -> None:

@@ -32,9 +32,9 @@ def test_an_unknown_operator_is_an_attribute_error():
 
 
 @pytest.mark.parametrize(
-    ("module", "near"), [("linear", ""), ("pool", r" \(is 'max_pool' meant\?\)"), ("convolution", r" \(is 'conv' meant\?\)")]
+    ("module", "suggestion"), [("linear", ""), ("pool", r" \(is 'max_pool' meant\?\)"), ("convolution", r" \(is 'conv' meant\?\)")]
 )
-def test_a_module_of_operators_is_no_operator(module, near):
-    with pytest.raises(AttributeError, match=f"unknown operator '{module}'{near}; dir\\(inlaid.ops\\) lists all operators"):
+def test_a_module_of_operators_is_no_operator(module, suggestion):
+    with pytest.raises(AttributeError, match=f"unknown operator '{module}'{suggestion}; dir\\(inlaid.ops\\) lists all operators"):
         getattr(ops, module)
     assert module not in dir(ops) and importlib.import_module(f"inlaid.ops.{module}").OPERATORS

@@ -20,13 +20,13 @@ from .harness import check, raises_for
     ],
 )
 def test_unfold(shape: tuple[int, ...], attrs: dict[str, tuple[int, ...]]) -> None:
-    (found,) = check(unfold, np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape), **attrs)
-    assert found.shape[: 2 + len(attrs["kernel"])] == (*shape[:2], *attrs["kernel"])
+    (windows,) = check(unfold, np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape), **attrs)
+    assert windows.shape[: 2 + len(attrs["kernel"])] == (*shape[:2], *attrs["kernel"])
 
 
 def test_what_windows_see() -> None:
-    (found,) = check(unfold, np.float32([[[1, 2, 3]]]), kernel=(2,), pads=(1, 0))
-    np.testing.assert_array_equal(found, [[[[0, 1, 2], [1, 2, 3]]]])
+    (windows,) = check(unfold, np.float32([[[1, 2, 3]]]), kernel=(2,), pads=(1, 0))
+    np.testing.assert_array_equal(windows, [[[[0, 1, 2], [1, 2, 3]]]])
 
 
 def test_unfold_refuses() -> None:

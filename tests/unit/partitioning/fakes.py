@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from tests.made_plugin import REFERENCE, both_halves
+from tests.plugin_registry import REFERENCE, both_halves
 
 from inlaid.driver.compile import candidates_for
 from inlaid.graph.ir import Call
@@ -111,11 +111,14 @@ def plugin(
     return module  # type: ignore[no-any-return]
 
 
-ALL = ("float32", "float64", "int64", "int32", "bool")
+FAKE_DTYPES = ("float32", "float64", "int64", "int32", "bool")
 
 
-def registry_of(
-    judges: Mapping[str, Judge], dtypes: tuple[str, ...] = ALL, forms: Mapping[str, Form] = MappingProxyType({}), **facts: Any
+def make_registry(
+    judges: Mapping[str, Judge],
+    dtypes: tuple[str, ...] = FAKE_DTYPES,
+    forms: Mapping[str, Form] = MappingProxyType({}),
+    **facts: Any,
 ) -> PluginRegistry:
     """A registry with a fake target per judge, by kind, and the reference target. `forms` are by kind, too."""
     points = []
@@ -124,15 +127,15 @@ def registry_of(
         sys.modules[module.__name__] = module
         points += both_halves(kind, module.__name__)
     try:
-        found = PluginRegistry.discover([*points, *REFERENCE])
-        assert not found.runtimes.problems()
+        registry = PluginRegistry.discover([*points, *REFERENCE])
+        assert not registry.runtimes.problems()
     finally:
         for point in points[::2]:
             del sys.modules[point.value]
-    assert not found.problems(), found.problems()
-    return found
+    assert not registry.problems(), registry.problems()
+    return registry
 
 
-def takers_of(judges: Mapping[str, Judge], **facts: Any) -> tuple[Candidate, ...]:
+def fake_candidates(judges: Mapping[str, Judge], **facts: Any) -> tuple[Candidate, ...]:
     """The fake targets in order, the reference target last, as the partitioner sees them."""
-    return candidates_for(list(judges), registry_of(judges, **facts))
+    return candidates_for(list(judges), make_registry(judges, **facts))

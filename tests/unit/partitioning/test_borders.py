@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.graph.strategies import Program, assert_same
+from tests.unit.graph.strategies import Program, assert_close
 
 from inlaid import ops
 from inlaid.driver.build import at_borders
@@ -25,8 +25,8 @@ from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.errors import PluginError
 from inlaid_runtime.types import Layout, TensorType, TupleType, Type
 
-from .fakes import Form, FormsCodegen, Judge, registry_of, taking
-from .test_random import judges_of, plan_programs, targets
+from .fakes import Form, FormsCodegen, Judge, make_registry, taking
+from .test_random import plan_programs, random_judges, targets
 
 IMAGE = TensorType((1, 5, 4, 3), "float32")
 BLOCKED = Border(Layout(((1, 4),)))
@@ -62,9 +62,9 @@ def bordered(draw: Callable[..., Any]) -> tuple[np.ndarray[Any, Any], Border]:
 def test_encoding_is_what_a_layout_says_and_decoding_its_inverse(drawn: tuple[np.ndarray[Any, Any], Border]) -> None:
     array, border = drawn
     x = ir.var("x", TensorType(array.shape, "float32"))
-    there = encode(x, border)
-    found, back = evaluate(ir.function([x], ir.tuple_([there, decode(there, x.type, border)])), {"x": array})
-    assert np.array_equal(found, border.layout.pack(array))
+    encoded_value = encode(x, border)
+    packed_array, back = evaluate(ir.function([x], ir.tuple_([encoded_value, decode(encoded_value, x.type, border)])), {"x": array})
+    assert np.array_equal(packed_array, border.layout.pack(array))
     assert np.array_equal(back, array)
 
 
@@ -72,31 +72,33 @@ def test_blocks_may_stand_between_rows_and_columns() -> None:
     """NHCWB16, as Arm's NPUs have it: N H C/16 W 16."""
     layout = Layout(((1, 32), (3, 5), (1, 16)))
     image = np.arange(2 * 20 * 3 * 5).reshape(2, 20, 3, 5)
-    found = layout.pack(image)
-    assert found.shape == (2, 1, 3, 1, 2, 5, 16)
-    assert np.array_equal(found[1, 0, 2, 0, 1, :, 3], image[1, 19, 2]) and not found[..., 1, :, 4:].any()
+    packed_image = layout.pack(image)
+    assert packed_image.shape == (2, 1, 3, 1, 2, 5, 16)
+    assert np.array_equal(packed_image[1, 0, 2, 0, 1, :, 3], image[1, 19, 2]) and not packed_image[..., 1, :, 4:].any()
 
 
 def test_scales_are_kept_and_padding_holds_the_zero_point() -> None:
     x = ir.var("x", TensorType((3,), "float32"))
     border = Border(Layout(((0, 2),)), STORED.dtype, STORED.scale, STORED.zero_point)
-    there = encode(x, border)
+    encoded_value = encode(x, border)
     values = np.array([0.5, -1, 100], np.float32)
-    found, back = evaluate(ir.function([x], ir.tuple_([there, decode(there, x.type, border)])), {"x": values})
-    assert found.dtype == np.int8 and found.tolist() == [[-2, -5], [127, -3]]
+    packed_array, back = evaluate(
+        ir.function([x], ir.tuple_([encoded_value, decode(encoded_value, x.type, border)])), {"x": values}
+    )
+    assert packed_array.dtype == np.int8 and packed_array.tolist() == [[-2, -5], [127, -3]]
     assert back.tolist() == [0.5, -1, 65]
 
 
 def compiled(function: ir.Function, judges: dict[str, Judge], forms: dict[str, Form], inputs: dict[str, Any]) -> list[str]:
     """The regions of a model, whose results must be the reference's."""
     module = ir.Module({"main": function})
-    executable = compile_module(module, list(judges), registry_of(judges, (*ALL_TYPES,), forms))
-    wanted = evaluate(function, inputs)
-    assert_same(tuple(executable.run(inputs).values()), wanted if isinstance(wanted, tuple) else (wanted,))
+    executable = compile_module(module, list(judges), make_registry(judges, (*DTYPES,), forms))
+    expected = evaluate(function, inputs)
+    assert_close(tuple(executable.run(inputs).values()), expected if isinstance(expected, tuple) else (expected,))
     return [region.symbol for region in executable.regions]
 
 
-ALL_TYPES = ("float32", "int8", "int16", "int32")
+DTYPES = ("float32", "int8", "int16", "int32")
 X = ir.var("x", IMAGE)
 INPUTS = {"x": np.random.default_rng(0).integers(-20, 20, (1, 5, 4, 3)).astype(np.float32) / 8}
 CHAIN = ir.function([X], ops.relu(ops.neg(ops.abs(X))))
@@ -142,10 +144,10 @@ def test_branches_convert_what_their_regions_read() -> None:
     function = ir.function([flag, X], body)
     judges: dict[str, Judge] = {"a": taking("relu", "abs"), "b": taking("neg")}
     for value in (True, False):
-        registry = registry_of(judges, (*ALL_TYPES, "bool"), images(a=BLOCKED, b=LAST))
+        registry = make_registry(judges, (*DTYPES, "bool"), images(a=BLOCKED, b=LAST))
         executable = compile_module(ir.Module({"main": function}), ["a", "b"], registry)
         inputs = {"flag": np.array(value), **INPUTS}
-        assert_same(tuple(executable.run(inputs).values()), (evaluate(function, inputs),))
+        assert_close(tuple(executable.run(inputs).values()), (evaluate(function, inputs),))
 
 
 def test_sizes_that_are_not_cut_may_be_symbolic() -> None:
@@ -174,7 +176,7 @@ def stored_regions(function: ir.Function, border: Border) -> dict[str, list[str]
     """The operators of each region of a vendor's target for `max_pool`, with a host, behind `border`. The results of the model
     must be the reference's."""
     judges: dict[str, Judge] = {"a": taking("max_pool"), "host": HOST}
-    registry = registry_of(judges, (*ALL_TYPES, "bool", "int64"), images(a=border))
+    registry = make_registry(judges, (*DTYPES, "bool", "int64"), images(a=border))
     partitioned, candidates = cut(ir.Module({"main": function}), list(judges), registry)
     stored = at_borders(partitioned, candidates, registry).partitioned
     assert verify(stored.module) is None
@@ -219,10 +221,10 @@ def test_conversions_stay_in_their_branch() -> None:
     assert sum(name.startswith("border") for name in regions) == 2
     judges: dict[str, Judge] = {"a": taking("max_pool"), "host": HOST}
     for value in (True, False):
-        registry = registry_of(judges, (*ALL_TYPES, "bool"), images(a=CHANNELS_LAST))
+        registry = make_registry(judges, (*DTYPES, "bool"), images(a=CHANNELS_LAST))
         executable = compile_module(ir.Module({"main": function}), ["a", "host"], registry)
         inputs = {"flag": np.array(value), "x": np.random.default_rng(0).normal(size=(2, 4, 3, 8)).astype(np.float32)}
-        assert_same(tuple(executable.run(inputs).values()), (evaluate(function, inputs),))
+        assert_close(tuple(executable.run(inputs).values()), (evaluate(function, inputs),))
 
 
 def test_hosts_that_reject_composed_moves_stay_as_they_are() -> None:
@@ -244,8 +246,8 @@ def test_a_loop_level_target_computes_on_what_is_stored() -> None:
     function = ir.function([X], ir.tuple_([ops.neg(X)]), (("target", "x86"),))
     stored = stored_function(function, Borders((BLOCKED,), (LAST,)))
     executable = compile_module(ir.Module({"main": stored}), ["x86:threads=1"])
-    (found,) = executable.run({"x": BLOCKED.layout.pack(INPUTS["x"])}).values()
-    assert function.body.type == results and np.array_equal(found, LAST.layout.pack(-INPUTS["x"]))
+    (actual,) = executable.run({"x": BLOCKED.layout.pack(INPUTS["x"])}).values()
+    assert function.body.type == results and np.array_equal(actual, LAST.layout.pack(-INPUTS["x"]))
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,7 @@ def test_borders_that_do_not_fit_are_the_plugins_fault(form: Callable[[Type], Bo
     x = ir.var("x", TensorType((2,), "int32"))
     judges: dict[str, Judge] = {"a": taking("neg")}
     with pytest.raises(PluginError, match=message) as caught:
-        compile_module(ir.Module({"main": ir.function([x], ops.neg(x))}), ["a"], registry_of(judges, ALL_TYPES, {"a": form}))
+        compile_module(ir.Module({"main": ir.function([x], ops.neg(x))}), ["a"], make_registry(judges, DTYPES, {"a": form}))
     assert caught.value.plugin is not None
 
 
@@ -286,10 +288,10 @@ def any_form(seed: int) -> Form:
 @settings(max_examples=40, deadline=None)
 @given(plan_programs(), targets, st.integers(0, 99))
 def test_models_with_borders_give_the_same(program: Program, drawn: list[tuple[int, float]], seed: int) -> None:
-    judges = judges_of(drawn)
+    judges = random_judges(drawn)
     # One target may have no form: conversions that it accepts become parts of its regions.
     forms = {kind: any_form(seed + number // 2) for number, kind in enumerate(judges) if number != seed % 4}
-    executable = compile_module(program.module, list(judges), registry_of(judges, forms=forms))
+    executable = compile_module(program.module, list(judges), make_registry(judges, forms=forms))
     results = executable.run(program.inputs)
-    wanted = evaluate(program.module, program.inputs)
-    assert_same(tuple(results.values()), wanted if isinstance(wanted, tuple) else (wanted,))
+    expected = evaluate(program.module, program.inputs)
+    assert_close(tuple(results.values()), expected if isinstance(expected, tuple) else (expected,))

@@ -13,7 +13,7 @@ from inlaid.partitioning.control import absorb_control
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import TensorType
 
-from .fakes import takers_of, taking
+from .fakes import fake_candidates, taking
 
 F32, I64 = "float32", "int64"
 TRUE = ir.constant(np.array(True))
@@ -33,13 +33,13 @@ def results(loop: ir.Expr, count: int) -> ir.Expr:
 def cut(body: ir.Expr, *names: str, able: tuple[int, ...] = (0,)) -> tuple[Partitioned, list[ir.Loop]]:
     """A function of x, h and n cut for a target of some operators and its loops absorbed; and the loops that are in no region."""
     module = ir.Module({"main": ir.function([X, H, N], body)})
-    before = partition(module, takers_of({"a": taking(*names)}))
+    before = partition(module, fake_candidates({"a": taking(*names)}))
     after = absorb_control(before, able, able)
     verify_partition(module, after)
     homes = {name for placement in after.placements for name in placement.regions}
     assert homes <= set(after.regions) and not homes - set(before.regions)
-    wanted, found = evaluate(module, FEEDS), evaluate(after.module, FEEDS)
-    for a, b in zip(wanted, found, strict=True):
+    expected, actual = evaluate(module, FEEDS), evaluate(after.module, FEEDS)
+    for a, b in zip(expected, actual, strict=True):
         np.testing.assert_array_equal(a, b)
     outside = [expr for name in set(after.module.functions) - set(after.regions) for expr in ir.post_order(after.module[name])]
     return after, [expr for expr in outside if isinstance(expr, ir.Loop)]
@@ -50,18 +50,18 @@ def scan(value: ir.Expr, output: ir.Expr) -> ir.Expr:
 
 
 def test_a_loop_of_one_region_is_a_region() -> None:
-    found, left = cut(scan(ops.add(ops.mul(S, ROW), H), ops.add(S, ROW)), "add", "mul")
-    assert not left and len(found.regions) == 1
-    (name,) = found.regions
+    partitioning, left = cut(scan(ops.add(ops.mul(S, ROW), H), ops.add(S, ROW)), "add", "mul")
+    assert not left and len(partitioning.regions) == 1
+    (name,) = partitioning.regions
     # The state, what is scanned, and h once more, which every round reads.
-    assert len(found.module[name].params) == 3
+    assert len(partitioning.module[name].params) == 3
 
 
 def test_bound_values_are_handed_to_every_round() -> None:
-    held = ir.var("held", H.type)
-    body = scan(ops.add(ops.mul(S, ROW), held), ROW)
-    found, left = cut(ir.let(held, ops.neg(H), body), "add", "mul", "neg")
-    assert not left and len(found.regions) == 2
+    let_var = ir.var("held", H.type)
+    body = scan(ops.add(ops.mul(S, ROW), let_var), ROW)
+    partitioning, left = cut(ir.let(let_var, ops.neg(H), body), "add", "mul", "neg")
+    assert not left and len(partitioning.regions) == 2
 
 
 def test_a_state_that_goes_round_as_it_is() -> None:
@@ -104,9 +104,13 @@ def test_loops_that_work_out_sizes() -> None:
     assert len(left) == 1
 
 
-def choices(found: Partitioned) -> int:
+def choices(partitioning: Partitioned) -> int:
     """How many branches are in no region."""
-    outside = [expr for name in set(found.module.functions) - set(found.regions) for expr in ir.post_order(found.module[name])]
+    outside = [
+        expr
+        for name in set(partitioning.module.functions) - set(partitioning.regions)
+        for expr in ir.post_order(partitioning.module[name])
+    ]
     return sum(isinstance(expr, ir.If) for expr in outside)
 
 
@@ -115,28 +119,28 @@ EARLY = ops.less(N, ir.constant(np.int64(4)))
 
 def test_a_branch_and_what_is_around_it_are_a_region() -> None:
     value = ir.if_(EARLY, ops.add(H, H), H)
-    found, _ = cut(ops.add(value, ir.if_(EARLY, value, ops.add(value, H))), "add", "less")
-    assert len(found.regions) == 1 and not choices(found)
+    partitioning, _ = cut(ops.add(value, ir.if_(EARLY, value, ops.add(value, H))), "add", "less")
+    assert len(partitioning.regions) == 1 and not choices(partitioning)
 
 
 def test_a_branch_that_only_chooses() -> None:
-    found, _ = cut(ops.add(ir.if_(EARLY, H, ir.constant(np.ones(3, np.float32))), H), "add", "less")
-    assert len(found.regions) == 1 and not choices(found)
+    partitioning, _ = cut(ops.add(ir.if_(EARLY, H, ir.constant(np.ones(3, np.float32))), H), "add", "less")
+    assert len(partitioning.regions) == 1 and not choices(partitioning)
 
 
 def test_a_branch_in_a_loop_joins_it() -> None:
     even = ops.less(STEP, N)
     value = ir.if_(even, ops.add(S, ROW), ir.if_(ops.less(ir.constant(np.int64(9)), STEP), S, ops.add(S, S)))
-    found, left = cut(scan(ops.add(value, ROW), ROW), "add", "less")
-    assert not left and len(found.regions) == 1 and not choices(found)
+    partitioning, left = cut(scan(ops.add(value, ROW), ROW), "add", "less")
+    assert not left and len(partitioning.regions) == 1 and not choices(partitioning)
 
 
 def test_branches_that_stay() -> None:
     """Of arms of two targets, of one that works out sizes, and of a target that has no branches."""
-    found, _ = cut(ir.if_(EARLY, ops.add(H, H), ops.neg(H)), "add", "less")
-    assert choices(found) == 1
+    partitioning, _ = cut(ir.if_(EARLY, ops.add(H, H), ops.neg(H)), "add", "less")
+    assert choices(partitioning) == 1
     grown = ir.if_(EARLY, ops.concat(H, H, axis=0), H)
-    found, _ = cut(grown, "concat", "less")
-    assert choices(found) == 1
-    found, _ = cut(ir.if_(EARLY, ops.add(H, H), H), "add", "less", able=())
-    assert choices(found) == 1
+    partitioning, _ = cut(grown, "concat", "less")
+    assert choices(partitioning) == 1
+    partitioning, _ = cut(ir.if_(EARLY, ops.add(H, H), H), "add", "less", able=())
+    assert choices(partitioning) == 1

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.graph.strategies import Program, assert_same
+from tests.unit.graph.strategies import Program, assert_close
 
 from inlaid import ops
 from inlaid.driver.compile import candidates_for, compile_module
@@ -20,27 +20,27 @@ from inlaid.graph.pattern import is_op, wildcard
 from inlaid.partitioning import annotate, partition, verify_partition
 from inlaid.partitioning.annotate import Annotated, Claim
 from inlaid.partitioning.cost import CostModel
-from inlaid.partitioning.flow import values_of
+from inlaid.partitioning.flow import collect_values
 from inlaid.partitioning.optimize import Solution, by_cost
 from inlaid.plugins import Accept, Capabilities, Link, OpRule
 from inlaid.settings import COST, Settings
 from inlaid_runtime.errors import InputError, PlacementWarning
 from inlaid_runtime.types import TensorType
 
-from .fakes import Judge, registry_of
-from .test_random import judges_of, plan_programs, targets
+from .fakes import Judge, make_registry
+from .test_random import plan_programs, random_judges, targets
 
 pytest.importorskip("scipy", reason='needs SciPy: pip install "inlaid[cost]"')
 X = ir.var("x", TensorType((64, 64), "float32"))
 
 
 def solve(function: ir.Function, judges: dict[str, Judge], **facts: Link) -> tuple[Solution, list[str], Annotated, CostModel]:
-    registry = registry_of(judges, **facts)
+    registry = make_registry(judges, **facts)
     candidates = candidates_for(list(judges), registry)
     annotated = annotate(function, candidates)
     costs = CostModel(tuple(registry.capabilities(candidate.target) for candidate in candidates))
-    found = by_cost(annotated, costs, fallback=len(judges))
-    return found, [str(candidates[claim.target].target) for claim in found.claims], annotated, costs
+    solution = by_cost(annotated, costs, fallback=len(judges))
+    return solution, [str(candidates[claim.target].target) for claim in solution.claims], annotated, costs
 
 
 def priced(**seconds: float) -> Judge:
@@ -58,17 +58,17 @@ def test_a_transfer_can_cost_more_than_it_brings() -> None:
     function = ir.function([X], ops.exp(ops.neg(ops.relu(X))))
     slow = Link(latency=1.0, bandwidth=1e9)
     judges = {"a": priced(relu=1.0, neg=2.0, exp=1.0), "b": priced(relu=2.0, neg=1.0, exp=2.0)}
-    found, where, *_ = solve(function, judges, link=slow)
+    solution, where, *_ = solve(function, judges, link=slow)
     assert where == ["a", "a", "a"]
-    assert found.seconds == pytest.approx(4.0 + 2 * (1.0 + 64 * 64 * 4 / 1e9)) and found.gap == 0
+    assert solution.seconds == pytest.approx(4.0 + 2 * (1.0 + 64 * 64 * 4 / 1e9)) and solution.gap == 0
 
 
 def test_a_composite_that_is_faster_than_its_parts() -> None:
-    rule = OpRule(is_op("neg")(is_op("relu")(wildcard())), "both", lambda found: Accept(1.0))
+    rule = OpRule(is_op("neg")(is_op("relu")(wildcard())), "both", lambda solution: Accept(1.0))
     function = ir.function([X], ops.exp(ops.neg(ops.relu(X))))
-    found, where, *_ = solve(function, {"a": (rule,), "b": priced(relu=0.7, neg=0.7, exp=0.1)})
-    assert where == ["a", "b"] and [len(claim.members) for claim in found.claims] == [2, 1]
-    found, where, *_ = solve(function, {"a": (rule,), "b": priced(relu=0.4, neg=0.4, exp=0.1)})
+    solution, where, *_ = solve(function, {"a": (rule,), "b": priced(relu=0.7, neg=0.7, exp=0.1)})
+    assert where == ["a", "b"] and [len(claim.members) for claim in solution.claims] == [2, 1]
+    solution, where, *_ = solve(function, {"a": (rule,), "b": priced(relu=0.4, neg=0.4, exp=0.1)})
     assert where == ["b", "b", "b"]
 
 
@@ -85,13 +85,13 @@ def test_a_roofline_stands_in_for_costs_that_plugins_do_not_give() -> None:
 @settings(max_examples=40, deadline=None)
 @given(plan_programs(), targets)
 def test_placements_are_sound(program: Program, drawn: list[tuple[int, float]]) -> None:
-    judges = judges_of(drawn)
-    registry = registry_of(judges)
+    judges = random_judges(drawn)
+    registry = make_registry(judges)
     candidates = candidates_for(list(judges), registry)
     costs = CostModel(tuple(registry.capabilities(candidate.target) for candidate in candidates))
-    found = partition(program.module, candidates, place=lambda name, annotated: by_cost(annotated, costs).claims)
-    verify_partition(program.module, found)
-    assert_same(evaluate(found.module, program.inputs), evaluate(program.module, program.inputs))
+    partitioning = partition(program.module, candidates, placer=lambda name, annotated: by_cost(annotated, costs).claims)
+    verify_partition(program.module, partitioning)
+    assert_close(evaluate(partitioning.module, program.inputs), evaluate(program.module, program.inputs))
 
 
 @settings(max_examples=20, deadline=None)
@@ -109,17 +109,17 @@ def test_no_other_placement_is_predicted_to_be_faster(data: st.DataObject) -> No
     prices = st.integers(1, 9).map(float)
     judges = {name: priced(relu=data.draw(prices), add=data.draw(prices)) for name in "ab"}
     link = Link(latency=data.draw(st.integers(0, 4)) / 2, bandwidth=1e12)
-    found, _, annotated, costs = solve(function, judges, link=link)
+    solution, _, annotated, costs = solve(function, judges, link=link)
     options = [[c for c in annotated.claims if c.root is call and c.target < len(judges)] for call in annotated.calls]
     best = min(_price(function, chosen, costs) for chosen in itertools.product(*options))
-    assert found.seconds == pytest.approx(best, rel=1e-3)
-    assert _price(function, found.claims, costs) == pytest.approx(found.seconds, rel=1e-6)
+    assert solution.seconds == pytest.approx(best, rel=1e-3)
+    assert _price(function, solution.claims, costs) == pytest.approx(solution.seconds, rel=1e-6)
 
 
 def _price(function: ir.Function, chosen: Sequence[Claim], costs: CostModel) -> float:
     home = {id(claim.root): claim.target for claim in chosen}
     total = sum(map(costs.seconds, chosen))
-    for value in values_of(function):
+    for value in collect_values(function):
         source = None if value.source is None else home[id(value.source)]
         readers = {home[id(reader)] for reader in value.readers}
         if source is not None and (value.host or readers - {source}):
@@ -133,25 +133,25 @@ def test_large_models_are_placed_in_time() -> None:
     for number in range(2000):
         value = ops.relu(value) if number % 3 else ops.add(value, X)
     function = ir.function([X], value)
-    found, where, *_ = solve(function, {"a": priced(relu=1.0, add=4.0), "b": priced(relu=2.0, add=1.0)}, link=Link(0.1, 1e9))
-    assert len(where) == 2000 and found.gap <= 1e-4
-    assert np.isfinite(found.seconds)
+    solution, where, *_ = solve(function, {"a": priced(relu=1.0, add=4.0), "b": priced(relu=2.0, add=1.0)}, link=Link(0.1, 1e9))
+    assert len(where) == 2000 and solution.gap <= 1e-4
+    assert np.isfinite(solution.seconds)
 
 
 def test_the_driver_places_by_cost() -> None:
     judges = {"a": priced(relu=1.0, neg=5.0), "b": priced(relu=5.0, neg=1.0)}
     module = ir.Module({"main": ir.function([X], ops.neg(ops.relu(X)))})
-    executable = compile_module(module, list(judges), registry_of(judges), settings=Settings(placement=COST))
+    executable = compile_module(module, list(judges), make_registry(judges), settings=Settings(placement=COST))
     assert [info.target for info in executable.regions] == ["a", "b"]
-    executable = compile_module(module, list(judges), registry_of(judges))
+    executable = compile_module(module, list(judges), make_registry(judges))
     assert [info.target for info in executable.regions] == ["a"]
     with pytest.raises(InputError, match=r"unknown placement 'luck'.*priority, cost"):
-        compile_module(module, list(judges), registry_of(judges), settings=Settings(placement="luck"))
+        compile_module(module, list(judges), make_registry(judges), settings=Settings(placement="luck"))
 
 
 def test_a_placement_that_may_not_be_the_best_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = registry_of({"a": priced(relu=1.0)})
-    whole = ir.Module({"main": ir.function([X], ops.relu(X))})
-    monkeypatch.setattr("inlaid.driver.placement.by_cost", lambda *given: replace(by_cost(*given), gap=0.25))
+    registry = make_registry({"a": priced(relu=1.0)})
+    model = ir.Module({"main": ir.function([X], ops.relu(X))})
+    monkeypatch.setattr("inlaid.driver.placement.by_cost", lambda *args: replace(by_cost(*args), gap=0.25))
     with pytest.warns(PlacementWarning, match="the optimal placement of main may be up to 25.0% faster"):
-        compile_module(whole, ["a"], registry, settings=Settings(placement=COST))
+        compile_module(model, ["a"], registry, settings=Settings(placement=COST))

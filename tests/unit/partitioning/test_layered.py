@@ -22,15 +22,15 @@ def test_every_node_is_below_what_it_reads_and_beside_its_neighbors(reads: list[
     drawing = draw(reads)
     assert len(drawing.columns) == len(drawing.layers) == len(reads)
     assert {(source, reader) for source, reader, _ in drawing.edges} == {(s, r) for r, sources in enumerate(reads) for s in sources}
-    taken: dict[int, list[float]] = {}
+    columns_by_layer: dict[int, list[float]] = {}
     for column, layer in zip(drawing.columns, drawing.layers, strict=True):
-        taken.setdefault(layer, []).append(column)
+        columns_by_layer.setdefault(layer, []).append(column)
     for source, reader, path in drawing.edges:
         between = drawing.layers[reader] - drawing.layers[source] - 1
         assert between >= 0 and len(path) == (between if between <= LONGEST else 0)
         for step, column in enumerate(path):
-            taken.setdefault(drawing.layers[source] + 1 + step, []).append(column)
-    for columns in taken.values():
+            columns_by_layer.setdefault(drawing.layers[source] + 1 + step, []).append(column)
+    for columns in columns_by_layer.values():
         assert np.all(np.diff(sorted(columns)) >= 1 - 1e-6)
 
 
@@ -50,11 +50,11 @@ def test_branches_do_not_cross() -> None:
 
 @given(st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=8))
 @settings(max_examples=50, deadline=None)
-def test_places_are_the_nearest_that_keep_the_order(wanted: list[float]) -> None:
-    found = np.array(_spread(wanted))
-    assert np.all(np.diff(found) >= 1 - 1e-6)
-    best = float(np.sum((found - wanted) ** 2))
+def test_places_are_the_nearest_that_keep_the_order(targets: list[float]) -> None:
+    positions = np.array(_spread(targets))
+    assert np.all(np.diff(positions) >= 1 - 1e-6)
+    best = float(np.sum((positions - targets) ** 2))
     generator = np.random.default_rng(0)
     for _ in range(20):
-        other = np.sort(found + generator.normal(0, 0.5, len(wanted)) - np.arange(len(wanted))) + np.arange(len(wanted))
-        assert best <= float(np.sum((other - wanted) ** 2)) + 1e-6
+        other = np.sort(positions + generator.normal(0, 0.5, len(targets)) - np.arange(len(targets))) + np.arange(len(targets))
+        assert best <= float(np.sum((other - targets) ** 2)) + 1e-6

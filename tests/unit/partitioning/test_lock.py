@@ -19,8 +19,8 @@ from inlaid.settings import Settings
 from inlaid_runtime.errors import CompileError, InputError, LockWarning
 from inlaid_runtime.types import TensorType
 
-from .fakes import Judge, registry_of, takers_of, taking
-from .test_random import judges_of, plan_programs, targets
+from .fakes import Judge, fake_candidates, make_registry, taking
+from .test_random import plan_programs, random_judges, targets
 
 X = ir.var("x", TensorType((2, 3), "float32"))
 
@@ -48,13 +48,13 @@ TEXT = """\
 """
 
 
-def lock_of(module: ir.Module, judges: dict[str, Judge]) -> Lock:
-    candidates = takers_of(judges)
-    return Lock.of(partition(module, candidates), candidates)
+def make_lock(module: ir.Module, judges: dict[str, Judge]) -> Lock:
+    candidates = fake_candidates(judges)
+    return Lock.from_partition(partition(module, candidates), candidates)
 
 
 def test_a_lock_is_text_that_gives_the_lock_back() -> None:
-    lock = lock_of(model(), BEFORE)
+    lock = make_lock(model(), BEFORE)
     assert lock.to_text() == TEXT
     assert Lock.from_text(TEXT) == lock
     assert Lock.from_text(Lock({}).to_text()) == Lock({})
@@ -62,17 +62,17 @@ def test_a_lock_is_text_that_gives_the_lock_back() -> None:
 
 def test_a_replayed_lock_stays_where_rules_have_changed() -> None:
     after: dict[str, Judge] = {"a": taking("relu", "add", "neg"), "b": taking("neg", "exp", "relu")}
-    registry = registry_of(after)
+    registry = make_registry(after)
     with pytest.warns(LockWarning, match=r"(?s)- neg at turn: b\n\+ neg at turn: a"):
         partitioned, candidates = cut(model(), ["a", "b"], registry, settings=Settings(lock=TEXT))
-    assert Lock.of(partitioned, candidates).to_text() == TEXT
+    assert Lock.from_partition(partitioned, candidates).to_text() == TEXT
 
 
 def test_a_lock_without_news_says_nothing() -> None:
-    told: list[tuple[str, ...]] = []
-    candidates = takers_of(BEFORE)
-    partition(model(), candidates, place=replay(Lock.from_text(TEXT), candidates, first_come, told.append))
-    assert told == []
+    changes: list[tuple[str, ...]] = []
+    candidates = fake_candidates(BEFORE)
+    partition(model(), candidates, placer=replay(Lock.from_text(TEXT), candidates, first_come, changes.append))
+    assert changes == []
 
 
 @pytest.mark.parametrize(
@@ -84,27 +84,27 @@ def test_a_lock_without_news_says_nothing() -> None:
     ],
 )
 def test_a_lock_that_cannot_be_kept_is_an_error(module: ir.Module, judges: dict[str, Judge], message: str) -> None:
-    candidates = takers_of(judges)
+    candidates = fake_candidates(judges)
     with pytest.raises(CompileError, match=message) as caught:
-        partition(module, candidates, place=replay(Lock.from_text(TEXT), candidates, first_come, lambda lines: None))
+        partition(module, candidates, placer=replay(Lock.from_text(TEXT), candidates, first_come, lambda lines: None))
     assert "inlaid partition --lock" in str(caught.value)
 
 
 def test_an_operator_that_the_lock_does_not_know_is_an_error() -> None:
-    candidates = takers_of(BEFORE)
+    candidates = fake_candidates(BEFORE)
     short = Lock({"main": Lock.from_text(TEXT).functions["main"][:-1]})
     with pytest.raises(CompileError, match="add"):
-        partition(model(), candidates, place=replay(short, candidates, first_come, lambda lines: None))
+        partition(model(), candidates, placer=replay(short, candidates, first_come, lambda lines: None))
 
 
 def test_composites_are_named_by_their_rules() -> None:
     pair = OpRule(is_op("relu")(is_op("neg")(wildcard())), "turned")
     module = ir.Module({"main": ir.function([X], ops.relu(ops.neg(X)))})
-    lock = lock_of(module, {"a": (pair,)})
+    lock = make_lock(module, {"a": (pair,)})
     assert '["a", "turned", "relu", "neg"]' in lock.to_text()
-    candidates = takers_of({"a": (pair,)})
-    again = partition(module, candidates, place=replay(lock, candidates, first_come, lambda lines: None))
-    assert Lock.of(again, candidates) == lock
+    candidates = fake_candidates({"a": (pair,)})
+    again = partition(module, candidates, placer=replay(lock, candidates, first_come, lambda lines: None))
+    assert Lock.from_partition(again, candidates) == lock
 
 
 @pytest.mark.parametrize(
@@ -133,11 +133,11 @@ def test_a_lock_of_another_version_is_refused() -> None:
 @given(plan_programs(), targets)
 def test_what_was_decided_is_decided_again(program: Program, drawn: list[tuple[int, float]]) -> None:
     module = program.module
-    candidates = takers_of(judges_of(drawn))
+    candidates = fake_candidates(random_judges(drawn))
     first = partition(module, candidates)
-    lock = Lock.from_text(Lock.of(first, candidates).to_text())
-    told: list[tuple[str, ...]] = []
-    again = partition(module, candidates, place=replay(lock, candidates, first_come, told.append))
-    assert told == [] and Lock.of(again, candidates) == lock
+    lock = Lock.from_text(Lock.from_partition(first, candidates).to_text())
+    changes: list[tuple[str, ...]] = []
+    again = partition(module, candidates, placer=replay(lock, candidates, first_come, changes.append))
+    assert changes == [] and Lock.from_partition(again, candidates) == lock
     assert list(again.regions.items()) == list(first.regions.items())
     assert np.array_equal([len(item.claims) for item in first.placements], [len(item.claims) for item in again.placements])

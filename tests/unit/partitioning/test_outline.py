@@ -23,7 +23,7 @@ from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.errors import CompileError, InputError, VerifyError
 from inlaid_runtime.types import FunctionType, TensorType, TupleType
 
-from .fakes import Judge, registry_of, takers_of, taking
+from .fakes import Judge, fake_candidates, make_registry, taking
 
 F32 = "float32"
 X = ir.var("x", TensorType((2, 3), F32))
@@ -35,13 +35,13 @@ def cut(body: ir.Expr, *judges: Judge) -> Partitioned:
     """The partition of a function of x and y for targets a, b, ..., checked, and run to the same result."""
     module = ir.Module({"main": ir.function([X, Y], body)})
     named = dict(zip("abc", judges, strict=False))
-    found = partition(module, takers_of(named))
-    verify_partition(module, found)
-    wanted = evaluate(module, INPUTS)
-    same(evaluate(found.module, INPUTS), wanted)
-    results = compile_module(module, list(named), registry_of(named)).run(INPUTS)
-    same(tuple(results.values()), flat(wanted))
-    return found
+    partitioning = partition(module, fake_candidates(named))
+    verify_partition(module, partitioning)
+    expected = evaluate(module, INPUTS)
+    assert_equal(evaluate(partitioning.module, INPUTS), expected)
+    results = compile_module(module, list(named), make_registry(named)).run(INPUTS)
+    assert_equal(tuple(results.values()), flat(expected))
+    return partitioning
 
 
 def flat(value: Any) -> tuple[Any, ...]:
@@ -49,68 +49,68 @@ def flat(value: Any) -> tuple[Any, ...]:
     return tuple(part for item in value for part in flat(item)) if isinstance(value, tuple) else (value,)
 
 
-def same(a: Any, b: Any) -> None:
+def assert_equal(a: Any, b: Any) -> None:
     if isinstance(b, tuple):
         assert len(a) == len(b)
         for one, other in zip(a, b, strict=True):
-            same(one, other)
+            assert_equal(one, other)
     else:
         np.testing.assert_array_equal(a, b)
         assert a.dtype == b.dtype
 
 
-def shape(found: Partitioned) -> list[tuple[str, str]]:
+def shape(partitioning: Partitioned) -> list[tuple[str, str]]:
     """Per region its target's letter and the names of its operators, in order."""
     return [
-        (name.split("_", 1)[1], " ".join(call.callee.name for call in region_operators(found.module[name])))  # type: ignore[union-attr]
-        for name in found.regions
+        (name.split("_", 1)[1], " ".join(call.callee.name for call in region_operators(partitioning.module[name])))  # type: ignore[union-attr]
+        for name in partitioning.regions
     ]
 
 
 ELEMENTWISE = taking("relu", "neg", "abs", "add", "mul", "topk", "cast", "less", "reduce_sum", "concat", "test.pair")
-SOME = taking("relu", "topk")
-OTHER = taking("neg", "mul")
+RELU_TOPK = taking("relu", "topk")
+NEG_MUL = taking("neg", "mul")
 
 
 def test_one_region_where_one_target_takes_all() -> None:
-    found = cut(ops.add(ops.relu(X), ops.neg(ops.relu(X))), ELEMENTWISE)
-    assert shape(found) == [("a", "relu relu neg add")]
+    partitioning = cut(ops.add(ops.relu(X), ops.neg(ops.relu(X))), ELEMENTWISE)
+    assert shape(partitioning) == [("a", "relu relu neg add")]
 
 
 def test_no_cycle_between_regions() -> None:
     """relu feeds neg on another target, and add reads both: relu and add must not share a region."""
     first = ops.relu(X)
-    found = cut(ops.add(first, ops.neg(first)), taking("relu", "add"), taking("neg"))
-    assert shape(found) == [("a", "relu"), ("b", "neg"), ("a", "add")]
+    partitioning = cut(ops.add(first, ops.neg(first)), taking("relu", "add"), taking("neg"))
+    assert shape(partitioning) == [("a", "relu"), ("b", "neg"), ("a", "add")]
 
 
 def test_diamonds_of_two_targets_meet_once() -> None:
     """Two independent chains of the same targets merge side by side."""
     chains = [ops.relu(ops.neg(ops.relu(item))) for item in (X, Y)]
-    found = cut(ir.tuple_(chains), taking("relu"), taking("neg"))
-    assert shape(found) == [("a", "relu relu"), ("b", "neg neg"), ("a", "relu relu")]
+    partitioning = cut(ir.tuple_(chains), taking("relu"), taking("neg"))
+    assert shape(partitioning) == [("a", "relu relu"), ("b", "neg neg"), ("a", "relu relu")]
 
 
 def test_priority_decides() -> None:
-    assert shape(cut(ops.relu(X), ELEMENTWISE, SOME)) == [("a", "relu")]
-    assert shape(cut(ops.relu(X), OTHER, SOME)) == [("b", "relu")]
-    assert shape(cut(ops.relu(X), OTHER)) == [("reference", "relu")]
+    assert shape(cut(ops.relu(X), ELEMENTWISE, RELU_TOPK)) == [("a", "relu")]
+    assert shape(cut(ops.relu(X), NEG_MUL, RELU_TOPK)) == [("b", "relu")]
+    assert shape(cut(ops.relu(X), NEG_MUL)) == [("reference", "relu")]
 
 
 def test_inputs_and_constants_are_returned_as_they_are() -> None:
     weights = ir.constant(np.arange(4, dtype=np.int64))
-    found = cut(ir.tuple_([X, ops.relu(Y), X, weights, weights]), SOME)
-    assert shape(found) == [("a", "relu")]
-    assert len(found.module["region0_a"].params) == 1
-    alone = cut(ir.tuple_([X, weights]), SOME)
+    partitioning = cut(ir.tuple_([X, ops.relu(Y), X, weights, weights]), RELU_TOPK)
+    assert shape(partitioning) == [("a", "relu")]
+    assert len(partitioning.module["region0_a"].params) == 1
+    alone = cut(ir.tuple_([X, weights]), RELU_TOPK)
     assert alone.regions == {}
-    assert cut(X, SOME).module.main.body is X
+    assert cut(X, RELU_TOPK).module.main.body is X
 
 
 def test_one_value_returned_twice_leaves_its_region_once() -> None:
     value = ops.relu(X)
-    found = cut(ir.tuple_([value, value, ops.neg(value)]), SOME, OTHER)
-    region = found.module["region0_a"]
+    partitioning = cut(ir.tuple_([value, value, ops.neg(value)]), RELU_TOPK, NEG_MUL)
+    region = partitioning.module["region0_a"]
     assert isinstance(region.type.result, TupleType) and len(region.type.result.fields) == 1  # type: ignore[union-attr]
 
 
@@ -118,26 +118,26 @@ def test_items_used_inside_and_outside() -> None:
     """One item is used in the region, one outside by two expressions, and the call is one."""
     both = ops.topk(X, k=2, axis=1)
     values, places, again = ir.tuple_item(both, 0), ir.tuple_item(both, 1), ir.tuple_item(both, 1)
-    found = cut(ir.tuple_([ops.relu(values), ops.neg(places), ops.mul(again, again)]), SOME, OTHER)
-    assert shape(found) == [("a", "topk relu"), ("b", "neg mul")]
-    kinds = [field.dtype.name for field in found.module["region0_a"].type.result.fields]  # type: ignore[union-attr]
+    partitioning = cut(ir.tuple_([ops.relu(values), ops.neg(places), ops.mul(again, again)]), RELU_TOPK, NEG_MUL)
+    assert shape(partitioning) == [("a", "topk relu"), ("b", "neg mul")]
+    kinds = [field.dtype.name for field in partitioning.module["region0_a"].type.result.fields]  # type: ignore[union-attr]
     assert kinds == ["int64", F32]
-    assert len(found.module["region1_b"].params) == 1
+    assert len(partitioning.module["region1_b"].params) == 1
 
 
 def test_whole_results_of_an_operator() -> None:
     both = ops.topk(X, k=2, axis=1)
-    cut(both, SOME)
-    cut(ir.tuple_([both, ops.relu(ir.tuple_item(both, 0))]), SOME)
-    cut(ops.topk(ops.neg(X), k=1, axis=0), OTHER, SOME)
+    cut(both, RELU_TOPK)
+    cut(ir.tuple_([both, ops.relu(ir.tuple_item(both, 0))]), RELU_TOPK)
+    cut(ops.topk(ops.neg(X), k=1, axis=0), NEG_MUL, RELU_TOPK)
 
 
 def test_constants_in_regions() -> None:
     weights = ir.constant(np.full((2, 3), 3, np.float32))
-    found = cut(ir.tuple_([ops.add(X, weights), ops.mul(Y, weights), weights]), taking("add"), taking("mul"))
-    kept = {e.digest() for f in found.module.functions.values() for e in ir.post_order(f) if isinstance(e, ir.Constant)}
-    assert kept == {weights.digest()}
-    assert all(len(found.module[name].params) == 1 for name in found.regions)
+    partitioning = cut(ir.tuple_([ops.add(X, weights), ops.mul(Y, weights), weights]), taking("add"), taking("mul"))
+    digests = {e.digest() for f in partitioning.module.functions.values() for e in ir.post_order(f) if isinstance(e, ir.Constant)}
+    assert digests == {weights.digest()}
+    assert all(len(partitioning.module[name].params) == 1 for name in partitioning.regions)
 
 
 PAIR = Operator(
@@ -152,13 +152,13 @@ def test_tuples_of_values_of_several_regions() -> None:
     a, b = ops.relu(X), ops.neg(Y)
     swapped = PAIR(ir.tuple_([a, b]))
     body = ir.tuple_([ops.relu(ir.tuple_item(swapped, 0)), ops.mul(a, ir.tuple_item(swapped, 1))])
-    candidates = takers_of({"a": taking("relu", "test.pair"), "b": OTHER})
+    candidates = fake_candidates({"a": taking("relu", "test.pair"), "b": NEG_MUL})
     module = ir.Module({"main": ir.function([X, Y], body)})
-    found = partition(module, candidates)
-    verify_partition(module, found)
-    same(evaluate(found.module, INPUTS), evaluate(module, INPUTS))
-    assert shape(found) == [("a", "relu"), ("b", "neg"), ("a", "test.pair relu"), ("b", "mul")]
-    assert all(isinstance(param.type, TensorType) for name in found.regions for param in found.module[name].params)
+    partitioning = partition(module, candidates)
+    verify_partition(module, partitioning)
+    assert_equal(evaluate(partitioning.module, INPUTS), evaluate(module, INPUTS))
+    assert shape(partitioning) == [("a", "relu"), ("b", "neg"), ("a", "test.pair relu"), ("b", "mul")]
+    assert all(isinstance(param.type, TensorType) for name in partitioning.regions for param in partitioning.module[name].params)
 
 
 # --- control flow -----------------------------------------------------------------------------------------------------
@@ -172,9 +172,9 @@ def test_branches() -> None:
     """Regions lie before, in and after a choice; what both branches read crosses their border once."""
     shared = ops.relu(X)
     choice = ir.if_(flag(shared), ops.neg(ops.relu(shared)), ops.add(shared, Y))
-    found = cut(ops.relu(choice), ELEMENTWISE)
-    assert shape(found) == [("a", "relu reduce_sum less"), ("a", "relu neg"), ("a", "add"), ("a", "relu")]
-    assert any(isinstance(e, ir.If) for e in ir.post_order(found.module.main))
+    partitioning = cut(ops.relu(choice), ELEMENTWISE)
+    assert shape(partitioning) == [("a", "relu reduce_sum less"), ("a", "relu neg"), ("a", "add"), ("a", "relu")]
+    assert any(isinstance(e, ir.If) for e in ir.post_order(partitioning.module.main))
 
 
 def test_branches_that_compute_nothing() -> None:
@@ -194,10 +194,10 @@ def test_loops() -> None:
     """The body of a loop has regions of its own, and reads what is computed before the loop."""
     before = ops.relu(Y)
     result = counted(lambda i, total: [ir.constant(True), ops.add(ops.neg(total), before), ops.relu(total)])
-    found = cut(ir.tuple_([ops.relu(ir.tuple_item(result, 0)), ir.tuple_item(result, 1), before]), ELEMENTWISE)
-    assert shape(found) == [("a", "relu"), ("a", "neg add relu"), ("a", "relu")]
+    partitioning = cut(ir.tuple_([ops.relu(ir.tuple_item(result, 0)), ir.tuple_item(result, 1), before]), ELEMENTWISE)
+    assert shape(partitioning) == [("a", "relu"), ("a", "neg add relu"), ("a", "relu")]
     cut(counted(lambda i, total: [ir.constant(True), total, total], rounds=0), ELEMENTWISE)
-    cut(counted(lambda i, total: [flag(total), ops.neg(total), Y], state=ops.relu(X)), ELEMENTWISE, OTHER)
+    cut(counted(lambda i, total: [flag(total), ops.neg(total), Y], state=ops.relu(X)), ELEMENTWISE, NEG_MUL)
 
 
 def test_loops_in_branches_in_loops() -> None:
@@ -207,7 +207,7 @@ def test_loops_in_branches_in_loops() -> None:
         return [ir.constant(True), chosen, ops.reduce_sum(chosen, axes=(0, 1))]
 
     cut(counted(outer), ELEMENTWISE)
-    cut(counted(outer), SOME, OTHER)
+    cut(counted(outer), RELU_TOPK, NEG_MUL)
 
 
 def test_functions_that_are_called_by_name() -> None:
@@ -219,26 +219,26 @@ def test_functions_that_are_called_by_name() -> None:
     main = ir.function([X], ops.relu(ir.call(ir.global_var("f", kind), [ops.relu(X)])))
     module = ir.Module({"main": main, "f": callee, "unused": ir.function([X], PAIR(ir.tuple_([X, X])))})
     judges = {"a": taking("relu")}
-    found = partition(module, takers_of(judges))
-    verify_partition(module, found)
-    assert shape(found) == [("a", "relu"), ("a", "relu"), ("a", "relu"), ("reference", "neg")]
-    same(evaluate(found.module, {"x": INPUTS["x"]}), evaluate(module, {"x": INPUTS["x"]}))
-    results = compile_module(module, ["a"], registry_of(judges)).run({"x": INPUTS["x"]})
-    same(tuple(results.values()), (evaluate(module, {"x": INPUTS["x"]}),))
+    partitioning = partition(module, fake_candidates(judges))
+    verify_partition(module, partitioning)
+    assert shape(partitioning) == [("a", "relu"), ("a", "relu"), ("a", "relu"), ("reference", "neg")]
+    assert_equal(evaluate(partitioning.module, {"x": INPUTS["x"]}), evaluate(module, {"x": INPUTS["x"]}))
+    results = compile_module(module, ["a"], make_registry(judges)).run({"x": INPUTS["x"]})
+    assert_equal(tuple(results.values()), (evaluate(module, {"x": INPUTS["x"]}),))
 
 
 def test_bindings_keep_values_out_of_loops() -> None:
     """What is bound outside of a loop is computed once, not in every round; operators around it may still share its region."""
-    held = ir.var("held", TensorType((2, 3), F32))
+    let_var = ir.var("held", TensorType((2, 3), F32))
     value = ops.exp(ops.neg(Y))
-    looped = ir.tuple_item(counted(lambda i, total: [ir.constant(True), ops.add(total, held), ops.relu(held)]), 0)
-    body = ir.let(held, value, ir.tuple_([ops.mul(looped, held), ops.relu(held), ops.neg(X)]))
-    for judges in ([ELEMENTWISE], [taking("exp", "add"), OTHER], [taking("relu", "exp", "neg", "mul", "add")]):
-        found = cut(body, *judges)
-        assert any(isinstance(e, ir.Let) for e in ir.post_order(found.module.main))
-        (loop,) = [e for e in ir.post_order(found.module.main) if isinstance(e, ir.Loop)]
+    looped = ir.tuple_item(counted(lambda i, total: [ir.constant(True), ops.add(total, let_var), ops.relu(let_var)]), 0)
+    body = ir.let(let_var, value, ir.tuple_([ops.mul(looped, let_var), ops.relu(let_var), ops.neg(X)]))
+    for judges in ([ELEMENTWISE], [taking("exp", "add"), NEG_MUL], [taking("relu", "exp", "neg", "mul", "add")]):
+        partitioning = cut(body, *judges)
+        assert any(isinstance(e, ir.Let) for e in ir.post_order(partitioning.module.main))
+        (loop,) = [e for e in ir.post_order(partitioning.module.main) if isinstance(e, ir.Loop)]
         inside = [e for e in ir.post_order(loop.body) if isinstance(e, ir.Call) and isinstance(e.callee, ir.GlobalVar)]
-        names = [name for call in inside for name in region_names(found, call)]
+        names = [name for call in inside for name in region_names(partitioning, call)]
         assert "exp" not in names and "add" in names
 
 
@@ -246,13 +246,13 @@ def test_items_of_outer_values_begin_no_region() -> None:
     """Taking an item out of what is computed outside costs nothing and divides nothing."""
     both = ops.topk(X, k=3, axis=1)
     result = counted(lambda i, total: [ir.constant(True), ops.add(ops.neg(total), ir.tuple_item(both, 0)), total])
-    found = cut(ir.tuple_([result, ops.relu(ir.tuple_item(both, 0))]), ELEMENTWISE)
-    assert shape(found) == [("a", "topk relu"), ("a", "neg add")]
+    partitioning = cut(ir.tuple_([result, ops.relu(ir.tuple_item(both, 0))]), ELEMENTWISE)
+    assert shape(partitioning) == [("a", "topk relu"), ("a", "neg add")]
 
 
-def region_names(found: Partitioned, call: ir.Call) -> list[str]:
+def region_names(partitioning: Partitioned, call: ir.Call) -> list[str]:
     assert isinstance(call.callee, ir.GlobalVar)
-    return [item.callee.name for item in region_operators(found.module[call.callee.name])]  # type: ignore[union-attr]
+    return [item.callee.name for item in region_operators(partitioning.module[call.callee.name])]  # type: ignore[union-attr]
 
 
 def test_bindings_of_bindings() -> None:
@@ -273,7 +273,7 @@ def test_bindings_of_bindings() -> None:
     body = ir.let(pair, ir.tuple_([ops.relu(X), a]), body)
     body = ir.let(d, X, ir.let(b, a, body))
     body = ir.let(a, ops.relu(Y), body)
-    for judges in ([ELEMENTWISE], [SOME, OTHER], [taking("add")]):
+    for judges in ([ELEMENTWISE], [RELU_TOPK, NEG_MUL], [taking("add")]):
         cut(body, *judges)
 
 
@@ -292,7 +292,7 @@ def test_a_binding_inside_a_closure_of_a_value_outside() -> None:
 def test_an_operator_that_nobody_takes() -> None:
     module = ir.Module({"main": ir.function([X], PAIR(ir.tuple_([X, X]), span=ir.Span("m.onnx", "swap")))})
     with pytest.raises(CompileError, match=r"accepts the operator: a: takes no test.pair; reference: .*operator test.pair.*swap"):
-        partition(module, takers_of({"a": SOME}))
+        partition(module, fake_candidates({"a": RELU_TOPK}))
 
 
 def test_conditions_on_dimensions() -> None:
@@ -301,15 +301,15 @@ def test_conditions_on_dimensions() -> None:
     x = ir.var("x", TensorType((n, 3), F32))
     module = ir.Module({"main": ir.function([x], ops.neg(ops.relu(x)))})
     judges = {"a": lambda call: AcceptIf(arith.compare("<=", n, 4)), "b": taking("neg")}
-    found = partition(module, takers_of(judges))
-    verify_partition(module, found)
-    (guard,) = found.guards
-    assert found.regions[guard.region] == 0
-    assert {found.regions[name] for name in guard.regions} == {1, 2}
-    executable = compile_module(module, list(judges), registry_of(judges))
+    partitioning = partition(module, fake_candidates(judges))
+    verify_partition(module, partitioning)
+    (guard,) = partitioning.guards
+    assert partitioning.regions[guard.region] == 0
+    assert {partitioning.regions[name] for name in guard.regions} == {1, 2}
+    executable = compile_module(module, list(judges), make_registry(judges))
     for size in (1, 4, 5, 8):
         data = np.arange(-size, 2 * size, dtype=np.float32).reshape(size, 3)
-        np.testing.assert_array_equal(evaluate(found.module, {"x": data}), -np.maximum(data, 0))
+        np.testing.assert_array_equal(evaluate(partitioning.module, {"x": data}), -np.maximum(data, 0))
         (result,) = executable.run({"x": data}).values()
         np.testing.assert_array_equal(result, -np.maximum(data, 0))
     names = {size: {event.name for event in executable.profile({"x": np.zeros((size, 3), F32)}).events} for size in (4, 5)}
@@ -321,17 +321,19 @@ def test_conditions_that_need_no_branch() -> None:
     x = ir.var("x", TensorType((n, 3), F32))
     module = ir.Module({"main": ir.function([x], ops.relu(x))})
     for constraint, target in ((arith.compare("<=", n, 8), 0), (0, 1), (arith.compare("<=", 9, n), 1)):
-        found = partition(module, takers_of({"a": lambda call, constraint=constraint: AcceptIf(constraint)}))
-        assert not found.guards and set(found.regions.values()) == {target}
+        partitioning = partition(module, fake_candidates({"a": lambda call, constraint=constraint: AcceptIf(constraint)}))
+        assert not partitioning.guards and set(partitioning.regions.values()) == {target}
 
 
 def test_the_operators_of_a_region_are_in_the_order_in_which_they_run() -> None:
     """Those in composites, too: errors and profiles name source nodes in that order."""
     pair = OpRule(is_op("neg")(is_op("relu")(wildcard())), "pair")
     body = ops.exp(ops.neg(ops.relu(ops.tanh(X))))
-    found = partition(ir.Module({"main": ir.function([X], body)}), takers_of({"a": (pair, OpRule("exp"), OpRule("tanh"))}))
-    (name,) = found.regions
-    calls = region_operators(found.module[name])
+    partitioning = partition(
+        ir.Module({"main": ir.function([X], body)}), fake_candidates({"a": (pair, OpRule("exp"), OpRule("tanh"))})
+    )
+    (name,) = partitioning.regions
+    calls = region_operators(partitioning.module[name])
     assert [call.callee.name for call in calls] == ["tanh", "relu", "neg", "exp"]  # type: ignore[union-attr]
 
 
@@ -343,16 +345,18 @@ def test_composites() -> None:
     a, weight = ir.var("x", X.type), ir.constant(np.full((2, 3), 2, np.float32))
     product = ops.mul(a, weight)
     plain = ops.relu(ops.add(product, Y))
-    found = partition(ir.Module({"main": ir.function([a, Y], plain)}), takers_of({"a": (rule,)}))
-    verify_partition(ir.Module({"main": ir.function([a, Y], plain)}), found)
-    (name,) = found.regions
-    (call,) = (e for e in ir.post_order(found.module[name].body) if isinstance(e, ir.Call) and isinstance(e.callee, ir.Function))
+    partitioning = partition(ir.Module({"main": ir.function([a, Y], plain)}), fake_candidates({"a": (rule,)}))
+    verify_partition(ir.Module({"main": ir.function([a, Y], plain)}), partitioning)
+    (name,) = partitioning.regions
+    (call,) = (
+        e for e in ir.post_order(partitioning.module[name].body) if isinstance(e, ir.Call) and isinstance(e.callee, ir.Function)
+    )
     assert call.callee.attr(COMPOSITE) == "a.mac" and len(call.args) == 2
-    assert len(region_operators(dissolve(found.module[name]))) == 3
+    assert len(region_operators(dissolve(partitioning.module[name]))) == 3
     leaking = ir.tuple_([plain, product])
-    found = partition(ir.Module({"main": ir.function([a, Y], leaking)}), takers_of({"a": (rule,)}))
-    assert set(found.regions.values()) == {1}
-    verdict = found.placements[0].annotated.verdicts[id(plain)][0]
+    partitioning = partition(ir.Module({"main": ir.function([a, Y], leaking)}), fake_candidates({"a": (rule,)}))
+    assert set(partitioning.regions.values()) == {1}
+    verdict = partitioning.placements[0].annotated.verdicts[id(plain)][0]
     assert isinstance(verdict, Reject) and "the value of mul inside the composite is also read outside" in verdict.reason
 
 
@@ -360,12 +364,12 @@ def test_element_types_and_dimensions_beyond_the_target() -> None:
     n = SizeVar("n")
     x = ir.var("x", TensorType((n,), F32))
     module = ir.Module({"main": ir.function([x], ops.cast(ops.relu(x), dtype="float64"))})
-    static = partition(module, takers_of({"a": lambda call: Accept()}, dynamic_dims=False))
+    static = partition(module, fake_candidates({"a": lambda call: Accept()}, dynamic_dims=False))
     assert shape(static) == [("reference", "relu cast")]
     annotated = static.placements[0].annotated
     reason = annotated.verdicts[id(annotated.calls[0])][0]
     assert isinstance(reason, Reject) and "not static" in reason.reason
-    narrow = partition(module, takers_of({"a": lambda call: Accept()}, dtypes=(F32,)))
+    narrow = partition(module, fake_candidates({"a": lambda call: Accept()}, dtypes=(F32,)))
     assert shape(narrow) == [("a", "relu"), ("reference", "cast")]
     annotated = narrow.placements[0].annotated
     reason = annotated.verdicts[id(annotated.calls[1])][0]
@@ -378,7 +382,7 @@ def test_functions_as_values_are_refused() -> None:
     module = ir.Module({"main": ir.function([X], ir.call(chosen, [X]))})
     judges = {"a": ELEMENTWISE}
     with pytest.raises(CompileError, match="functions as values"):
-        compile_module(module, ["a"], registry_of(judges))
+        compile_module(module, ["a"], make_registry(judges))
 
 
 # --- computed sizes -----
@@ -391,17 +395,17 @@ def test_regions_show_the_sizes_in_the_types_of_their_results() -> None:
     rows = ops.reduce_sum(ops.concat(ops.neg(padded), z, axis=0, span=ir.Span("model", "rows")), axes=(0,))
     module = ir.Module({"main": ir.function([x, z], rows)})
     judges = {"a": taking("nonzero", "concat", "reshape"), "b": taking("neg", "reduce_sum", "concat")}
-    found = partition(module, takers_of(judges))
-    verify_partition(module, found)
-    first = found.module[next(iter(found.regions))].body.type
+    partitioning = partition(module, fake_candidates(judges))
+    verify_partition(module, partitioning)
+    first = partitioning.module[next(iter(partitioning.regions))].body.type
     assert isinstance(first, TupleType) and len(first.fields) == 2
-    executable = compile_module(module, list(judges), registry_of(judges))
-    given = {"x": np.array([0, 1, 2, 0, 3, 1], F32), "z": np.full((1, 7), 10)}
-    (result,) = executable.run(given).values()
+    executable = compile_module(module, list(judges), make_registry(judges))
+    feeds = {"x": np.array([0, 1, 2, 0, 3, 1], F32), "z": np.full((1, 7), 10)}
+    (result,) = executable.run(feeds).values()
     np.testing.assert_array_equal(result, 10 - np.array([1, 2, 4, 5, 0, 1, 2]))
     for columns in (6, 4, 1, 0):
         with pytest.raises(InputError, match=rf"must be .* got 7 where .* m is {columns} .*model:rows"):
-            executable.run({**given, "z": np.full((1, columns), 10)})
+            executable.run({**feeds, "z": np.full((1, columns), 10)})
 
 
 # --- the verifier -----------------------------------------------------------------------------------------------------
@@ -410,20 +414,20 @@ def test_regions_show_the_sizes_in_the_types_of_their_results() -> None:
 def test_the_verifier_finds_what_is_wrong() -> None:
     body = ops.add(ops.relu(X), ir.constant(np.ones((2, 3), np.float32)))
     module = ir.Module({"main": ir.function([X, Y], body)})
-    found = partition(module, takers_of({"a": taking("relu"), "b": taking("add")}))
-    first, second = found.regions
+    partitioning = partition(module, fake_candidates({"a": taking("relu"), "b": taking("add")}))
+    first, second = partitioning.regions
 
     def changed(name: str, function: ir.Function) -> Partitioned:
-        return dataclasses.replace(found, module=found.module.with_function(name, function))
+        return dataclasses.replace(partitioning, module=partitioning.module.with_function(name, function))
 
     other = ir.Module({"main": ir.function([X], body)})
-    region = found.module[second]
+    region = partitioning.module[second]
     constant = ir.constant(np.zeros((2, 3), np.float32))
     fresh = ops.add(region.params[0], constant)
     cases = [
-        (other, found, "changed the type of main"),
-        (module, dataclasses.replace(found, module=module), "is in no region"),
-        (module, dataclasses.replace(found, regions={first: 0}), "expected 2 operator calls after partitioning, got 1"),
+        (other, partitioning, "changed the type of main"),
+        (module, dataclasses.replace(partitioning, module=module), "is in no region"),
+        (module, dataclasses.replace(partitioning, regions={first: 0}), "expected 2 operator calls after partitioning, got 1"),
         (module, changed(second, ir.function(region.params, ir.tuple_([fresh]), region.attrs)), "changed a constant"),
         (module, changed(second, ir.function((), region.body, region.attrs)), "not a closed function"),
         (module, changed(second, ir.function(region.params, region.body)), "not a closed function"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.graph.strategies import F32, Generator, Program, assert_same, shape_of
+from tests.unit.graph.strategies import F32, Generator, Program, assert_close, shape_of
 
 from inlaid import ops
 from inlaid.driver.compile import compile_module
@@ -24,7 +24,7 @@ from inlaid.plugins import Accept, OpRule, Reject, Verdict
 from inlaid.plugins.contract import COMPOSITE
 from inlaid_runtime.types import TensorType
 
-from .fakes import Judge, registry_of, takers_of
+from .fakes import Judge, fake_candidates, make_registry
 
 
 class PlanGenerator(Generator):
@@ -32,7 +32,7 @@ class PlanGenerator(Generator):
 
     def step(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
         kinds: list[Callable[[list[ir.Expr], int], ir.Expr]] = [self.unary, self.binary, self.binary, self.reduce, self.shape]
-        kinds += [self.several, self.constant_of, self.unary]
+        kinds += [self.several, self.draw_constant, self.unary]
         if depth:
             kinds += [self.branch, self.iterate, self.binding, self.closure]
         return self.pick(kinds)(pool, depth)  # type: ignore[no-any-return]
@@ -48,7 +48,7 @@ class PlanGenerator(Generator):
         pool += [ir.tuple_item(both, 0), other]
         return ir.tuple_item(both, self.number(0, 1) * 0)
 
-    def constant_of(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
+    def draw_constant(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
         return self.constant(self.pick([(), (3,), (2, 3)]))
 
 
@@ -89,12 +89,12 @@ COMPOSITES = (PAIR, BINARY(PAIR, wildcard()), UNARY(wildcard().optional(UNARY)),
 """Overlapping patterns, with constants, several operators and results of tuples in them."""
 
 
-def judges_of(drawn: list[tuple[int, float]]) -> dict[str, Judge]:
+def random_judges(drawn: list[tuple[int, float]]) -> dict[str, Judge]:
     """Targets that take operators by chance; those with even seeds take some composites as well."""
-    return {f"t{number}": rules_of(seed, share) for number, (seed, share) in enumerate(drawn)}
+    return {f"t{number}": random_rules(seed, share) for number, (seed, share) in enumerate(drawn)}
 
 
-def rules_of(seed: int, share: float) -> Judge:
+def random_rules(seed: int, share: float) -> Judge:
     single = by_chance(seed, share)
     if seed % 2:
         return single
@@ -105,53 +105,53 @@ def rules_of(seed: int, share: float) -> Judge:
 @settings(max_examples=60, deadline=None)
 @given(plan_programs(), targets)
 def test_regions_are_sound(program: Program, drawn: list[tuple[int, float]]) -> None:
-    candidates = takers_of(judges_of(drawn))
-    found = partition(program.module, candidates)
-    verify_partition(program.module, found)
-    verify(found.module)
-    assert found.module.main.type == program.module.main.type
-    check_regions(program.module.main, found)
-    assert_same(evaluate(found.module, program.inputs), evaluate(program.module, program.inputs))
+    candidates = fake_candidates(random_judges(drawn))
+    partitioning = partition(program.module, candidates)
+    verify_partition(program.module, partitioning)
+    verify(partitioning.module)
+    assert partitioning.module.main.type == program.module.main.type
+    check_regions(program.module.main, partitioning)
+    assert_close(evaluate(partitioning.module, program.inputs), evaluate(program.module, program.inputs))
     again = partition(program.module, candidates)
-    assert show(again.module, weights="hash") == show(found.module, weights="hash")
-    report = explain(found, candidates)
+    assert show(again.module, weights="hash") == show(partitioning.module, weights="hash")
+    report = explain(partitioning, candidates)
     assert len(report.operators) == sum(item.operators for item in report.regions)
     assert report.to_text() and report.to_json()
 
 
-def check_regions(before: ir.Function, found: Partitioned) -> None:
+def check_regions(before: ir.Function, partitioning: Partitioned) -> None:
     """Each operator is in one region of the target that takes it; regions hold one target each, and one level of scopes."""
-    claims = [claim for placement in found.placements for claim in placement.claims]
+    claims = [claim for placement in partitioning.placements for claim in placement.claims]
     calls = [call for claim in claims for call in claim.members]
     chosen = {call.callee.name: 0 for call in calls if isinstance(call.callee, Operator)}
-    for name, target in found.regions.items():
-        for expr in ir.post_order(found.module[name]):
+    for name, target in partitioning.regions.items():
+        for expr in ir.post_order(partitioning.module[name]):
             assert not isinstance(expr, (ir.If, ir.Loop, ir.Let, ir.GlobalVar))
             if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator):
                 chosen[expr.callee.name] += 1
             elif isinstance(expr, ir.Call):
                 assert isinstance(expr.callee, ir.Function) and expr.callee.attr(COMPOSITE)
-        results = found.module[name].body
+        results = partitioning.module[name].body
         assert isinstance(results, ir.Tuple) and results.fields
         assert len({id(field) for field in results.fields}) == len(results.fields), "a result is handed out twice"
-        assert all(isinstance(param.type, TensorType) for param in found.module[name].params)
+        assert all(isinstance(param.type, TensorType) for param in partitioning.module[name].params)
         assert target in {claim.target for claim in claims}
-    wanted: dict[str, int] = {}
+    expected: dict[str, int] = {}
     for call in calls:
         assert isinstance(call.callee, Operator)
-        wanted[call.callee.name] = wanted.get(call.callee.name, 0) + 1
-    assert chosen == wanted
+        expected[call.callee.name] = expected.get(call.callee.name, 0) + 1
+    assert chosen == expected
     digests = {e.digest() for e in ir.post_order(before) if isinstance(e, ir.Constant)}
-    kept = [e for item in found.module.functions.values() for e in ir.post_order(item) if isinstance(e, ir.Constant)]
-    assert {constant.digest() for constant in kept} <= digests
+    constants = [e for item in partitioning.module.functions.values() for e in ir.post_order(item) if isinstance(e, ir.Constant)]
+    assert {constant.digest() for constant in constants} <= digests
 
 
 @settings(max_examples=30, deadline=None)
 @given(plan_programs(), targets)
 def test_compiled_models_give_the_same(program: Program, drawn: list[tuple[int, float]]) -> None:
-    judges = judges_of(drawn)
-    executable = compile_module(program.module, list(judges), registry_of(judges))
+    judges = random_judges(drawn)
+    executable = compile_module(program.module, list(judges), make_registry(judges))
     results = executable.run(program.inputs)
-    wanted = evaluate(program.module, program.inputs)
-    assert_same(tuple(results.values()), wanted if isinstance(wanted, tuple) else (wanted,))
+    expected = evaluate(program.module, program.inputs)
+    assert_close(tuple(results.values()), expected if isinstance(expected, tuple) else (expected,))
     assert {info.target for info in executable.regions} <= {*judges, "reference"}

@@ -37,8 +37,8 @@ def verdict(body: ir.Expr, having: Requantization | None = None, dtypes: tuple[s
     candidate = Candidate(
         Target("a"), (OpRule(quantized_matmul(), "product"),), frozenset(dtypes), requantization=having or Requantization()
     )
-    found = annotate(ir.function([X], body), (candidate,))
-    last = found.verdicts[id(found.calls[-1])][0]
+    annotations = annotate(ir.function([X], body), (candidate,))
+    last = annotations.verdicts[id(annotations.calls[-1])][0]
     return last.reason if isinstance(last, Reject) else ""
 
 
@@ -74,21 +74,21 @@ FIXED = Requantization(("up", "once"), multiplier_bits=31, shifts=(-8, 0), per_c
     ],
 )
 def test_a_target_takes_the_requantization_that_it_has(body: ir.Expr, having: Requantization, reason: str) -> None:
-    found = verdict(body, having)
-    assert found == ("" if not reason else found) and reason in found and bool(found) == bool(reason)
+    actual = verdict(body, having)
+    assert actual == ("" if not reason else actual) and reason in actual and bool(actual) == bool(reason)
 
 
 def test_the_composites_reason_stands_alone_for_all_of_its_operators() -> None:
     body = layer("away")
     candidate = Candidate(Target("a"), (OpRule(quantized_matmul(), "product"),), frozenset(["int8"]), requantization=FIXED)
-    found = annotate(ir.function([X], body), (candidate,))
-    reasons = {found.verdicts[id(call)][0].reason for call in found.calls}  # type: ignore[union-attr]
+    annotations = annotate(ir.function([X], body), (candidate,))
+    reasons = {annotations.verdicts[id(call)][0].reason for call in annotations.calls}  # type: ignore[union-attr]
     assert reasons == {"as product: it requantizes with rounding away, but the target supports up and once"}
 
 
-def summed(weights: np.ndarray, bias: int, of: str = "int8", rounding: str = "up") -> ir.Expr:
+def summed(weights: np.ndarray, bias: int, dtype: str = "int8", rounding: str = "up") -> ir.Expr:
     """A layer whose product has these weights and this bias."""
-    x = ir.var("x", TensorType((4, len(weights)), of))
+    x = ir.var("x", TensorType((4, len(weights)), dtype))
     total = ops.add(ops.matmul(x, ir.constant(weights), out_dtype="int32"), ir.constant(np.int32(bias)))
     if rounding == "shift":
         total = ops.shift_right(ops.add(total, ir.constant(np.int32(1 << 9))), ir.constant(np.int32(10)))
@@ -129,10 +129,10 @@ def refused(body: ir.Expr, bits: int, roundings: tuple[str, ...] = ()) -> str:
     rules = tuple(OpRule(pattern, f"rule{number}") for number, pattern in enumerate(PATTERNS))
     having = Requantization(roundings, accumulator_bits=bits)
     params = [expr for expr in ir.post_order(body) if isinstance(expr, ir.Var)]
-    found = annotate(
+    annotations = annotate(
         ir.function(params, body), (Candidate(Target("a"), rules, frozenset(["int8", "uint8"]), requantization=having),)
     )
-    last = found.verdicts[id(found.calls[-1])][0]
+    last = annotations.verdicts[id(annotations.calls[-1])][0]
     return last.reason if isinstance(last, Reject) else ""
 
 
@@ -182,8 +182,8 @@ def test_sums_are_bounded_by_those_of_magnitudes(operator: Operator, groups: int
     call = operator(x, ir.constant(weights), out_dtype="int32", **attrs)
     # Every weight takes part in the sum of the middle pixel.
     sizes = operator(x, ir.constant(np.abs(weights.astype(np.int32))), out_dtype="int32", **attrs)
-    most = np.abs(evaluate(ir.function([x], sizes), [np.full(x.type.shape, -128, np.int8)]))
-    middle = most.max((0, *range(2, most.ndim))) if images else most.max(0)
+    extremes = np.abs(evaluate(ir.function([x], sizes), [np.full(x.type.shape, -128, np.int8)]))
+    middle = extremes.max((0, *range(2, extremes.ndim))) if images else extremes.max(0)
     bound = magnitudes(call)
     assert bound is not None and bound.reshape(-1).tolist() == middle.tolist()
 

@@ -25,14 +25,14 @@ FILL = ir.constant(np.array(7, np.int32))
 
 def names(expr: ir.Expr) -> list[str]:
     """The operators of a chain, in order of execution, without reshapes."""
-    found: list[str] = []
+    operators: list[str] = []
     while isinstance(expr, ir.Call):
-        found.insert(0, expr.callee.name)  # type: ignore[attr-defined]
+        operators.insert(0, expr.callee.name)  # type: ignore[attr-defined]
         expr = expr.args[0]
-    return [name for name in found if name != "reshape"]
+    return [name for name in operators if name != "reshape"]
 
 
-def shape_of(expr: ir.Expr) -> tuple[Dim, ...]:
+def tensor_shape(expr: ir.Expr) -> tuple[Dim, ...]:
     assert isinstance(expr.type, TensorType)
     return expr.type.shape
 
@@ -44,7 +44,7 @@ def chains(draw: Callable[..., Any]) -> tuple[ir.Var, ir.Expr]:
     x = ir.var("x", TensorType(tuple([N, *dims] if draw(st.booleans()) else dims), "int32"))
     value: ir.Expr = x
     for _ in range(draw(st.integers(1, 6))):
-        shape = shape_of(value)
+        shape = tensor_shape(value)
         kind = draw(st.sampled_from(["transpose", "split", "merge", "unit", "pad"]))
         axis = draw(st.integers(0, len(shape) - 1))
         extent = shape[axis]
@@ -70,13 +70,13 @@ def chains(draw: Callable[..., Any]) -> tuple[ir.Var, ir.Expr]:
 @given(chains())
 def test_composing_keeps_values(chain: tuple[ir.Var, ir.Expr]) -> None:
     x, value = chain
-    found = compose_chain(value)
-    assert found.type == value.type and names(found).count("pad") == names(value).count("pad")
-    assert found is value or names(found).count("transpose") < names(value).count("transpose")
-    shape = [4 if dim is N else dim for dim in shape_of(x)]
+    composed_value = compose_chain(value)
+    assert composed_value.type == value.type and names(composed_value).count("pad") == names(value).count("pad")
+    assert composed_value is value or names(composed_value).count("transpose") < names(value).count("transpose")
+    shape = [4 if dim is N else dim for dim in tensor_shape(x)]
     array = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
-    wanted, actual = evaluate(ir.function([x], ir.tuple_([value, found])), {"x": array})
-    assert np.array_equal(wanted, actual)
+    expected, actual = evaluate(ir.function([x], ir.tuple_([value, composed_value])), {"x": array})
+    assert np.array_equal(expected, actual)
 
 
 LANES = Border(Layout(((1, 32), (1, 16))))
@@ -87,7 +87,7 @@ BLOCKED = Border(Layout(((1, 16),)))
 
 @pytest.mark.parametrize("batch", [1, 2, N])
 @pytest.mark.parametrize(
-    ("border", "channels", "there", "back"),
+    ("border", "channels", "encoding", "decoding"),
     [
         (LANES, 32, [], []),
         (LANES, 21, ["pad"], ["pad"]),
@@ -98,12 +98,14 @@ BLOCKED = Border(Layout(((1, 16),)))
         (BLOCKED, 21, ["pad", "transpose"], ["transpose", "pad"]),
     ],
 )
-def test_channels_last_and_blocked_layouts(border: Border, channels: int, there: list[str], back: list[str], batch: Dim) -> None:
+def test_channels_last_and_blocked_layouts(
+    border: Border, channels: int, encoding: list[str], decoding: list[str], batch: Dim
+) -> None:
     x = ir.var("x", TensorType((batch, 7, 6, channels), "int8"))
     first = ops.transpose(x, perm=(0, 3, 1, 2))
     stored = ir.var("s", encode(first, border).type)
-    assert names(compose_chain(encode(first, border))) == there
-    assert names(compose_chain(ops.transpose(decode(stored, first.type, border), perm=(0, 2, 3, 1)))) == back
+    assert names(compose_chain(encode(first, border))) == encoding
+    assert names(compose_chain(ops.transpose(decode(stored, first.type, border), perm=(0, 2, 3, 1)))) == decoding
 
 
 def test_functions_compose_what_they_compute_themselves() -> None:

@@ -52,11 +52,11 @@ def data(channels: int, size: int = 5) -> Var:
 
 def products(unit: Expr) -> list[tuple[int, ...]]:
     """The shapes of the weights of all products."""
-    found = [e for e in post_order(unit) if isinstance(e, Call) and e.callee in (ops.conv, ops.matmul)]
-    return [e.args[1].data.shape for e in found if isinstance(e.args[1], Constant)]
+    calls = [e for e in post_order(unit) if isinstance(e, Call) and e.callee in (ops.conv, ops.matmul)]
+    return [e.args[1].data.shape for e in calls if isinstance(e.args[1], Constant)]
 
 
-def same(unit: Function, changed: Function, seed: int = 0) -> None:
+def assert_equal(unit: Function, changed: Function, seed: int = 0) -> None:
     """Equal bytes for random inputs and for the extremes."""
     verify(changed)
     shape = unit.params[0].type.shape  # type: ignore[attr-defined]
@@ -83,7 +83,7 @@ def test_a_channel_at_the_zero_point_goes_through_depthwise_and_pools() -> None:
     unit = function([x], stored(rows, np.zeros(3), 7))
     changed = remove_dead_channels(unit)
     assert products(changed) == [(2, 3, 1, 1), (2, 1, 3, 3), (32, 3)]
-    same(unit, changed)
+    assert_equal(unit, changed)
     assert remove_dead_channels(changed) is changed
 
 
@@ -95,7 +95,7 @@ def test_a_constant_away_from_the_zero_point_moves_into_the_bias_unless_padding_
     bare = function([x], conv(a, weights(rng, 2, 3, 3, 3), np.zeros(2)))
     changed = remove_dead_channels(bare)
     assert products(changed) == [(2, 2, 1, 1), (2, 2, 3, 3)]
-    same(bare, changed)
+    assert_equal(bare, changed)
     around = function([x], conv(padded(a), weights(rng, 2, 3, 3, 3), np.zeros(2)))
     assert remove_dead_channels(around) is around
     zeros = function([x], conv(a, weights(rng, 2, 3, 3, 3), np.zeros(2), pads=1))
@@ -108,7 +108,7 @@ def test_zero_goes_with_padding_of_zeros() -> None:
     unit = function([x], conv(a, weights(rng, 2, 3, 3, 3), np.zeros(2), pads=1))
     changed = remove_dead_channels(unit)
     assert products(changed) == [(2, 2, 1, 1), (2, 2, 3, 3)]
-    same(unit, changed)
+    assert_equal(unit, changed)
 
 
 def test_branches_keep_what_either_needs() -> None:
@@ -121,7 +121,7 @@ def test_branches_keep_what_either_needs() -> None:
     changed = remove_dead_channels(unit)
     # Channel 2 alone is constant in both.
     assert products(changed) == [(3, 2, 1, 1), (3, 2, 1, 1), (2, 3, 1, 1)]
-    same(unit, changed)
+    assert_equal(unit, changed)
 
 
 def test_what_leaves_the_model_or_is_read_otherwise_stays() -> None:
@@ -140,11 +140,11 @@ def test_weights_of_zero_need_no_channel_and_one_channel_always_stays() -> None:
     unit = function([x], conv(conv(x, weights(rng, 4, 3, 1, 1), np.zeros(4)), second, np.zeros(2)))
     changed = remove_dead_channels(unit)
     assert products(changed) == [(3, 3, 1, 1), (2, 3, 1, 1)]
-    same(unit, changed)
+    assert_equal(unit, changed)
     unit = function([x], conv(conv(x, weights(rng, 4, 3, 1, 1), np.full(4, DEAD)), second, np.zeros(2)))
     changed = remove_dead_channels(unit)
     assert products(changed) == [(1, 3, 1, 1), (2, 1, 1, 1)]
-    same(unit, changed)
+    assert_equal(unit, changed)
 
 
 def test_vectors_stay_full() -> None:
@@ -155,7 +155,7 @@ def test_vectors_stay_full() -> None:
         unit = function([x], conv(conv(x, weights(rng, 16, 2, 1, 1), bias, shift=1), weights(rng, 2, 16, 1, 1), np.zeros(2)))
         changed = remove_dead_channels(unit, lanes=8)
         assert products(changed) == [(left, 2, 1, 1), (2, left, 1, 1)]
-        same(unit, changed)
+        assert_equal(unit, changed)
 
 
 def test_sums_that_wrap_are_not_taken_for_constants() -> None:
@@ -165,7 +165,7 @@ def test_sums_that_wrap_are_not_taken_for_constants() -> None:
     )
     changed = remove_dead_channels(unit)
     assert products(changed) == [(1, 1, 1, 1), (1, 1, 1, 1)]
-    same(unit, changed)
+    assert_equal(unit, changed)
 
 
 def test_groups_stay_or_go_whole() -> None:
@@ -175,7 +175,7 @@ def test_groups_stay_or_go_whole() -> None:
     unit = function([x], conv(b, weights(rng, 2, 9, 1, 1), np.zeros(2)))
     changed = remove_dead_channels(unit)
     assert products(changed) == [(4, 3, 1, 1), (6, 2, 3, 3), (2, 6, 1, 1)]
-    same(unit, changed)
+    assert_equal(unit, changed)
 
 
 def random_net(seed: int) -> Function:
@@ -199,11 +199,11 @@ def random_net(seed: int) -> Function:
         taps = weights(rng, count, channels // groups, size, size) * rng.integers(0, 2, (1, channels // groups, 1, 1))
         pads = int(rng.integers(0, 2)) if size == 3 else 0
         around = padded(value, int(rng.choice([ZERO, 0]))) if size == 3 and not pads else value
-        made = conv(around, taps, bias, groups, int(rng.integers(3, 9)), pads)
+        output = conv(around, taps, bias, groups, int(rng.integers(3, 9)), pads)
         if kind == "add" and count == channels:
-            wide = ops.add(*(ops.sub(ops.cast(item, dtype="int32"), constant(np.int32(ZERO))) for item in (value, made)))
-            made = stored(wide, np.zeros(channels), 2, "away")
-        value = made
+            wide = ops.add(*(ops.sub(ops.cast(item, dtype="int32"), constant(np.int32(ZERO))) for item in (value, output)))
+            output = stored(wide, np.zeros(channels), 2, "away")
+        value = output
     return function([x], conv(value, weights(rng, 2, value.type.shape[1], 1, 1), np.zeros(2)))  # type: ignore[attr-defined]
 
 
@@ -211,7 +211,7 @@ def random_net(seed: int) -> Function:
 @given(st.integers(0, 1 << 20))
 def test_random_networks_give_the_same_bytes(seed: int) -> None:
     unit = random_net(seed)
-    same(unit, remove_dead_channels(unit), seed)
+    assert_equal(unit, remove_dead_channels(unit), seed)
 
 
 @settings(max_examples=25, deadline=None)
@@ -224,8 +224,8 @@ def test_ranges_hold_every_value(seed: int) -> None:
     rng = np.random.default_rng(seed)
     for x in (rng.integers(-128, 128, unit.params[0].type.shape), rng.choice([-128, 127], unit.params[0].type.shape)):  # type: ignore[attr-defined]
         for expr, value in zip(every, evaluate(probe, [x.astype(np.int8)]), strict=True):
-            found = ranges[id(expr)]
-            assert np.all((found.low <= value) & (value <= found.high)), expr
+            interval = ranges[id(expr)]
+            assert np.all((interval.low <= value) & (value <= interval.high)), expr
 
 
 @pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 1, 1, 1)])
@@ -241,7 +241,7 @@ def test_means_of_constants_are_constants(pads: tuple[int, ...]) -> None:
     changed = remove_dead_channels(unit)
     # Padding holds 0, which is no constant of the channel.
     assert products(changed)[0] == ((3 if any(pads) else 2), 2, 1, 1)
-    same(unit, changed)
+    assert_equal(unit, changed)
 
 
 @pytest.mark.skipif(not VISUAL_WAKE_WORDS.is_file(), reason="the trained models are not beside the checkout, in ../shared/models")
@@ -249,14 +249,14 @@ def test_half_of_visual_wake_words_is_dead() -> None:
     """Of 7,489,664 multiplications and 208,112 weights, those of the mean not counted."""
     canonical = PassManager(CANONICAL).run(tflite.load(VISUAL_WAKE_WORDS)).main
     unit = remove_dead_channels(canonical)
-    found = [e for e in post_order(unit) if isinstance(e, Call) and e.callee in (ops.conv, ops.matmul)]
-    arrays = [e.args[1].data for e in found if isinstance(e.args[1], Constant)]
-    real = [(e.type.shape, a) for e, a in zip(found, arrays, strict=True) if not (a == 1).all()]  # type: ignore[attr-defined]
+    calls = [e for e in post_order(unit) if isinstance(e, Call) and e.callee in (ops.conv, ops.matmul)]
+    arrays = [e.args[1].data for e in calls if isinstance(e.args[1], Constant)]
+    real = [(e.type.shape, a) for e, a in zip(calls, arrays, strict=True) if not (a == 1).all()]  # type: ignore[attr-defined]
     assert sum(a.size for _, a in real) == 29_066
     assert sum(np.prod(shape) * (a[0].size if a.ndim == 4 else a.shape[0]) for shape, a in real) == 3_727_313
     pixels = np.random.default_rng(0).integers(0, 256, (1, 96, 96, 3)).astype(np.uint8).view(np.int8)
-    whole = tflite.load(VISUAL_WAKE_WORDS).main
-    np.testing.assert_array_equal(evaluate(unit, [pixels]), evaluate(whole, [pixels]))
+    original = tflite.load(VISUAL_WAKE_WORDS).main
+    np.testing.assert_array_equal(evaluate(unit, [pixels]), evaluate(original, [pixels]))
 
 
 @pytest.mark.parametrize("several", [lambda y: ops.topk(y, k=2, axis=1), ops.unique])
@@ -264,9 +264,9 @@ def test_operators_of_several_results_read_a_product(several: Any) -> None:
     rng = np.random.default_rng(0)
     x = var("x", TensorType((2, 3), "int8"))
     total = ops.matmul(x, constant(weights(rng, 3, 4).astype(np.int8)), out_dtype="int32")
-    found = several(stored(total, np.zeros(4), 3))
-    unit = function([x], tuple_([tuple_item(found, 0), tuple_item(found, 1)]))
+    call = several(stored(total, np.zeros(4), 3))
+    unit = function([x], tuple_([tuple_item(call, 0), tuple_item(call, 1)]))
     data = rng.integers(-128, 128, (2, 3)).astype(np.int8)
-    wanted, results = evaluate(unit, [data]), evaluate(remove_dead_channels(unit), [data])
-    for result, other in zip(results, wanted, strict=True):
+    expected, results = evaluate(unit, [data]), evaluate(remove_dead_channels(unit), [data])
+    for result, other in zip(results, expected, strict=True):
         np.testing.assert_array_equal(result, other)

@@ -25,9 +25,9 @@ def test_loops_that_decompositions_bring_in_keep_their_variables() -> None:
     unit = function((param,), tuple_item(layer, 0))
     simpler = decompose(unit, lambda call: False)
     verify(simpler)
-    found = list(post_order(simpler))
-    assert any(isinstance(expr, Loop) for expr in found)
-    assert all(expr.span == Span("m", "layer") for expr in found if isinstance(expr, Call))
+    expressions = list(post_order(simpler))
+    assert any(isinstance(expr, Loop) for expr in expressions)
+    assert all(expr.span == Span("m", "layer") for expr in expressions if isinstance(expr, Call))
     expected, result = (evaluate(target, [x]) for target in (unit, simpler))
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 

@@ -36,11 +36,11 @@ def test_bias_and_activation_join_the_convolution(symbolic: bool) -> None:
     batch, height, width = (SizeVar("n"), SizeVar("h", 1), SizeVar("w", 1)) if symbolic else (2, 4, 5)
     x = var("x", TensorType((batch, 2, height, width), "float32"))
     unit = function([x], ops.relu(ops.mul(constant(np.float32(0.5)), ops.add(shuffled(x, height, width), constant(BIAS)))))
-    made = early_elementwise(unit)
-    assert order(made) == ["conv", "add", "mul", "relu", "reshape", "transpose", "reshape", "strided_slice"]
-    assert made.type == unit.type
+    reordered_function = early_elementwise(unit)
+    assert order(reordered_function) == ["conv", "add", "mul", "relu", "reshape", "transpose", "reshape", "strided_slice"]
+    assert reordered_function.type == unit.type
     data = RNG.standard_normal((2, 2, 4, 5)).astype(np.float32)
-    np.testing.assert_array_equal(Interpreter().run(made, (data,)), Interpreter().run(unit, (data,)))
+    np.testing.assert_array_equal(Interpreter().run(reordered_function, (data,)), Interpreter().run(unit, (data,)))
 
 
 @pytest.mark.parametrize("why", ["a constant of an axis that is split", "two readers", "no convolution", "broadcasting"])
@@ -73,14 +73,14 @@ def test_parameters_of_channels_join_each_of_several_convolutions(by_phase: bool
     bias = constant(RNG.integers(-99, 99, (3, 1, 1, 1) if by_phase else (3, 1, 1)).astype(np.int32))
     last = ops.requantize(ops.add(y, bias), scale, point, dtype="uint8", axis=4 if by_phase else 1)
     unit = function([x], last)
-    made = early_elementwise(unit)
-    names = order(made)
+    reordered_function = early_elementwise(unit)
+    names = order(reordered_function)
     if by_phase:  # a parameter for each phase cannot join both
         assert names.index("requantize") == len(names) - 1
     else:
         assert names == [*["conv", "add", "requantize", "reshape"] * 2, "concat", "transpose", "reshape"]
     data = RNG.integers(0, 255, (2, 2, 4, 5)).astype(np.uint8)
-    np.testing.assert_array_equal(Interpreter().run(made, (data,)), Interpreter().run(unit, (data,)))
+    np.testing.assert_array_equal(Interpreter().run(reordered_function, (data,)), Interpreter().run(unit, (data,)))
 
 
 def test_wider_elements_are_not_moved() -> None:

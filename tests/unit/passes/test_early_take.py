@@ -30,11 +30,11 @@ def embedding() -> Expr:
 def test_rows_are_gathered_first(symbolic: bool, axis: int) -> None:
     indices = var("i", TensorType((2, SizeVar("n", 1, 4) if symbolic else 2), "int64"))
     unit = function([indices], ops.take(embedding(), indices, axis=axis))
-    made = early_take(unit)
-    assert order(made) == ["take", "dequantize", "mul"]
-    assert made.type == unit.type
+    reordered_function = early_take(unit)
+    assert order(reordered_function) == ["take", "dequantize", "mul"]
+    assert reordered_function.type == unit.type
     data = np.array([[0, 3], [-1, 5]])
-    np.testing.assert_array_equal(Interpreter().run(made, (data,)), Interpreter().run(unit, (data,)))
+    np.testing.assert_array_equal(Interpreter().run(reordered_function, (data,)), Interpreter().run(unit, (data,)))
 
 
 @pytest.mark.parametrize("why", ["as many elements", "two readers", "a scale per channel", "a single index", "not element-wise"])
@@ -47,6 +47,6 @@ def test_what_stays(why: str) -> None:
         table = ops.softmax(table, axis=1)
     result = ops.take(table, indices, axis=0)
     unit = function([indices], ops.add(result, ops.take(ops.relu(table), indices, axis=0)) if why == "two readers" else result)
-    made = early_take(unit)
-    assert made is unit or why == "two readers"
-    assert order(made).count("dequantize") == 1
+    reordered_function = early_take(unit)
+    assert reordered_function is unit or why == "two readers"
+    assert order(reordered_function).count("dequantize") == 1

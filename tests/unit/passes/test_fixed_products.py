@@ -30,10 +30,10 @@ def hard(generator: np.random.Generator, multiplier: int, shift: int) -> np.ndar
     """Numbers whose products lie next to halves, the ends of the type, and others."""
     steps = np.arange(-45, 45, dtype=np.int64) << (30 - shift)
     halves = np.clip(steps // max(multiplier, 1), LEAST, GREATEST)
-    near = np.clip(np.concatenate([halves + d for d in (-1, 0, 1)]), LEAST, GREATEST)
+    half_neighbors = np.clip(np.concatenate([halves + d for d in (-1, 0, 1)]), LEAST, GREATEST)
     ends = np.array([LEAST, LEAST + 1, -1, 0, 1, GREATEST])
-    rest = generator.integers(LEAST, GREATEST, 400 - near.size - ends.size, endpoint=True)
-    return np.concatenate([near, ends, rest]).astype(np.int32)
+    rest = generator.integers(LEAST, GREATEST, 400 - half_neighbors.size - ends.size, endpoint=True)
+    return np.concatenate([half_neighbors, ends, rest]).astype(np.int32)
 
 
 @settings(max_examples=60, deadline=None)

@@ -49,8 +49,8 @@ def convolved(x: Expr, groups: int = 1) -> Call:
 
 def close(target: Function, tolerance: float) -> None:
     arrays = [RNG.uniform(-1, 1, param.type.shape).astype(np.float32) for param in target.params]  # type: ignore[attr-defined]
-    expected, found = evaluate(target, arrays), evaluate(lowered(target), arrays)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+    expected, actual = evaluate(target, arrays), evaluate(lowered(target), arrays)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
 def test_operands_are_rounded_and_sums_are_not() -> None:
@@ -131,7 +131,7 @@ def test_the_error_function_is_a_polynomial_where_it_may_be_rounded() -> None:
     values = np.concatenate([np.linspace(-6, 6, 24000), [np.inf, -np.inf, np.nan, 1e-30, 3, -3, 2.999, 0] * 4]).reshape(6008, 4)
     inner = function([x], ops.erf(x))
     rough = function([x], calls(lowered(target), "clip")[-1])
-    expected, found = (evaluate(item, [values.astype(np.float32)]) for item in (inner, rough))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2**-13)
+    expected, actual = (evaluate(item, [values.astype(np.float32)]) for item in (inner, rough))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=2**-13)
     infinite = np.isinf(values)
-    np.testing.assert_array_equal(found[infinite], np.sign(values[infinite]))
+    np.testing.assert_array_equal(actual[infinite], np.sign(values[infinite]))

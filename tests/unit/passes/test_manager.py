@@ -102,7 +102,7 @@ def test_bisect_names_the_first_pass_whose_output_differs(guilty: int | None) ->
     if guilty is not None:
         passes[guilty] = bad
     inputs = [np.asarray(3, np.float32)]
-    wanted = evaluate(MODULE, inputs)
-    found = bisect(passes, MODULE, lambda unit: bool(np.array_equal(evaluate(unit, inputs), wanted)))
-    assert found == (None if guilty is None else "bad")
+    expected = evaluate(MODULE, inputs)
+    pass_name = bisect(passes, MODULE, lambda unit: bool(np.array_equal(evaluate(unit, inputs), expected)))
+    assert pass_name == (None if guilty is None else "bad")
     assert "neg" in show(MODULE)

@@ -13,16 +13,16 @@ from inlaid_runtime.types import TensorType
 
 def model() -> Function:
     x = var("x", TensorType((6,), "float32"))
-    found = ops.nonzero(x)
-    count = found.type.shape[1]  # type: ignore[attr-defined]
-    bound = var("v", found.type)
+    positions = ops.nonzero(x)
+    count = positions.type.shape[1]  # type: ignore[attr-defined]
+    bound = var("v", positions.type)
     twice = ops.nonzero(ops.reshape(bound, shape=(count,)))
-    return function([x], let(bound, found, tuple_([twice, ops.concat(bound, bound, axis=1)])))
+    return function([x], let(bound, positions, tuple_([twice, ops.concat(bound, bound, axis=1)])))
 
 
 def names(target: Function) -> set[str]:
-    found = {size.name for expr in post_order(target) for size in sizes_in(expr.type)}
-    return found | {str(size) for expr in post_order(target) if isinstance(expr, Call) for size in attr_vars(expr.attrs)}
+    size_names = {size.name for expr in post_order(target) for size in sizes_in(expr.type)}
+    return size_names | {str(size) for expr in post_order(target) if isinstance(expr, Call) for size in attr_vars(expr.attrs)}
 
 
 def test_names_depend_on_the_model_alone() -> None:

@@ -34,8 +34,8 @@ def f32(value: Any) -> Expr:
 
 
 def dequantized(x: Expr, scale: Any, point: Any = None, axis: int = 0) -> Expr:
-    of = x.type.dtype.numpy  # type: ignore[attr-defined]
-    points = [] if point is None else [constant(np.asarray(point, of))]
+    dtype = x.type.dtype.numpy  # type: ignore[attr-defined]
+    points = [] if point is None else [constant(np.asarray(point, dtype))]
     return ops.dequantize(x, f32(scale), *points, dtype="float32", axis=axis)
 
 
@@ -43,10 +43,10 @@ def quantized(x: Expr, scale: Any, point: Any, dtype: str = "uint8") -> Expr:
     return ops.quantize(x, f32(scale), constant(np.asarray(point, dtype)), dtype=dtype)
 
 
-def close(a: Function, b: Function, inputs: list[Array], most: int = 0) -> None:
+def close(a: Function, b: Function, inputs: list[Array], tolerance: int = 0) -> None:
     """Equal integers, but for ties that float32 sums break the other way."""
     difference = np.abs(evaluate(a, inputs).astype(int) - evaluate(b, inputs).astype(int))
-    assert difference.max(initial=0) <= most
+    assert difference.max(initial=0) <= tolerance
 
 
 RNG = np.random.default_rng(0)
@@ -176,10 +176,10 @@ def test_wide_weights_stay_wide() -> None:
     w = constant(np.asarray([[100_000, 1], [2, 3]], np.int32))
     target = function([x], ops.matmul(x, w))
     assert narrow_integers(target) is target
-    (found,) = (
+    (weights,) = (
         n for n in post_order(narrow_integers(function([x], ops.matmul(x, constant(w.data // 500))))) if isinstance(n, Constant)
     )
-    assert found.data.dtype == np.uint8
+    assert weights.data.dtype == np.uint8
 
 
 @pytest.mark.parametrize("point", [0, 7])
@@ -226,10 +226,10 @@ def test_a_product_of_two_that_are_computed(left: str, right: str, points: tuple
     product = ops.matmul(dequantized(a, 0.1, points[0]), dequantized(b, 0.2, points[1]))
     target = function([a, b], quantized(product, 0.5, 3))
     result = canonical(target)
-    (found,) = (node for node in post_order(result) if isinstance(node, Call) and node.callee is ops.matmul)
-    assert [arg.type.dtype.name for arg in found.args] == [left, "int8"]  # type: ignore[attr-defined]
+    (matmul,) = (node for node in post_order(result) if isinstance(node, Call) and node.callee is ops.matmul)
+    assert [arg.type.dtype.name for arg in matmul.args] == [left, "int8"]  # type: ignore[attr-defined]
     arrays = [
-        RNG.integers(*(0, 256) if of == "uint8" else (-128, 128), shape).astype(of)
-        for of, shape in ((left, (2, 5, 4)), (right, (4, 3)))
+        RNG.integers(*(0, 256) if dtype == "uint8" else (-128, 128), shape).astype(dtype)
+        for dtype, shape in ((left, (2, 5, 4)), (right, (4, 3)))
     ]
     close(target, result, arrays, 1)

@@ -69,10 +69,10 @@ def test_convolutions_are_integer_exact(
     proto = model(relu, bias, per_channel, x_type, w_type, points)
     info = np.iinfo(x_type)
     x = np.random.default_rng(1).integers(info.min, info.max + 1, (1, 4, 8, 8)).astype(x_type)
-    (wanted,) = answers(proto, {"x": x}).values()
+    (expected,) = answers(proto, {"x": x}).values()
     canonical = PassManager(CANONICAL).run(load(proto))
     names = {
         node.callee.name for node in post_order(canonical.main) if isinstance(node, Call) and isinstance(node.callee, Operator)
     }
     assert "requantize" in names and not names & {"quantize", "dequantize", "cast"}
-    np.testing.assert_array_equal(evaluate(canonical, [x]), wanted)
+    np.testing.assert_array_equal(evaluate(canonical, [x]), expected)

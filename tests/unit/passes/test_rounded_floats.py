@@ -18,18 +18,18 @@ def names(target: Expr) -> list[str]:
     return [expr.callee.name for expr in post_order(target) if isinstance(expr, Call)]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("of", ["int8", "uint8"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("factor", [np.float32(0.01), np.float32([0.01, 0.5, 1e-9]), np.float32([2.5, 0.5, 1e30])])
-def test_the_integers_stay(of: str, factor: np.ndarray) -> None:
+def test_the_integers_stay(dtype: str, factor: np.ndarray) -> None:
     x = var("x", TensorType((2, 3, 4, 5), "int32"))
-    point = constant(np.asarray(100, of))
-    stored = ops.requantize(x, constant(np.asarray(factor)), point, dtype=of, axis=1)
+    point = constant(np.asarray(100, dtype))
+    stored = ops.requantize(x, constant(np.asarray(factor)), point, dtype=dtype, axis=1)
     target = function([x], ops.dequantize(stored, constant(np.float32(0.25)), point, dtype="float32"))
-    made = rounded_floats(target)
-    assert names(made) == ["cast", "mul", "maximum", "minimum", "round", "mul"]
+    rounded_function = rounded_floats(target)
+    assert names(rounded_function) == ["cast", "mul", "maximum", "minimum", "round", "mul"]
     for scale in (9, 999, 1 << 30):
         data = [RNG.integers(-scale, scale, (2, 3, 4, 5)).astype(np.int32)]
-        np.testing.assert_array_equal(evaluate(made, data), evaluate(target, data))
+        np.testing.assert_array_equal(evaluate(rounded_function, data), evaluate(target, data))
 
 
 @pytest.mark.parametrize("why", ["stored too", "other zero point", "scales that are not finite", "computed scale"])

@@ -28,16 +28,16 @@ def model(count: int) -> Module:
     w = constant(rng.normal(size=(8, 8)).astype(np.float32))
     b = constant(rng.normal(size=8).astype(np.float32))
     expr: Expr = x
-    kept: list[Expr] = [x]
+    pool: list[Expr] = [x]
     for step in range(count // 8):
         skip = expr
         expr = ops.add(ops.matmul(expr, w), b)
         expr = ops.mul(ops.relu(expr), constant(np.float32(1)))
         expr = ops.add(ops.tanh(expr), skip)
-        expr = ops.add(expr, kept[rng.integers(len(kept))])
+        expr = ops.add(expr, pool[rng.integers(len(pool))])
         expr = ops.neg(expr)
         if step % 10 == 0:
-            kept.append(expr)
+            pool.append(expr)
     return Module({"main": function([x], expr)})
 
 
@@ -62,13 +62,13 @@ def seconds(count: int) -> tuple[float, Timing[Module]]:
 
 
 @pytest.fixture
-def own_garbage() -> None:
+def frozen_garbage() -> None:
     """Exempt what other tests have left alive from garbage collection, for the rest of the run."""
     gc.collect()
     gc.freeze()
 
 
-@pytest.mark.usefixtures("own_garbage")
+@pytest.mark.usefixtures("frozen_garbage")
 def test_ten_thousand_operators() -> None:
     before, _ = seconds(1_000)
     large, timing = seconds(10_000)

@@ -125,14 +125,14 @@ def test_folding_is_bounded() -> None:
 
 
 def test_folding_carries_sizes_that_become_known() -> None:
-    found = ops.nonzero(constant(np.asarray([0, 1, 1], np.float32)))
-    count = found.type.shape[1]  # type: ignore[attr-defined]
-    target = function([X], ops.reshape(ops.concat(found, found, axis=0), shape=(2, count)))
+    positions = ops.nonzero(constant(np.asarray([0, 1, 1], np.float32)))
+    count = positions.type.shape[1]  # type: ignore[attr-defined]
+    target = function([X], ops.reshape(ops.concat(positions, positions, axis=0), shape=(2, count)))
     folded = fold_constants(target)
     assert isinstance(folded.body, Constant)
     np.testing.assert_array_equal(folded.body.data, [[1, 2], [1, 2]])
-    used = function([X], ops.broadcast_to(ops.after(one(1), found), shape=(count,)))
-    assert operators(fold_constants(used)) == []
+    broadcast_function = function([X], ops.broadcast_to(ops.after(one(1), positions), shape=(count,)))
+    assert operators(fold_constants(broadcast_function)) == []
 
 
 def test_a_constant_fault_is_left_for_the_run() -> None:
@@ -177,8 +177,8 @@ def test_decomposition_goes_on_and_names_the_source() -> None:
     x = var("x", TensorType((2, 4), "float32"))
     scale = constant(np.ones(4, np.float32))
     target = function([x], ops.relu(ops.layer_norm(x, scale, axis=1, span=Span("m", "LN"))))
-    kept = decompose(target, lambda call: True)
-    assert kept is target
+    composite = decompose(target, lambda call: True)
+    assert composite is target
     simple = decompose(target, lambda call: False)
     assert "layer_norm" not in operators(simple)
     assert {str(node.span) for node in post_order(simple) if isinstance(node, Call) and node.callee is not ops.relu} == {"m:LN"}
@@ -196,7 +196,7 @@ def normalized(x: Expr, channels: int, seed: int = 0) -> Expr:
     return ops.batch_norm(x, scale, bias, mean, variance, epsilon=1e-5)
 
 
-def same(a: object, b: object, inputs: list[np.ndarray]) -> None:
+def assert_close(a: object, b: object, inputs: list[np.ndarray]) -> None:
     np.testing.assert_allclose(evaluate(a, inputs), evaluate(b, inputs), rtol=1e-4, atol=1e-5)  # type: ignore[arg-type]
 
 
@@ -216,7 +216,7 @@ def test_batch_norm_goes_into_weights() -> None:
         target = function([x], body)
         simpler = simplify_inference(target)
         assert operators(simpler) == left
-        same(target, simpler, data)
+        assert_close(target, simpler, data)
     assert simplify_inference(simpler) is simpler
 
 
@@ -226,12 +226,12 @@ def test_scales_go_into_other_products() -> None:
     w, scale = (constant(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 4), (1, 4)))
     target = function([x], ops.mul(ops.matmul(x, w), scale))
     assert operators(simplify_inference(target)) == ["matmul"]
-    same(target, simplify_inference(target), [rng.normal(size=(2, 3)).astype(np.float32)])
+    assert_close(target, simplify_inference(target), [rng.normal(size=(2, 3)).astype(np.float32)])
     image = var("y", TensorType((1, 3, 4, 4), "float32"))
     kernel, by_channel = (constant(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 2, 3, 3), (1, 2, 1, 1)))
     turned = function([image], ops.mul(ops.conv_transpose(image, kernel), by_channel))
     assert operators(simplify_inference(turned)) == ["conv_transpose"]
-    same(turned, simplify_inference(turned), [rng.normal(size=(1, 3, 4, 4)).astype(np.float32)])
+    assert_close(turned, simplify_inference(turned), [rng.normal(size=(1, 3, 4, 4)).astype(np.float32)])
 
 
 def test_constants_become_one_only_within_range() -> None:
@@ -239,15 +239,15 @@ def test_constants_become_one_only_within_range() -> None:
         body = operator(operator(X, one(a)), one(b))
         target = function([X], body)
         simpler = simplify_inference(target)
-        same(target, simpler, [np.arange(6, dtype=np.float32).reshape(2, 3)])
+        assert_close(target, simpler, [np.arange(6, dtype=np.float32).reshape(2, 3)])
         return operators(simpler)
 
     assert chain(ops.mul, 3, 5) == ["mul"] and chain(ops.add, 3, 5) == ["add"]
     assert chain(ops.mul, 1e-30, 1e-30) == ["mul", "mul"] and chain(ops.mul, 0, 5) == ["mul"]
     halves = function([H], ops.mul(ops.mul(H, one(3, "float16")), one(5, "float16")))
     assert simplify_inference(halves) is halves
-    kept = ops.mul(X, one(3))
-    shared = function([X], ops.add(ops.mul(kept, one(5)), kept))
+    product = ops.mul(X, one(3))
+    shared = function([X], ops.add(ops.mul(product, one(5)), product))
     assert simplify_inference(shared) is shared
 
 

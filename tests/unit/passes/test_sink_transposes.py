@@ -45,10 +45,10 @@ def named(unit: Function, name: str) -> list[Call]:
 def bits(unit: Function) -> int:
     """What transposes move that move more than axes of one element."""
     total = 0
-    for found in named(unit, "transpose"):
-        assert isinstance(found.type, TensorType)
-        kept = [axis for axis, dim in zip(found.attrs.perm, found.type.shape, strict=True) if dim != 1]  # type: ignore[attr-defined]
-        total += prod(found.type.shape) * found.type.dtype.bits if kept != sorted(kept) else 0  # type: ignore[type-var, operator]
+    for call in named(unit, "transpose"):
+        assert isinstance(call.type, TensorType)
+        axes = [axis for axis, dim in zip(call.attrs.perm, call.type.shape, strict=True) if dim != 1]  # type: ignore[attr-defined]
+        total += prod(call.type.shape) * call.type.dtype.bits if axes != sorted(axes) else 0  # type: ignore[type-var, operator]
     return total
 
 
@@ -60,8 +60,8 @@ def check(unit: Function) -> Function:
     rng = np.random.default_rng(1)
     inputs = [rng.integers(-9, 9, [4 if isinstance(dim, SizeVar) else dim for dim in p.type.shape]) for p in unit.params]  # type: ignore[union-attr]
     values = [value.astype(param.type.dtype.numpy) for value, param in zip(inputs, unit.params, strict=True)]  # type: ignore[union-attr]
-    wanted, found = evaluate(unit, values), evaluate(changed, values)
-    parts = zip(*(each if isinstance(each, tuple) else (each,) for each in (found, wanted)), strict=True)
+    expected, actual = evaluate(unit, values), evaluate(changed, values)
+    parts = zip(*(each if isinstance(each, tuple) else (each,) for each in (actual, expected)), strict=True)
     for one, other in parts:
         np.testing.assert_array_equal(one, other, strict=True)
     return changed
@@ -75,7 +75,7 @@ def test_a_residual_block_keeps_the_order_of_its_kernels() -> None:
     unit = function([X], ops.relu(ops.add(kernel(y), x)))
     changed = check(unit)
     assert len(named(unit, "transpose")) == 6 and len(named(changed, "transpose")) == 2
-    assert [found.type.shape for found in named(changed, "add")] == [(2, 4, 5, 3)] * 3
+    assert [call.type.shape for call in named(changed, "add")] == [(2, 4, 5, 3)] * 3
 
 
 def test_scales_of_channels_stay_with_their_axis() -> None:
@@ -97,7 +97,7 @@ def test_gates_of_one_element_are_not_transposed() -> None:
 
 def test_sums_of_transposed_tensors_are_transposed_once() -> None:
     changed = check(function([X, Y], ops.add(ops.relu(first(X)), first(Y))))
-    assert [found.callee.name for found in post_order(changed) if isinstance(found, Call)] == ["relu", "add", "transpose"]  # type: ignore[union-attr]
+    assert [call.callee.name for call in post_order(changed) if isinstance(call, Call)] == ["relu", "add", "transpose"]  # type: ignore[union-attr]
 
 
 def test_narrow_types_are_transposed_not_wide_ones() -> None:
@@ -124,7 +124,7 @@ VECTOR = var("z", TensorType((4,), "float32"))
 SCALES = constant(np.ones((2, 5, 3, 1), np.float32))
 
 
-def of_blocks(x: Expr) -> Expr:
+def quantize_blocks(x: Expr) -> Expr:
     stored = ops.quantize(x, SCALES, dtype="int8", axis=3, block_size=4)
     return ops.dequantize(stored, SCALES, dtype="float32", axis=3, block_size=4)
 
@@ -132,7 +132,7 @@ def of_blocks(x: Expr) -> Expr:
 STAYS: dict[str, Callable[[], Expr]] = {
     "one transpose": lambda: ops.relu(first(X)),
     "a sum with what is not transposed": lambda: ops.add(first(X), ops.reshape(Y, shape=(2, 5, 3, 4))),
-    "blocks of scales": lambda: last(of_blocks(first(X))),
+    "blocks of scales": lambda: last(quantize_blocks(first(X))),
     "a tensor of fewer axes": lambda: last(ops.add(first(X), VECTOR)),
     "nothing transposed": lambda: ops.relu(X),
 }
@@ -164,22 +164,22 @@ def graphs(draw: st.DrawFn) -> Function:
         alike = [y for y in pool if _broadcast(x, y)]
         match draw(st.integers(0, 7)):
             case 0 | 1 | 2:
-                made = ops.transpose(x, perm=tuple(draw(st.permutations((0, 1, 2)))))
+                result = ops.transpose(x, perm=tuple(draw(st.permutations((0, 1, 2)))))
             case 3:
-                made = ops.add(x, alike[draw(st.integers(0, len(alike) - 1))])
+                result = ops.add(x, alike[draw(st.integers(0, len(alike) - 1))])
             case 4:
                 axis = draw(st.integers(0, 2))
                 sizes = [x.type.shape[axis], *(1 for _ in range(2 - axis))]
-                made = ops.add(x, constant(np.arange(1, 1 + prod(sizes), dtype=np.float32).reshape(sizes)))  # type: ignore[type-var, arg-type]
+                result = ops.add(x, constant(np.arange(1, 1 + prod(sizes), dtype=np.float32).reshape(sizes)))  # type: ignore[type-var, arg-type]
             case 5:
                 axis = draw(st.integers(0, 2))
                 scales = constant(np.exp2(np.arange(x.type.shape[axis])).astype(np.float32))  # type: ignore[arg-type, call-overload]
-                made = ops.dequantize(ops.quantize(x, scales, dtype="int8", axis=axis), scales, dtype="float32", axis=axis)
+                result = ops.dequantize(ops.quantize(x, scales, dtype="int8", axis=axis), scales, dtype="float32", axis=axis)
             case 6:
-                made = ops.reduce_max(x, axes=(draw(st.integers(0, 2)),), keepdims=True)
+                result = ops.reduce_max(x, axes=(draw(st.integers(0, 2)),), keepdims=True)
             case _:
-                made = ops.relu(x)
-        pool.append(made)
+                result = ops.relu(x)
+        pool.append(result)
     results = [pool[-1], *(pool[draw(st.integers(0, len(pool) - 1))] for _ in range(draw(st.integers(0, 2))))]
     return function(params, tuple_(results))
 

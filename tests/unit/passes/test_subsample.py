@@ -15,19 +15,19 @@ from inlaid_runtime.types import TensorType
 RNG = np.random.default_rng(5)
 
 
-@pytest.mark.parametrize("of", ["float32", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("symbolic", [False, True])
-def test_convolutions_share_a_copy(of: str, symbolic: bool) -> None:
+def test_convolutions_share_a_copy(dtype: str, symbolic: bool) -> None:
     height = SizeVar("h", 1) if symbolic else 5
-    x = var("x", TensorType((2, 3, height, 6), of))
-    weights = [constant(RNG.integers(-9, 9, (64, 3, 1, 1)).astype(of)) for _ in range(2)]
+    x = var("x", TensorType((2, 3, height, 6), dtype))
+    weights = [constant(RNG.integers(-9, 9, (64, 3, 1, 1)).astype(dtype)) for _ in range(2)]
     target = function([x], tuple_([ops.conv(x, w, strides=(2, 3)) for w in weights]))
-    made = subsample(target)
-    names = [expr.callee.name for expr in post_order(made) if isinstance(expr, Call)]  # type: ignore[union-attr]
-    assert names == ["strided_slice", "conv", "conv"] and made.type == target.type
-    data = [RNG.integers(-9, 9, (2, 3, 5, 6)).astype(of)]
-    for found, wanted in zip(evaluate(made, data), evaluate(target, data), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    subsampled_function = subsample(target)
+    names = [expr.callee.name for expr in post_order(subsampled_function) if isinstance(expr, Call)]  # type: ignore[union-attr]
+    assert names == ["strided_slice", "conv", "conv"] and subsampled_function.type == target.type
+    data = [RNG.integers(-9, 9, (2, 3, 5, 6)).astype(dtype)]
+    for actual, expected in zip(evaluate(subsampled_function, data), evaluate(target, data), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("why", ["stride 1", "window", "padding", "few channels"])

@@ -16,12 +16,12 @@ from inlaid_runtime.types import TensorType
 BYTES = ("uint8", "int8")
 
 
-def real(x: Expr, scale: float, point: int, of: str) -> Expr:
-    return ops.dequantize(x, constant(np.float32(scale)), constant(point, of), dtype="float32")
+def real(x: Expr, scale: float, point: int, dtype: str) -> Expr:
+    return ops.dequantize(x, constant(np.float32(scale)), constant(point, dtype), dtype="float32")
 
 
-def stored(x: Expr, scale: float, point: int, of: str) -> Expr:
-    return ops.quantize(x, constant(np.float32(scale)), constant(point, of), dtype=of)
+def stored(x: Expr, scale: float, point: int, dtype: str) -> Expr:
+    return ops.quantize(x, constant(np.float32(scale)), constant(point, dtype), dtype=dtype)
 
 
 def gelu(x: Expr, source: str, to: str) -> Expr:
@@ -36,8 +36,8 @@ def names(unit: Function) -> list[str]:
     return [e.callee.name for e in post_order(unit) if isinstance(e, Call) and isinstance(e.callee, Operator)]
 
 
-def every(of: str) -> np.ndarray:
-    return np.arange(256, dtype=np.uint8).view(of).reshape(2, 128)
+def every(dtype: str) -> np.ndarray:
+    return np.arange(256, dtype=np.uint8).view(dtype).reshape(2, 128)
 
 
 @pytest.mark.parametrize("source", BYTES)

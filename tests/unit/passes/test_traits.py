@@ -71,9 +71,9 @@ def frame(traits: Traits) -> Operator:
 def by_element(name: str, reference: Any, traits: Traits = NO_TRAITS, operands: int = 1) -> Operator:
     return Operator(
         f"acme.{name}",
-        lambda attrs, x, *others: x,
+        lambda attrs, x, *operands_after: x,
         reference=lambda attrs, *xs: reference(*xs).astype(xs[0].dtype),
-        compute=lambda attrs, x, *others: te.compute(x.shape, lambda *i: x[i], name),
+        compute=lambda attrs, x, *operands_after: te.compute(x.shape, lambda *i: x[i], name),
         fusion=FusionKind.INJECTIVE,
         elementwise=True,
         arity=(operands, operands),
@@ -89,7 +89,7 @@ def calls(expr: Expr, operator: Operator) -> list[Call]:
     return [node for node in post_order(expr) if isinstance(node, Call) and node.callee is operator]
 
 
-def type_of(expr: Expr) -> str:
+def dtype_name(expr: Expr) -> str:
     assert isinstance(expr.type, TensorType)
     return expr.type.dtype.name
 
@@ -117,7 +117,7 @@ def test_what_moves_data_moves_bfloat16(traits: Traits, narrow: bool) -> None:
     result = simplify(lower_precision(function([IMAGE], convolved(operator(convolved(IMAGE))))))
     verify(result)
     (call,) = calls(result, operator)
-    assert type_of(call) == ("bfloat16" if narrow else "float32")
+    assert dtype_name(call) == ("bfloat16" if narrow else "float32")
 
 
 @pytest.mark.parametrize(("errors", "exact"), [(ErrorPropagation.AMPLIFIES, True), (ErrorPropagation.DAMPS, False), (None, False)])
@@ -135,7 +135,7 @@ def test_what_damps_errors_reads_rounded_values() -> None:
         total = ops.relu(convolved(IMAGE))
         result = simplify(lower_precision(function([IMAGE], ops.add(operator(total), convolved(total)))))
         (call,) = calls(result, operator)
-        assert type_of(call) == "float32"
+        assert dtype_name(call) == "float32"
         assert (call.args[0] in calls(result, ops.relu)) == exact
 
 
@@ -144,8 +144,8 @@ def test_what_damps_errors_reads_rounded_values() -> None:
 
 def fused(body: Expr, frugal: bool) -> list[list[str]]:
     """The names of the operators of each group."""
-    made = fuse(function([IMAGE], body), frugal=frugal)
-    groups = (e for e in post_order(made) if isinstance(e, Function) and PRIMITIVE in e.attrs)
+    fused_function = fuse(function([IMAGE], body), frugal=frugal)
+    groups = (e for e in post_order(fused_function) if isinstance(e, Function) and PRIMITIVE in e.attrs)
     return [
         [e.callee.name for e in post_order(group) if isinstance(e, Call) and isinstance(e.callee, Operator)] for group in groups
     ]
@@ -183,7 +183,7 @@ LIMITED = ops.clip(BYTES, minimum=-5.0, maximum=9.0)
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("expr", "expected"),
     [
         (MIRROR(LIMITED), (-5, 9)),
         (OPAQUE_MIRROR(LIMITED), (-128, 127)),
@@ -198,15 +198,15 @@ LIMITED = ops.clip(BYTES, minimum=-5.0, maximum=9.0)
         (by_element("mean", lambda x: x, Traits(interval=lambda x: None))(LIMITED), (-128, 127)),
     ],
 )
-def test_ranges_of_integers(made: Expr, expected: tuple[int, int]) -> None:
-    found = integer_ranges(made)[id(made)]
-    assert (found.low.min(), found.high.max()) == expected
+def test_ranges_of_integers(expr: Expr, expected: tuple[int, int]) -> None:
+    interval = integer_ranges(expr)[id(expr)]
+    assert (interval.low.min(), interval.high.max()) == expected
 
 
 def test_monotone_with_parameters_of_its_own_shape_is_not_followed() -> None:
     grow = by_element("grow", lambda x, y: x + y, Traits(monotone=True), 2)
-    made = grow(LIMITED, constant(np.ones((2, 1, 1), np.int8)))
-    assert integer_ranges(made)[id(made)].low.min() == -128
+    expr = grow(LIMITED, constant(np.ones((2, 1, 1), np.int8)))
+    assert integer_ranges(expr)[id(expr)].low.min() == -128
 
 
 def test_chains_with_what_is_expensive_become_tables() -> None:
@@ -237,22 +237,22 @@ def requantized(moved: Expr) -> Expr:
     ],
 )
 def test_moves_between_quantizations_are_of_integers(operator: Operator, inside: bool) -> None:
-    given = ops.dequantize(BYTES, constant(np.float32(0.5)), constant(np.int8(3)), dtype="float32")
+    dequantized_input = ops.dequantize(BYTES, constant(np.float32(0.5)), constant(np.int8(3)), dtype="float32")
     attrs = {"axes": (3,)} if operator in (ops.reduce_max, ops.reduce_sum) else {}
-    unit = function([BYTES], requantized(operator(given, **attrs)))
+    unit = function([BYTES], requantized(operator(dequantized_input, **attrs)))
     changed = quantize_integers(unit)
     verify(changed)
     (call,) = calls(changed, operator)
-    assert type_of(call) == ("int8" if inside else "float32")
+    assert dtype_name(call) == ("int8" if inside else "float32")
     data = np.random.default_rng(3).integers(-128, 128, (1, 2, 4, 4)).astype(np.int8)
     np.testing.assert_array_equal(evaluate(changed, [data]), evaluate(unit, [data]))
 
 
 def test_what_fills_does_not_commute_with_dequantization() -> None:
     operator = frame(Traits(moves=Moves(fill=1)))
-    given = ops.dequantize(BYTES, constant(np.float32(0.5)), constant(np.int8(3)), dtype="float32")
-    changed = quantize_integers(function([BYTES], requantized(operator(given, constant(np.float32(0))))))
-    assert type_of(calls(changed, operator)[0]) == "float32"
+    dequantized_input = ops.dequantize(BYTES, constant(np.float32(0.5)), constant(np.int8(3)), dtype="float32")
+    changed = quantize_integers(function([BYTES], requantized(operator(dequantized_input, constant(np.float32(0))))))
+    assert dtype_name(calls(changed, operator)[0]) == "float32"
 
 
 @pytest.mark.parametrize(("operator", "follows"), [(MIRROR, True), (OPAQUE_MIRROR, False)])
@@ -263,7 +263,7 @@ def test_bytes_without_a_sign_are_moved(operator: Operator, follows: bool) -> No
     changed = unsigned_data(unit, KernelContext(Capabilities((), vector_bits=512), 1, (dot,)))
     verify(changed)
     (call,) = calls(changed, operator)
-    assert type_of(call) == ("uint8" if follows else "int8")
+    assert dtype_name(call) == ("uint8" if follows else "int8")
     data = np.random.default_rng(5).integers(-128, 128, (1, 2, 4, 4)).astype(np.int8)
     np.testing.assert_array_equal(evaluate(changed, [data]), evaluate(unit, [data]))
 
@@ -276,11 +276,11 @@ def test_moves_are_quantized(operator: Operator, moved: bool) -> None:
     generator, x = np.random.default_rng(6), real("x", 1, 4, 6, 6)
     body = ops.conv(operator(ops.conv(x, exact_weights(generator, 4, 4, 3, 3))), exact_weights(generator, 4, 4, 3, 3))
     main = function([x], body)
-    found = quantized(main, drawn(main))
-    verify(found)
-    (call,) = calls(found.main, operator)
-    assert type_of(call) == ("int8" if moved else "float32")
-    assert [layer.why for layer in found.report.floats] == ([] if moved else ["it has no integer implementation"])
+    quantized_model = quantized(main, drawn(main))
+    verify(quantized_model)
+    (call,) = calls(quantized_model.main, operator)
+    assert dtype_name(call) == ("int8" if moved else "float32")
+    assert [layer.why for layer in quantized_model.report.floats] == ([] if moved else ["it has no integer implementation"])
 
 
 def test_the_value_that_fills_is_quantized() -> None:
@@ -288,12 +288,12 @@ def test_the_value_that_fills_is_quantized() -> None:
     x, operator = real("x", 1, 4, 6, 6), frame(Traits(moves=Moves(fill=1)))
     inner = operator(ops.conv(x, exact_weights(generator, 4, 4, 3, 3)), constant(np.float32(0.5)))
     main = function([x], ops.conv(inner, exact_weights(generator, 4, 4, 3, 3)))
-    found = quantized(main, drawn(main))
-    (call,) = calls(found.main, operator)
-    assert [type_of(arg) for arg in call.args] == ["int8", "int8"]
+    quantized_model = quantized(main, drawn(main))
+    (call,) = calls(quantized_model.main, operator)
+    assert [dtype_name(arg) for arg in call.args] == ["int8", "int8"]
     for sample in drawn(main, seed=8):
-        wanted = evaluate(main, sample)
-        assert np.abs(evaluate(found, sample) - wanted).max() < 0.1 * np.abs(wanted).max()
+        expected = evaluate(main, sample)
+        assert np.abs(evaluate(quantized_model, sample) - expected).max() < 0.1 * np.abs(expected).max()
 
 
 # --- algebra ----------------------------------------------------------------------------------------------------------

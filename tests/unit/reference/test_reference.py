@@ -42,8 +42,8 @@ def build(function: ir.Function, inputs: list[Value], outputs: list[Value]) -> E
     return Executable(Package(Program({"main": plan}, (RegionInfo("region0", "reference", ("node",)),)), (artifact,), {}))
 
 
-def tensor(storage, shape, of="float32"):
-    return Value(storage, dtype(of), shape)
+def tensor(storage, shape, dtype_name="float32"):
+    return Value(storage, dtype(dtype_name), shape)
 
 
 def test_probe_and_capabilities():
@@ -74,9 +74,9 @@ def test_a_region_before_and_after_a_package(tmp_path):
 
 def test_results_whose_size_data_decides(tmp_path):
     x = ir.var("x", TensorType((N,), "float32"))
-    found = ops.nonzero(x)
-    size = found.type.shape[1]
-    model = build(ir.function([x], found), [tensor("input", (N,))], [tensor("output", (1, size), "int64")])
+    positions = ops.nonzero(x)
+    size = positions.type.shape[1]
+    model = build(ir.function([x], positions), [tensor("input", (N,))], [tensor("output", (1, size), "int64")])
     model.save(tmp_path / "m.inlaid")
     for each in (model, load(tmp_path / "m.inlaid")):
         assert each.run({"x0": np.array([0, 1, 0, 2], np.float32)})["y0"].tolist() == [[1, 3]]
@@ -92,21 +92,21 @@ def test_sequences_optionals_and_strings(tmp_path):
     model = build(ir.function([sequence, maybe, text], ir.tuple_([sequence, maybe, text])), [Value("input", None)] * 3, [host] * 3)
     model.save(tmp_path / "m.inlaid")
     for each in (model, load(tmp_path / "m.inlaid")):
-        given = [np.ones(2, np.float32)]
-        result = each.run({"x0": given, "x1": None, "x2": np.array(["a", "b"])})
+        arrays = [np.ones(2, np.float32)]
+        result = each.run({"x0": arrays, "x1": None, "x2": np.array(["a", "b"])})
         assert result["y0"][0].tolist() == [1, 1]
-        assert not np.shares_memory(result["y0"][0], given[0])
+        assert not np.shares_memory(result["y0"][0], arrays[0])
         assert result["y1"] is None
         assert result["y2"].tolist() == ["a", "b"]
 
 
 def test_an_operator_of_the_user_is_refused():
-    own = Operator("acme.twice", lambda attrs, x: x, reference=lambda attrs, x: 2 * x)
+    operator = Operator("acme.twice", lambda attrs, x: x, reference=lambda attrs, x: 2 * x)
     x = ir.var("x", TensorType((2,), "float32"))
     assert isinstance(accepts(ops.relu(x)), Accept)
-    assert isinstance(accepts(own(x)), Reject)
+    assert isinstance(accepts(operator(x)), Reject)
     with pytest.raises(Unsupported, match=r"acme\.twice is not one of Inlaid's operators"):
-        ReferenceCodegen().compile(Region("r", ir.function([x], own(x)), default_registry().target("reference")), None)
+        ReferenceCodegen().compile(Region("r", ir.function([x], operator(x)), default_registry().target("reference")), None)
 
 
 @pytest.mark.parametrize(

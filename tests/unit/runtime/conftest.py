@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.made_plugin import both_halves
+from tests.plugin_registry import both_halves
 
 from inlaid.plugins import Capabilities, KernelInfo, KernelTime, Loaded, TargetSpec, hookimpl
 from inlaid.plugins.registry import PluginRegistry
@@ -73,8 +73,8 @@ class Lab:
 
         def specs(prefix, pairs):
             return tuple(
-                TensorSpec(f"{prefix}{index}", tuple(shape), None if of is None else dtype(of))
-                for index, (shape, of) in enumerate(pairs)
+                TensorSpec(f"{prefix}{index}", tuple(shape), None if dtype_name is None else dtype(dtype_name))
+                for index, (shape, dtype_name) in enumerate(pairs)
             )
 
         signature = Signature(specs("in", inputs), specs("out", outputs), tuple(DimSource(*item) for item in dims))
@@ -126,8 +126,8 @@ def lab() -> Iterator[Lab]:
     del sys.modules[module.__name__]
 
 
-def _value(storage, shape=(), of="float32", **facts) -> Value:
-    return Value(storage, None if of is None else dtype(of), tuple(shape), **facts)
+def _value(storage, shape=(), dtype_name="float32", **facts) -> Value:
+    return Value(storage, None if dtype_name is None else dtype(dtype_name), tuple(shape), **facts)
 
 
 @pytest.fixture

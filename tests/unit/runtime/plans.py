@@ -18,5 +18,5 @@ def unary(lab, symbol, function, shape=(2,)):
     return lab.region(symbol, fill, [(shape, "float32")], [(shape, "float32")])
 
 
-def plan_of(name, value, symbol, shape=(2,), storage="output"):
+def make_plan(name, value, symbol, shape=(2,), storage="output"):
     return Plan(name, (value("input", shape), value(storage, shape)), (("x", 0),), (("y", 1),), (Invoke(symbol, (0,), (1,)),))

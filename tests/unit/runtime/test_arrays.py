@@ -36,8 +36,8 @@ def joining() -> Executable:
     ],
 )
 def test_strings_in_all_their_forms(joining: Executable, value: Any) -> None:
-    found = joining.run({"a": value, "b": ["1", "2"]})["y"]
-    assert found.tolist() == ["x1", "é2"] and all(type(item) is str for item in found)
+    actual = joining.run({"a": value, "b": ["1", "2"]})["y"]
+    assert actual.tolist() == ["x1", "é2"] and all(type(item) is str for item in actual)
 
 
 @pytest.mark.parametrize(

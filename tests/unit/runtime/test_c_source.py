@@ -28,10 +28,10 @@ def artifact(body: str, format: str = "c-test") -> Artifact:
 
 
 def loaded(body: str, user: int | None = None):
-    made = artifact(body)
+    artifact_ = artifact(body)
     runtime = CSourceRuntime("c-test", 1, user)
-    assert runtime.check(made) is None
-    return runtime.load(made, made.constants).kernel
+    assert runtime.check(artifact_) is None
+    return runtime.load(artifact_, artifact_.constants).kernel
 
 
 @needs_compiler
@@ -81,9 +81,9 @@ def test_errors_of_regions():
 @needs_compiler
 @pytest.mark.parametrize(("code", "words"), [(b"int32_t region(", "failed"), (b"int other;", "undefined symbol: region")])
 def test_source_that_cannot_be_loaded(code, words):
-    made = Artifact("region", "c-test", 1, code, SIGNATURE)
+    faulty_artifact = Artifact("region", "c-test", 1, code, SIGNATURE)
     with pytest.raises(Unsupported, match=f"cannot compile and load region region.*{words}"):
-        CSourceRuntime("c-test", 1).load(made, {})
+        CSourceRuntime("c-test", 1).load(faulty_artifact, {})
 
 
 def test_without_a_compiler(monkeypatch, tmp_path):

@@ -93,7 +93,7 @@ def objects(draw: st.DrawFn, root: type) -> Any:
     return draw(values(root, st.sampled_from(draw(expressions()))))
 
 
-def inside_of(node: arith.Expr) -> tuple[arith.Expr, ...]:
+def subexpressions(node: arith.Expr) -> tuple[arith.Expr, ...]:
     """The expressions that a node is made of, with the bound of a size."""
     return (node.upper,) if isinstance(node, SizeVar) and isinstance(node.upper, arith.Expr) else node.operands
 
@@ -103,9 +103,9 @@ def content(value: Any) -> Any:
     if isinstance(value, arith.Expr):
         numbers: dict[int, int] = {}
         distinct: dict[Hashable, int] = {}
-        for node in arith.post_order(value, below=inside_of):
+        for node in arith.post_order(value, below=subexpressions):
             facts = tuple(getattr(node, name) for name in type(node).__slots__ if name != "usual")
-            inside = tuple(numbers[id(item)] for item in inside_of(node))
+            inside = tuple(numbers[id(item)] for item in subexpressions(node))
             key = (type(node).__name__, *("expr" if isinstance(fact, arith.Expr) else fact for fact in facts), *inside)
             numbers[id(node)] = distinct.setdefault(key, len(distinct))
         return list(distinct)
@@ -125,12 +125,12 @@ def places(root: Any, path: str = "") -> set[str]:
     if dataclasses.is_dataclass(root):
         assert isinstance(root, type)
         return {
-            place
+            field_path
             for name, hint in codec._hints(root).items()
             if Step not in (root, *get_args(hint))
-            for place in places(hint, f"{root.__name__}.{name}")
+            for field_path in places(hint, f"{root.__name__}.{name}")
         }
-    return {place for arg in get_args(root) for place in places(arg, path)}
+    return {field_path for arg in get_args(root) for field_path in places(arg, path)}
 
 
 @pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.__name__)
@@ -154,22 +154,22 @@ def test_every_kind_in_every_place() -> None:
     assert {*kinds, arith.Const} == EXPRESSIONS
     everything = {cls for cls in vars(arith).values() if isinstance(cls, type) and issubclass(cls, arith.Expr)}
     assert everything - {arith.Expr, arith.Var, arith.Opaque} == EXPRESSIONS
-    found: set[str] = set()
+    paths: set[str] = set()
     for root in ROOTS:
         for kind, expr in kinds.items():
             for dim in (expr, SizeVar("?m", 0, expr), SizeVar("?m", 0, expr * expr + expr) // 2):
-                value = whole(root, dim, found)
+                value = make_object(root, dim, paths)
                 assert content(decode(root, json.loads(json.dumps(encode(value))), "object")) == content(value), kind
-    assert found == {place for root in ROOTS for place in places(root)}
-    assert {"Value.shape", "Value.offset", "Plan.workspace", "Plan.arenas", "DimSource.upper", "Constraint.condition"} < found
-    assert {"Size.dim", "Parameter.bytes", "KernelFunction.grid", "KernelInfo.operations", "_Description.workspace"} < found
+    assert paths == {field_path for root in ROOTS for field_path in places(root)}
+    assert {"Value.shape", "Value.offset", "Plan.workspace", "Plan.arenas", "DimSource.upper", "Constraint.condition"} < paths
+    assert {"Size.dim", "Parameter.bytes", "KernelFunction.grid", "KernelInfo.operations", "_Description.workspace"} < paths
 
 
-def whole(hint: Any, dim: arith.Expr, found: set[str], path: str = "") -> Any:
-    """A value of a declared type with an expression in every place; adds the places to `found`."""
+def make_object(hint: Any, dim: arith.Expr, paths: set[str], path: str = "") -> Any:
+    """A value of a declared type with an expression in every place; adds the places to `paths`."""
     origin, args = get_origin(hint), get_args(hint)
     if arith.Expr in args:
-        found.add(path)
+        paths.add(path)
         return dim
     if hint in (bool, int, str, DType):
         return {bool: True, int: 1, str: "x", DType: DTYPES["int8"]}[hint]
@@ -177,12 +177,12 @@ def whole(hint: Any, dim: arith.Expr, found: set[str], path: str = "") -> Any:
         return args[0]
     if origin is tuple:
         items = args[:1] if args[1:] == (Ellipsis,) else args
-        return () if Step in items else tuple(whole(item, dim, found, path) for item in items)
+        return () if Step in items else tuple(make_object(item, dim, paths, path) for item in items)
     if origin in (Union, types.UnionType):
-        return whole(next(arg for arg in args if arg is not type(None)), dim, found, path)
+        return make_object(next(arg for arg in args if arg is not type(None)), dim, paths, path)
     if origin is not None and issubclass(origin, Mapping):
-        return {"x": whole(args[1], dim, found, path)}
-    return hint(**{name: whole(field, dim, found, f"{hint.__name__}.{name}") for name, field in codec._hints(hint).items()})
+        return {"x": make_object(args[1], dim, paths, path)}
+    return hint(**{name: make_object(field, dim, paths, f"{hint.__name__}.{name}") for name, field in codec._hints(hint).items()})
 
 
 def test_variables_of_loops_are_refused() -> None:

@@ -9,7 +9,7 @@ from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.artifact.plan import Branch, Call, Invoke, Loop, Move, Plan
 from inlaid_runtime.errors import KernelFault
 
-from .plans import f32, plan_of, unary
+from .plans import f32, make_plan, unary
 
 N = SizeVar("n")
 K = SizeVar("?k", 0, N)
@@ -26,7 +26,7 @@ def test_branches_and_calls(lab, value):
         (Branch(1, "then", "otherwise", (0,), (2,)), Call("then", (2,), (3,))),
         64,
     )
-    model = lab.executable(main, plan_of("then", value, "double"), plan_of("otherwise", value, "negate"))
+    model = lab.executable(main, make_plan("then", value, "double"), make_plan("otherwise", value, "negate"))
     x = f32(2)
     np.testing.assert_array_equal(model.run({"x": x, "flag": np.array(True)})["y"], 4 * x)
     np.testing.assert_array_equal(model.run({"x": x, "flag": False})["y"], -2 * x)

@@ -63,15 +63,15 @@ def test_modules(way: Any) -> None:
 
 
 def test_operators_of_users_are_refused() -> None:
-    like = dataclasses.replace(ops.TABLE["add"])
+    operator = dataclasses.replace(ops.TABLE["add"])
     x = ir.var("x", TensorType((2,), "float32"))
-    own = ir.Module({"main": ir.function([x], ir.call(like, [x, x]))})
+    module = ir.Module({"main": ir.function([x], ir.call(operator, [x, x]))})
     with pytest.raises(InputError, match=r"its operator 'add' is not one of inlaid.ops; compile the module and pickle the exec"):
-        pickle.dumps(own)
-    assert np.array_equal(evaluate(copy.deepcopy(own), [np.float32([1, 2])]), [2, 4])
+        pickle.dumps(module)
+    assert np.array_equal(evaluate(copy.deepcopy(module), [np.float32([1, 2])]), [2, 4])
     with pytest.raises(InputError, match=r"an expression cannot be pickled: .*; pickle a Module of a function"):
-        pickle.dumps(own.main)
-    assert copy.deepcopy(own.main) is own.main
+        pickle.dumps(module.main)
+    assert copy.deepcopy(module.main) is module.main
 
 
 def test_integer_expressions() -> None:
@@ -88,14 +88,14 @@ INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (4, 8, 16, 32, 
 TYPES = ["float16", "bfloat16", "float32", "float64", "bool", *INTEGERS]
 
 
-@pytest.mark.parametrize("of", TYPES)
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("way", [pickled, copy.copy, copy.deepcopy])
-def test_arrays(of: str, way: Any) -> None:
+def test_arrays(dtype: str, way: Any) -> None:
     """Arrays that are copied, and results, are inputs as before."""
-    x = ir.var("x", TensorType((2, 3), of))
+    x = ir.var("x", TensorType((2, 3), dtype))
     other = compile_module(ir.Module({"main": ir.function([x], ops.transpose(x, perm=(1, 0)))}), ["reference"])
     value = aligned_empty((2, 3), x.type.dtype.numpy)
-    value[...] = np.array([[0, 1, 2], [3, 4, 5]]) % (2 if of == "bool" else 8)
+    value[...] = np.array([[0, 1, 2], [3, 4, 5]]) % (2 if dtype == "bool" else 8)
     (result,) = other.run({"x": way(value)}).values()
     assert result.dtype == value.dtype and np.array_equal(result, value.T)
     (again,) = other.run({"x": np.ascontiguousarray(way(result).T)}).values()

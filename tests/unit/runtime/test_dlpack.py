@@ -22,7 +22,7 @@ class Exporter:
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
 
-    def __dlpack__(self, **asked: object) -> object:
+    def __dlpack__(self, **options: object) -> object:
         return export_capsule(address(self.array), CPU, self.array.shape, self.array.dtype, self.array)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -34,9 +34,9 @@ class Exporter:
 def test_there_and_back(dtype, shape):
     array = np.empty(shape, dtype)
     array[...] = np.random.default_rng(0).uniform(0, 9, shape)
-    found = np.from_dlpack(Exporter(array))
-    np.testing.assert_array_equal(found, array)
-    assert found.dtype == array.dtype and (not array.size or np.shares_memory(found, array))
+    imported_array = np.from_dlpack(Exporter(array))
+    np.testing.assert_array_equal(imported_array, array)
+    assert imported_array.dtype == array.dtype and (not array.size or np.shares_memory(imported_array, array))
     if dtype == "complex64":
         with pytest.raises(InputError, match="unsupported DLPack dtype"):
             import_capsule(array.__dlpack__())
@@ -59,23 +59,23 @@ def test_owners_live_as_long_as_somebody_has_the_tensor():
         pass
 
     owner = Owner()
-    gone = weakref.ref(owner)
+    owner_reference = weakref.ref(owner)
     capsule = export_capsule(0, CPU, (0,), np.dtype("float32"), owner)
     del owner
     gc.collect()
-    assert gone() is not None
-    taken = import_capsule(capsule)
+    assert owner_reference() is not None
+    tensor = import_capsule(capsule)
     del capsule
     gc.collect()
-    assert gone() is not None
-    del taken
+    assert owner_reference() is not None
+    del tensor
     gc.collect()
-    assert gone() is None
+    assert owner_reference() is None
     dropped = export_capsule(0, CPU, (0,), np.dtype("float32"), owner := Owner())
-    gone = weakref.ref(owner)
+    owner_reference = weakref.ref(owner)
     del owner, dropped
     gc.collect()
-    assert gone() is None
+    assert owner_reference() is None
 
 
 def test_what_is_refused():

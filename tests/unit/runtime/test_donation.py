@@ -15,8 +15,8 @@ from .plans import f32
 def bump_region(lab):
     """A region that adds x to a buffer that it updates."""
 
-    def bump(held, x, total):
-        assert held is total
+    def bump(state, x, total):
+        assert state is total
         total += x
 
     lab.region("bump", bump, [((2,), "float32")] * 2, [((2,), "float32")], aliases=((0, 0),))
@@ -33,12 +33,12 @@ def test_an_output_that_takes_over_an_input(lab, value, donate):
         (Move(0, 2, donate), Invoke("bump", (2, 1), (2,))),
     )
     model = lab.executable(plan)
-    held = aligned_empty((2,), np.dtype(np.float32))
-    held[...] = 5
-    total = model.run({"held": held, "x": f32(2)})["total"]
+    state = aligned_empty((2,), np.dtype(np.float32))
+    state[...] = 5
+    total = model.run({"held": state, "x": f32(2)})["total"]
     np.testing.assert_array_equal(total, [5, 6])
-    np.testing.assert_array_equal(held, [5, 6] if donate else [5, 5])
-    assert (total is held) == donate and model.donated == (("held",) if donate else ())
+    np.testing.assert_array_equal(state, [5, 6] if donate else [5, 5])
+    assert (total is state) == donate and model.donated == (("held",) if donate else ())
 
 
 def test_states_of_loops_are_updated_in_arrays_of_the_loop(lab, value):

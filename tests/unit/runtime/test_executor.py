@@ -13,7 +13,7 @@ from inlaid_runtime.artifact.plan import Bind, Call, Invoke, Move, Plan
 from inlaid_runtime.errors import InputError, KernelFault, PackageError, PluginError, Unsupported
 from inlaid_runtime.execution import arrays
 
-from .plans import f32, plan_of, unary
+from .plans import f32, make_plan, unary
 
 N = SizeVar("n")
 K = SizeVar("?k", 0, N)
@@ -33,7 +33,7 @@ def test_a_chain_of_regions(chain):
 def test_memory_of_large_results_is_used_again_once_nobody_holds_them(chain):
     model = chain(N)
     x = f32(1 << 15, 3)
-    wanted = (x + 1) * 2 * np.array([1, 2, 3])
+    expected = (x + 1) * 2 * np.array([1, 2, 3])
 
     def run(rows=1 << 15):
         return model.run({"x": x[:rows]})["y"]
@@ -45,17 +45,17 @@ def test_memory_of_large_results_is_used_again_once_nobody_holds_them(chain):
     # A view keeps its memory.
     second = run()
     assert second.ctypes.data != where and second.flags.writeable
-    np.testing.assert_array_equal(part, wanted[5:, ::2])
+    np.testing.assert_array_equal(part, expected[5:, ::2])
     other = second.ctypes.data
     del second
     third = run((1 << 15) - 9)
     assert third.ctypes.data == other
-    np.testing.assert_array_equal(third, wanted[:-9])
+    np.testing.assert_array_equal(third, expected[:-9])
     del part, third
     # Nobody holds either now: one is kept, and a much smaller result does not take it.
-    kept = run().ctypes.data
-    assert kept in (where, other)
-    assert run(1 << 14).ctypes.data != kept
+    reused_address = run().ctypes.data
+    assert reused_address in (where, other)
+    assert run(1 << 14).ctypes.data != reused_address
 
 
 def test_symbolic_sizes(chain):
@@ -68,20 +68,20 @@ def test_symbolic_sizes(chain):
 def test_inputs_that_a_kernel_cannot_use_as_they_lie_are_copied(chain):
     model = chain()
     x = f32(2, 3)
-    wanted = model.run({"x": x})["y"]
+    expected = model.run({"x": x})["y"]
     strided = np.zeros((4, 6), np.float32)[::2, ::2]
     strided[...] = x
     unaligned = np.zeros(40, np.uint8)[1:25].view(np.float32).reshape(2, 3)
     unaligned[...] = x
-    for given in (strided, unaligned, np.asfortranarray(x), x.astype(">f4")):
-        np.testing.assert_array_equal(model.run({"x": given})["y"], wanted)
+    for array in (strided, unaligned, np.asfortranarray(x), x.astype(">f4")):
+        np.testing.assert_array_equal(model.run({"x": array})["y"], expected)
 
 
 def test_aligned_inputs_are_read_in_place(lab, value):
-    seen = []
+    addresses = []
 
     def look(x, y):
-        seen.append(x.__array_interface__["data"][0])
+        addresses.append(x.__array_interface__["data"][0])
         y[...] = x
 
     lab.region("look", look, [((8,), "float32")], [((8,), "float32")])
@@ -89,7 +89,7 @@ def test_aligned_inputs_are_read_in_place(lab, value):
     x = aligned_empty((8,), "float32")
     x[...] = 1
     lab.executable(plan).run({"x": x})
-    assert seen == [x.__array_interface__["data"][0]]
+    assert addresses == [x.__array_interface__["data"][0]]
 
 
 def test_dlpack_in_and_out(chain):
@@ -154,10 +154,10 @@ def test_a_size_that_two_inputs_disagree_on(lab, value):
 
 def test_a_size_that_the_region_works_out(lab, value):
     def positive(x, y, dims):
-        found = x[x > 0]
-        y.reshape(-1)[: len(found)] = found
+        positives = x[x > 0]
+        y.reshape(-1)[: len(positives)] = positives
         assert dims.tolist() == [len(x), 0]
-        dims[1] = len(found)
+        dims[1] = len(positives)
 
     def double(x, y):
         y[...] = 2 * x
@@ -238,8 +238,8 @@ def test_elements_of_a_vector_are_sizes(lab, value, storage):
     )
     model = lab.executable(plan)
     for sizes in ((2, 3), (0, 5), (2, 3), (300, 200)):
-        found = model.run({"s": np.array(sizes)})["y"]
-        np.testing.assert_array_equal(found, np.full(sizes, 6 if storage == "dynamic" else 3, np.float32))
+        actual = model.run({"s": np.array(sizes)})["y"]
+        np.testing.assert_array_equal(actual, np.full(sizes, 6 if storage == "dynamic" else 3, np.float32))
     with pytest.raises(KernelFault, match=r"columns must be 0 to .*, got -1.*here"):
         model.run({"s": np.array([2, -1])})
 
@@ -388,7 +388,7 @@ def test_a_kernel_that_raises(lab, value):
         raise ZeroDivisionError("by zero")
 
     lab.region("fail", fail, [((2,), "float32")], [((2,), "float32")])
-    model = lab.executable(plan_of("main", value, "fail"))
+    model = lab.executable(make_plan("main", value, "fail"))
     with pytest.raises(PluginError, match=r"region fail on lab failed: ZeroDivisionError: by zero \(at node of fail, plugin lab\)"):
         model.run({"x": f32(2)})
 
@@ -427,8 +427,8 @@ def test_a_late_result_that_exceeds_its_declared_shape(lab, value):
     """The places of values are checked for the shapes that the plan declares: a region must not compute larger ones."""
     lab.region("all", lambda x, y: None, [((N,), "float32")], [((K,), "float32")], dims=[("n", 0, 0), ("?k", None, 0, N)])
     lab.region("id", lambda x, y: None, [((K,), "float32")], [((K,), "float32")], dims=[("?k", 0, 0)])
-    few = SizeVar("?k", 0, 2)
-    values = (value("input", (N,)), value("arena", (few,)), value("output", (few,)))
+    at_most_two = SizeVar("?k", 0, 2)
+    values = (value("input", (N,)), value("arena", (at_most_two,)), value("output", (at_most_two,)))
     plan = Plan("main", values, (("x", 0),), (("y", 2),), (Invoke("all", (0,), (1,)), Invoke("id", (1,), (2,))), 1024)
     with pytest.raises(PackageError, match=r"a value of shape \(40,\) exceeds its declared shape \(\?k,\)"):
         lab.executable(plan).run({"x": f32(40)})
@@ -494,8 +494,8 @@ def test_runs_that_overlap_keep_memory_for_large_results_each(lab, value, monkey
     lab.region("fill", fill, [((N,), "float32")], [((N,), "float32")], dims=[("n", 0, 0)])
     plan = Plan("main", (value("input", (N,)), value("output", (N,))), (("x", 0),), (("y", 1),), (Invoke("fill", (0,), (1,)),))
     model = lab.executable(plan)
-    made = []
-    monkeypatch.setattr(arrays, "aligned_empty", lambda *item: made.append(item) or aligned_empty(*item))
+    allocations = []
+    monkeypatch.setattr(arrays, "aligned_empty", lambda *item: allocations.append(item) or aligned_empty(*item))
     x = aligned_empty((1 << 16,), "float32")
     for _ in range(3):
         threads = [threading.Thread(target=lambda: model.run({"x": x})) for _ in range(2)]
@@ -503,15 +503,15 @@ def test_runs_that_overlap_keep_memory_for_large_results_each(lab, value, monkey
             thread.start()
         for thread in threads:
             thread.join()
-    assert len(made) == 2
+    assert len(allocations) == 2
 
 
 def test_the_device_is_chosen_at_load(lab, value):
     unary(lab, "id", lambda x: x)
-    lab.executable(plan_of("main", value, "id"))
-    lab.executable(plan_of("main", value, "id"), devices={"lab": 2})
+    lab.executable(make_plan("main", value, "id"))
+    lab.executable(make_plan("main", value, "id"), devices={"lab": 2})
     assert lab.devices == [0, 2]
     from inlaid_runtime.errors import TargetError
 
     with pytest.raises(TargetError, match="devices names cuda"):
-        lab.executable(plan_of("main", value, "id"), devices={"cuda": 1})
+        lab.executable(make_plan("main", value, "id"), devices={"cuda": 1})

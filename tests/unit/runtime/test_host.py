@@ -36,10 +36,10 @@ def kernel(function, user=None, **facts):
 
 
 def arrays(count):
-    made = [aligned_empty((4,), "float32") for _ in range(count)]
-    for index, array in enumerate(made):
+    aligned_arrays = [aligned_empty((4,), "float32") for _ in range(count)]
+    for index, array in enumerate(aligned_arrays):
         array[...] = np.arange(4) + index
-    return made
+    return aligned_arrays
 
 
 def test_arguments_arrive_and_dims_come_back():
@@ -74,11 +74,11 @@ def test_an_error_code_becomes_a_fault_with_its_message():
 
 
 def test_only_the_main_thread_asks_for_signals():
-    asked = {}
+    signals = {}
 
     def region(inputs, outputs, constants, dims, workspace, context):
         signalled = ctypes.cast(context, ctypes.POINTER(Context)).contents.signalled
-        asked[threading.current_thread() is threading.main_thread()] = signalled and SIGNALLED(signalled)()
+        signals[threading.current_thread() is threading.main_thread()] = signalled and SIGNALLED(signalled)()
         return 0
 
     run = kernel(region)
@@ -87,7 +87,7 @@ def test_only_the_main_thread_asks_for_signals():
     thread = threading.Thread(target=call)
     thread.start()
     thread.join()
-    assert asked == {True: 0, False: None}
+    assert signals == {True: 0, False: None}
 
 
 def test_a_region_that_runs_again_inside_itself_has_arguments_of_its_own():

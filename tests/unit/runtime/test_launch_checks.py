@@ -12,7 +12,7 @@ from inlaid_runtime.errors import KernelFault, Unsupported
 from inlaid_runtime.execution import launches as launches_module
 from inlaid_runtime.execution.launch_checks import KernelNeeds, LaunchChecks
 from inlaid_runtime.execution.launch_code import decode_launches, encode_launches
-from inlaid_runtime.execution.launches import KernelFunction, Launches, LaunchPlan, Parameter, Ready, Size, Step
+from inlaid_runtime.execution.launches import EvaluatedLaunch, KernelFunction, Launches, LaunchPlan, Parameter, Size, Step
 
 ROOM = 64
 """Bytes of every buffer of the tests."""
@@ -25,7 +25,7 @@ def checks(plan: LaunchPlan) -> LaunchChecks:
 
 
 SCALED, _ = decode_launches(OPENCL.scaled())
-FIRST, SECOND = Launches(SCALED).of([16], lambda number, place: 0)
+FIRST, SECOND = Launches(SCALED).evaluate([16], lambda number, source: 0)
 """The launches for 16 elements, 64 bytes."""
 
 
@@ -63,59 +63,59 @@ def test_launches_that_access_other_memory(changes: dict[str, object], message: 
 
 
 def test_conditions_on_scalars_and_witnesses() -> None:
-    small, near = Size(compare("<", SizeVar("n"), 8)), Size(compare("<=", SizeVar("n"), SizeVar("m")))
-    kernel = KernelFunction("k", (), ("n",), (1, 1, 1), (1, 1, 1), ("m",), (small, near))
+    small, witness_bound = Size(compare("<", SizeVar("n"), 8)), Size(compare("<=", SizeVar("n"), SizeVar("m")))
+    kernel = KernelFunction("k", (), ("n",), (1, 1, 1), (1, 1, 1), ("m",), (small, witness_bound))
     run = checks(LaunchPlan((kernel,), (), (), ()))
-    ready = Ready(0, (), (7,), (1, 1, 1), (1, 1, 1), 0, (7,))
-    run.check(ready)
+    launch = EvaluatedLaunch(0, (), (7,), (1, 1, 1), (1, 1, 1), 0, (7,))
+    run.check(launch)
     with pytest.raises(KernelFault, match=r"kernel k is compiled for sizes with \(n < 8\), got n = 8, m = 9"):
-        run.check(replace(ready, scalars=(8,), witnesses=(9,)))
+        run.check(replace(launch, scalars=(8,), witnesses=(9,)))
     with pytest.raises(KernelFault, match="got n = 7, m = 6"):
-        run.check(replace(ready, witnesses=(6,)))
+        run.check(replace(launch, witnesses=(6,)))
 
 
 COUNT = KernelFunction("count", (Parameter(8, False, True, "?k"),), ("n",), (1, 1, 1), (1, 1, 1))
 USE = KernelFunction("use", (Parameter(8, True, False, "?k"), Parameter(32, False, True)), ("n",), (1, 1, 1), (1, 1, 1))
 OTHER = replace(USE, name="other", program=1)
 COMPUTED = LaunchPlan((COUNT, USE, OTHER), (), (), ())
-COUNTED = Ready(0, (("arena", 0, 48),), (5,), (1, 1, 1), (1, 1, 1), 0)
-USED = Ready(1, (("arena", 0, 48), ("output", 0, 0)), (5,), (1, 1, 1), (1, 1, 1), 0)
+COUNTED = EvaluatedLaunch(0, (("arena", 0, 48),), (5,), (1, 1, 1), (1, 1, 1), 0)
+USE_LAUNCH = EvaluatedLaunch(1, (("arena", 0, 48), ("output", 0, 0)), (5,), (1, 1, 1), (1, 1, 1), 0)
 
 
 def test_a_computed_size_is_read_where_it_was_computed() -> None:
     run = checks(COMPUTED)
     run.check(COUNTED)
-    run.check(USED)
-    run.check(replace(USED, places=(("arena", 0, 48), ("arena", 0, 0))))
+    run.check(USE_LAUNCH)
+    run.check(replace(USE_LAUNCH, places=(("arena", 0, 48), ("arena", 0, 0))))
 
 
 @pytest.mark.parametrize(
     ("later", "message"),
     [
-        (replace(USED, places=(("arena", 0, 32), ("output", 0, 0))), r"kernel use reads size \?k before it is computed"),
-        (replace(USED, places=(("input", 0, 48), ("output", 0, 0))), "before it is computed"),
-        (replace(USED, call=1), "before it is computed"),
-        (replace(USED, scalars=(6,)), "call 0 must launch kernels of one program, for one set of sizes"),
-        (replace(USED, kernel=2), "call 0 must launch kernels of one program"),
-        (replace(USED, places=(("arena", 0, 48), ("arena", 0, 32))), "must write a buffer that overlaps none of its others"),
+        (replace(USE_LAUNCH, places=(("arena", 0, 32), ("output", 0, 0))), r"kernel use reads size \?k before it is computed"),
+        (replace(USE_LAUNCH, places=(("input", 0, 48), ("output", 0, 0))), "before it is computed"),
+        (replace(USE_LAUNCH, call=1), "before it is computed"),
+        (replace(USE_LAUNCH, scalars=(6,)), "call 0 must launch kernels of one program, for one set of sizes"),
+        (replace(USE_LAUNCH, kernel=2), "call 0 must launch kernels of one program"),
+        (replace(USE_LAUNCH, places=(("arena", 0, 48), ("arena", 0, 32))), "must write a buffer that overlaps none of its others"),
     ],
 )
-def test_computed_sizes_that_are_not(later: Ready, message: str) -> None:
+def test_computed_sizes_that_are_not(later: EvaluatedLaunch, message: str) -> None:
     run = checks(COMPUTED)
     run.check(COUNTED)
     with pytest.raises(KernelFault, match=message):
         run.check(later)
     with pytest.raises(KernelFault, match="before it is computed"):
-        checks(COMPUTED).check(USED)
+        checks(COMPUTED).check(USE_LAUNCH)
 
 
 def test_a_computed_size_is_not_overwritten() -> None:
     fill = KernelFunction("fill", (Parameter(32, False, True),), (), (1, 1, 1), (1, 1, 1))
     run = checks(LaunchPlan((COUNT, fill), (), (), ()))
     run.check(COUNTED)
-    run.check(Ready(1, (("arena", 0, 0),), (), (1, 1, 1), (1, 1, 1), 1))
+    run.check(EvaluatedLaunch(1, (("arena", 0, 0),), (), (1, 1, 1), (1, 1, 1), 1))
     with pytest.raises(KernelFault, match=r"kernel fill must not overwrite the computed size \?k"):
-        run.check(Ready(1, (("arena", 0, 32),), (), (1, 1, 1), (1, 1, 1), 1))
+        run.check(EvaluatedLaunch(1, (("arena", 0, 32),), (), (1, 1, 1), (1, 1, 1), 1))
     run.computed(("arena", 0, 48))
     for offset in (60, 44, -8, 64):
         with pytest.raises(KernelFault, match=f"a computed size at byte {offset} of its arena must be within 64 bytes"):
@@ -124,13 +124,13 @@ def test_a_computed_size_is_not_overwritten() -> None:
 
 def test_host_loops_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The count of a plan's loop may be any number, also if no kernel takes the loop's variable."""
-    monkeypatch.setattr(launches_module, "MOST_STEPS", 100)
+    monkeypatch.setattr(launches_module, "MAX_STEPS", 100)
     step = Step(variable=0, extent=1, body=(Step(variable=0, extent=0, body=(Step(),)),))
     plan = LaunchPlan((), (), (Size(0), Size(1 << 40)), (step,), variables=(Size(SizeVar("host.0")),))
     with pytest.raises(KernelFault, match="a region must have at most 100 launches and loop iterations in a run"):
-        list(Launches(plan).of([], lambda number, place: 0))
+        list(Launches(plan).evaluate([], lambda number, source: 0))
     empty = replace(plan, steps=(Step(variable=0, extent=1),))
-    assert list(Launches(empty).of([], lambda number, place: 0)) == []
+    assert list(Launches(empty).evaluate([], lambda number, source: 0)) == []
 
 
 @pytest.mark.parametrize(

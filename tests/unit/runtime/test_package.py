@@ -11,8 +11,8 @@ import zipfile
 
 import numpy as np
 import pytest
-from tests.made_plugin import both_halves
-from tests.package_files import composed, described, joined, members_of, redescribe, rewrite, with_code
+from tests.package_files import composed, described, joined, read_members, redescribe, rewrite, with_code
+from tests.plugin_registry import both_halves
 
 from inlaid_runtime import Executable, Package
 from inlaid_runtime.arith import SizeVar, ceildiv, compare, logical_and, logical_not, logical_or, maximum, minimum, select
@@ -226,27 +226,29 @@ def refuse(path, model, message):
 )
 def test_members_that_escape_or_are_unknown(saved, name):
     path, model = saved
-    path.write_bytes(composed([*members_of(path.read_bytes()).items(), (name, b"evil")]))
+    path.write_bytes(composed([*read_members(path.read_bytes()).items(), (name, b"evil")]))
     refuse(path, model, "it has an unknown member")
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_duplicate_members(saved):
     path, model = saved
-    path.write_bytes(composed([*members_of(path.read_bytes()).items(), ("code/0", b"other")]))
+    path.write_bytes(composed([*read_members(path.read_bytes()).items(), ("code/0", b"other")]))
     refuse(path, model, "it has two members 'code/0'")
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_members_that_inflate(saved, compression):
     path, model = saved
-    path.write_bytes(composed([(name, data + bytes(1 << 20)) for name, data in members_of(path.read_bytes()).items()], compression))
+    path.write_bytes(
+        composed([(name, data + bytes(1 << 20)) for name, data in read_members(path.read_bytes()).items()], compression)
+    )
     refuse(path, model, "is compressed or encrypted")
 
 
 def test_missing_members(saved):
     path, model = saved
-    members = members_of(path.read_bytes())
+    members = read_members(path.read_bytes())
     for lost, message in (("manifest.json", "no manifest"), ("weights.bin", "no manifest"), ("code/0", "unknown code member")):
         path.write_bytes(composed([item for item in members.items() if item[0] != lost]))
         refuse(path, model, message)
@@ -335,10 +337,10 @@ def edit(*keys):
 
     def change(manifest):
         *way, last, new = keys
-        place = manifest
+        node = manifest
         for key in way:
-            place = place[key]
-        place[last] = new(place[last]) if callable(new) else new
+            node = node[key]
+        node[last] = new(node[last]) if callable(new) else new
 
     return change
 
@@ -490,7 +492,7 @@ def test_hostile_descriptions(saved, name):
 
 def test_a_description_is_under_the_hash_of_its_code(saved):
     path, model = saved
-    members = members_of(path.read_bytes())
+    members = read_members(path.read_bytes())
     description, code = described(members["code/0"])
     description["workspace"] = {"": 0}
     path.write_bytes(composed({**members, "code/0": joined(description, code)}.items()))

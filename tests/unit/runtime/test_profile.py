@@ -37,8 +37,8 @@ def test_events_and_rows(model):
     region, part, last = profile.events[1:4]
     assert part.start == region.start
     assert last.start == region.start + 0.25
-    assert last.part_of == "timed"
-    assert sum(event.seconds for event in profile.events if not event.part_of) <= profile.seconds
+    assert last.region == "timed"
+    assert sum(event.seconds for event in profile.events if not event.region) <= profile.seconds
     rows = {row.name: row for row in profile.rows()}
     assert list(rows) == ["timed.b", "timed.a", "plain"]
     assert rows["plain"].calls == 2

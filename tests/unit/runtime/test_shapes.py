@@ -12,7 +12,7 @@ N, K = SizeVar("n"), SizeVar("?k")
 
 
 @pytest.mark.parametrize(
-    ("shape", "actual", "found"),
+    ("shape", "actual", "new_sizes"),
     [
         ((), (), {}),
         ((K, 0), (7, 0), {K: 7}),
@@ -21,10 +21,10 @@ N, K = SizeVar("n"), SizeVar("?k")
         ((K, SizeVar("m")), (2, 9), {K: 2}),  # nothing says yet what m is
     ],
 )
-def test_sizes_of_shapes_that_fit(shape, actual, found):
+def test_sizes_of_shapes_that_fit(shape, actual, new_sizes):
     sizes = {N: 3}
     ShapeReader(shape).read(actual, sizes)
-    assert sizes == {N: 3, **found}
+    assert sizes == {N: 3, **new_sizes}
 
 
 @pytest.mark.parametrize(("shape", "actual"), [((K,), ()), ((K, 0), (7, 1)), ((K, K), (5, 6)), ((N,), (4,)), ((K, K * N), (2, 7))])

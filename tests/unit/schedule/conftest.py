@@ -14,14 +14,14 @@ from inlaid_runtime import arith
 Check = Callable[[ir.LoopProgram, ir.LoopProgram], None]
 
 
-def _inputs_of(program: ir.LoopProgram) -> list[np.ndarray]:
+def _make_inputs(program: ir.LoopProgram) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     return [rng.integers(-4, 5, buffer.shape).astype(buffer.dtype.numpy) for buffer in program.inputs]
 
 
-def assert_same(program: ir.LoopProgram, other: ir.LoopProgram) -> None:
+def assert_equal(program: ir.LoopProgram, other: ir.LoopProgram) -> None:
     """Both programs give the same answer, bit for bit; the second also once lowered to plain loops."""
-    arrays = _inputs_of(program)
+    arrays = _make_inputs(program)
     for expected, actual in zip(interp.run(program, arrays), interp.run(other, arrays), strict=True):
         np.testing.assert_array_equal(actual, expected)
 
@@ -77,5 +77,5 @@ def chain_program() -> ir.LoopProgram:
 
 
 @pytest.fixture
-def same() -> Check:
-    return assert_same
+def check_equal() -> Check:
+    return assert_equal

@@ -27,11 +27,13 @@ def statements(program: ir.LoopProgram, kind: type[ir.Stmt]) -> list[ir.Stmt]:
     return [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, kind)]
 
 
-def test_each_step_keeps_the_answer(conv_program: ir.LoopProgram, same: Callable[[ir.LoopProgram, ir.LoopProgram], None]) -> None:
+def test_each_step_keeps_the_answer(
+    conv_program: ir.LoopProgram, check_equal: Callable[[ir.LoopProgram, ir.LoopProgram], None]
+) -> None:
     program = unrolled(conv_program, "r")
     for step in (flatten_blocks, unroll_loops, simplify_program):
         stepped = step(program)
-        same(program, stepped)
+        check_equal(program, stepped)
         program = stepped
     assert not statements(program, ir.Block)
     assert not statements(program, ir.If)  # the init stands in front of the reduction loops

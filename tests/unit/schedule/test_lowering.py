@@ -21,7 +21,7 @@ from inlaid_runtime import arith
 from inlaid_runtime.errors import ScheduleError
 from inlaid_runtime.types import dtype
 
-Same = Callable[[ir.LoopProgram, ir.LoopProgram], None]
+Check = Callable[[ir.LoopProgram, ir.LoopProgram], None]
 
 
 def shapes(program: ir.LoopProgram) -> dict[str, tuple[arith.Dim, ...]]:
@@ -32,7 +32,7 @@ def compacted(schedule: Schedule) -> ir.LoopProgram:
     return compact_buffers(simplify_program(flatten_blocks(schedule.program)))
 
 
-def test_a_tile_is_all_that_a_cache_holds(matmul_program: ir.LoopProgram, same: Same) -> None:
+def test_a_tile_is_all_that_a_cache_holds(matmul_program: ir.LoopProgram, check_equal: Check) -> None:
     s = Schedule(matmul_program)
     i, j, k = s.loops("product")
     outer, inner = s.split(i, (None, 4))
@@ -40,10 +40,10 @@ def test_a_tile_is_all_that_a_cache_holds(matmul_program: ir.LoopProgram, same: 
     s.compute_at(s.cache_read("product", "a", "local"), outer)
     program = compacted(s)
     assert shapes(program)["a_local"] == (4, 10)
-    same(matmul_program, program)
+    check_equal(matmul_program, program)
 
 
-def test_rolling_buffer_holds_one_window(conv_program: ir.LoopProgram, same: Same) -> None:
+def test_rolling_buffer_holds_one_window(conv_program: ir.LoopProgram, check_equal: Check) -> None:
     s = Schedule(conv_program)
     n, o, h, q = s.loops("relu")
     s.reorder(n, h, o, q)
@@ -52,7 +52,7 @@ def test_rolling_buffer_holds_one_window(conv_program: ir.LoopProgram, same: Sam
     s.rolling_buffer("padded")
     program = compacted(s)
     assert shapes(program) == {"padded": (1, 4, 3, 7), "conv": (1, 6, 1, 5)}
-    same(conv_program, program)
+    check_equal(conv_program, program)
 
 
 def test_buffers_indexed_by_values_keep_their_size() -> None:
@@ -62,8 +62,8 @@ def test_buffers_indexed_by_values_keep_their_size() -> None:
     with b.loop(4, "i") as i:
         b.store(counts, i, 0)
     with b.loop(4, "j") as j:
-        place = b.let(a[j], "place", (0, 3))
-        b.store(counts, place, counts[place] + 1)
+        index = b.let(a[j], "place", (0, 3))
+        b.store(counts, index, counts[index] + 1)
     with b.loop(4, "k") as k:
         b.store(out, k, counts[k])
     program = ir.LoopProgram("count", (a,), (out,), b.finish())
@@ -76,17 +76,17 @@ def test_buffers_indexed_by_values_keep_their_size() -> None:
 def test_a_base_that_varies_inside_is_no_base() -> None:
     a, out = ir.Buffer("a", (4,), dtype("int64")), ir.Buffer("out", (4,), dtype("int64"))
     b = Builder()
-    kept = b.alloc((4,), "int64", "kept")
+    buffer = b.alloc((4,), "int64", "kept")
     with b.loop(4, "j") as j:
-        place = b.let(a[j], "place")
-        b.store(kept, place, ir.as_expr(j))
-        b.store(out, j, kept[place])
+        index = b.let(a[j], "place")
+        b.store(buffer, index, ir.as_expr(j))
+        b.store(out, j, buffer[index])
     program = ir.LoopProgram("keep", (a,), (out,), b.finish())
     (result,) = interp.run(compact_buffers(program), [np.array([1, 3, 3, 0])])
     np.testing.assert_array_equal(result, [0, 1, 2, 3])
 
 
-def test_storage_align_widens_the_final_size(matmul_program: ir.LoopProgram, same: Same) -> None:
+def test_storage_align_widens_the_final_size(matmul_program: ir.LoopProgram, check_equal: Check) -> None:
     s = Schedule(matmul_program)
     outer, _ = s.split(s.loops("product")[0], (None, 4))
     name = s.cache_read("product", "a", "local")
@@ -96,10 +96,10 @@ def test_storage_align_widens_the_final_size(matmul_program: ir.LoopProgram, sam
     assert shapes(program)[name] == (4, 17)
     assert not program.annotations
     assert align_buffers(program) is program
-    same(matmul_program, program)
+    check_equal(matmul_program, program)
 
 
-def test_virtual_threads_are_interleaved(matmul_program: ir.LoopProgram, same: Same) -> None:
+def test_virtual_threads_are_interleaved(matmul_program: ir.LoopProgram, check_equal: Check) -> None:
     s = Schedule(matmul_program)
     i, j, k = s.loops("product")
     thread, inner = s.split(i, (2, None))
@@ -110,7 +110,7 @@ def test_virtual_threads_are_interleaved(matmul_program: ir.LoopProgram, same: S
     program = lower_vthreads(compacted(s))
     assert {"a_local_0", "a_local_1"} <= shapes(program).keys()
     assert not [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VTHREAD]
-    same(matmul_program, program)
+    check_equal(matmul_program, program)
 
 
 def test_threads_keep_their_own_buffers_in_tasks() -> None:
@@ -142,7 +142,7 @@ def test_tasks_lie_inside_virtual_threads(matmul_program: ir.LoopProgram) -> Non
         s.vthread(j, i)
 
 
-def test_register_tile(matmul_program: ir.LoopProgram, same: Same) -> None:
+def test_register_tile(matmul_program: ir.LoopProgram, check_equal: Check) -> None:
     """The micro-kernel of every dense library: a tile of accumulators in registers."""
     s = Schedule(matmul_program)
     registers = s.cache_write("product", "register")
@@ -159,5 +159,5 @@ def test_register_tile(matmul_program: ir.LoopProgram, same: Same) -> None:
     s.parallel(i_0)
     program = finish(s.program)
     assert shapes(program)["product_register"] == (4, 4)
-    same(matmul_program, program)
+    check_equal(matmul_program, program)
     assert unroll_loops(program) is program

@@ -37,9 +37,9 @@ def test_boxes_of_intrinsics_move_to_the_ring() -> None:
     s.compute_at("b", i)
     s.tensorize(j, "doubled")
     s.software_pipeline(i, (0, 1))
-    given = [np.arange(24, dtype=np.int32).reshape(6, 4)]
-    (wanted,), (found,) = interp.run(program, given), interp.run(s.program, given, {}, s.semantics)
-    np.testing.assert_array_equal(found, wanted)
+    inputs = [np.arange(24, dtype=np.int32).reshape(6, 4)]
+    (expected,), (actual,) = interp.run(program, inputs), interp.run(s.program, inputs, {}, s.semantics)
+    np.testing.assert_array_equal(actual, expected)
     rings = [stmt.buffer.shape for stmt in ir.walk_stmts(s.program.body) if isinstance(stmt, ir.Alloc)]
     assert rings == [(2, 1, 4)]
 

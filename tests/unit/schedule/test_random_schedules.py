@@ -56,8 +56,8 @@ def row_sums(size: int, dtype: str) -> ir.LoopProgram:
     k = te.reduce_axis(size, "k")
     total = te.compute((5,), lambda i: te.sum_(a[i, k], k), "total")
     k2 = te.reduce_axis(size, "k2")
-    most = te.compute((5,), lambda i: te.max_(a[i, k2] - total[i], k2), "most")
-    out = te.compute((5, size), lambda i, j: a[i, j] * most[i] + total[i], "out")
+    maxima = te.compute((5,), lambda i: te.max_(a[i, k2] - total[i], k2), "most")
+    out = te.compute((5, size), lambda i, j: a[i, j] * maxima[i] + total[i], "out")
     return lower([out, total], [a], "row_sums")
 
 
@@ -93,7 +93,7 @@ def argmax(size: int, dtype: str) -> ir.LoopProgram:
         return te.select(better, new[0], old[0]), te.select(better, new[1], old[1])
 
     reducer = te.comm_reducer(combine, lambda types: (te.const(-100, types[0]), te.const(-1, types[1])), "argmax")
-    value, index = te.compute((4,), lambda i: reducer((a[i, k], ir.as_expr(k, ir.dtype("int64"))), k), "argmax")
+    value, index = te.compute((4,), lambda i: reducer((a[i, k], ir.as_expr(k, ir.as_dtype("int64"))), k), "argmax")
     plus = te.compute((4,), lambda i: index[i] + 1, "plus")
     return lower([value, plus], [a], "argmax")
 
@@ -190,5 +190,5 @@ def test_random_schedule_keeps_the_answer(make: Callable[[int, str], ir.LoopProg
     assert str(again.trace) == str(schedule.trace)
     assert structurally_equal(parse(show(schedule.program)), schedule.program)
     for variant in (schedule.program, plain(schedule.program), again.program):
-        for want, got in zip(expected, answers(variant, size), strict=True):
-            np.testing.assert_array_equal(got, want, err_msg=str(schedule.trace))
+        for expected_output, actual in zip(expected, answers(variant, size), strict=True):
+            np.testing.assert_array_equal(actual, expected_output, err_msg=str(schedule.trace))

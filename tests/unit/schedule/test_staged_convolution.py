@@ -76,10 +76,10 @@ def test_a_convolution_on_stages_that_run_apart() -> None:
     staged = insert_tokens(plain, STAGES, SCOPES)
     random = np.random.default_rng(0)
     arrays = [random.integers(-8, 8, [int(str(dim)) for dim in buffer.shape]).astype(np.int8) for buffer in program.inputs]
-    (wanted,) = interp.run(program, arrays)
-    known = {"gemm": GEMM.semantics}
+    (expected,) = interp.run(program, arrays)
+    intrinsics = {"gemm": GEMM.semantics}
     for seed in range(4):
-        np.testing.assert_array_equal(interp.run(staged, arrays, intrinsics=known, seed=seed, stages=STAGES)[0], wanted)
+        np.testing.assert_array_equal(interp.run(staged, arrays, intrinsics=intrinsics, seed=seed, stages=STAGES)[0], expected)
     # Both loads of one thread, then both of the other, two under way before the first product is done.
     names = [stmt.name for stmt in ir.walk_stmts(staged.body) if isinstance(stmt, ir.Intrinsic)]
     assert ", ".join(["push.compute.load"] * 2 + ["pop.compute.load", "push.load.compute"] * 2) in ", ".join(names)

@@ -47,9 +47,9 @@ def test_bands_compute_the_same(size: tuple[int, int], window: int, stride: int,
         generator = np.random.default_rng(3)
         arrays = [generator.integers(-4, 5, tuple(map(size_hint, buffer.shape))).astype("float32") for buffer in program.inputs]
         packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
-        (wanted,) = interp.run(program, arrays)
-        (got,) = interp.run(scheduled, packed, intrinsics=SEMANTICS)
-        assert np.array_equal(got, offer.layouts[2].pack(wanted))
+        (expected,) = interp.run(program, arrays)
+        (actual,) = interp.run(scheduled, packed, intrinsics=SEMANTICS)
+        assert np.array_equal(actual, offer.layouts[2].pack(expected))
     assert texts[0] != texts[1]
 
 

@@ -49,23 +49,23 @@ def part(divisor: int) -> tuple[Dim, Dim]:
 
 
 def changed(unit: Function, capabilities: Capabilities = VECTORS, intrinsics: tuple[TensorIntrin, ...] = ()) -> Function:
-    made = choose_convolution(unit, KernelContext(capabilities, intrinsics=intrinsics))
-    verify(made)
-    return made
+    rewritten_function = choose_convolution(unit, KernelContext(capabilities, intrinsics=intrinsics))
+    verify(rewritten_function)
+    return rewritten_function
 
 
 def way(unit: Function, capabilities: Capabilities = VECTORS, intrinsics: tuple[TensorIntrin, ...] = ()) -> str:
     """The algorithm, by its operator, and the size of tiles."""
-    made = changed(unit, capabilities, intrinsics)
-    for call in post_order(made):
+    rewritten_function = changed(unit, capabilities, intrinsics)
+    for call in post_order(rewritten_function):
         if isinstance(call, Call) and call.callee in (unfold, winograd_conv):
             return f"tiles of {call.attrs.tile}" if call.callee is winograd_conv else "product"  # type: ignore[union-attr]
-    assert made is unit
+    assert rewritten_function is unit
     return "direct"
 
 
 @pytest.mark.parametrize(
-    ("unit", "wanted"),
+    ("unit", "algorithm"),
     [
         (model(64, 64, 56, 56), "tiles of 4"),
         (model(512, 512, 28, 28), "tiles of 4"),
@@ -102,8 +102,8 @@ def way(unit: Function, capabilities: Capabilities = VECTORS, intrinsics: tuple[
         (model(64, 3, 512, 512, window=9), "direct"),
     ],
 )
-def test_the_choice(unit: Function, wanted: str) -> None:
-    assert way(unit) == wanted
+def test_the_choice(unit: Function, algorithm: str) -> None:
+    assert way(unit) == algorithm
 
 
 BF16 = "bfloat16"
@@ -115,7 +115,10 @@ def dots(*lanes: int) -> tuple[TensorIntrin, ...]:
 
 def matrix_unit() -> TensorIntrin:
     """A product of two matrices that lie in a memory scope."""
-    a, b, total = (ir.Buffer(name, (4, 4), types.dtype(of), "unit") for name, of in (("a", BF16), ("b", BF16), ("t", "float32")))
+    a, b, total = (
+        ir.Buffer(name, (4, 4), types.dtype(dtype_name), "unit")
+        for name, dtype_name in (("a", BF16), ("b", BF16), ("t", "float32"))
+    )
     i, j, k = arith.Var("i"), arith.Var("j"), arith.Var("k")
     product = ir.cast(ir.load(a, (i, k)), "float32") * ir.cast(ir.load(b, (k, j)), "float32")
     store = ir.Store(total, (i, j), ir.load(total, (i, j)) + product)
@@ -128,7 +131,7 @@ def narrow(inputs: int, outputs: int, *image: int) -> Function:
 
 
 @pytest.mark.parametrize(
-    ("unit", "intrinsics", "wanted"),
+    ("unit", "intrinsics", "algorithm"),
     [
         (narrow(64, 64, 56, 56), dots(16), "tiles of 4"),
         # Transformed data in bfloat16: twice the products a cycle, and 2/9 of the weights of tiles of 4 in float32.
@@ -140,18 +143,18 @@ def narrow(inputs: int, outputs: int, *image: int) -> Function:
         (narrow(3, 16, 8, 8, 8), dots(16), "direct"),
     ],
 )
-def test_the_choice_in_bfloat16(unit: Function, intrinsics: tuple[TensorIntrin, ...], wanted: str) -> None:
-    assert way(unit, intrinsics=intrinsics) == wanted
+def test_the_choice_in_bfloat16(unit: Function, intrinsics: tuple[TensorIntrin, ...], algorithm: str) -> None:
+    assert way(unit, intrinsics=intrinsics) == algorithm
 
 
 def test_tiles_of_bfloat16_give_the_same_values() -> None:
     """The products of bfloat16 numbers are exact in float32: all that differs is in what order they are summed."""
     unit = narrow(32, 32, 13, 13)
     data = RNG.standard_normal((1, 32, 13, 13)).astype(types.dtype(BF16).numpy)
-    wanted = evaluate(unit, [data])
-    found = evaluate(changed(unit, intrinsics=dots(4)), [data])
+    expected = evaluate(unit, [data])
+    actual = evaluate(changed(unit, intrinsics=dots(4)), [data])
     assert way(unit, intrinsics=dots(4)) == "tiles of 4"
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max() + 1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-4 * np.abs(expected).max() + 1e-5)
 
 
 def test_rounded_tiles_have_twice_the_error() -> None:
@@ -164,14 +167,14 @@ def test_rounded_tiles_have_twice_the_error() -> None:
     exact = np.maximum(RNG.standard_normal((1, 256, 14, 14)), 0).astype(np.float32)
     weights = RNG.standard_normal((64, 256, 3, 3)).astype(np.float32)
 
-    def found(*arrays: Any, made: bool = False) -> Any:
+    def convolve(*arrays: Any, is_tiled: bool = False) -> Any:
         x = var("x", TensorType(exact.shape, arrays[0].dtype.name))
         conv = function([x], ops.conv(x, constant(arrays[1]), pads=(1,) * 4, out_dtype="float32"))
-        return evaluate(changed(conv, intrinsics=dots(16)) if made else conv, [arrays[0]])
+        return evaluate(changed(conv, intrinsics=dots(16)) if is_tiled else conv, [arrays[0]])
 
-    wanted = found(exact, weights)
+    expected = convolve(exact, weights)
     rounded = [array.astype(types.dtype(BF16).numpy) for array in (exact, weights)]
-    direct, tiled = (np.sqrt(np.mean((found(*rounded, made=made) - wanted) ** 2)) for made in (False, True))
+    direct, tiled = (np.sqrt(np.mean((convolve(*rounded, is_tiled=is_tiled) - expected) ** 2)) for is_tiled in (False, True))
     assert direct < tiled < 2.2 * direct
 
 
@@ -187,7 +190,7 @@ def quantized(channels: int, *image: int, magnitude: int = 127) -> Function:
 
 
 @pytest.mark.parametrize(
-    ("unit", "intrinsics", "wanted"),
+    ("unit", "intrinsics", "algorithm"),
     [
         (quantized(64, 56, 56), (BYTES, WORDS), "tiles of 4"),
         (quantized(64, 56, 56), (BYTES,), "direct"),
@@ -195,18 +198,18 @@ def quantized(channels: int, *image: int, magnitude: int = 127) -> Function:
         (quantized(512, 7, 7), (BYTES, WORDS), "direct"),
     ],
 )
-def test_the_choice_in_bytes(unit: Function, intrinsics: tuple[TensorIntrin, ...], wanted: str) -> None:
-    assert way(unit, intrinsics=intrinsics) == wanted
+def test_the_choice_in_bytes(unit: Function, intrinsics: tuple[TensorIntrin, ...], algorithm: str) -> None:
+    assert way(unit, intrinsics=intrinsics) == algorithm
 
 
 @pytest.mark.parametrize(("magnitude", "halves"), [(50, False), (127, True)])
 def test_large_sums_take_other_transforms(magnitude: int, halves: bool) -> None:
     unit = quantized(448, 16, 16, magnitude=magnitude)
-    made = changed(unit, replace(VECTORS, bandwidth=1e13), (BYTES, WORDS))
-    (tiles,) = (expr for expr in post_order(made) if isinstance(expr, Call) and expr.callee is winograd_conv)
+    rewritten_function = changed(unit, replace(VECTORS, bandwidth=1e13), (BYTES, WORDS))
+    (tiles,) = (expr for expr in post_order(rewritten_function) if isinstance(expr, Call) and expr.callee is winograd_conv)
     assert tiles.attrs.halves == halves  # type: ignore[union-attr]
     data = RNG.choice(np.array([0, 255], np.uint8), (1, 448, 16, 16))
-    assert np.array_equal(evaluate(made, [data]), evaluate(unit, [data]))
+    assert np.array_equal(evaluate(rewritten_function, [data]), evaluate(unit, [data]))
 
 
 def test_slow_memory_asks_for_fewer_weights() -> None:
@@ -226,9 +229,9 @@ def test_weights_that_are_computed_stay_direct() -> None:
 def test_tiles_give_the_same_values() -> None:
     unit = model(32, 32, 13, 13)
     data = RNG.standard_normal((1, 32, 13, 13)).astype(np.float32)
-    wanted = evaluate(unit, [data])
-    found = evaluate(changed(unit), [data])
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max() + 1e-5)
+    expected = evaluate(unit, [data])
+    actual = evaluate(changed(unit), [data])
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-4 * np.abs(expected).max() + 1e-5)
 
 
 @settings(max_examples=20, deadline=None)

@@ -27,12 +27,12 @@ RULE = DepthwiseRule()
 
 
 def convolved(
-    shape: tuple[Any, ...], window: tuple[int, ...], multiplier: int, after: bool, of: str, **attrs: Any
+    shape: tuple[Any, ...], window: tuple[int, ...], multiplier: int, after: bool, dtype: str, **attrs: Any
 ) -> ir.LoopProgram:
     groups, rank = shape[1], len(window)
-    x = graph.var("x", TensorType(shape, of))
-    w = graph.var("w", TensorType((groups * multiplier, 1, *window), of))
-    total = "int32" if of == "int8" else of
+    x = graph.var("x", TensorType(shape, dtype))
+    w = graph.var("w", TensorType((groups * multiplier, 1, *window), dtype))
+    total = "int32" if dtype == "int8" else dtype
     y = ops.conv(x, w, groups=groups, out_dtype=total, **attrs)
     params = [x, w]
     if after:
@@ -65,13 +65,13 @@ AXIS = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 2), st.int
     st.booleans(), st.booleans(), st.sampled_from(["float32", "int8"]), st.sampled_from([1, 2]),
 )  # fmt: skip
 def test_every_window_computes_the_same(
-    axes: list[tuple[int, ...]], n: int, groups: int, multiplier: int, after: bool, symbolic: bool, of: str, threads: int
+    axes: list[tuple[int, ...]], n: int, groups: int, multiplier: int, after: bool, symbolic: bool, dtype: str, threads: int
 ) -> None:
     window, strides, dilations, before, end, more = zip(*axes, strict=True)
     image = tuple((size - 1) * dilation + 1 + extra for size, dilation, extra in zip(window, dilations, more, strict=True))
     names = [SizeVar("n"), *(SizeVar(f"s{number}", least) for number, least in enumerate(image))]
     shape = (names[0], groups, *names[1:]) if symbolic else (n, groups, *image)
-    program = convolved(shape, window, multiplier, after, of, strides=strides, dilations=dilations, pads=(*before, *end))
+    program = convolved(shape, window, multiplier, after, dtype, strides=strides, dilations=dilations, pads=(*before, *end))
     offer = offered(program, threads=threads)
     if offer is None:
         assert all(size == 1 for size in program.outputs[0].shape[2:])

@@ -40,12 +40,12 @@ def context(threads=1):
     return KernelContext(CAPABILITIES, threads, INTRINSICS)
 
 
-def shape_of(buffer, sizes):
+def concrete_shape(buffer, sizes):
     return tuple(arith.evaluate(dim, sizes) for dim in buffer.shape)
 
 
 def random(buffer, generator, sizes):
-    shape = shape_of(buffer, sizes)
+    shape = concrete_shape(buffer, sizes)
     if buffer.dtype.is_int and buffer.dtype.bits == 8:
         low, high = buffer.dtype.limits
         return generator.choice([low, low + 1, -1 % (high + 1), high], shape).astype(buffer.dtype.numpy)
@@ -66,10 +66,10 @@ def check(rule, program, constant, threads=1, first=ROW_MAJOR, every=({},)):
     for sizes in every:
         arrays = [random(buffer, generator, sizes) for buffer in program.inputs]
         packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
-        wanted = interp.run(program, arrays, sizes)[0]
-        shaped = [array.reshape(shape_of(buffer, sizes)) for array, buffer in zip(packed, scheduled.inputs, strict=True)]
-        got = interp.run(scheduled, shaped, sizes, MEANING)[0]
-        assert np.array_equal(got.ravel(), offer.layouts[len(program.inputs)].pack(wanted).ravel())
+        expected = interp.run(program, arrays, sizes)[0]
+        shaped = [array.reshape(concrete_shape(buffer, sizes)) for array, buffer in zip(packed, scheduled.inputs, strict=True)]
+        actual = interp.run(scheduled, shaped, sizes, MEANING)[0]
+        assert np.array_equal(actual.ravel(), offer.layouts[len(program.inputs)].pack(expected).ravel())
     return offer, scheduled
 
 
@@ -173,8 +173,8 @@ def test_copies_to_layouts_that_cut_axes_twice(shape):
     array = np.arange(np.prod(shape)).reshape(shape).astype(np.int32)
     for source, target in ((ROW_MAJOR, layout), (layout, ROW_MAJOR)):
         program = relayout(shape, dtype("int32"), source, target)
-        given = source.pack(array).reshape(program.inputs[0].shape)
-        assert np.array_equal(interp.run(program, [given])[0].ravel(), target.pack(array).ravel())
+        packed_array = source.pack(array).reshape(program.inputs[0].shape)
+        assert np.array_equal(interp.run(program, [packed_array])[0].ravel(), target.pack(array).ravel())
 
 
 def conv(pair, n, c, o, k, stride, pad, width, after, groups=1):
@@ -212,7 +212,7 @@ def test_groups_that_fill_no_vectors_are_products_over_pixels(pair, n, groups, c
 
 def test_products_over_pixels_take_scales_by_channel_and_their_own_data():
     types = TensorType((2, 15, 3, 5), "uint8"), TensorType((15, 5, 1, 1), "int8"), TensorType((15,), "float32")
-    x, w, scale = (graph.var(name, of) for name, of in zip(("x", "w", "scale"), types, strict=True))
+    x, w, scale = (graph.var(name, tensor_type) for name, tensor_type in zip(("x", "w", "scale"), types, strict=True))
     y = ops.conv(x, w, groups=3, out_dtype="int32")
     y = ops.maximum(ops.requantize(y, scale, graph.constant(np.array(3, np.uint8)), dtype="uint8", axis=1), x)
     check(DotMatmulRule(), build(KernelSource("kernel", (x, w, scale), y)), {1, 2})

@@ -66,31 +66,31 @@ def test_any_size_computes_the_same(channels, outputs, kernel, stride, pad, dila
     rank = len(kernel)
     arguments = outputs, kernel, stride, pad, dilation, groups, after
     symbols = [arith.SizeVar(name) for name in "nhwd"[: rank + 1]]
-    offer, kernel_of_all = scheduled(convolution((symbols[0], channels, *symbols[1:]), *arguments), threads, layout)
-    parallel = any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL for stmt in ir.walk_stmts(kernel_of_all.body))
+    offer, symbolic_kernel = scheduled(convolution((symbols[0], channels, *symbols[1:]), *arguments), threads, layout)
+    parallel = any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL for stmt in ir.walk_stmts(symbolic_kernel.body))
     assert parallel == (threads > 1)
     generator = np.random.default_rng(len(kernel) + stride)
     least = [max((size - 1) * dilation + 1 - 2 * pad, 1) for size in kernel]
     for more in (0, 1, 7, 9) if rank < 3 else (0, 3):
-        batch, *sizes = 1 + more % 2, *(size + more + place for place, size in enumerate(least))
+        batch, *sizes = 1 + more % 2, *(size + more + axis for axis, size in enumerate(least))
         program = convolution((batch, channels, *sizes), *arguments)
         arrays = [generator.integers(-4, 5, buffer.shape).astype("float32") for buffer in program.inputs]
-        wanted = interp.run(program, arrays)[0]
+        expected = interp.run(program, arrays)[0]
         env = dict(zip(symbols, (batch, *sizes), strict=True))
-        assert_same(offer, kernel_of_all, arrays, wanted, env)
+        check_schedule(offer, symbolic_kernel, arrays, expected, env)
         if rank != 2 and more:
-            assert_same(*scheduled(program, threads, layout), arrays, wanted, {})
+            check_schedule(*scheduled(program, threads, layout), arrays, expected, {})
 
 
-def assert_same(offer, program, arrays, wanted, sizes):
+def check_schedule(offer, program, arrays, expected, sizes):
     """Run a scheduled kernel; what lies in padding must not matter."""
-    there = offer.layouts[-1].pack(np.ones(wanted.shape)) > 0
+    is_element = offer.layouts[-1].pack(np.ones(expected.shape)) > 0
     packed = []
     for layout, array, buffer in zip(offer.layouts, arrays, program.inputs, strict=False):
-        held = np.where(layout.pack(np.ones(array.shape)) > 0, layout.pack(array), np.nan).astype("float32")
-        packed.append(held.reshape([arith.evaluate(arith.wrap(dim), sizes) for dim in buffer.shape]))
-    got = interp.run(program, packed, sizes=sizes, intrinsics=SEMANTICS)[0].reshape(there.shape)
-    assert np.array_equal(got[there], offer.layouts[-1].pack(wanted)[there])
+        padded_array = np.where(layout.pack(np.ones(array.shape)) > 0, layout.pack(array), np.nan).astype("float32")
+        packed.append(padded_array.reshape([arith.evaluate(arith.wrap(dim), sizes) for dim in buffer.shape]))
+    actual = interp.run(program, packed, sizes=sizes, intrinsics=SEMANTICS)[0].reshape(is_element.shape)
+    assert np.array_equal(actual[is_element], offer.layouts[-1].pack(expected)[is_element])
 
 
 def test_lines_share_their_halo():
@@ -106,17 +106,17 @@ def test_lines_share_their_halo():
         assert [axis.phases for axis in axes] == [stride, stride]
 
 
-@pytest.mark.parametrize("most", [2, 3, 4])
-def test_as_many_vectors_as_places(most):
+@pytest.mark.parametrize("max_extent", [2, 3, 4])
+def test_as_many_vectors_as_places(max_extent):
     """A tile of images this small has as many places as vectors of channels: its loops must be told apart."""
-    height, width = (arith.SizeVar(name, 1, most) for name in "hw")
-    arguments = 4 * most, (3, 3), 1, 1, 1
+    height, width = (arith.SizeVar(name, 1, max_extent) for name in "hw")
+    arguments = 4 * max_extent, (3, 3), 1, 1, 1
     offer, program = scheduled(convolution((1, 4, height, width), *arguments), layout=BLOCKED)
-    generator = np.random.default_rng(most)
-    for size in range(1, most + 1):
+    generator = np.random.default_rng(max_extent)
+    for size in range(1, max_extent + 1):
         static = convolution((1, 4, size, size), *arguments)
         arrays = [generator.integers(-4, 5, buffer.shape).astype("float32") for buffer in static.inputs]
-        assert_same(offer, program, arrays, interp.run(static, arrays)[0], {height: size, width: size})
+        check_schedule(offer, program, arrays, interp.run(static, arrays)[0], {height: size, width: size})
 
 
 @pytest.mark.parametrize(("channels", "kernel", "stride", "size"), [(4, (3, 3), 2, 4), (4, (3, 3), 1, 2), (256, (2, 2), 1, 2)])
@@ -134,7 +134,7 @@ def test_small_images_take_one_tile(channels, kernel, stride, size):
     static = convolution((1, channels, size, size), 8, kernel, stride, 1, 1)
     generator = np.random.default_rng(size)
     arrays = [generator.integers(-4, 5, buffer.shape).astype("float32") for buffer in static.inputs]
-    assert_same(offer, program, arrays, interp.run(static, arrays)[0], sizes)
+    check_schedule(offer, program, arrays, interp.run(static, arrays)[0], sizes)
 
 
 def is_tile_loop(stmt):

@@ -24,38 +24,38 @@ from inlaid_runtime.types import ROW_MAJOR, TensorType, dtype
 CHANNELS = 8
 
 
-def depthwise(of: str, image: tuple[int, ...], window: tuple[int, ...], pad: int = 1, **attrs: Any) -> ir.LoopProgram:
+def depthwise(dtype_name: str, image: tuple[int, ...], window: tuple[int, ...], pad: int = 1, **attrs: Any) -> ir.LoopProgram:
     """A depthwise convolution of bytes with an epilogue, padded by its zero point."""
-    x = graph.var("x", TensorType((1, CHANNELS, *image), of))
+    x = graph.var("x", TensorType((1, CHANNELS, *image), dtype_name))
     w = graph.var("w", TensorType((CHANNELS, 1, *window), "int8"))
     b = graph.var("b", TensorType((CHANNELS, 1, 1), "int32"))
     around = (0, 0, pad, pad, 0, 0, pad, pad)
-    padded = ops.pad(x, graph.constant(np.asarray(7, of)), pads=around) if pad else x
+    padded = ops.pad(x, graph.constant(np.asarray(7, dtype_name)), pads=around) if pad else x
     y = ops.maximum(ops.add(ops.conv(padded, w, groups=CHANNELS, out_dtype="int32", **attrs), b), graph.constant(np.int32(-100)))
     return build(KernelSource("kernel", (x, w, b), y))
 
 
 def offered(program: ir.LoopProgram, threads: int = 1, stack: int = 1 << 16) -> Offer:
     able = Capabilities(dtypes=("float32", "int8"), vector_bits=256, vector_registers=16, masks=True, thread_stack_bytes=stack)
-    found = WindowRule().offer(program, KernelContext(able, threads), (InputInfo(ROW_MAJOR),) * len(program.inputs))
-    return found[0]
+    offers = WindowRule().offer(program, KernelContext(able, threads), (InputInfo(ROW_MAJOR),) * len(program.inputs))
+    return offers[0]
 
 
 def run(program: ir.LoopProgram, arrays: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     return interp.run(program, arrays)[0]
 
 
-def arrays_of(program: ir.LoopProgram, extreme: bool) -> list[np.ndarray[Any, Any]]:
+def make_arrays(program: ir.LoopProgram, extreme: bool) -> list[np.ndarray[Any, Any]]:
     """Inputs of the whole range of their types, or of the numbers of largest magnitude alone."""
     generator = np.random.default_rng(3)
-    found = []
+    arrays = []
     for buffer in program.inputs:
         low, high = buffer.dtype.limits if buffer.dtype.bits == 8 else (-5000, 5000)
         ends = [high if buffer.dtype.kind == "uint" else low]
         shape = tuple(int(dim) for dim in buffer.shape)  # type: ignore[arg-type]
         values = generator.choice(ends, shape) if extreme else generator.integers(low, high + 1, shape)
-        found.append(values.astype(buffer.dtype.numpy))
-    return found
+        arrays.append(values.astype(buffer.dtype.numpy))
+    return arrays
 
 
 @settings(max_examples=30, deadline=None)
@@ -64,20 +64,20 @@ def arrays_of(program: ir.LoopProgram, extreme: bool) -> list[np.ndarray[Any, An
     st.sampled_from([(3, 3), (2, 1), (3, 2)]), st.sampled_from([1, 2, 3, 0]), st.sampled_from([1 << 16, 2000, 200]), st.booleans(),
 )  # fmt: skip
 def test_sums_are_exact(
-    of: str, image: tuple[int, ...], stride: int, window: tuple[int, ...], threads: int, stack: int, extreme: bool
+    dtype_name: str, image: tuple[int, ...], stride: int, window: tuple[int, ...], threads: int, stack: int, extreme: bool
 ) -> None:
-    program = depthwise(of, image, window, strides=(stride, stride))
-    arrays = arrays_of(program, extreme)
-    wanted = run(program, arrays)
-    np.testing.assert_array_equal(run(float_sums(program), arrays), wanted)
+    program = depthwise(dtype_name, image, window, strides=(stride, stride))
+    arrays = make_arrays(program, extreme)
+    expected = run(program, arrays)
+    np.testing.assert_array_equal(run(float_sums(program), arrays), expected)
     offer = offered(program, threads, stack)
     scheduled = finish(offer.schedule(program))
     packed = [
         layout.pack(array).reshape(buffer.shape)
         for layout, array, buffer in zip(offer.layouts, arrays, scheduled.inputs, strict=False)
     ]
-    found = interp.run(scheduled, packed, intrinsics=SEMANTICS)[0]
-    np.testing.assert_array_equal(found.ravel(), offer.layouts[len(arrays)].pack(wanted).ravel())
+    actual = interp.run(scheduled, packed, intrinsics=SEMANTICS)[0]
+    np.testing.assert_array_equal(actual.ravel(), offer.layouts[len(arrays)].pack(expected).ravel())
 
 
 @pytest.mark.parametrize("why", ["no copy", "long window", "wide data"])

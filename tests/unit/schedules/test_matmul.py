@@ -48,18 +48,18 @@ def check(program, threads=1, constant=False, shapes=None):
     generator = np.random.default_rng(3)
     shapes = shapes or [buffer.shape for buffer in program.inputs]
     arrays = [generator.integers(-4, 5, shape).astype(np.float32) for shape in shapes]
-    wanted = interp.run(program, arrays)[0]
+    expected = interp.run(program, arrays)[0]
     packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
-    known = {}
+    sizes = {}
     for array, old, new in zip(packed, program.inputs, scheduled.inputs, strict=True):
-        known.update((a, b) for a, b in zip(old.shape, array.shape, strict=False) if isinstance(a, SizeVar))
+        sizes.update((a, b) for a, b in zip(old.shape, array.shape, strict=False) if isinstance(a, SizeVar))
         assert array.ndim >= len(new.shape)
     flat = [
         array.reshape([dim if isinstance(dim, int) else -1 for dim in new.shape]) if array.ndim > len(new.shape) else array
         for array, new in zip(packed, scheduled.inputs, strict=True)
     ]
-    got = interp.run(scheduled, flat, known, SEMANTICS)[0]
-    assert np.array_equal(got.reshape(wanted.shape), wanted)
+    actual = interp.run(scheduled, flat, sizes, SEMANTICS)[0]
+    assert np.array_equal(actual.reshape(expected.shape), expected)
     return scheduled
 
 
@@ -99,16 +99,16 @@ def test_rows_of_all_leading_dimensions_are_one():
 
 @CHECKED
 @given(st.integers(1, 30), st.integers(1, 2), st.booleans(), st.sampled_from([None, 30, 31, 64]))
-def test_rows_need_not_be_known(rows, threads, constant, most):
-    length = SizeVar("length", 1, most)
+def test_rows_need_not_be_known(rows, threads, constant, upper_bound):
+    length = SizeVar("length", 1, upper_bound)
     program = product((length, 5), (5, 24), True)
     check(program, threads, constant, [(rows, 5), (5, 24), (24,)])
 
 
 @CHECKED
 @given(st.integers(1, 9), st.integers(1, 40), st.sampled_from([None, 40, 64]))
-def test_columns_need_not_be_known(rows, columns, most):
-    check(product((rows, 5), (5, SizeVar("width", 1, most))), 1, False, [(rows, 5), (5, columns)])
+def test_columns_need_not_be_known(rows, columns, upper_bound):
+    check(product((rows, 5), (5, SizeVar("width", 1, upper_bound))), 1, False, [(rows, 5), (5, columns)])
 
 
 @pytest.mark.parametrize("columns", [19, SizeVar("width", 1)])
@@ -131,10 +131,10 @@ def test_constant_panels_are_fetched_ahead():
     assert any(isinstance(stmt, ir.Intrinsic) and stmt.name == PREFETCH for stmt in ir.walk_stmts(scheduled.body))
 
 
-@pytest.mark.parametrize(("most", "spread"), [(None, True), (6, False)])
-def test_panels_for_many_rows_are_fetched_bit_by_bit(most, spread):
+@pytest.mark.parametrize(("upper_bound", "spread"), [(None, True), (6, False)])
+def test_panels_for_many_rows_are_fetched_bit_by_bit(upper_bound, spread):
     """What is asked for of the next panel depends on the tile of rows, unless one or two tiles are expected."""
-    scheduled = check(product((SizeVar("rows", 1, most), 8), (8, 96)), 1, True, [(5, 8), (8, 96)])
+    scheduled = check(product((SizeVar("rows", 1, upper_bound), 8), (8, 96)), 1, True, [(5, 8), (8, 96)])
     asking = [stmt for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.Intrinsic) and stmt.name == PREFETCH]
     columns_rows_depth = frozenset().union(*(arith.free_vars(first) for first, _ in asking[0].regions[0].ranges))
     assert len(columns_rows_depth) == (3 if spread else 2)
@@ -168,9 +168,9 @@ def test_panels_that_rows_share_stay_in_cache():
 def test_the_core_decides():
     """A tile has as many rows as its first-level cache has ways, and panels that stay in its second-level cache."""
     assert choose_tile(197, 768, 768, 16, 32, replace(CORE, l1_ways=4)).rows <= 4
-    near = replace(CORE, l2_bytes=1 << 18, l3_load=20)
-    assert 4 * 3072 * choose_tile(128, 768, 3072, 16, 32, near).width <= PANEL_SHARE * near.l2_bytes
-    assert 4 * 3072 * choose_tile(128, 768, 3072, 16, 32, CORE).width > PANEL_SHARE * near.l2_bytes
+    small_l2 = replace(CORE, l2_bytes=1 << 18, l3_load=20)
+    assert 4 * 3072 * choose_tile(128, 768, 3072, 16, 32, small_l2).width <= PANEL_SHARE * small_l2.l2_bytes
+    assert 4 * 3072 * choose_tile(128, 768, 3072, 16, 32, CORE).width > PANEL_SHARE * small_l2.l2_bytes
 
 
 def test_rows_in_the_same_sets_make_tiles_lower():
@@ -197,8 +197,8 @@ def test_one_row_of_a_symbolic_number_has_a_version(columns):
         arrays = [generator.integers(-4, 5, shape).astype(np.float32) for shape in ((rows, 5), (5, columns), (columns,))]
         packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
         for schedule in (offer.schedule, version.schedule):
-            found = interp.run(finish(schedule(program)), packed, {}, SEMANTICS)[0]
-            assert np.array_equal(found, interp.run(program, arrays)[0])
+            actual = interp.run(finish(schedule(program)), packed, {}, SEMANTICS)[0]
+            assert np.array_equal(actual, interp.run(program, arrays)[0])
 
 
 def test_rows_of_symbolic_number_are_tiled_for_several():

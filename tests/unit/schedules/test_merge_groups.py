@@ -44,9 +44,9 @@ def model(groups: int, inputs: int, outputs: int, kind: int = 0, size: int = 1) 
     return function([x], y)
 
 
-def groups_of(unit: Function) -> int:
-    (found,) = [expr for expr in post_order(unit) if isinstance(expr, Call) and expr.callee is ops.conv]
-    return int(found.attrs.groups)
+def group_count(unit: Function) -> int:
+    (conv,) = [expr for expr in post_order(unit) if isinstance(expr, Call) and expr.callee is ops.conv]
+    return int(conv.attrs.groups)
 
 
 @settings(max_examples=25, deadline=None)
@@ -70,7 +70,7 @@ def test_the_same_sums(groups: int, inputs: int, outputs: int, size: int) -> Non
     ],
 )
 def test_as_many_groups_as_fill_vectors(groups: int, inputs: int, outputs: int, left: int) -> None:
-    assert groups_of(merge_groups(model(groups, inputs, outputs), CONTEXT)) == left
+    assert group_count(merge_groups(model(groups, inputs, outputs), CONTEXT)) == left
 
 
 def test_products_over_pixels_are_cheaper_than_zeros() -> None:
@@ -78,7 +78,7 @@ def test_products_over_pixels_are_cheaper_than_zeros() -> None:
     for outputs, left in ((17, 4), (16, 4), (2, 1)):  # for two outputs, data would be packed for little
         weights = constant(RNG.integers(-9, 10, (4 * outputs, 17, 1, 1)).astype(np.int8))
         unit = function([x], ops.conv(x, weights, groups=4, out_dtype="int32"))
-        assert groups_of(merge_groups(unit, CONTEXT)) == left
+        assert group_count(merge_groups(unit, CONTEXT)) == left
 
 
 def test_bfloat16_is_left_alone() -> None:
@@ -92,4 +92,4 @@ def test_targets_without_dot_products_are_left_alone() -> None:
 
 
 def test_the_choice_of_convolutions_merges_groups() -> None:
-    assert groups_of(choose_convolution(model(4, 6, 6), CONTEXT)) == 2
+    assert group_count(choose_convolution(model(4, 6, 6), CONTEXT)) == 2

@@ -31,7 +31,7 @@ WINDOWS: dict[str, dict[str, Any]] = {
 }
 
 
-def program_of(shape: tuple[Any, ...], make: Any, **window: Any) -> ir.LoopProgram:
+def make_program(shape: tuple[Any, ...], make: Any, **window: Any) -> ir.LoopProgram:
     x = graph.var("x", TensorType(shape, "float32"))
     return build(KernelSource("kernel", (x,), make(x, **window)))
 
@@ -57,7 +57,7 @@ def pooled(kind: str) -> Any:
 def test_planes_compute_the_same(kind: str, window: str, symbolic: bool) -> None:
     free = (SizeVar("n"), SizeVar("c", 1), SizeVar("h", 3), SizeVar("w", 5))
     for shape in SHAPES:
-        program = program_of(free if symbolic else shape, pooled(kind), **WINDOWS[window])
+        program = make_program(free if symbolic else shape, pooled(kind), **WINDOWS[window])
         offer = offered(program)
         if offer is None:  # rows shorter than half a vector
             assert not symbolic
@@ -66,29 +66,29 @@ def test_planes_compute_the_same(kind: str, window: str, symbolic: bool) -> None
         scheduled = finish(offer.schedule(program))
         sizes = dict(zip(free, shape, strict=True)) if symbolic else {}
         data = np.random.default_rng(3).integers(-4, 5, shape).astype(np.float32)
-        wanted = interp.run(program, [data], sizes)[0]
-        own = [arith.evaluate(arith.wrap(dim), sizes) for dim in scheduled.inputs[0].shape]
-        got = interp.run(scheduled, [data.reshape(own)], sizes)[0]
-        np.testing.assert_allclose(got.reshape(wanted.shape), wanted, rtol=1e-6)
+        expected = interp.run(program, [data], sizes)[0]
+        collapsed_shape = [arith.evaluate(arith.wrap(dim), sizes) for dim in scheduled.inputs[0].shape]
+        actual = interp.run(scheduled, [data.reshape(collapsed_shape)], sizes)[0]
+        np.testing.assert_allclose(actual.reshape(expected.shape), expected, rtol=1e-6)
 
 
 def test_data_may_be_read_besides() -> None:
     for pads in ((1, 1, 1, 1), (0, 0, 0, 0)):
         kernel = tuple(1 + 2 * pad for pad in pads[:2])
-        program = program_of((1, 2, 6, 19), pooled("residual"), kernel=kernel if pads[0] else (1, 1), pads=pads)
+        program = make_program((1, 2, 6, 19), pooled("residual"), kernel=kernel if pads[0] else (1, 1), pads=pads)
         anchor = find_anchor(program)
         offer = None if anchor is None else offered(program)
         if offer is not None:
             data = np.random.default_rng(4).integers(-4, 5, (1, 2, 6, 19)).astype(np.float32)
-            wanted, scheduled = interp.run(program, [data])[0], finish(offer.schedule(program))
-            got = interp.run(scheduled, [data.reshape([int(dim) for dim in scheduled.inputs[0].shape])])[0]
-            np.testing.assert_array_equal(got.reshape(wanted.shape), wanted)
+            expected, scheduled = interp.run(program, [data])[0], finish(offer.schedule(program))
+            actual = interp.run(scheduled, [data.reshape([int(dim) for dim in scheduled.inputs[0].shape])])[0]
+            np.testing.assert_array_equal(actual.reshape(expected.shape), expected)
 
 
 def test_planes_are_declined() -> None:
     window = WINDOWS["3x3 by 2"]
-    assert offered(program_of((1, 2, 8, 8), ops.max_pool, **window), bits=128) is None  # no masks
-    assert offered(program_of((1, 2, 8, 5), ops.max_pool, **window)) is None  # short rows
-    assert offered(program_of((1, 2, 8, 80), ops.max_pool, kernel=(3, 9))) is None  # a long window
-    assert offered(program_of((1, 2, SizeVar("h", 3), 8), ops.max_pool, **window), threads=2) is None
-    assert offered(program_of((1, 2, 8, 8), ops.max_pool, **window), threads=2) is not None
+    assert offered(make_program((1, 2, 8, 8), ops.max_pool, **window), bits=128) is None  # no masks
+    assert offered(make_program((1, 2, 8, 5), ops.max_pool, **window)) is None  # short rows
+    assert offered(make_program((1, 2, 8, 80), ops.max_pool, kernel=(3, 9))) is None  # a long window
+    assert offered(make_program((1, 2, SizeVar("h", 3), 8), ops.max_pool, **window), threads=2) is None
+    assert offered(make_program((1, 2, 8, 8), ops.max_pool, **window), threads=2) is not None

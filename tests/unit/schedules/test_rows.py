@@ -47,9 +47,9 @@ def check(program, sizes=None, threads=2, tolerance=1e-6):
 
     (source,) = program.inputs
     array = generator.integers(-4, 5, concrete(source.shape)).astype(source.dtype.numpy)
-    (wanted,) = interp.run(program, [array], sizes)
-    got = interp.run(scheduled, [array.reshape(concrete(scheduled.inputs[0].shape))], sizes)[0].reshape(wanted.shape)
-    assert np.allclose(np.asarray(got, float), np.asarray(wanted, float), rtol=tolerance, atol=tolerance)
+    (expected,) = interp.run(program, [array], sizes)
+    actual = interp.run(scheduled, [array.reshape(concrete(scheduled.inputs[0].shape))], sizes)[0].reshape(expected.shape)
+    assert np.allclose(np.asarray(actual, float), np.asarray(expected, float), rtol=tolerance, atol=tolerance)
     return scheduled
 
 
@@ -62,9 +62,9 @@ COLUMNS = st.sampled_from([4, 5, 7, 8, 15, 16, 17, 31, 33, 100, 150])
 
 @CHECKED
 @given(st.integers(1, 5), COLUMNS, st.sampled_from(["sum", "prod", "max", "min"]), st.booleans(), st.booleans())
-def test_reduces_rows(rows, columns, name, keepdims, whole):
+def test_reduces_rows(rows, columns, name, keepdims, full_reduction):
     operator = getattr(ops, f"reduce_{name}")
-    axes = (0, 1) if whole else (1,)
+    axes = (0, 1) if full_reduction else (1,)
     program = kernel((rows, columns), lambda x: operator(x, axes=axes, keepdims=keepdims))
     if name == "prod":
         assert offered(program) is not None
@@ -124,8 +124,8 @@ def test_element_types(dtype):
 def test_softmax_keeps_its_exponentials_in_the_result():
     scheduled = check(kernel((8, 300), lambda x: ops.softmax(x, axis=1)))
     assert scheduled.outputs[1:] == ()
-    kept = [stmt.buffer for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.Alloc)]
-    assert all(buffer.scope == "register" or buffer.shape == (4,) for buffer in kept), "a value for each of four rows"
+    buffers = [stmt.buffer for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.Alloc)]
+    assert all(buffer.scope == "register" or buffer.shape == (4,) for buffer in buffers), "a value for each of four rows"
 
 
 ROWS = arith.SizeVar("rows")
@@ -181,5 +181,5 @@ def test_sums_over_channels_in_blocks_are_worth_a_copy():
 def test_collapse_merges_what_is_walked_together():
     merged = collapse(kernel((2, 3, 4, 5), lambda x: ops.reduce_sum(x, axes=(2, 3), keepdims=False)))
     assert [buffer.shape for buffer in merged.params] == [(6, 20), (6,)]
-    kept = collapse(kernel((2, 3, 4, 5), lambda x: ops.reduce_sum(x, axes=(1, 3), keepdims=False)))
-    assert [buffer.shape for buffer in kept.params] == [(2, 3, 4, 5), (2, 4)]
+    collapsed_kernel = collapse(kernel((2, 3, 4, 5), lambda x: ops.reduce_sum(x, axes=(1, 3), keepdims=False)))
+    assert [buffer.shape for buffer in collapsed_kernel.params] == [(2, 3, 4, 5), (2, 4)]

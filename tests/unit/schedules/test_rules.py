@@ -48,17 +48,17 @@ def check(rule, program, threads=1, constant=frozenset(), layout=ROW_MAJOR, size
     ]
     # What lies in padding must not matter.
     packed = [poisoned(layout, array) for layout, array in zip(offer.layouts, arrays, strict=False)]
-    for number, (own, buffer) in enumerate(zip(offer.layouts, scheduled.inputs, strict=False)):
-        if own is ROW_MAJOR:  # neighboring dimensions may have become one
+    for number, (input_layout, buffer) in enumerate(zip(offer.layouts, scheduled.inputs, strict=False)):
+        if input_layout is ROW_MAJOR:  # neighboring dimensions may have become one
             packed[number] = packed[number].reshape([arith.evaluate(arith.wrap(dim), sizes or {}) for dim in buffer.shape])
         assert sizes or packed[number].shape == buffer.shape
-    wanted = interp.run(program, arrays)[0]
-    got = interp.run(scheduled, packed, sizes, intrinsics=SEMANTICS)[0]
+    expected = interp.run(program, arrays)[0]
+    actual = interp.run(scheduled, packed, sizes, intrinsics=SEMANTICS)[0]
     layout = offer.layouts[len(program.inputs)]
-    there = layout.pack(np.ones(wanted.shape)) > 0
-    got = got.reshape(there.shape) if layout is ROW_MAJOR else got
-    assert got.shape == there.shape
-    assert np.array_equal(got[there], layout.pack(wanted)[there])
+    is_element = layout.pack(np.ones(expected.shape)) > 0
+    actual = actual.reshape(is_element.shape) if layout is ROW_MAJOR else actual
+    assert actual.shape == is_element.shape
+    assert np.array_equal(actual[is_element], layout.pack(expected)[is_element])
     return offer, scheduled
 
 
@@ -155,23 +155,23 @@ def test_panels_are_fetched_ahead_where_images_have_any_size(k, height):
     program = conv(1, 128, h, w, 32, k, 1, k // 2)
     scheduled = finish(ConvRule().offer(program, KernelContext(CAPABILITIES), (InputInfo(ROW_MAJOR),) * 2)[0].schedule(program))
     weights = scheduled.inputs[1]
-    seen = [place for place in fetched(scheduled.body, {h: height, w: 6}) if place[0] == 1]
-    lines = {int(np.ravel_multi_index(place, weights.shape)) * weights.dtype.bytes // 64 for place in seen}
+    indices = [index for index in fetched(scheduled.body, {h: height, w: 6}) if index[0] == 1]
+    lines = {int(np.ravel_multi_index(index, weights.shape)) * weights.dtype.bytes // 64 for index in indices}
     assert len(lines) == np.prod(weights.shape[1:]) * weights.dtype.bytes // 64
 
 
-def fetched(stmt, known):
+def fetched(stmt, sizes):
     """The indices of all prefetches of a statement, in order."""
     if isinstance(stmt, ir.For):
-        for place in range(arith.evaluate(stmt.extent, known)):
-            yield from fetched(stmt.body, {**known, stmt.var: place})
+        for iteration in range(arith.evaluate(stmt.extent, sizes)):
+            yield from fetched(stmt.body, {**sizes, stmt.var: iteration})
     elif isinstance(stmt, ir.Intrinsic):
-        yield tuple(arith.evaluate(low, known) for low, _ in stmt.regions[0].ranges)
+        yield tuple(arith.evaluate(low, sizes) for low, _ in stmt.regions[0].ranges)
     elif isinstance(stmt, ir.Let):
-        yield from fetched(stmt.body, {**known, stmt.var: arith.evaluate(stmt.value.index, known)})
-    elif not isinstance(stmt, ir.If) or arith.evaluate(stmt.condition.index, known):
+        yield from fetched(stmt.body, {**sizes, stmt.var: arith.evaluate(stmt.value.index, sizes)})
+    elif not isinstance(stmt, ir.If) or arith.evaluate(stmt.condition.index, sizes):
         for inner in ir.substatements(stmt):
-            yield from fetched(inner, known)
+            yield from fetched(inner, sizes)
 
 
 def test_weights_that_stay_in_cache_are_not_fetched_ahead():
@@ -297,8 +297,8 @@ def test_transposes_read_what_lies_in_blocks(blocked, threads):
     assert offer is not None and offer.layouts == (layout, ROW_MAJOR)
     scheduled = finish(offer.schedule(program))
     array = np.arange(16 * 35, dtype=np.float32).reshape(1, 16, 5, 7)
-    (found,) = interp.run(scheduled, [layout.pack(array).reshape(scheduled.inputs[0].shape)])
-    assert np.array_equal(found.reshape(1, 5, 7, 16), array.transpose(0, 2, 3, 1))
+    (actual,) = interp.run(scheduled, [layout.pack(array).reshape(scheduled.inputs[0].shape)])
+    assert np.array_equal(actual.reshape(1, 5, 7, 16), array.transpose(0, 2, 3, 1))
     assert ir.ForKind.VECTORIZED in kinds(scheduled)
 
 
@@ -332,8 +332,8 @@ def across_rows(shape, axis):
 
 @CHECKED
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 600), st.integers(1, 2), st.booleans())
-def test_the_generic_rule_reduces_across_rows(outer, rows, columns, threads, whole):
-    program = across_rows((rows, columns), 0) if whole else across_rows((outer, rows, columns), 1)
+def test_the_generic_rule_reduces_across_rows(outer, rows, columns, threads, first_axis):
+    program = across_rows((rows, columns), 0) if first_axis else across_rows((outer, rows, columns), 1)
     check(GenericRule(), program, threads)
 
 
@@ -410,8 +410,8 @@ def test_the_generic_rule_sums_windows_row_by_row(channels, outputs, stride, siz
         graph.var("x", TensorType((2, channels, h, w), "float32")),
         graph.var("w", TensorType((outputs, channels, 3, 2), "float32")),
     )
-    made = ops.conv(x, weights, strides=(stride, stride), pads=(1, 0, 1, 1), dilations=(1, 1), groups=1)
-    scheduled = check(GenericRule(), kernel([x, weights], ops.relu(made)), threads, sizes={h: sizes[0], w: sizes[1]})[1]
+    convolution = ops.conv(x, weights, strides=(stride, stride), pads=(1, 0, 1, 1), dilations=(1, 1), groups=1)
+    scheduled = check(GenericRule(), kernel([x, weights], ops.relu(convolution)), threads, sizes={h: sizes[0], w: sizes[1]})[1]
     # By greater strides most of a vector would be read for nothing.
     assert all(arith.free_vars(extent) for extent in innermost(scheduled)) == (stride < 3)
 

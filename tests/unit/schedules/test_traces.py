@@ -18,7 +18,7 @@ from inlaid.tensor import interp
 from inlaid.tensor.primitives import SEMANTICS, TensorIntrin
 from inlaid.tensor.scheduling.dot_products import dot_product
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
-from inlaid.tensor.scheduling.trace import offers_of, parse_kernel_trace, replay_kernel, scheduled
+from inlaid.tensor.scheduling.trace import collect_offers, parse_kernel_trace, replay_kernel, scheduled
 from inlaid.tensor.text import show
 from inlaid_runtime.errors import ParseError, ScheduleError
 from inlaid_runtime.types import ROW_MAJOR, TensorType
@@ -30,12 +30,12 @@ F32 = "float32"
 
 
 def kernel(make, *types):
-    params = tuple(graph.var(f"x{number}", TensorType(*of)) for number, of in enumerate(types))
+    params = tuple(graph.var(f"x{number}", TensorType(*arguments)) for number, arguments in enumerate(types))
     return build(KernelSource("kernel", params, make(*params)))
 
 
-def convolved(data, weights, pad=0, **given):
-    return ops.conv(data, weights, strides=(1, 1), pads=(pad,) * 4, dilations=(1, 1), groups=1, **given)
+def convolved(data, weights, pad=0, **attrs):
+    return ops.conv(data, weights, strides=(1, 1), pads=(pad,) * 4, dilations=(1, 1), groups=1, **attrs)
 
 
 def padded(data, weights):
@@ -62,59 +62,59 @@ def offered(name):
     """The kernel as the first rule of all schedules it, by its first offer; weights are constant."""
     source = KERNELS[name]
     facts = tuple(InputInfo(ROW_MAJOR, name.endswith("weights") and number == 1) for number in range(len(source.inputs)))
-    offer = next(filter(None, (offers_of(rule, source, CONTEXT, facts) for rule in SHARED_RULES)))[0]
-    made = scheduled(source, offer, len(offer.versions), CONTEXT)
-    assert made.trace.rule == name.split()[0]
-    return made
+    offer = next(filter(None, (collect_offers(rule, source, CONTEXT, facts) for rule in SHARED_RULES)))[0]
+    traced_kernel = scheduled(source, offer, len(offer.versions), CONTEXT)
+    assert traced_kernel.trace.rule == name.split()[0]
+    return traced_kernel
 
 
 def replayed(source, trace):
     return replay_kernel(source, str(trace), SHARED_RULES, SHARED_TRANSFORMS, CONTEXT)
 
 
-def computes_the_same(source, made):
+def is_equivalent(source, traced_kernel):
     """Whether a scheduled kernel equals the unscheduled one on small integers, whose sums are exact; nearly, where it divides."""
     generator = np.random.default_rng(5)
     arrays = [generator.integers(0, 5, buffer.shape).astype(buffer.dtype.numpy) for buffer in source.inputs]
-    wanted = interp.run(source, arrays)[0]
-    program, layouts = finish(made.program), made.trace.layouts
+    expected = interp.run(source, arrays)[0]
+    program, layouts = finish(traced_kernel.program), traced_kernel.trace.layouts
     packed = [
         layout.pack(array).reshape(buffer.shape) for layout, array, buffer in zip(layouts, arrays, program.inputs, strict=False)
     ]
-    got = interp.run(program, packed, intrinsics=MEANING)[0]
+    actual = interp.run(program, packed, intrinsics=MEANING)[0]
     layout = layouts[len(source.inputs)]
-    there = layout.pack(np.ones(wanted.shape)) > 0
-    return np.allclose(got.reshape(there.shape)[there], layout.pack(wanted)[there], rtol=1e-6)
+    is_element = layout.pack(np.ones(expected.shape)) > 0
+    return np.allclose(actual.reshape(is_element.shape)[is_element], layout.pack(expected)[is_element], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_texts_replay_to_the_same_program(name):
-    made = offered(name)
-    again = replayed(made.source, made.trace)
-    assert show(again.program) == show(made.program)
-    assert str(again.trace) == str(made.trace)
-    assert computes_the_same(made.source, again)
+    traced_kernel = offered(name)
+    again = replayed(traced_kernel.source, traced_kernel.trace)
+    assert show(again.program) == show(traced_kernel.program)
+    assert str(again.trace) == str(traced_kernel.trace)
+    assert is_equivalent(traced_kernel.source, again)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_rules_make_the_same_of_decisions_without_steps(name):
-    made = offered(name)
-    head = str(made.trace).partition("\nsteps(")[0]
-    assert show(replayed(made.source, head).program) == show(made.program)
+    traced_kernel = offered(name)
+    head = str(traced_kernel.trace).partition("\nsteps(")[0]
+    assert show(replayed(traced_kernel.source, head).program) == show(traced_kernel.program)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_other_legal_decisions_compute_the_same(data):
-    made = offered(data.draw(st.sampled_from([name for name in KERNELS if offered(name).trace.decisions])))
-    trace = made.trace
+    traced_kernel = offered(data.draw(st.sampled_from([name for name in KERNELS if offered(name).trace.decisions])))
+    trace = traced_kernel.trace
     for decision in trace.decisions:
         trace = trace.choose(decision.name, data.draw(st.sampled_from(decision.legal), label=decision.name))
-    again = replayed(made.source, trace)
-    assert computes_the_same(made.source, again)
+    again = replayed(traced_kernel.source, trace)
+    assert is_equivalent(traced_kernel.source, again)
     assert [item.value for item in again.trace.decisions] == [item.value for item in trace.decisions]
     # What the rule made leaves steps of its own, which replay.
-    assert show(replayed(made.source, again.trace).program) == show(again.program)
+    assert show(replayed(traced_kernel.source, again.trace).program) == show(again.program)
 
 
 @pytest.mark.parametrize(
@@ -129,30 +129,37 @@ def test_other_legal_decisions_compute_the_same(data):
     ],
 )
 def test_another_decision_gives_another_program(name, decision):
-    made = offered(name)
-    found = next(item for item in made.trace.decisions if item.name == decision)
-    other = next(value for value in reversed(found.legal) if value != found.value)
-    assert show(replayed(made.source, made.trace.choose(decision, other)).program) != show(made.program)
+    traced_kernel = offered(name)
+    decision_record = next(item for item in traced_kernel.trace.decisions if item.name == decision)
+    other = next(value for value in reversed(decision_record.legal) if value != decision_record.value)
+    assert show(replayed(traced_kernel.source, traced_kernel.trace.choose(decision, other)).program) != show(traced_kernel.program)
 
 
 def test_values_that_are_not_legal_are_refused():
-    made = offered("matmul")
+    traced_kernel = offered("matmul")
     with pytest.raises(ScheduleError, match=r"decision tile: expected one of \(5, 1\), .*, found \(99, 1\)"):
-        made.trace.choose("tile", (99, 1))
+        traced_kernel.trace.choose("tile", (99, 1))
     with pytest.raises(ScheduleError, match="decision pack: expected one of 0, 1, found 2"):
-        replayed(made.source, str(made.trace).replace('decide("pack", (0, 1), 0)', 'decide("pack", (0, 1), 0, 2)'))
+        replayed(
+            traced_kernel.source, str(traced_kernel.trace).replace('decide("pack", (0, 1), 0)', 'decide("pack", (0, 1), 0, 2)')
+        )
     with pytest.raises(ScheduleError, match="unknown decision stripe; the decisions of kernel kernel are tile, pack"):
-        made.trace.choose("stripe", 1)
+        traced_kernel.trace.choose("stripe", 1)
 
 
 def test_traces_of_another_kernel_or_target_are_refused():
-    made = offered("matmul")
+    traced_kernel = offered("matmul")
     with pytest.raises(ScheduleError, match="the trace is for kernel"):
-        replayed(KERNELS["rows"], made.trace)
+        replayed(KERNELS["rows"], traced_kernel.trace)
     with pytest.raises(ScheduleError, match="the trace is for target"):
-        replay_kernel(made.source, made.trace, SHARED_RULES, SHARED_TRANSFORMS, KernelContext(CONTEXT.capabilities, 1))
+        replay_kernel(
+            traced_kernel.source, traced_kernel.trace, SHARED_RULES, SHARED_TRANSFORMS, KernelContext(CONTEXT.capabilities, 1)
+        )
     with pytest.raises(ScheduleError, match=r"rule matmul does not offer schedule 3\.0"):
-        replayed(made.source, str(made.trace).partition("\nsteps(")[0].replace('rule("matmul", 0, 0)', 'rule("matmul", 3, 0)'))
+        replayed(
+            traced_kernel.source,
+            str(traced_kernel.trace).partition("\nsteps(")[0].replace('rule("matmul", 0, 0)', 'rule("matmul", 3, 0)'),
+        )
 
 
 @pytest.mark.parametrize(

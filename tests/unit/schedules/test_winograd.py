@@ -42,8 +42,8 @@ def direct(x, w, pads):
     return np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.float64), optimize=True)
 
 
-def close(found, wanted):
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max(initial=0) + 1e-5)
+def close(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-4 * np.abs(expected).max(initial=0) + 1e-5)
 
 
 def kernel(x, w, tile, pads, after):
@@ -51,28 +51,28 @@ def kernel(x, w, tile, pads, after):
     u = transform_weights(w, tile)
     params = [graph.var("x", TensorType(x.shape, "float32")), graph.var("u", TensorType(u.shape, "float32"))]
     y = winograd_conv(*params, pads=pads, tile=tile)
-    wanted, arrays = direct(x, w, pads), [x, u]
+    expected, arrays = direct(x, w, pads), [x, u]
     if after:
         arrays.append(normal(w.shape[0], 1, 1))
         params.append(graph.var("b", TensorType(arrays[-1].shape, "float32")))
-        y, wanted = ops.add(y, params[-1]), wanted + arrays[-1]
+        y, expected = ops.add(y, params[-1]), expected + arrays[-1]
     if after > 1:
-        arrays.append(normal(*wanted.shape))
+        arrays.append(normal(*expected.shape))
         params.append(graph.var("r", y.type))
-        y, wanted = ops.relu(ops.add(y, params[-1])), np.maximum(wanted + arrays[-1], 0)
-    return build(KernelSource("kernel", tuple(params), y)), arrays, wanted
+        y, expected = ops.relu(ops.add(y, params[-1])), np.maximum(expected + arrays[-1], 0)
+    return build(KernelSource("kernel", tuple(params), y)), arrays, expected
 
 
 @pytest.mark.parametrize(("tile", "halves"), [(2, False), (4, False), (4, True)])
 def test_transforms_are_exact(tile, halves):
     """In rational numbers, outputs of one dimension are those of the window."""
     t = (HALVES if halves else TRANSFORMS)[tile]
-    for place in range(tile + 2):
+    for tap_input in range(tile + 2):
         for tap in range(3):
-            into = [Fraction(row[place]) for row in t.inputs]
+            into = [Fraction(row[tap_input]) for row in t.inputs]
             window = [Fraction(row[tap]).limit_denominator(30) for row in t.weights]
-            made = [sum(Fraction(f) * d * g for f, d, g in zip(row, into, window, strict=True)) for row in t.outputs]
-            assert made == [int(place == output + tap) for output in range(tile)]
+            outputs = [sum(Fraction(f) * d * g for f, d, g in zip(row, into, window, strict=True)) for row in t.outputs]
+            assert outputs == [int(tap_input == output + tap) for output in range(tile)]
 
 
 @CHECKED
@@ -81,11 +81,11 @@ def test_transforms_are_exact(tile, halves):
     st.tuples(*[st.integers(0, 2)] * 4),
 )  # fmt: skip
 def test_operator_is_a_convolution(tile, n, c, o, height, width, pads):
-    program, arrays, wanted = kernel(normal(n, c, height, width), normal(o, c, 3, 3), tile, pads, 0)
-    made = winograd_conv(*(graph.var("v", TensorType(array.shape, "float32")) for array in arrays), pads=pads, tile=tile)
-    assert made.type == TensorType(wanted.shape, "float32")
-    close(winograd_conv.reference(made.attrs, *arrays), wanted)
-    close(interp.run(program, arrays)[0], wanted)
+    program, arrays, expected = kernel(normal(n, c, height, width), normal(o, c, 3, 3), tile, pads, 0)
+    call = winograd_conv(*(graph.var("v", TensorType(array.shape, "float32")) for array in arrays), pads=pads, tile=tile)
+    assert call.type == TensorType(expected.shape, "float32")
+    close(winograd_conv.reference(call.attrs, *arrays), expected)
+    close(interp.run(program, arrays)[0], expected)
 
 
 @pytest.mark.parametrize(
@@ -104,20 +104,20 @@ def test_operator_refuses(shape, attrs, message):
         winograd_conv(x, u, **attrs)
 
 
-@pytest.mark.parametrize("of", ["uint8", "int8", "int16"])
+@pytest.mark.parametrize("dtype_name", ["uint8", "int8", "int16"])
 @pytest.mark.parametrize(("halves", "largest"), [(False, (1 << 25) - 1), (True, (1 << 29) - 1)])
-def test_integers_are_exact_up_to_a_bound(of, halves, largest):
-    limits = np.iinfo("uint8" if of == "uint8" else "int8")
+def test_integers_are_exact_up_to_a_bound(dtype_name, halves, largest):
+    limits = np.iinfo("uint8" if dtype_name == "uint8" else "int8")
     data, w = RNG.choice([limits.min, limits.max], (1, 6, 9, 7)), RNG.integers(-128, 128, (5, 6, 3, 3)).astype(np.int16)
     interval = (int(limits.min), int(limits.max))
     assert is_exact(w, 4, interval, largest, halves)
     assert not is_exact(w, 4, interval, largest + 1, halves)
-    x, u = data.astype(of), transform_weights(w, 4, halves)
-    params = [graph.var("x", TensorType(x.shape, of)), graph.var("u", TensorType(u.shape, "int16"))]
+    x, u = data.astype(dtype_name), transform_weights(w, 4, halves)
+    params = [graph.var("x", TensorType(x.shape, dtype_name)), graph.var("u", TensorType(u.shape, "int16"))]
     y = winograd_conv(*params, pads=(1, 1, 1, 1), tile=4, halves=halves)
-    wanted = direct(x, w, (1, 1, 1, 1))
-    assert np.array_equal(winograd_conv.reference(y.attrs, x, u), wanted)
-    assert np.array_equal(interp.run(build(KernelSource("kernel", tuple(params), y)), [x, u])[0], wanted)
+    expected = direct(x, w, (1, 1, 1, 1))
+    assert np.array_equal(winograd_conv.reference(y.attrs, x, u), expected)
+    assert np.array_equal(interp.run(build(KernelSource("kernel", tuple(params), y)), [x, u])[0], expected)
 
 
 def test_integers_beyond_16_bits_are_not_exact():
@@ -128,13 +128,13 @@ def test_integers_beyond_16_bits_are_not_exact():
     assert is_exact(w, 2, (-512, 511), 9 * 512)
 
 
-def check(program, arrays, wanted, threads):
+def check(program, arrays, expected, threads):
     """The kernel as the rule would have it gives what is wanted."""
     offer = WinogradRule().offer(program, KernelContext(NARROW, threads), (InputInfo(ROW_MAJOR),) * len(arrays))
     assert offer is not None, "the rule declines"
-    done = finish(offer.schedule(program))
+    finished_kernel = finish(offer.schedule(program))
     packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
-    close(interp.run(done, packed, intrinsics=SEMANTICS)[0], offer.layouts[len(arrays)].pack(wanted))
+    close(interp.run(finished_kernel, packed, intrinsics=SEMANTICS)[0], offer.layouts[len(arrays)].pack(expected))
 
 
 @settings(max_examples=12, deadline=None)
@@ -157,17 +157,19 @@ def test_symbolic_sizes(tile, threads, pads):
     params.append(graph.var("r", y.type))
     program = build(KernelSource("kernel", tuple(params), ops.relu(ops.add(y, params[-1]))))
     offer = WinogradRule().offer(program, KernelContext(NARROW, threads), (InputInfo(ROW_MAJOR),) * 3)
-    done = finish(offer.schedule(program))
-    assert all(isinstance(dim, int) for buffer in done.outputs[1:] for dim in buffer.shape)
-    parallel = [stmt for stmt in ir.walk_stmts(done.body) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL]
+    finished_kernel = finish(offer.schedule(program))
+    assert all(isinstance(dim, int) for buffer in finished_kernel.outputs[1:] for dim in buffer.shape)
+    parallel = [
+        stmt for stmt in ir.walk_stmts(finished_kernel.body) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL
+    ]
     assert len(parallel) == (0 if threads == 1 else 3)
     for n, rows, columns in ((1, 1, 1), (2, 5, 3), (1, 13, 22), (0, 4, 4)):
         x = normal(n, 8, rows, columns)
-        wanted = direct(x, w, pads)
-        r = normal(*wanted.shape)
+        expected = direct(x, w, pads)
+        r = normal(*expected.shape)
         arrays = [layout.pack(array) for layout, array in zip(offer.layouts, (x, u, r), strict=False)]
-        found = interp.run(done, arrays, {batch: n, height: rows, width: columns}, intrinsics=SEMANTICS)[0]
-        close(found, offer.layouts[-1].pack(np.maximum(wanted + r, 0)))
+        actual = interp.run(finished_kernel, arrays, {batch: n, height: rows, width: columns}, intrinsics=SEMANTICS)[0]
+        close(actual, offer.layouts[-1].pack(np.maximum(expected + r, 0)))
 
 
 @pytest.mark.parametrize("tile", TRANSFORMS)
@@ -178,9 +180,9 @@ def test_narrow_data_is_widened(tile):
     params = [graph.var("x", TensorType(x.shape, "bfloat16")), graph.var("u", TensorType(u.shape, "float32"))]
     y = winograd_conv(*params, pads=(1, 1, 1, 1), tile=tile)
     assert y.type == TensorType((1, 8, 9, 9), "float32")
-    wanted = direct(x, w, (1, 1, 1, 1))
-    close(winograd_conv.reference(y.attrs, x, u), wanted)
-    check(build(KernelSource("kernel", tuple(params), y)), [x, u], wanted, 1)
+    expected = direct(x, w, (1, 1, 1, 1))
+    close(winograd_conv.reference(y.attrs, x, u), expected)
+    check(build(KernelSource("kernel", tuple(params), y)), [x, u], expected, 1)
 
 
 @pytest.mark.parametrize("threads", [0, 1])
@@ -192,18 +194,18 @@ def test_transformed_data_in_bfloat16(threads):
     params = [graph.var("x", TensorType(x.shape, "bfloat16")), graph.var("u", TensorType(u.shape, "bfloat16"))]
     y = winograd_conv(*params, pads=(1, 1, 1, 1), tile=2)
     assert y.type == TensorType((1, 8, 9, 7), "float32")
-    wanted = direct(x, w, (1, 1, 1, 1))
-    assert np.array_equal(winograd_conv.reference(y.attrs, x, u), wanted)
+    expected = direct(x, w, (1, 1, 1, 1))
+    assert np.array_equal(winograd_conv.reference(y.attrs, x, u), expected)
     program = build(KernelSource("kernel", tuple(params), y))
-    assert np.array_equal(interp.run(program, [x, u])[0], wanted)
+    assert np.array_equal(interp.run(program, [x, u])[0], expected)
     assert WinogradRule().offer(program, KernelContext(NARROW, threads), (InputInfo(ROW_MAJOR),) * 2) is None
     dot = TensorIntrin("dot", dot_product("bfloat16", "bfloat16", "float32", 4, 2))
     offer = WinogradRule().offer(program, KernelContext(NARROW, threads, intrinsics=(dot,)), (InputInfo(ROW_MAJOR),) * 2)
-    done = finish(offer.schedule(program))
-    assert any(isinstance(stmt, ir.Intrinsic) and stmt.name == "dot" for stmt in ir.walk_stmts(done.body))
+    finished_kernel = finish(offer.schedule(program))
+    assert any(isinstance(stmt, ir.Intrinsic) and stmt.name == "dot" for stmt in ir.walk_stmts(finished_kernel.body))
     packed = [layout.pack(array) for layout, array in zip(offer.layouts, (x, u), strict=False)]
-    found = interp.run(done, packed, intrinsics={**SEMANTICS, "dot": dot.semantics})[0]
-    assert np.array_equal(found, offer.layouts[-1].pack(wanted))
+    actual = interp.run(finished_kernel, packed, intrinsics={**SEMANTICS, "dot": dot.semantics})[0]
+    assert np.array_equal(actual, offer.layouts[-1].pack(expected))
 
 
 def test_wide_data_is_not_narrowed():
@@ -216,13 +218,13 @@ def test_schedule_runs_in_stripes():
     """What lies between the transforms of one stripe is all that there is room for."""
     program, *_ = kernel(normal(1, 64, 56, 56), normal(64, 64, 3, 3), 4, (1, 1, 1, 1), 0)
     offer = WinogradRule().offer(program, KernelContext(WIDE), (InputInfo(ROW_MAJOR),) * 2)
-    done = finish(offer.schedule(program))
+    finished_kernel = finish(offer.schedule(program))
     plan = plan_winograd(1, 64, 64, 56, 56, 4, KernelContext(WIDE))
     assert plan.stripe < 14 * 14
-    scratch = {buffer.name: buffer.shape for buffer in done.outputs[1:]}
+    scratch = {buffer.name: buffer.shape for buffer in finished_kernel.outputs[1:]}
     for name in ("tiles", "products"):
         assert np.prod(scratch[name]) == 36 * plan.stripe * 64
-    assert not any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL for stmt in ir.walk_stmts(done.body))
+    assert not any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL for stmt in ir.walk_stmts(finished_kernel.body))
 
 
 def test_images_of_fewer_tiles_than_a_stripe_do_not_spill():

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import values_of
+from inlaid.tensor.analysis.footprint import statement_values
 from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
 from inlaid.tensor.parse import parse
 from inlaid.tensor.transform.rewrite import Rewriter
@@ -132,16 +132,18 @@ NAMED: dict[str, tuple[str, tuple[tuple[int, ...], ...], Reference, int]] = {
 """Programs, the shapes of their inputs, what they compute, and how many barriers they need."""
 
 
-def inputs_of(name: str) -> tuple[ir.LoopProgram, list[np.ndarray], np.ndarray, int]:
+def named_case(name: str) -> tuple[ir.LoopProgram, list[np.ndarray], np.ndarray, int]:
     """A named program, inputs for it, the right output, and the number of its barriers."""
     text, shapes, reference, count = NAMED[name]
     program = parse(text)
     random = np.random.default_rng(0)
-    given = [random.integers(-4, 5, shape).astype(buffer.dtype.numpy) for shape, buffer in zip(shapes, program.inputs, strict=True)]
-    return program, given, reference(*given), count
+    arrays = [
+        random.integers(-4, 5, shape).astype(buffer.dtype.numpy) for shape, buffer in zip(shapes, program.inputs, strict=True)
+    ]
+    return program, arrays, reference(*arrays), count
 
 
-def barriers_of(program: ir.LoopProgram) -> list[ir.Stmt]:
+def find_barriers(program: ir.LoopProgram) -> list[ir.Stmt]:
     return [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Barrier)]
 
 
@@ -175,27 +177,31 @@ def races(program: ir.LoopProgram, offsets: Mapping[ir.Buffer, int], sizes: dict
 
     for loops, body, values in nests(program.body, sizes or {}):
         private = {stmt.buffer for stmt in ir.walk_stmts(body) if isinstance(stmt, ir.Alloc)}
-        lanes = next((place for place, loop in enumerate(loops) if loop.thread == LANES), len(loops))
-        seen: dict[tuple[int, object, object], set[tuple[tuple[int, ...], ir.Buffer, bool, int]]] = defaultdict(set)
+        lanes = next((indices for indices, loop in enumerate(loops) if loop.thread == LANES), len(loops))
+        accesses: dict[tuple[int, object, object], set[tuple[tuple[int, ...], ir.Buffer, bool, int]]] = defaultdict(set)
         for thread in itertools.product(*(range(arith.evaluate(loop.extent, values)) for loop in loops)):
             epoch = meetings = 0  # barriers of the block, and any
-            own = values | {loop.var: number for loop, number in zip(loops, thread, strict=True)}
-            for buffer, place, writes in _events(body, own):
+            thread_values = values | {loop.var: number for loop, number in zip(loops, thread, strict=True)}
+            for buffer, indices, writes in _events(body, thread_values):
                 if buffer is None:
-                    epoch += not place
+                    epoch += not indices
                     meetings += 1
                 elif buffer.scope == SUBGROUP:
-                    seen[-1, buffer, place].add((thread, buffer, writes, meetings))
+                    accesses[-1, buffer, indices].add((thread, buffer, writes, meetings))
                 elif buffer not in private:
-                    seen[epoch, buffer, place].add((thread, buffer, writes, epoch))
+                    accesses[epoch, buffer, indices].add((thread, buffer, writes, epoch))
                     shape = tuple(arith.evaluate(extent, values) for extent in buffer.shape)
-                    if buffer in offsets and all(0 <= index < extent for index, extent in zip(place, shape, strict=True)):
-                        flat = int(np.ravel_multi_index(place, shape)) if shape else 0
-                        seen[epoch, buffer.scope, offsets[buffer] + flat * buffer.dtype.bytes].add((thread, buffer, writes, epoch))
-        for (_, at, _), touches in seen.items():
+                    if buffer in offsets and all(0 <= index < extent for index, extent in zip(indices, shape, strict=True)):
+                        flat = int(np.ravel_multi_index(indices, shape)) if shape else 0
+                        accesses[epoch, buffer.scope, offsets[buffer] + flat * buffer.dtype.bytes].add(
+                            (thread, buffer, writes, epoch)
+                        )
+        for (_, at, _), touches in accesses.items():
             for one, other in itertools.combinations(touches, 2):
-                met = one[3] != other[3] and one[0][:lanes] == other[0][:lanes] and one[0][lanes + 1 :] == other[0][lanes + 1 :]
-                if one[0] != other[0] and not met and (one[2] or other[2]) and (one[1] is at or one[1] is not other[1]):
+                is_ordered = (
+                    one[3] != other[3] and one[0][:lanes] == other[0][:lanes] and one[0][lanes + 1 :] == other[0][lanes + 1 :]
+                )
+                if one[0] != other[0] and not is_ordered and (one[2] or other[2]) and (one[1] is at or one[1] is not other[1]):
                     return True
     return False
 
@@ -206,7 +212,7 @@ def _events(stmt: ir.Stmt, values: dict[arith.Expr, int]) -> Iterator[tuple[ir.B
         if arith.evaluate(stmt.condition.index, values):
             yield from _events(stmt.then, values)
         return
-    for node in ir.walk_exprs(*values_of(stmt)):
+    for node in ir.walk_exprs(*statement_values(stmt)):
         if isinstance(node, ir.Load):
             yield node.buffer, tuple(arith.evaluate(index, values) for index in node.indices), False
     match stmt:
@@ -237,11 +243,11 @@ def programs(draw: st.DrawFn) -> ir.LoopProgram:
     lines: list[str] = []
     count = itertools.count()
 
-    def place(depth: int, inner: bool, names: dict[str, str]) -> str:
-        wanted = draw(st.sampled_from([item for item in _PLACES if (depth or "k" not in item) and (inner or "i" not in item)]))
-        for name, own in names.items():
-            wanted = wanted.replace(name, own)
-        return wanted
+    def draw_index(depth: int, inner: bool, names: dict[str, str]) -> str:
+        text = draw(st.sampled_from([item for item in _PLACES if (depth or "k" not in item) and (inner or "i" not in item)]))
+        for name, var_name in names.items():
+            text = text.replace(name, var_name)
+        return text
 
     def phase(indent: str, depth: int, step: str) -> None:
         number = next(count)
@@ -251,8 +257,8 @@ def programs(draw: st.DrawFn) -> ir.LoopProgram:
             lines.append(f'{indent}for t{number} in 4, thread, "threadIdx.x":')
             indent += "  "
         condition = "" if alone else draw(st.sampled_from([item for item in _WHERE if depth or "k" not in item]))
-        for name, own in names.items():
-            condition = condition.replace(name, own)
+        for name, var_name in names.items():
+            condition = condition.replace(name, var_name)
         if condition:
             lines.append(f"{indent}if index(bool, {condition}):")
             indent += "  "
@@ -261,8 +267,8 @@ def programs(draw: st.DrawFn) -> ir.LoopProgram:
             lines.append(f"{indent}for i{number} in 2:")
             indent += "  "
         source, target = draw(st.sampled_from(["ab", "ba", "aa", "xa", "xb", "ay", "by"]))
-        to = place(depth, inner, names)
-        lines.append(f"{indent}{target}[{to}] = ({source}[{place(depth, inner, names)}] + {number})")
+        to = draw_index(depth, inner, names)
+        lines.append(f"{indent}{target}[{to}] = ({source}[{draw_index(depth, inner, names)}] + {number})")
 
     def body(indent: str, depth: int, step: str) -> None:
         for _ in range(draw(st.integers(1, 3))):

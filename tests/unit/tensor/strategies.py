@@ -20,15 +20,15 @@ NARROW = ("float16", "bfloat16", "float8e4m3fn", "float8e5m2", "float4e2m1", "in
 _NAMES = ("x", "i", "i_1", "if", "select", "a.b", "2nd", "for", "checked", "n")
 
 
-def array(draw: st.DrawFn, shape: tuple[int, ...], of: str) -> Array:
+def array(draw: st.DrawFn, shape: tuple[int, ...], dtype_name: str) -> Array:
     """Small whole numbers, so that sums are exact, and a few that are not."""
-    low = 0 if of in ("bool", "uint8", "uint32", "uint4", "uint2") else -2 if of == "int2" else -3
-    high = 1 if of in ("bool", "int2") else 3
+    low = 0 if dtype_name in ("bool", "uint8", "uint32", "uint4", "uint2") else -2 if dtype_name == "int2" else -3
+    high = 1 if dtype_name in ("bool", "int2") else 3
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
-    found = rng.integers(low, high + 1, shape).astype(np.float32)
-    if dtype(of).is_float:
-        found = found + rng.integers(0, 2, shape).astype(np.float32) * 0.5
-    return np.asarray(found, dtype(of).numpy)
+    numbers = rng.integers(low, high + 1, shape).astype(np.float32)
+    if dtype(dtype_name).is_float:
+        numbers = numbers + rng.integers(0, 2, shape).astype(np.float32) * 0.5
+    return np.asarray(numbers, dtype(dtype_name).numpy)
 
 
 # --- tensor expressions with their numpy meaning ----------------------------------------------------------------------
@@ -93,22 +93,24 @@ class Example:
 @st.composite
 def computes(draw: st.DrawFn) -> Example:
     """One to three computes of one dtype that read one another, with or without reductions."""
-    of = draw(st.sampled_from(["float32", "float64", "int32", "uint8", "int64"]))
+    dtype_name = draw(st.sampled_from(["float32", "float64", "int32", "uint8", "int64"]))
     inputs, arrays = [], []
     for name in ("a", "b"):
         shape = tuple(draw(st.lists(st.integers(1, 4), max_size=3)))
-        inputs.append(te.placeholder(shape, of, name))
-        arrays.append(array(draw, shape, of))
-    known: list[tuple[te.Tensor, Array]] = list(zip(inputs, arrays, strict=True))
+        inputs.append(te.placeholder(shape, dtype_name, name))
+        arrays.append(array(draw, shape, dtype_name))
+    tensors: list[tuple[te.Tensor, Array]] = list(zip(inputs, arrays, strict=True))
     symbolic = draw(st.booleans())
     for number in range(draw(st.integers(1, 3))):
         with np.errstate(all="ignore"):
-            known.append(_compute(draw, known, of, f"t{number}", symbolic))
-    chosen = draw(st.sets(st.integers(2, len(known) - 1), min_size=1))
-    return Example([known[k][0] for k in sorted(chosen)], inputs, arrays, [known[k][1] for k in sorted(chosen)])
+            tensors.append(_compute(draw, tensors, dtype_name, f"t{number}", symbolic))
+    chosen = draw(st.sets(st.integers(2, len(tensors) - 1), min_size=1))
+    return Example([tensors[k][0] for k in sorted(chosen)], inputs, arrays, [tensors[k][1] for k in sorted(chosen)])
 
 
-def _compute(draw: st.DrawFn, known: list[tuple[te.Tensor, Array]], of: str, name: str, symbolic: bool) -> tuple[te.Tensor, Array]:
+def _compute(
+    draw: st.DrawFn, tensors: list[tuple[te.Tensor, Array]], dtype_name: str, name: str, symbolic: bool
+) -> tuple[te.Tensor, Array]:
     # Some extents are large enough for whole loops to run at once in the interpreter.
     shape = tuple(draw(st.lists(st.integers(0, 6), max_size=3)))
     reducer = draw(st.sampled_from(["", "", "sum", "max", "min"]))
@@ -119,7 +121,7 @@ def _compute(draw: st.DrawFn, known: list[tuple[te.Tensor, Array]], of: str, nam
 
     def body(*indices: arith.Var) -> ir.Expr:
         variables = [*indices, axis] if reducer else list(indices)
-        both = _value(draw, known, of, list(zip(variables, grids, extents, strict=True)), 3)
+        both = _value(draw, tensors, dtype_name, list(zip(variables, grids, extents, strict=True)), 3)
         full = np.broadcast_to(both.value, extents)
         if not reducer:
             result.append(np.array(full))
@@ -140,18 +142,18 @@ def _compute(draw: st.DrawFn, known: list[tuple[te.Tensor, Array]], of: str, nam
 
 def _value(
     draw: st.DrawFn,
-    known: list[tuple[te.Tensor, Array]],
-    of: str,
+    tensors: list[tuple[te.Tensor, Array]],
+    dtype_name: str,
     variables: list[tuple[arith.Var, Array, int]],
     depth: int,
 ) -> Both:
     if depth and draw(st.booleans()):
         op = _ARITHMETIC[draw(st.sampled_from(sorted(_ARITHMETIC)))]
-        return op(_value(draw, known, of, variables, depth - 1), _value(draw, known, of, variables, depth - 1))
+        return op(_value(draw, tensors, dtype_name, variables, depth - 1), _value(draw, tensors, dtype_name, variables, depth - 1))
     if draw(st.integers(0, 3)) == 0:
         number = draw(st.integers(0, 3))
-        return Both(te.const(number, of), np.array(number, dtype(of).numpy))
-    tensor, values = draw(st.sampled_from([item for item in known if 0 not in item[1].shape]))
+        return Both(te.const(number, dtype_name), np.array(number, dtype(dtype_name).numpy))
+    tensor, values = draw(st.sampled_from([item for item in tensors if 0 not in item[1].shape]))
     pairs = [_index(draw, variables, extent) for extent in values.shape]
     return Both(tensor[tuple(index for index, _ in pairs)], values[tuple(value for _, value in pairs)])
 
@@ -159,8 +161,8 @@ def _value(
 def _index(draw: st.DrawFn, variables: list[tuple[arith.Var, Array, int]], extent: int) -> tuple[arith.Expr, Array]:
     """An index below an extent, and its values."""
     if not variables or draw(st.integers(0, 4)) == 0:
-        place = draw(st.integers(0, extent - 1))
-        return arith.Const(place), np.array(place)
+        index = draw(st.integers(0, extent - 1))
+        return arith.Const(index), np.array(index)
     var, values, reach = draw(st.sampled_from(variables))
     if reach <= extent and draw(st.booleans()):
         return var, values
@@ -223,7 +225,7 @@ class _Programs:
         store = ir.Store(buffer, places, self.value(buffer.dtype.name, 2))
         del self.scope[len(self.scope) - len(iters) :]
         self.blocks += 1
-        region = ir.Region(buffer, tuple((place, arith.ONE) for place in places))
+        region = ir.Region(buffer, tuple((index, arith.ONE) for index in places))
         stmt: ir.Stmt = ir.Block(f"fill{self.blocks}", iters, tuple(loops), (), (region,), store)
         for loop, extent in zip(reversed(loops), reversed(buffer.shape), strict=True):
             stmt = ir.For(loop, arith.wrap(extent), stmt, self.draw(st.sampled_from([ir.ForKind.SERIAL, ir.ForKind.UNROLLED])))
@@ -262,7 +264,7 @@ class _Programs:
             case "pass":
                 return ir.Seq(())
         buffer = self.draw(st.sampled_from(self.written))
-        return ir.Store(buffer, self.place(buffer), self.value(buffer.dtype.name, 3))
+        return ir.Store(buffer, self.draw_indices(buffer), self.value(buffer.dtype.name, 3))
 
     def inside(self, var: arith.Var, reach: int, depth: int) -> ir.Stmt:
         self.scope.append((var, reach))
@@ -280,7 +282,7 @@ class _Programs:
         predicate = self.draw(st.sampled_from([arith.ONE, arith.compare("<", item.var, 2)]))
         return ir.Block(name, (item,), (binding,), (), (), body, init, predicate, self.draw(st.sampled_from([(), (("k", "v"),)])))
 
-    def place(self, buffer: ir.Buffer) -> tuple[arith.Expr, ...]:
+    def draw_indices(self, buffer: ir.Buffer) -> tuple[arith.Expr, ...]:
         return tuple(self.index(int(arith.evaluate(extent, {}))) for extent in buffer.shape)
 
     def index(self, extent: int) -> arith.Expr:
@@ -299,44 +301,50 @@ class _Programs:
             return te.checked(ir.minimum(ir.maximum(data, te.const(0, "int64")), te.const(extent - 1, "int64")), 0, extent - 1)
         return arith.Const(self.draw(st.integers(0, extent - 1)))
 
-    def value(self, of: str, depth: int) -> ir.Expr:
-        draw, kind = self.draw, dtype(of).kind
+    def value(self, dtype_name: str, depth: int) -> ir.Expr:
+        draw, kind = self.draw, dtype(dtype_name).kind
         choice = draw(
             st.sampled_from(["const", "load", "binary", "unary", "select", "cast", "index"] if depth else ["const", "load"])
         )
         match choice:
-            case "load" if loadable := [buffer for buffer in self.buffers if buffer.dtype.name == of]:
+            case "load" if loadable := [buffer for buffer in self.buffers if buffer.dtype.name == dtype_name]:
                 buffer = draw(st.sampled_from(loadable))
-                return ir.load(buffer, self.place(buffer) if depth else tuple(arith.ZERO for _ in buffer.shape))
+                return ir.load(buffer, self.draw_indices(buffer) if depth else tuple(arith.ZERO for _ in buffer.shape))
             case "binary" if kind == "bool":
                 compared = draw(st.sampled_from(self.dtypes))
                 if draw(st.booleans()):
                     op = draw(st.sampled_from(ir.COMPARISONS))
                     return ir.binary(op, self.value(compared, depth - 1), self.value(compared, depth - 1))
-                return ir.binary(draw(st.sampled_from(["and", "or", "xor"])), self.value(of, depth - 1), self.value(of, depth - 1))
+                return ir.binary(
+                    draw(st.sampled_from(["and", "or", "xor"])),
+                    self.value(dtype_name, depth - 1),
+                    self.value(dtype_name, depth - 1),
+                )
             case "binary":
                 ops = ["add", "sub", "mul", "min", "max"] + (["div", "and", "shr"] if kind != "float" else [])
-                return ir.binary(draw(st.sampled_from(ops)), self.value(of, depth - 1), self.value(of, depth - 1))
+                return ir.binary(draw(st.sampled_from(ops)), self.value(dtype_name, depth - 1), self.value(dtype_name, depth - 1))
             case "unary" if kind == "float":
-                return ir.unary(draw(st.sampled_from(["neg", "abs", "floor", "sqrt", "round"])), self.value(of, depth - 1))
+                return ir.unary(draw(st.sampled_from(["neg", "abs", "floor", "sqrt", "round"])), self.value(dtype_name, depth - 1))
             case "unary" if kind in ("int", "bool"):
-                return ir.unary("not", self.value(of, depth - 1))
+                return ir.unary("not", self.value(dtype_name, depth - 1))
             case "select":
                 # The condition and both sides share a value.
-                shared = self.value(of, depth - 1)
-                return ir.select(ir.binary("lt", shared, self.value(of, depth - 1)), shared, self.value(of, depth - 1))
+                shared = self.value(dtype_name, depth - 1)
+                return ir.select(
+                    ir.binary("lt", shared, self.value(dtype_name, depth - 1)), shared, self.value(dtype_name, depth - 1)
+                )
             case "cast":
-                return ir.cast(self.value(draw(st.sampled_from(self.dtypes)), depth - 1), of)
+                return ir.cast(self.value(draw(st.sampled_from(self.dtypes)), depth - 1), dtype_name)
             case "index" if kind in ("int", "uint", "bool") and self.scope:
-                return ir.Index(dtype(of), draw(st.sampled_from(self.scope))[0])
+                return ir.Index(dtype(dtype_name), draw(st.sampled_from(self.scope))[0])
         if kind == "float":
             numbers = [0.0, -0.0, 1.5, -2.0, 0.1, 448.0]
-            return te.const(draw(st.sampled_from(numbers)), of)
-        low, high = dtype(of).limits
-        return te.const(draw(st.integers(max(low, -5), min(high, 5))), of)
+            return te.const(draw(st.sampled_from(numbers)), dtype_name)
+        low, high = dtype(dtype_name).limits
+        return te.const(draw(st.integers(max(low, -5), min(high, 5))), dtype_name)
 
 
-def inputs_of(draw: st.DrawFn, program: ir.LoopProgram) -> list[Array]:
+def make_inputs(draw: st.DrawFn, program: ir.LoopProgram) -> list[Array]:
     """Arrays for a program's inputs."""
     return [
         array(

@@ -19,7 +19,7 @@ from inlaid.tensor.transform.barriers import to_spmd
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime.errors import ScheduleError, VerifyError
 
-from .fork_join import NAMED, SCOPES, SHARED, barriers_of, inputs_of, programs, races, without
+from .fork_join import NAMED, SCOPES, SHARED, find_barriers, named_case, programs, races, without
 
 SEEDS = range(4)
 ROWS = np.arange(32, dtype=np.float32).reshape(4, 8)
@@ -28,7 +28,7 @@ ROWS = np.arange(32, dtype=np.float32).reshape(4, 8)
 @pytest.mark.parametrize("name", NAMED)
 def test_named_programs(name: str) -> None:
     """Equal in any order of threads; each barrier is missed by the verifier and by some order."""
-    program, inputs, right, count = inputs_of(name)
+    program, inputs, right, count = named_case(name)
     offsets = places(program, SHARED)
     kernel = to_spmd(program, SCOPES, offsets)
     check_races(kernel, offsets)
@@ -37,8 +37,8 @@ def test_named_programs(name: str) -> None:
     for seed in SEEDS:
         np.testing.assert_array_equal(run(program, inputs, seed=seed)[0], right)
         np.testing.assert_array_equal(run(kernel, inputs, seed=seed)[0], right)
-    assert len(barriers_of(kernel)) == count
-    for barrier in barriers_of(kernel):
+    assert len(find_barriers(kernel)) == count
+    for barrier in find_barriers(kernel):
         dropped = without(kernel, barrier)
         with pytest.raises(ScheduleError, match="race for"):
             check_races(dropped, offsets)
@@ -58,7 +58,7 @@ def test_random_programs(program: ir.LoopProgram) -> None:
         x = np.arange(8, dtype=np.int32) * 7
         for seed in (0, 1):
             np.testing.assert_array_equal(run(kernel, [x], seed=seed)[0], run(program, [x], seed=seed + 1)[0])
-        for barrier in barriers_of(kernel):
+        for barrier in find_barriers(kernel):
             assert checker.problems([barrier]) and Races(without(kernel, barrier), offsets).problems()
             assert races(without(kernel, barrier), offsets)
 
@@ -78,11 +78,11 @@ def test_random_programs_of_subgroups(program: ir.LoopProgram, registers: str) -
         x = np.arange(8, dtype=np.int32) * 7
         for seed in (0, 1):
             np.testing.assert_array_equal(run(kernel, [x], seed=seed)[0], run(program, [x], seed=seed + 1)[0])
-        for barrier in barriers_of(kernel):
+        for barrier in find_barriers(kernel):
             assert checker.problems([barrier]) and races(without(kernel, barrier), {})
             assert isinstance(barrier, ir.Barrier)
             # Of loops whose barriers are all of subgroups, the verifier knows less than the detector does.
-            assert barrier.over or checker.problems(within=[barrier])
+            assert barrier.over or checker.problems(lane_barriers=[barrier])
 
 
 SUBGROUPS = """
@@ -100,22 +100,24 @@ program f(x: int32[4, 8]) -> (y: int32[4, 8]):
 
 def test_registers_of_a_subgroup() -> None:
     """Its threads alone read them, after any barrier; a barrier of theirs orders nothing else."""
-    own = SUBGROUPS.replace("BODY", "p[r, (7 + (t * -1))]")
-    check_races(parse(own))
-    verify(parse(own))
+    kernel_text = SUBGROUPS.replace("BODY", "p[r, (7 + (t * -1))]")
+    check_races(parse(kernel_text))
+    verify(parse(kernel_text))
     x = np.arange(32, dtype=np.int32).reshape(4, 8)
     for seed in SEEDS:
-        np.testing.assert_array_equal(run(parse(own), [x], seed=seed)[0], x[:, ::-1])
+        np.testing.assert_array_equal(run(parse(kernel_text), [x], seed=seed)[0], x[:, ::-1])
     mutants = {
         "race for p": [
-            own.replace('      barrier over "threadIdx.x"\n', ""),
-            own.replace("p[r, (7", "p[(3 + (r * -1)), (7"),
-            own.replace("p[r, (7", "p[(3 + (r * -1)), (7").replace('barrier over "threadIdx.x"', "barrier"),
-            own.replace("p[r, t] = x", "p[(r // 2), t] = x"),
+            kernel_text.replace('      barrier over "threadIdx.x"\n', ""),
+            kernel_text.replace("p[r, (7", "p[(3 + (r * -1)), (7"),
+            kernel_text.replace("p[r, (7", "p[(3 + (r * -1)), (7").replace('barrier over "threadIdx.x"', "barrier"),
+            kernel_text.replace("p[r, t] = x", "p[(r // 2), t] = x"),
         ],
         "race for s": [SUBGROUPS.replace("BODY", "s[r, (7 + (t * -1))]")],
         "expected all threads to reach a barrier": [
-            own.replace('      barrier over "threadIdx.x"', '      if index(bool, (r < 2)):\n        barrier over "threadIdx.x"')
+            kernel_text.replace(
+                '      barrier over "threadIdx.x"', '      if index(bool, (r < 2)):\n        barrier over "threadIdx.x"'
+            )
         ],
     }
     for message, texts in mutants.items():
@@ -123,10 +125,10 @@ def test_registers_of_a_subgroup() -> None:
             with pytest.raises(ScheduleError, match=message):
                 check_races(parse(text))
     with pytest.raises(VerifyError, match=r"a barrier over threadIdx.z: expected loops over all around it"):
-        verify(parse(own.replace('over "threadIdx.x"', 'over "threadIdx.z"')))
+        verify(parse(kernel_text.replace('over "threadIdx.x"', 'over "threadIdx.z"')))
 
 
-def kernel_of(body: str, head: str = "x: float32[4, 8]) -> (y: float32[4, 8]") -> ir.LoopProgram:
+def make_kernel(body: str, head: str = "x: float32[4, 8]) -> (y: float32[4, 8]") -> ir.LoopProgram:
     """A kernel over buffers x and y, and s and r in the memories of block and threads."""
     lines = [f"program kernel({head}):", '  alloc s: float32[8] in "shared"', '  alloc r: float32[8, 2] in "local"']
     return to_spmd(parse("\n".join([*lines, *(f"  {line}" for line in body.splitlines() if line.strip())])), SCOPES)
@@ -150,8 +152,8 @@ def phase(var: str, *stores: str) -> str:
 )
 def test_barriers_between_phases(phases: list[str], count: int) -> None:
     """As many as are needed, where each thread uses what it has itself, or what others have."""
-    kernel = kernel_of("\n".join(phases))
-    assert len(barriers_of(kernel)) == count
+    kernel = make_kernel("\n".join(phases))
+    assert len(find_barriers(kernel)) == count
     check_races(kernel)
 
 
@@ -166,8 +168,8 @@ for k in 4:
 
 @pytest.mark.parametrize(("index", "count"), [("u", 0), ("(7 + (u * -1))", 2)])
 def test_barriers_in_loops(index: str, count: int) -> None:
-    kernel = kernel_of(LOOP.format(index))
-    assert len(barriers_of(kernel)) == count
+    kernel = make_kernel(LOOP.format(index))
+    assert len(find_barriers(kernel)) == count
     for seed in SEEDS:
         np.testing.assert_array_equal(run(kernel, [ROWS], seed=seed)[0], ROWS[:, ::-1] if count else ROWS)
 
@@ -175,8 +177,8 @@ def test_barriers_in_loops(index: str, count: int) -> None:
 def test_the_innermost_barrier_goes_first() -> None:
     """Of two that would do, the one that runs more often."""
     loop = LOOP.replace("s[t] = x[k, t]", "y[k, t] = x[k, t]").replace("y[k, u] = s[{}]", "r[u, 0] = s[(7 + (u * -1))]")
-    kernel = kernel_of(f"{phase('a', 's[a] = x[0, a]')}{loop}{phase('b', 'y[0, b] = r[b, 0]')}")
-    (barrier,) = barriers_of(kernel)
+    kernel = make_kernel(f"{phase('a', 's[a] = x[0, a]')}{loop}{phase('b', 'y[0, b] = r[b, 0]')}")
+    (barrier,) = find_barriers(kernel)
     assert not any(
         barrier in ir.walk_stmts(stmt) for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.For) and not stmt.thread
     )
@@ -200,17 +202,17 @@ program shares(x: float32[8]) -> (y: float32[8]):
         program = parse(text.format(step))
         offsets = places(program, SHARED)
         assert len(set(offsets.values())) == 1
-        assert len(barriers_of(to_spmd(program, SCOPES))) == apart
+        assert len(find_barriers(to_spmd(program, SCOPES))) == apart
         kernel = to_spmd(program, SCOPES, offsets)
-        assert len(barriers_of(kernel)) == together
-        for barrier in barriers_of(kernel):
+        assert len(find_barriers(kernel)) == together
+        for barrier in find_barriers(kernel):
             with pytest.raises(ScheduleError, match="race for"):
                 check_races(without(kernel, barrier), offsets)
 
 
 def test_narrower_phases_are_guarded() -> None:
-    kernel = kernel_of(f'{phase("t", "y[0, t] = x[0, t]")}\nfor u in 3, thread, "threadIdx.x":\n  y[1, u] = x[1, u]')
-    assert "if index(bool, (threadIdx_x < 3)):" in show(kernel) and not barriers_of(kernel)
+    kernel = make_kernel(f'{phase("t", "y[0, t] = x[0, t]")}\nfor u in 3, thread, "threadIdx.x":\n  y[1, u] = x[1, u]')
+    assert "if index(bool, (threadIdx_x < 3)):" in show(kernel) and not find_barriers(kernel)
 
 
 def test_axes_have_the_extent_of_their_longest_loop() -> None:
@@ -226,7 +228,7 @@ program triangle(x: float32[n]) -> (y: float32[8, n]):
 """),
         SCOPES,
     )
-    head, count = show(kernel).splitlines()[2:4], len(barriers_of(kernel))
+    head, count = show(kernel).splitlines()[2:4], len(find_barriers(kernel))
     assert (
         head == ['  for threadIdx_y in 8, thread, "threadIdx.y":', '    for threadIdx_x in n, thread, "threadIdx.x":'] and not count
     )
@@ -261,7 +263,7 @@ def test_control_by_data_is_the_same_for_all_threads() -> None:
     for seed in SEEDS:
         for left, right in zip(run(program, [x], seed=0), run(kernel, [x], seed=seed), strict=True):
             np.testing.assert_array_equal(left, right)
-    for barrier in barriers_of(kernel):
+    for barrier in find_barriers(kernel):
         with pytest.raises(ScheduleError, match="race for"):
             check_races(without(kernel, barrier))
 

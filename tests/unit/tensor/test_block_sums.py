@@ -22,7 +22,7 @@ FLOAT32, FLOAT64 = dtype("float32"), dtype("float64")
 def row_sums(rows: Dim, *extents: Dim) -> ir.LoopProgram:
     """Sums over all axes but the first."""
     x = te.placeholder((rows, *extents), "float32", "x")
-    axes = [te.reduce_axis(extent, f"k{place}") for place, extent in enumerate(extents)]
+    axes = [te.reduce_axis(extent, f"k{axis}") for axis, extent in enumerate(extents)]
     sums = te.compute((rows,), lambda i: te.sum_(x[(i, *axes)], axes), "sums")
     return simplify_program(flatten_blocks(lower([sums], [x], "row_sums")))
 
@@ -34,7 +34,7 @@ def loops(program: ir.LoopProgram) -> int:
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("extents", [(3 * BLOCK,), (3, BLOCK), (5000, 3), (3, 5000), (2, 70, 70)])
 def test_the_error_does_not_grow(extents: tuple[int, ...], symbolic: bool) -> None:
-    sizes = tuple(SizeVar(f"n{place}", 0) for place in range(len(extents))) if symbolic else extents
+    sizes = tuple(SizeVar(f"n{axis}", 0) for axis in range(len(extents))) if symbolic else extents
     program = row_sums(2, *sizes)
     blocked = block_sums(program, FLOAT64)
     x = np.full((2, *extents), 0.1, np.float32)
@@ -54,18 +54,18 @@ def test_short_sums_stay(extents: tuple[Dim, ...]) -> None:
 def test_sums_of_integers_are_exact(data: st.DataObject, monkeypatch_block: None) -> None:
     """Random nests: symbolic and static extents, guards, several loops, tiles of elements, and more than one sum."""
     count = data.draw(st.integers(1, 3), "reductions")
-    extents = [data.draw(st.integers(0 if place else 1, 9), f"extent {place}") for place in range(count)]
+    extents = [data.draw(st.integers(0 if axis else 1, 9), f"extent {axis}") for axis in range(count)]
     dims: list[Dim] = [
-        SizeVar(f"n{place}", 0) if data.draw(st.booleans(), "symbolic") else size for place, size in enumerate(extents)
+        SizeVar(f"n{axis}", 0) if data.draw(st.booleans(), "symbolic") else size for axis, size in enumerate(extents)
     ]
     rows = data.draw(st.integers(1, 3), "rows")
     x, y = (ir.Buffer(name, (*dims, rows), FLOAT32) for name in "xy")
     sums = [ir.Buffer(name, (rows,), FLOAT32) for name in ("first", "second")]
-    row, variables = Var("row"), [Var(f"k{place}") for place in range(count)]
-    place = (*variables, row)
+    row, variables = Var("row"), [Var(f"k{axis}") for axis in range(count)]
+    axis = (*variables, row)
     stmts: list[ir.Stmt] = []
     for total, source in zip(sums, (x, y), strict=True):
-        value = ir.load(source, place)
+        value = ir.load(source, axis)
         update: ir.Stmt = ir.Store(total, (row,), ir.load(total, (row,)) + value)
         if data.draw(st.booleans(), "guard"):
             update = guarded(update, arith.compare("<", variables[0] + data.draw(st.integers(0, 2), "ahead"), dims[0]))
@@ -113,8 +113,8 @@ def test_elements_that_data_chooses_stay() -> None:
         ir.Buffer("sums", (4,), FLOAT32),
     )
     cell, k, row = ir.Buffer("cell", (1,), dtype("int64")), Var("k"), Var("row")
-    place = (ir.checked(ir.load(cell, (arith.ZERO,)), 0, 3),)
-    update = ir.Store(sums, place, ir.load(sums, place) + ir.load(x, (k,)))
+    indices = (ir.checked(ir.load(cell, (arith.ZERO,)), 0, 3),)
+    update = ir.Store(sums, indices, ir.load(sums, indices) + ir.load(x, (k,)))
     body = ir.For(k, arith.wrap(5000), ir.Seq((ir.Store(cell, (arith.ZERO,), ir.load(chosen, (k,))), update)))
     start = ir.For(row, arith.wrap(4), ir.Store(sums, (row,), ir.const(0, FLOAT32)))
     program = ir.LoopProgram("groups", (x, chosen), (sums,), ir.Seq((start, ir.Alloc(cell, body))))
@@ -125,9 +125,9 @@ def test_totals_are_as_large_as_a_tile() -> None:
     """A product of 64 x 64 whose tile of 4 rows is accumulated at a time."""
     x, out = ir.Buffer("x", (64, 5000), FLOAT32), ir.Buffer("out", (64,), FLOAT32)
     tile, k, row = Var("tile"), Var("k"), Var("row")
-    place = tile * 4 + row
-    update = ir.Store(out, (place,), ir.load(out, (place,)) + ir.load(x, (place, k)))
-    start = ir.For(row, arith.wrap(4), ir.Store(out, (place,), ir.const(0, FLOAT32)), ir.ForKind.UNROLLED)
+    index = tile * 4 + row
+    update = ir.Store(out, (index,), ir.load(out, (index,)) + ir.load(x, (index, k)))
+    start = ir.For(row, arith.wrap(4), ir.Store(out, (index,), ir.const(0, FLOAT32)), ir.ForKind.UNROLLED)
     sums = ir.For(k, arith.wrap(5000), ir.For(row, arith.wrap(4), update, ir.ForKind.UNROLLED))
     program = ir.LoopProgram("tiles", (x,), (out,), ir.For(tile, arith.wrap(16), ir.Seq((start, sums))))
     blocked = block_sums(program, FLOAT64)

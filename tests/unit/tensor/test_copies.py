@@ -22,27 +22,27 @@ SIZES = st.sampled_from([0, 1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 20, 33])
 def test_transposes(data, name, threads):
     shape = data.draw(st.lists(SIZES, min_size=1, max_size=4).filter(lambda dims: np.prod(dims) <= 8000))
     perm = data.draw(st.permutations(range(len(shape))))
-    of = dtype(name)
+    element_type = dtype(name)
     dims = copy_dimensions(shape, ROW_MAJOR, ROW_MAJOR, perm)
     assert dims is not None
-    program = copy_program("copy", of, dims, threads)
+    program = copy_program("copy", element_type, dims, threads)
     verify(program)
-    x = np.random.default_rng(0).integers(0, 120, shape).astype(of.numpy)
-    (found,) = interp.run(program, [x.reshape(-1)])
-    assert np.array_equal(found.reshape([shape[axis] for axis in perm]), x.transpose(perm))
+    x = np.random.default_rng(0).integers(0, 120, shape).astype(element_type.numpy)
+    (actual,) = interp.run(program, [x.reshape(-1)])
+    assert np.array_equal(actual.reshape([shape[axis] for axis in perm]), x.transpose(perm))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 3), st.integers(1, 40), st.integers(1, 7), st.sampled_from(LAYOUTS), st.sampled_from(LAYOUTS), st.booleans())
-def test_changes_of_layout(batch, channels, width, source, target, whole):
+def test_changes_of_layout(batch, channels, width, source, target, is_multiple):
     """Padding, too: what a tensor does not have is zero in the target, whatever lies there in the source."""
-    shape = (batch, channels * (16 if whole and batch * channels < 30 else 1), 3, width)
+    shape = (batch, channels * (16 if is_multiple and batch * channels < 30 else 1), 3, width)
     x = np.random.default_rng(0).integers(1, 120, shape).astype(np.float32)
     packed = np.where(source.pack(np.ones_like(x)) > 0, source.pack(x), np.nan).astype(np.float32)
     program = relayout(shape, dtype("float32"), source, target)
     verify(program)
-    (found,) = interp.run(program, [packed.reshape(program.inputs[0].shape)])
-    assert np.array_equal(found.reshape(target.shape(shape)), target.pack(x))
+    (actual,) = interp.run(program, [packed.reshape(program.inputs[0].shape)])
+    assert np.array_equal(actual.reshape(target.shape(shape)), target.pack(x))
 
 
 def symbolic(shape, chosen):
@@ -58,12 +58,12 @@ def test_transposes_of_symbolic_shape(data, name, threads):
     shape = data.draw(st.lists(st.one_of(SIZES, st.just(150)), min_size=1, max_size=4).filter(lambda dims: np.prod(dims) <= 8000))
     perm = data.draw(st.permutations(range(len(shape))))
     unknown, sizes = symbolic(shape, data.draw(st.sets(st.sampled_from(range(len(shape))))))
-    of = dtype(name)
-    program = copy_program("copy", of, copy_dimensions(unknown, ROW_MAJOR, ROW_MAJOR, perm), threads)
+    element_type = dtype(name)
+    program = copy_program("copy", element_type, copy_dimensions(unknown, ROW_MAJOR, ROW_MAJOR, perm), threads)
     verify(program)
-    x = np.random.default_rng(0).integers(0, 120, shape).astype(of.numpy)
-    (found,) = interp.run(program, [x.reshape(-1)], sizes)
-    assert np.array_equal(found.reshape([shape[axis] for axis in perm]), x.transpose(perm))
+    x = np.random.default_rng(0).integers(0, 120, shape).astype(element_type.numpy)
+    (actual,) = interp.run(program, [x.reshape(-1)], sizes)
+    assert np.array_equal(actual.reshape([shape[axis] for axis in perm]), x.transpose(perm))
 
 
 @settings(max_examples=40, deadline=None)
@@ -77,9 +77,9 @@ def test_changes_of_layout_of_symbolic_shape(batch, channels, height, width, sou
     packed = np.where(source.pack(np.ones_like(x)) > 0, source.pack(x), np.nan).astype(np.float32)
     program = relayout(unknown, dtype("float32"), source, target)
     verify(program)
-    given_shape = [arith.evaluate(dim, sizes) for dim in program.inputs[0].shape]
-    (found,) = interp.run(program, [packed.reshape(given_shape)], sizes)
-    assert np.array_equal(found.reshape(target.shape(shape)), target.pack(x))
+    input_shape = [arith.evaluate(dim, sizes) for dim in program.inputs[0].shape]
+    (actual,) = interp.run(program, [packed.reshape(input_shape)], sizes)
+    assert np.array_equal(actual.reshape(target.shape(shape)), target.pack(x))
 
 
 def test_blocks_that_do_not_divide_one_another():
@@ -98,8 +98,8 @@ def test_threads_share_the_longest_loop():
     outermost = next(stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For))
     assert outermost.kind is ir.ForKind.PARALLEL
     assert outermost.extent == arith.Const(4)  # 192 of the 196 pixels, as 6 squares of 8 each; there are 3 blocks of channels
-    (found,) = interp.run(program, [blocked.pack(x).reshape(-1)])
-    assert np.array_equal(found.reshape(x.shape), x)
+    (actual,) = interp.run(program, [blocked.pack(x).reshape(-1)])
+    assert np.array_equal(actual.reshape(x.shape), x)
 
 
 @settings(max_examples=20, deadline=None)
@@ -113,5 +113,5 @@ def test_pairs_of_rows_are_interleaved(width, name, unknown):
     vectors = [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED]
     assert bool(vectors) == (unknown or width >= 4)
     assert all(isinstance(loop.body, ir.Seq) and len(loop.body.stmts) == 2 for loop in vectors)
-    (found,) = interp.run(program, [x.reshape(-1)], sizes)
-    assert np.array_equal(found.reshape(3, width, 2), x.transpose(0, 2, 1))
+    (actual,) = interp.run(program, [x.reshape(-1)], sizes)
+    assert np.array_equal(actual.reshape(3, width, 2), x.transpose(0, 2, 1))

@@ -23,8 +23,8 @@ def unrolled(pixels):
     tile, again = Var("t"), Var("r")
     stores = []
     for pixel in range(pixels):
-        place = tile * pixels + pixel
-        indices = (place // WIDTH, place % WIDTH)
+        position = tile * pixels + pixel
+        indices = (position // WIDTH, position % WIDTH)
         inside = arith.compare("<", indices[0], HEIGHT)
         value = ir.binary("add", ir.load(source, indices), ir.const(1, "int32"))
         stores.append(ir.If(ir.Index(ir.const(True, "bool").dtype, inside), ir.Store(out, indices, value)))
@@ -34,14 +34,14 @@ def unrolled(pixels):
 
 def divisions(stmt):
     """The divisions in a statement, those that are bound to variables left out."""
-    found = set()
+    parts = set()
     for node in ir.walk_stmts(stmt):
         if not isinstance(node, ir.Let):
             values, indices = ir.statement_operands(node)
             indices = [*indices, *(item.index for value in ir.walk_exprs(*values) if isinstance(item := value, ir.Index))]
             indices += [index for value in ir.walk_exprs(*values) if isinstance(value, ir.Load) for index in value.indices]
-            found |= {part for index in indices for part in arith.walk(index) if isinstance(part, (arith.FloorDiv, arith.FloorMod))}
-    return found
+            parts |= {part for index in indices for part in arith.walk(index) if isinstance(part, (arith.FloorDiv, arith.FloorMod))}
+    return parts
 
 
 @pytest.mark.parametrize("pixels", [4, 7])
@@ -66,9 +66,9 @@ def test_runs_that_may_pass_several_lines_divide_for_each():
 
 
 def test_static_programs_stay_the_same():
-    place = Var("t")
+    var = Var("t")
     buffer = ir.Buffer("x", (8,), ir.const(0, "int32").dtype)
-    program = ir.LoopProgram("p", (), (buffer,), ir.For(place, arith.Const(8), ir.Store(buffer, (place,), ir.const(1, "int32"))))
+    program = ir.LoopProgram("p", (), (buffer,), ir.For(var, arith.Const(8), ir.Store(buffer, (var,), ir.const(1, "int32"))))
     assert hoist_divisions(program) is program
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.lower import lower
-from inlaid.tensor.transform.flatten_nests import MOST_LOOPS, flatten_nests
+from inlaid.tensor.transform.flatten_nests import MAX_LOOPS, flatten_nests
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import dtype
@@ -27,8 +27,8 @@ def depth(stmt: ir.Stmt) -> int:
 def test_values(count: int) -> None:
     program = transposed(count)
     flat = flatten_nests(program)
-    assert (flat is program) == (count <= MOST_LOOPS)
-    assert depth(flat.body) == min(count, MOST_LOOPS)
+    assert (flat is program) == (count <= MAX_LOOPS)
+    assert depth(flat.body) == min(count, MAX_LOOPS)
     for seed in range(3):
         draw = np.random.default_rng(seed)
         shape = np.ones(count, np.int64)
@@ -41,7 +41,7 @@ def test_extents_that_read_the_merged_variables_stay() -> None:
     a, b = (ir.Buffer(name, (64,), dtype("float32")) for name in "ab")
     body: ir.Stmt = ir.Store(b, (arith.ZERO,), ir.load(a, (0,)))
     outer = arith.Var("outer")
-    for _ in range(MOST_LOOPS):
+    for _ in range(MAX_LOOPS):
         body = ir.For(arith.Var("i"), outer, body)
     program = ir.LoopProgram("triangle", (a,), (b,), ir.For(outer, arith.Const(3), body))
-    assert depth(flatten_nests(program).body) == MOST_LOOPS + 1
+    assert depth(flatten_nests(program).body) == MAX_LOOPS + 1

@@ -22,12 +22,12 @@ ROWS, COLUMNS = 10, 6
 def stored(row: int, guards: tuple[arith.Expr, ...], vector: int | None = None) -> ir.Stmt:
     """out[row, ...] += 1 + row, of one vector of columns or of all columns, cut off at n."""
     column = Var("c")
-    place = column if vector is None else vector * 2 + column
-    value = ir.binary("add", ir.load(OUT, (arith.Const(row), place)), ir.const(1 + row, "int32"))
-    condition: arith.Expr = arith.ONE if vector is None else arith.compare("<", place, N)
+    column_index = column if vector is None else vector * 2 + column
+    value = ir.binary("add", ir.load(OUT, (arith.Const(row), column_index)), ir.const(1 + row, "int32"))
+    condition: arith.Expr = arith.ONE if vector is None else arith.compare("<", column_index, N)
     for guard in guards:
         condition = arith.logical_and(condition, guard)
-    store = guarded(ir.Store(OUT, (arith.Const(row), place), value), condition)
+    store = guarded(ir.Store(OUT, (arith.Const(row), column_index), value), condition)
     extent = COLUMNS if vector is None else 2
     return ir.For(column, arith.Const(extent), store, ir.ForKind.SERIAL if vector is None else ir.ForKind.VECTORIZED)
 
@@ -54,7 +54,9 @@ def branches(stmt: ir.Stmt) -> int:
 def test_decided_guards_do_not_part_rows():
     """Of a tile of two vectors, the second of which is known not to be there, rows are nested as those of one vector."""
     one, none = arith.ONE, arith.ZERO
-    rows = [(stored(row, (arith.compare("<", arith.Const(row), N), there))) for row in range(ROWS) for there in (one, none)]
+    rows = [
+        (stored(row, (arith.compare("<", arith.Const(row), N), is_present))) for row in range(ROWS) for is_present in (one, none)
+    ]
     after = simplify_program(nest_guards(program(ir.Seq(tuple(rows)))))
     (outer,) = [stmt for stmt in after.body.stmts if isinstance(stmt, ir.If)]
     assert branches(outer) == ROWS
@@ -82,9 +84,9 @@ def test_what_is_left_of_a_tile_has_loops_of_its_own(count, dependent):
     for row in range(count):
         for vector in range(2):
             lane = Var("lane")
-            place = (arith.Const(0 if dependent else row), vector * 2 + lane)
-            twice = ir.binary("mul", ir.load(OUT, place), ir.const(2, "int32"))
-            store = ir.Store(OUT, place, ir.binary("add", twice, ir.const(1 + row, "int32")))
+            indices = (arith.Const(0 if dependent else row), vector * 2 + lane)
+            twice = ir.binary("mul", ir.load(OUT, indices), ir.const(2, "int32"))
+            store = ir.Store(OUT, indices, ir.binary("add", twice, ir.const(1 + row, "int32")))
             tile.append(
                 guarded(ir.For(lane, arith.Const(2), store, ir.ForKind.VECTORIZED), arith.compare("<", arith.Const(row), N))
             )
@@ -102,8 +104,8 @@ def test_a_prefetch_counts_as_no_row():
     tile: list[ir.Stmt] = [hint]
     for row in range(RUN):
         lane = Var("lane")
-        place = (arith.Const(row), lane)
-        store = ir.Store(OUT, place, ir.binary("add", ir.load(OUT, place), ir.const(1 + row, "int32")))
+        indices = (arith.Const(row), lane)
+        store = ir.Store(OUT, indices, ir.binary("add", ir.load(OUT, indices), ir.const(1 + row, "int32")))
         vector = ir.For(lane, arith.Const(COLUMNS), store, ir.ForKind.VECTORIZED)
         tile.append(guarded(vector, arith.compare("<", arith.Const(row), N)))
     before = program(ir.For(Var("k"), arith.Const(3), ir.Seq(tuple(tile))))
@@ -144,7 +146,7 @@ def in_registers(scope: str, extent: int, stores: int) -> ir.LoopProgram:
     data, result = (ir.Buffer(name, (4,), ir.const(0.0, "float32").dtype) for name in ("data", "result"))
     loaded, doubled = ir.Buffer("loaded", (4,), data.dtype, scope), ir.Buffer("doubled", (extent,), data.dtype, "register")
     row = Var("r")
-    there = arith.compare("<", row, N)
+    is_row = arith.compare("<", row, N)
     double = ir.binary("add", ir.load(loaded, (row,)), ir.load(loaded, (row,)))
 
     def rows(stmt: ir.Stmt) -> ir.Stmt:
@@ -153,15 +155,15 @@ def in_registers(scope: str, extent: int, stores: int) -> ir.LoopProgram:
     body = ir.Seq(
         (
             rows(ir.Store(loaded, (row,), ir.load(data, (row,)))),
-            *(rows(guarded(ir.Store(doubled, (row,), double), there)) for _ in range(stores)),
-            rows(guarded(ir.Store(result, (row,), ir.load(doubled, (row,))), there)),
+            *(rows(guarded(ir.Store(doubled, (row,), double), is_row)) for _ in range(stores)),
+            rows(guarded(ir.Store(result, (row,), ir.load(doubled, (row,))), is_row)),
         )
     )
     return ir.LoopProgram("double", (data, IN), (result,), ir.Alloc(loaded, ir.Alloc(doubled, body)))
 
 
 @pytest.mark.parametrize(
-    ("scope", "extent", "stores", "asked"),
+    ("scope", "extent", "stores", "branch_count"),
     [
         ("register", 4, 1, 1),
         # What lies in memory is not read for nothing.
@@ -172,10 +174,10 @@ def in_registers(scope: str, extent: int, stores: int) -> ir.LoopProgram:
         ("register", 4, 2, 3),
     ],
 )
-def test_registers_are_computed_unasked(scope: str, extent: int, stores: int, asked: int):
+def test_registers_are_computed_unasked(scope: str, extent: int, stores: int, branch_count: int):
     freed = free_registers(in_registers(scope, extent, stores))
-    assert branches(freed.body) == asked
+    assert branches(freed.body) == branch_count
     data = np.arange(4, dtype=np.float32)
     for n in range(extent + 1):
-        found = interp.run(freed, [data, np.zeros(n, np.int32)])[0]
-        np.testing.assert_array_equal(found[:n], 2 * data[:n])
+        actual = interp.run(freed, [data, np.zeros(n, np.int32)])[0]
+        np.testing.assert_array_equal(actual[:n], 2 * data[:n])

@@ -14,7 +14,7 @@ from inlaid.graph.ir import Expr, constant, var
 from inlaid.lowering.kernels.finish import finish
 from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import values_of
+from inlaid.tensor.analysis.footprint import statement_values
 from inlaid.tensor.analysis.in_place import head_start
 from inlaid.tensor.schedule import Schedule
 from inlaid_runtime import arith
@@ -23,21 +23,21 @@ from inlaid_runtime.types import TensorType, dtype
 HEIGHT, WIDTH, CHANNELS = 5, 4, 3
 
 
-def accesses(stmt: ir.Stmt, known: dict[arith.Expr, int]) -> Iterator[tuple[str, ir.Buffer, int]]:
+def accesses(stmt: ir.Stmt, values: dict[arith.Expr, int]) -> Iterator[tuple[str, ir.Buffer, int]]:
     """What a program reads and writes, one element after the other, by number; conditions are taken to hold."""
 
     def flat(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> int:
-        at = [arith.evaluate(index, known) for index in indices]
-        return int(sum(place * int(np.prod(buffer.shape[axis + 1 :])) for axis, place in enumerate(at)))
+        at = [arith.evaluate(index, values) for index in indices]
+        return int(sum(axis_index * int(np.prod(buffer.shape[axis + 1 :])) for axis, axis_index in enumerate(at)))
 
-    for node in ir.walk_exprs(*values_of(stmt)):
+    for node in ir.walk_exprs(*statement_values(stmt)):
         if isinstance(node, ir.Load):
             yield "read", node.buffer, flat(node.buffer, node.indices)
     if isinstance(stmt, ir.Store):
         yield "write", stmt.buffer, flat(stmt.buffer, stmt.indices)
-    times = arith.evaluate(stmt.extent, known) if isinstance(stmt, ir.For) else 1
+    times = arith.evaluate(stmt.extent, values) if isinstance(stmt, ir.For) else 1
     for turn in range(times):
-        inner = {**known, stmt.var: turn} if isinstance(stmt, ir.For) else known
+        inner = {**values, stmt.var: turn} if isinstance(stmt, ir.For) else values
         for part in ir.substatements(stmt):
             yield from accesses(part, inner)
 
@@ -45,21 +45,21 @@ def accesses(stmt: ir.Stmt, known: dict[arith.Expr, int]) -> Iterator[tuple[str,
 def traced(program: ir.LoopProgram, operand: int = 0) -> int:
     """The distance that a trace says is needed: every element is read before anything lies where it was."""
     output, read = program.outputs[0], program.inputs[operand]
-    end, needed = None, -(1 << 40)
-    for kind, buffer, place in accesses(program.body, {}):
+    end, distance = None, -(1 << 40)
+    for kind, buffer, element in accesses(program.body, {}):
         if kind == "write" and buffer is output:
-            end = max(end or 0, (place + 1) * output.dtype.bytes)
+            end = max(end or 0, (element + 1) * output.dtype.bytes)
         elif kind == "read" and buffer is read and end is not None:
-            needed = max(needed, end - place * read.dtype.bytes)
-    return max(needed, -int(np.prod(read.shape)) * read.dtype.bytes)
+            distance = max(distance, end - element * read.dtype.bytes)
+    return max(distance, -int(np.prod(read.shape)) * read.dtype.bytes)
 
 
-def data(height: int = HEIGHT, channels: int = CHANNELS, of: str = "int8") -> Expr:
-    return var("x", TensorType((1, channels, height, WIDTH), of))
+def data(height: int = HEIGHT, channels: int = CHANNELS, dtype_name: str = "int8") -> Expr:
+    return var("x", TensorType((1, channels, height, WIDTH), dtype_name))
 
 
-def kernel(x: Expr, body: Expr, *others: Expr) -> ir.LoopProgram:
-    return build(KernelSource("kernel", (x, *others), body))  # type: ignore[arg-type]
+def kernel(x: Expr, body: Expr, *params: Expr) -> ir.LoopProgram:
+    return build(KernelSource("kernel", (x, *params), body))  # type: ignore[arg-type]
 
 
 def window(stride: int = 1, taps: int = 3, depthwise: bool = False, outputs: int = CHANNELS) -> ir.LoopProgram:
@@ -112,7 +112,7 @@ def test_wider_results_run_ahead_and_narrower_ones_behind() -> None:
     wider = finish(kernel(x, ops.cast(x, dtype="int32")))
     size = HEIGHT * WIDTH * CHANNELS
     assert head_start(wider, 0, 0) == traced(wider) == 3 * (size - 1)
-    y = data(of="int32")
+    y = data(dtype_name="int32")
     narrower = finish(kernel(y, ops.cast(y, dtype="int8")))
     assert head_start(narrower, 0, 0) == traced(narrower) <= 0
 
@@ -166,6 +166,6 @@ def test_random_orders_of_loops(drawn: st.DataObject) -> None:
         loops[split : split + 1] = [outer, inner]
     s.reorder(*drawn.draw(st.permutations(loops)))
     program = finish(s.program)
-    found = head_start(program, 0, 0)
-    assert found is not None
-    assert found >= traced(program)
+    distance = head_start(program, 0, 0)
+    assert distance is not None
+    assert distance >= traced(program)

@@ -60,8 +60,8 @@ class Chain:
         self.arrays[0] = np.random.default_rng(0).integers(-128, 128, self.shape).astype(np.int8)
         self.last, self.count = 0, 1
 
-    def add(self, program: ir.LoopProgram, *others: int) -> None:
-        operands = [self.last, *others]
+    def add(self, program: ir.LoopProgram, *side_operands: int) -> None:
+        operands = [self.last, *side_operands]
         for buffer in program.inputs[len(operands) :]:
             weights = np.random.default_rng(self.count).integers(-9, 9, [int(dim) for dim in buffer.shape])  # type: ignore[arg-type]
             self.arrays[self.count] = weights.astype(np.int8)
@@ -72,81 +72,85 @@ class Chain:
         self.count += 1
 
     def apart(self) -> Array:
-        known = dict(self.arrays)
+        arrays = dict(self.arrays)
         for member in self.members:
             count = len(member.program.inputs)
-            found = interp.run(member.program, [known[number] for number in member.operands[:count]])
-            known.update(zip(member.operands[count:], found, strict=True))
-        return known[self.last]
+            outputs = interp.run(member.program, [arrays[number] for number in member.operands[:count]])
+            arrays.update(zip(member.operands[count:], outputs, strict=True))
+        return arrays[self.last]
 
     def merged(self) -> Interleaved | None:
         return interleave("merged", self.members, [member.operands[-1] for member in self.members[:-1]])
 
     def check(self) -> Interleaved | None:
         """The merged kernel, whose result is that of the kernels one after the other."""
-        found = self.merged()
-        if found is not None:
-            results = interp.run(found.program, [self.arrays[number] for number in found.inputs])
-            np.testing.assert_array_equal(results[found.outputs.index(self.last)], self.apart())
-        return found
+        merged_kernel = self.merged()
+        if merged_kernel is not None:
+            results = interp.run(merged_kernel.program, [self.arrays[number] for number in merged_kernel.inputs])
+            np.testing.assert_array_equal(results[merged_kernel.outputs.index(self.last)], self.apart())
+        return merged_kernel
 
 
-def kept(found: Interleaved) -> dict[int, int]:
+def window_sizes(merged_kernel: Interleaved) -> dict[int, int]:
     """The elements of each window."""
-    sizes = (prod(buffer.shape) for buffer in found.program.outputs)  # type: ignore[type-var]
-    return dict(zip(found.outputs, sizes, strict=True))  # type: ignore[arg-type]
+    sizes = (prod(buffer.shape) for buffer in merged_kernel.program.outputs)  # type: ignore[type-var]
+    return dict(zip(merged_kernel.outputs, sizes, strict=True))  # type: ignore[arg-type]
 
 
-SAME = (1, 1, 1, 1)
+PADS = (1, 1, 1, 1)
 
 
 def test_of_an_image_between_two_windows_a_few_rows_are_kept() -> None:
     chain = Chain((1, 1, 9, 5))
-    chain.add(window(chain.shape, 3, 1, SAME, 1))
+    chain.add(window(chain.shape, 3, 1, PADS, 1))
     middle = chain.last
-    chain.add(window(chain.shape, 3, 1, SAME, 1))
-    found = chain.check()
-    assert found is not None
+    chain.add(window(chain.shape, 3, 1, PADS, 1))
+    merged_kernel = chain.check()
+    assert merged_kernel is not None
     # Windows count as if they read beyond both ends of a row, where they read padding: hence an element and a row more.
-    assert kept(found)[middle] == 4 * 5 + 1
+    assert window_sizes(merged_kernel)[middle] == 4 * 5 + 1
 
 
 def test_what_is_read_once_in_order_keeps_a_row() -> None:
     chain = Chain((1, 1, 9, 5))
-    chain.add(window(chain.shape, 3, 1, SAME, 1))
+    chain.add(window(chain.shape, 3, 1, PADS, 1))
     middle = chain.last
     chain.add(window(chain.shape, 1, 1, (0,) * 4, 1))
-    found = chain.check()
-    assert found is not None
-    assert kept(found)[middle] == 5
+    merged_kernel = chain.check()
+    assert merged_kernel is not None
+    assert window_sizes(merged_kernel)[middle] == 5
 
 
 def test_a_sum_with_what_came_before_two_windows_keeps_five_rows_of_it() -> None:
     chain = Chain((1, 1, 12, 4))
     chain.add(window(chain.shape, 1, 1, (0,) * 4, 1))
     before = chain.last
-    chain.add(window(chain.shape, 3, 1, SAME, 1))
-    chain.add(window(chain.shape, 3, 1, SAME, 1))
+    chain.add(window(chain.shape, 3, 1, PADS, 1))
+    chain.add(window(chain.shape, 3, 1, PADS, 1))
     chain.add(total(chain.shape), before)
-    found = chain.check()
-    assert found is not None
-    assert kept(found)[before] <= 5 * 4
+    merged_kernel = chain.check()
+    assert merged_kernel is not None
+    assert window_sizes(merged_kernel)[before] <= 5 * 4
 
 
 def test_one_kernel_called_twice_has_two_sets_of_buffers() -> None:
     chain = Chain((1, 1, 8, 4))
-    program = window(chain.shape, 3, 1, SAME, 1)
+    program = window(chain.shape, 3, 1, PADS, 1)
     for _ in range(3):
         chain.add(program)
-    found = chain.check()
-    assert found is not None
-    assert len(set(found.program.params)) == len(found.program.params) == len(found.inputs) + len(found.outputs)
+    merged_kernel = chain.check()
+    assert merged_kernel is not None
+    assert (
+        len(set(merged_kernel.program.params))
+        == len(merged_kernel.program.params)
+        == len(merged_kernel.inputs) + len(merged_kernel.outputs)
+    )
 
 
 def test_what_needs_all_of_an_image_is_left_alone() -> None:
     """The rows of the second kernel begin with the last of the first."""
     chain = Chain((1, 1, 6, 4))
-    chain.add(window(chain.shape, 3, 1, SAME, 1))
+    chain.add(window(chain.shape, 3, 1, PADS, 1))
     source, target = (ir.Buffer(name, (1, 1, 6, 4), dtype("int8")) for name in ("source", "target"))
     y, x = arith.Var("y"), arith.Var("x")
     value = ir.load(source, (arith.ZERO, arith.ZERO, 5 - y, x))
@@ -157,10 +161,10 @@ def test_what_needs_all_of_an_image_is_left_alone() -> None:
 
 def test_data_that_chooses_where_to_read_is_left_alone() -> None:
     x, at = var("x", TensorType((1, 1, 6, 4), "int8")), var("at", TensorType((6,), "int32"))
-    taken = finish(build(KernelSource("take", (x, at), ops.take(x, at, axis=2))))
+    kernel = finish(build(KernelSource("take", (x, at), ops.take(x, at, axis=2))))
     chain = Chain((1, 1, 6, 4))
-    chain.add(window(chain.shape, 3, 1, SAME, 1))
-    chain.add(taken)
+    chain.add(window(chain.shape, 3, 1, PADS, 1))
+    chain.add(kernel)
     assert chain.merged() is None
 
 

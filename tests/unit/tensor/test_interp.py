@@ -21,40 +21,40 @@ INTEGERS = ["int2", "int4", "int8", "int16", "int32", "int64", "uint2", "uint4",
 NARROW_FLOATS = ["float16", "bfloat16", "float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz"]
 
 
-def every(of: str) -> list[int]:
+def every(dtype_name: str) -> list[int]:
     """Values of an integer dtype: all of a small one, the borders and some between of others."""
-    low, high = dtype(of).limits
+    low, high = dtype(dtype_name).limits
     if high - low < 16:
         return list(range(low, high + 1))
     return [item for item in (low, low + 1, low // 3, -7, -1, 0, 1, 2, 3, 7, 31, high // 3, high - 1, high) if low <= item <= high]
 
 
-def wrapped(value: int, of: str) -> int:
-    low, high = dtype(of).limits
+def wrapped(value: int, dtype_name: str) -> int:
+    low, high = dtype(dtype_name).limits
     return (value - low) % (high - low + 1) + low
 
 
-def on_pairs(op: str, of: str) -> tuple[list[tuple[int, int]], list[int]]:
-    pairs = [(a, b) for a in every(of) for b in every(of)]
-    a, b = ir.Buffer("a", (), dtype(of)), ir.Buffer("b", (), dtype(of))
+def on_pairs(op: str, dtype_name: str) -> tuple[list[tuple[int, int]], list[int]]:
+    pairs = [(a, b) for a in every(dtype_name) for b in every(dtype_name)]
+    a, b = ir.Buffer("a", (), dtype(dtype_name)), ir.Buffer("b", (), dtype(dtype_name))
     arrays = {
-        buffer: np.array([pair[k] for pair in pairs], values.carrier(dtype(of))).astype(dtype(of).numpy)
+        buffer: np.array([pair[k] for pair in pairs], values.carrier(dtype(dtype_name))).astype(dtype(dtype_name).numpy)
         for k, buffer in enumerate((a, b))
     }
-    found = evaluate_vector(ir.binary(op, a[()], b[()]), arrays)
-    return pairs, [int(item) for item in found]
+    results = evaluate_vector(ir.binary(op, a[()], b[()]), arrays)
+    return pairs, [int(item) for item in results]
 
 
 def truncated(a: int, b: int) -> int:
     return 0 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
-def shifted(a: int, b: int, of: str) -> int:
-    return (-1 if a < 0 else 0) if not 0 <= b < dtype(of).bits else a >> b
+def shifted(a: int, b: int, dtype_name: str) -> int:
+    return (-1 if a < 0 else 0) if not 0 <= b < dtype(dtype_name).bits else a >> b
 
 
-@pytest.mark.parametrize("of", INTEGERS)
-def test_integer_arithmetic(of: str) -> None:
+@pytest.mark.parametrize("dtype_name", INTEGERS)
+def test_integer_arithmetic(dtype_name: str) -> None:
     exact = {
         "add": lambda a, b: a + b,
         "sub": lambda a, b: a - b,
@@ -66,8 +66,8 @@ def test_integer_arithmetic(of: str) -> None:
         "and": lambda a, b: a & b,
         "or": lambda a, b: a | b,
         "xor": lambda a, b: a ^ b,
-        "shl": lambda a, b: a << b if 0 <= b < dtype(of).bits else 0,
-        "shr": lambda a, b: shifted(a, b, of),
+        "shl": lambda a, b: a << b if 0 <= b < dtype(dtype_name).bits else 0,
+        "shr": lambda a, b: shifted(a, b, dtype_name),
         "lt": lambda a, b: a < b,
         "le": lambda a, b: a <= b,
         "eq": lambda a, b: a == b,
@@ -75,16 +75,16 @@ def test_integer_arithmetic(of: str) -> None:
     }
     assert set(exact) == set(ir.BINARY)
     for op, function in exact.items():
-        pairs, found = on_pairs(op, of)
+        pairs, actual = on_pairs(op, dtype_name)
         expected = [int(function(a, b)) for a, b in pairs]
         if op in ir.ARITHMETIC:
-            expected = [wrapped(item, of) for item in expected]
-        assert found == expected, op
+            expected = [wrapped(item, dtype_name) for item in expected]
+        assert actual == expected, op
 
 
-@pytest.mark.parametrize("of", INTEGERS)
-def test_integer_unary(of: str) -> None:
-    bits = dtype(of).bits
+@pytest.mark.parametrize("dtype_name", INTEGERS)
+def test_integer_unary(dtype_name: str) -> None:
+    bits = dtype(dtype_name).bits
     exact = {
         "neg": lambda a: -a,
         "abs": abs,
@@ -92,23 +92,23 @@ def test_integer_unary(of: str) -> None:
         "popcount": lambda a: (a & ((1 << bits) - 1)).bit_count(),
         "clz": lambda a: bits - (a & ((1 << bits) - 1)).bit_length(),
     }
-    buffer = ir.Buffer("a", (), dtype(of))
-    array = np.array(every(of), values.carrier(dtype(of))).astype(dtype(of).numpy)
+    buffer = ir.Buffer("a", (), dtype(dtype_name))
+    array = np.array(every(dtype_name), values.carrier(dtype(dtype_name))).astype(dtype(dtype_name).numpy)
     for op, function in exact.items():
-        found = evaluate_vector(ir.unary(op, buffer[()]), {buffer: array})
-        assert [int(item) for item in found] == [wrapped(function(item), of) for item in every(of)], op
+        actual = evaluate_vector(ir.unary(op, buffer[()]), {buffer: array})
+        assert [int(item) for item in actual] == [wrapped(function(item), dtype_name) for item in every(dtype_name)], op
 
 
 @pytest.mark.parametrize("source", ["float32", "float64", "float16"])
-@pytest.mark.parametrize("of", INTEGERS)
-def test_floats_truncate_and_saturate_to_integers(of: str, source: str) -> None:
-    low, high = dtype(of).limits
+@pytest.mark.parametrize("dtype_name", INTEGERS)
+def test_floats_truncate_and_saturate_to_integers(dtype_name: str, source: str) -> None:
+    low, high = dtype(dtype_name).limits
     numbers = [0.0, -0.0, 0.9, -0.9, 1.5, -1.5, 2.5, 7.9, -8.9, 1e4, -1e4, 3e9, -3e9, 1e30, -1e30, np.inf, -np.inf, np.nan]
     with np.errstate(all="ignore"):
         array = np.array(numbers).astype(source)
     buffer = ir.Buffer("a", (), dtype(source))
-    found = evaluate_vector(ir.cast(buffer[()], of), {buffer: array})
-    for number, item in zip(array, found, strict=True):
+    actual = evaluate_vector(ir.cast(buffer[()], dtype_name), {buffer: array})
+    for number, item in zip(array, actual, strict=True):
         number = float(number)
         exact = 0 if np.isnan(number) else high if number == np.inf else low if number == -np.inf else int(number)
         assert int(item) == min(max(exact, low), high)
@@ -117,9 +117,9 @@ def test_floats_truncate_and_saturate_to_integers(of: str, source: str) -> None:
 def test_integers_wrap_to_narrower_ones() -> None:
     buffer = ir.Buffer("a", (), dtype("int64"))
     array = np.array([0, 1, -1, 7, 8, 127, 128, 255, 256, -129, 2**31, -(2**63)])
-    for of in INTEGERS:
-        found = evaluate_vector(ir.cast(buffer[()], of), {buffer: array})
-        assert [int(item) for item in found] == [wrapped(int(item), of) for item in array]
+    for dtype_name in INTEGERS:
+        actual = evaluate_vector(ir.cast(buffer[()], dtype_name), {buffer: array})
+        assert [int(item) for item in actual] == [wrapped(int(item), dtype_name) for item in array]
 
 
 def test_anything_but_zero_is_true() -> None:
@@ -128,28 +128,28 @@ def test_anything_but_zero_is_true() -> None:
     assert evaluate_vector(ir.cast(buffer[()], "bool"), {buffer: array}).tolist() == [False, False, True, True, True]
 
 
-@pytest.mark.parametrize("of", NARROW_FLOATS)
-def test_narrow_floats_round_after_every_operation(of: str) -> None:
+@pytest.mark.parametrize("dtype_name", NARROW_FLOATS)
+def test_narrow_floats_round_after_every_operation(dtype_name: str) -> None:
     rng = np.random.default_rng(2)
-    kind = dtype(of).numpy
-    a, b = ir.Buffer("a", (), dtype(of)), ir.Buffer("b", (), dtype(of))
+    kind = dtype(dtype_name).numpy
+    a, b = ir.Buffer("a", (), dtype(dtype_name)), ir.Buffer("b", (), dtype(dtype_name))
     with np.errstate(all="ignore"):
         x, y = ((rng.standard_normal(500) * 4).astype(np.float32).astype(kind) for _ in range(2))
         for op, function in (("add", np.add), ("mul", np.multiply), ("div", np.divide)):
-            found = evaluate_vector(ir.binary(op, a[()], b[()]), {a: x, b: y})
+            actual = evaluate_vector(ir.binary(op, a[()], b[()]), {a: x, b: y})
             expected = function(x.astype(np.float64), y.astype(np.float64))
             # float64 holds these results to twice the digits: rounding them is rounding the exact ones.
             narrow = expected.astype(np.float32).astype(kind)
-            np.testing.assert_array_equal(found.astype(np.float32), narrow.astype(np.float32))
+            np.testing.assert_array_equal(actual.astype(np.float32), narrow.astype(np.float32))
 
 
 def test_casts_round_once() -> None:
     """A float64 just above the middle of two neighbors goes up, though it rounds to the middle in float32."""
     wide = ir.Buffer("a", (), dtype("float64"))
-    for of, step in (("float16", 2.0**-10), ("bfloat16", 2.0**-7), ("float8e4m3fn", 2.0**-3)):
+    for dtype_name, step in (("float16", 2.0**-10), ("bfloat16", 2.0**-7), ("float8e4m3fn", 2.0**-3)):
         array = np.array([1 + step / 2 + 2.0**-40, 1 + step / 2, -1 - step / 2 - 2.0**-40])
-        found = evaluate_vector(ir.cast(wide[()], of), {wide: array}).astype(np.float64)
-        np.testing.assert_array_equal(found, [1 + step, 1, -1 - step])
+        actual = evaluate_vector(ir.cast(wide[()], dtype_name), {wide: array}).astype(np.float64)
+        np.testing.assert_array_equal(actual, [1 + step, 1, -1 - step])
 
 
 def test_min_and_max_of_floats_keep_nan() -> None:
@@ -178,18 +178,18 @@ def program(inputs: list[ir.Buffer], outputs: list[ir.Buffer], builder: Builder)
     return ir.LoopProgram("f", tuple(inputs), tuple(outputs), builder.finish())
 
 
-def buffer(name: str, *shape: arith.Dim, of: str = "float32") -> ir.Buffer:
-    return ir.Buffer(name, shape, dtype(of))
+def buffer(name: str, *shape: arith.Dim, dtype_name: str = "float32") -> ir.Buffer:
+    return ir.Buffer(name, shape, dtype(dtype_name))
 
 
-@pytest.mark.parametrize("of", ["float32", "bfloat16", "float8e4m3fn", "int32", "int4", "uint8"])
-def test_memory_that_was_never_written_shows(of: str) -> None:
-    out = buffer("out", 2, of=of)
+@pytest.mark.parametrize("dtype_name", ["float32", "bfloat16", "float8e4m3fn", "int32", "int4", "uint8"])
+def test_memory_that_was_never_written_shows(dtype_name: str) -> None:
+    out = buffer("out", 2, dtype_name=dtype_name)
     b = Builder()
-    b.store(out, 1, ir.const(1, of))
-    found = run(program([], [out], b), [])[0]
-    assert found[1] == 1
-    assert np.isnan(found[0].astype(np.float32)) if dtype(of).is_float else int(found[0]) != 0
+    b.store(out, 1, ir.const(1, dtype_name))
+    actual = run(program([], [out], b), [])[0]
+    assert actual[1] == 1
+    assert np.isnan(actual[0].astype(np.float32)) if dtype(dtype_name).is_float else int(actual[0]) != 0
 
 
 def test_memory_allocated_in_a_loop_is_new_each_time() -> None:
@@ -200,13 +200,13 @@ def test_memory_allocated_in_a_loop_is_new_each_time() -> None:
         with b.if_(arith.compare("==", i, 0)):
             b.store(t, (), 5.0)
         b.store(out, i, t[()])
-    found = run(program([], [out], b), [])[0]
-    assert found[0] == 5
-    assert np.isnan(found[1])
+    actual = run(program([], [out], b), [])[0]
+    assert actual[0] == 5
+    assert np.isnan(actual[1])
 
 
 def test_while() -> None:
-    x, out = buffer("x", of="int32"), buffer("out", of="int32")
+    x, out = buffer("x", dtype_name="int32"), buffer("out", dtype_name="int32")
     b = Builder()
     b.store(out, (), 1)
     with b.while_(out[()] < x[()]):
@@ -216,15 +216,15 @@ def test_while() -> None:
 
 def test_store_outside_and_load_outside_are_caught() -> None:
     x, out = buffer("x", 3), buffer("out", 3)
-    for place, source in ((3, 0), (-1, 0), (0, 3), (0, -1)):
+    for target, source in ((3, 0), (-1, 0), (0, 3), (0, -1)):
         b = Builder()
-        b.store(out, place, x[source])
+        b.store(out, target, x[source])
         with pytest.raises(AssertionError, match="outside"):
             run(program([x], [out], b), [np.zeros(3, np.float32)])
 
 
 def test_bounds_of_let() -> None:
-    x, out = buffer("x", of="int64"), buffer("out", 4, of="int64")
+    x, out = buffer("x", dtype_name="int64"), buffer("out", 4, dtype_name="int64")
     b = Builder()
     at = b.let(x[()], bounds=(0, 3))
     b.store(out, at, 7)
@@ -235,14 +235,14 @@ def test_bounds_of_let() -> None:
 
 def test_an_index_checked_on_the_side_not_chosen_is_no_fault() -> None:
     for extent in (3, 64):
-        x, at, out = buffer("x", 5), buffer("at", extent, of="int64"), buffer("out", extent)
+        x, at, out = buffer("x", 5), buffer("at", extent, dtype_name="int64"), buffer("out", extent)
         b = Builder()
         with b.loop(extent) as i:
             b.store(out, i, ir.select(at[i] < 5, x[ir.checked(at[i], 0, 4)], -1.0))
         where = np.resize(np.array([1, 7, 3]), extent)
         values_ = np.arange(5, dtype=np.float32)
-        found = run(program([x, at], [out], b), [values_, where])[0]
-        np.testing.assert_array_equal(found, np.where(where < 5, values_[np.minimum(where, 4)], -1))
+        actual = run(program([x, at], [out], b), [values_, where])[0]
+        np.testing.assert_array_equal(actual, np.where(where < 5, values_[np.minimum(where, 4)], -1))
 
 
 def test_parallel_loops_with_a_dependence_differ_from_serial_ones() -> None:
@@ -274,7 +274,7 @@ def _fields(block: ir.Block) -> dict[str, Any]:
 
 
 def test_loops_may_nest_deeper_than_python_allows() -> None:
-    out = buffer("out", of="int64")
+    out = buffer("out", dtype_name="int64")
     b = Builder()
     b.store(out, (), 0)
     loops = [b.loop(2 if level in (3, 17, 29) else 1) for level in range(30)]
@@ -345,8 +345,8 @@ def test_tensor_intrinsics_run_their_semantic_nest() -> None:
         source = ir.Region(rows, ((i, arith.ONE), (arith.ZERO, arith.Const(4))))
         b.emit(TensorIntrin("dot", dot).on(source, ir.Region(out, ((i, arith.ONE),)), args=(te.const(2, "float32"),)))
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
-    found = run(program([rows], [out], b), [array], intrinsics={"dot": dot})[0]
-    np.testing.assert_array_equal(found, 10 + 2 * array.sum(1))
+    actual = run(program([rows], [out], b), [array], intrinsics={"dot": dot})[0]
+    np.testing.assert_array_equal(actual, 10 + 2 * array.sum(1))
 
 
 def test_value_intrinsics() -> None:
@@ -360,7 +360,7 @@ def test_value_intrinsics() -> None:
 
 def test_sizes_that_no_input_gives() -> None:
     n = arith.SizeVar("n", upper=8)
-    out = buffer("out", n, of="int64")
+    out = buffer("out", n, dtype_name="int64")
     b = Builder()
     with b.loop(n) as i:
         b.store(out, i, ir.as_expr(i))

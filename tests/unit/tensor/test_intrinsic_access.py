@@ -7,7 +7,7 @@ import pytest
 
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.accesses import accesses
-from inlaid.tensor.analysis.footprint import reads, semantic_access, touched, whole, writes
+from inlaid.tensor.analysis.footprint import full_region, reads, semantic_access, touched, writes
 from inlaid.tensor.analysis.in_place import head_start
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.interp import run
@@ -59,8 +59,8 @@ def test_access_follows_from_semantics() -> None:
     assert semantic_access(ADD.semantics) == (READ, HINT, READ, UPDATE)
     assert semantic_access(CLIP.semantics) == (READ, UPDATE)
     a, c = ADD.semantics.inputs[0], ADD.semantics.outputs[0]
-    near = ir.Region(ADD.semantics.inputs[1], ())
-    assert ADD.on(whole(a), near, whole(c), args=(ir.const(2, "int32"),)).access == (READ, HINT, UPDATE)
+    hint_region = ir.Region(ADD.semantics.inputs[1], ())
+    assert ADD.on(full_region(a), hint_region, full_region(c), args=(ir.const(2, "int32"),)).access == (READ, HINT, UPDATE)
 
 
 def test_access_of_nested_intrinsics() -> None:
@@ -114,10 +114,10 @@ program summed(x: int32[4]) -> (y: int32[4]):
     ],
 )
 def test_verify_holds_access_to_semantics(old: str, new: str, problem: str) -> None:
-    known = {"copy": COPY.semantics}
-    verify(parse(CALLS), known)
+    intrinsics = {"copy": COPY.semantics}
+    verify(parse(CALLS), intrinsics)
     with pytest.raises(VerifyError, match=problem):
-        verify(parse(CALLS.replace(old, new)), known)
+        verify(parse(CALLS.replace(old, new)), intrinsics)
 
 
 def test_verify_uses_access() -> None:
@@ -126,7 +126,7 @@ def test_verify_uses_access() -> None:
     with pytest.raises(VerifyError, match="input x must not be written"):
         verify(parse(CALLS.replace("read x", "update x")))
     with pytest.raises(VerifyError, match="expected marks of access for 1 regions, found 0"):
-        verify(ir.LoopProgram("f", (), COPY.semantics.outputs, ir.Intrinsic("copy", (whole(COPY.semantics.outputs[0]),))))
+        verify(ir.LoopProgram("f", (), COPY.semantics.outputs, ir.Intrinsic("copy", (full_region(COPY.semantics.outputs[0]),))))
 
 
 PHASES = """

@@ -15,7 +15,7 @@ from inlaid_runtime import arith
 from inlaid_runtime.errors import ScheduleError
 from inlaid_runtime.types import MemoryScope
 
-from .fork_join import NAMED, SCOPES, inputs_of
+from .fork_join import NAMED, SCOPES, named_case
 
 N = arith.SizeVar("n", 1, 64)
 SEVERAL = """
@@ -44,7 +44,7 @@ program norm(x: float32[(2 * n)]) -> (y: float32[(2 * n)], total: float32[]):
 """
 
 
-def programs_of(split: Launches) -> dict:
+def kernel_programs(split: Launches) -> dict:
     return {name: kernel.program for name, kernel in split.kernels.items()}
 
 
@@ -72,15 +72,17 @@ def test_several_launches() -> None:
         check_races(kernel.program, kernel.offsets)
     for n in (1, 3, 8):
         x = np.arange(2 * n, dtype=np.float32)
-        for left, right in zip(run(program, [x], {N: n}), run(split.host, [x], {N: n}, programs_of(split), seed=n), strict=True):
+        for left, right in zip(
+            run(program, [x], {N: n}), run(split.host, [x], {N: n}, kernel_programs(split), seed=n), strict=True
+        ):
             np.testing.assert_array_equal(left, right)
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_one_launch(name: str) -> None:
-    program, inputs, right, _ = inputs_of(name)
+    program, inputs, right, _ = named_case(name)
     split = split_launches(program, SCOPES)
-    np.testing.assert_array_equal(run(split.host, inputs, intrinsics=programs_of(split))[0], right)
+    np.testing.assert_array_equal(run(split.host, inputs, intrinsics=kernel_programs(split))[0], right)
     for kernel in split.kernels.values():
         check_races(kernel.program, kernel.offsets)
 
@@ -150,7 +152,7 @@ def test_values_of_the_host_are_arguments() -> None:
     )
     split = split_launches(parse(text), SCOPES)
     x = np.arange(8, dtype=np.int64)
-    np.testing.assert_array_equal(run(split.host, [x], intrinsics=programs_of(split))[0], x + 3)
+    np.testing.assert_array_equal(run(split.host, [x], intrinsics=kernel_programs(split))[0], x + 3)
 
 
 def test_sizes_are_known_before_a_launch() -> None:

@@ -38,22 +38,22 @@ def apply(function, array):
     return interp.evaluate_vector(function(buffer[()]), {buffer: array})
 
 
-def same(a, b):
+def is_same_float(a, b):
     a, b = a.astype(np.float32), b.astype(np.float32)
     return ((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))
 
 
 @pytest.mark.parametrize("name", [*FORMATS, EXPONENT_ONLY])
 def test_every_code_decodes(name):
-    of = dtype(name)
-    codes = np.arange(2 ** max(of.bits, 4) if of.bits != 4 else 16, dtype=carrier(of).numpy)
-    wanted = codes.view(of.numpy).astype(np.float32)
-    assert same(apply(lambda code: decode(code, of), codes), wanted).all()
+    element_type = dtype(name)
+    codes = np.arange(2 ** max(element_type.bits, 4) if element_type.bits != 4 else 16, dtype=carrier(element_type).numpy)
+    expected = codes.view(element_type.numpy).astype(np.float32)
+    assert is_same_float(apply(lambda code: decode(code, element_type), codes), expected).all()
 
 
 @pytest.mark.parametrize("name", [*FORMATS, EXPONENT_ONLY])
 def test_float32_encodes_as_ml_dtypes_does(name):
-    of = dtype(name)
+    element_type = dtype(name)
     values = samples("float32")
     if name == EXPONENT_ONLY:
         powers = 2.0 ** np.arange(-149, 128)
@@ -61,15 +61,15 @@ def test_float32_encodes_as_ml_dtypes_does(name):
     elif FORMATS[name].nan is None:
         values = values[~np.isnan(values)]  # the type has no NaN; what becomes of one is ours to say
     with np.errstate(all="ignore"):
-        wanted = values.astype(of.numpy)
-    got = apply(lambda value: encode(value, of), values).astype(carrier(of).numpy).view(of.numpy)
-    assert same(got, wanted).all()
+        expected = values.astype(element_type.numpy)
+    actual = apply(lambda value: encode(value, element_type), values).astype(carrier(element_type).numpy).view(element_type.numpy)
+    assert is_same_float(actual, expected).all()
 
 
 @pytest.mark.parametrize("source", ["int32", "uint32", "int64", "uint64"])
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float8e5m2", "float8e4m3fn"])
 def test_integers_round_once_without_float64(name, source):
-    of, rng = dtype(name), np.random.default_rng(4)
+    element_type, rng = dtype(name), np.random.default_rng(4)
     info = np.iinfo(source)
     edges = [2**power + add for power in range(64) for add in (-1, 0, 1)]
     # Ties of the narrow type, and their neighbors.
@@ -91,33 +91,41 @@ def test_integers_round_once_without_float64(name, source):
         return float((cut | (magnitude != cut << shift)) << shift)
 
     with np.errstate(all="ignore"):
-        wanted = np.array([-odd(size) if negative else odd(size) for size, negative in exact])
-        wanted = apply(lambda value: encode(round_to_odd(value), of), wanted).astype(carrier(of).numpy).view(of.numpy)
-    got = apply(lambda value: encode(integer_to_odd(value), of), array).astype(carrier(of).numpy).view(of.numpy)
-    assert same(got, wanted).all()
+        expected = np.array([-odd(size) if negative else odd(size) for size, negative in exact])
+        expected = (
+            apply(lambda value: encode(round_to_odd(value), element_type), expected)
+            .astype(carrier(element_type).numpy)
+            .view(element_type.numpy)
+        )
+    actual = (
+        apply(lambda value: encode(integer_to_odd(value), element_type), array)
+        .astype(carrier(element_type).numpy)
+        .view(element_type.numpy)
+    )
+    assert is_same_float(actual, expected).all()
 
 
 def test_conversions_that_flush_are_kept_where_asked_for():
     x = te.placeholder((4,), "float32", "x")
     exact = lower([te.compute((4,), lambda i: te.cast(x[i], "bfloat16"), "y")], [x], "exact")
     flushed = lower([te.compute((4,), lambda i: te.cast(te.math("flush", x[i]), "bfloat16"), "y")], [x], "flushed")
-    kept, *others = (
+    flushing_program, *converted_programs = (
         legalize(program, NATIVE, flushed=frozenset(names))
         for program, names in ((flushed, ("bfloat16",)), (flushed, ()), (exact, ("bfloat16",)))
     )
-    casts = [node for node in ir.values_in(kept.body) if isinstance(node, ir.Cast)]
+    casts = [node for node in ir.values_in(flushing_program.body) if isinstance(node, ir.Cast)]
     assert [node.dtype.name for node in casts] == ["bfloat16"]
-    for program in (kept, *others):
+    for program in (flushing_program, *converted_programs):
         assert not any(isinstance(node, ir.CallMath) for node in ir.values_in(program.body))
-    assert all(node.dtype.name in NATIVE for program in others for node in ir.values_in(program.body))
+    assert all(node.dtype.name in NATIVE for program in converted_programs for node in ir.values_in(program.body))
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_finite_codes_survive_a_round_trip(name):
-    of = dtype(name)
-    codes = np.arange(2 ** max(of.bits, 4) if of.bits != 4 else 16, dtype=carrier(of).numpy)
-    codes = codes[np.isfinite(codes.view(of.numpy).astype(np.float32))]
-    assert (apply(lambda code: encode(decode(code, of), of), codes) == codes).all()
+    element_type = dtype(name)
+    codes = np.arange(2 ** max(element_type.bits, 4) if element_type.bits != 4 else 16, dtype=carrier(element_type).numpy)
+    codes = codes[np.isfinite(codes.view(element_type.numpy).astype(np.float32))]
+    assert (apply(lambda code: encode(decode(code, element_type), element_type), codes) == codes).all()
 
 
 def test_float64_rounds_once_to_float16():
@@ -127,28 +135,32 @@ def test_float64_rounds_once_to_float16():
     values = np.concatenate([values, ties, -ties])
     half = dtype("float16")
     with np.errstate(all="ignore"):
-        wanted = values.astype(np.float16)
-    got = apply(lambda value: encode(round_to_odd(value), half), values).astype(np.uint16).view(np.float16)
-    assert same(got, wanted).all()
+        expected = values.astype(np.float16)
+    actual = apply(lambda value: encode(round_to_odd(value), half), values).astype(np.uint16).view(np.float16)
+    assert is_same_float(actual, expected).all()
 
 
 @pytest.mark.parametrize("name", [name for name in DTYPES if name not in NATIVE and name != "string"])
 def test_a_legalized_program_moves_and_converts_alike(name):
     """Load, select, convert to float32 and back, store: over all codes."""
-    of = dtype(name)
-    codes = np.arange(16 if of.bits <= 4 else 256, dtype=np.uint8) if of.bytes == 1 else np.arange(0, 65536, 17, dtype=np.uint16)
+    element_type = dtype(name)
+    codes = (
+        np.arange(16 if element_type.bits <= 4 else 256, dtype=np.uint8)
+        if element_type.bytes == 1
+        else np.arange(0, 65536, 17, dtype=np.uint16)
+    )
     if name in NARROW_INTEGERS:
-        codes = codes[: 2**of.bits]
-    x = te.placeholder((len(codes),), of, "x")
+        codes = codes[: 2**element_type.bits]
+    x = te.placeholder((len(codes),), element_type, "x")
     wide = te.compute(x.shape, lambda i: te.cast(x[i], "float32"), "wide")
-    back = te.compute(x.shape, lambda i: te.select(wide[i] < 1.0, x[i], te.cast(wide[i], of)), "back")
+    back = te.compute(x.shape, lambda i: te.select(wide[i] < 1.0, x[i], te.cast(wide[i], element_type)), "back")
     program = lower([wide, back], [x], name)
-    plain = interp.run(program, [codes.view(of.numpy)])
+    plain = interp.run(program, [codes.view(element_type.numpy)])
     narrow = legalize(program, NATIVE)
     assert all(buffer.dtype.name in NATIVE for buffer in narrow.params)
-    legal = interp.run(narrow, [codes.view(carrier(of).numpy)])
-    assert same(legal[0], plain[0]).all()
-    assert same(legal[1].astype(carrier(of).numpy).view(of.numpy), plain[1]).all()
+    legal = interp.run(narrow, [codes.view(carrier(element_type).numpy)])
+    assert is_same_float(legal[0], plain[0]).all()
+    assert is_same_float(legal[1].astype(carrier(element_type).numpy).view(element_type.numpy), plain[1]).all()
 
 
 def test_programs_of_native_types_stay_as_they_are():

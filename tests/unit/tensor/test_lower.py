@@ -92,9 +92,9 @@ def test_argmax(components: str) -> None:
     result = te.compute((6,), body, "best")
     outputs = list(result) if isinstance(result, tuple) else [result]
     x = RNG.integers(0, 4, (6, 7)).astype(np.float32)
-    found = run(lower(outputs, [a], "argmax"), [x])
+    outputs_by_position = run(lower(outputs, [a], "argmax"), [x])
     expected = {"values": x.max(1), "indices": x.argmax(1)}
-    for array, name in zip(found, ["values", "indices"] if components == "both" else [components], strict=True):
+    for array, name in zip(outputs_by_position, ["values", "indices"] if components == "both" else [components], strict=True):
         np.testing.assert_array_equal(array, expected[name])
 
 
@@ -108,7 +108,7 @@ def test_user_reducer_with_state_read_after_it_is_stored() -> None:
         mean = old[1] + delta * new[0] / count
         return count, mean, old[2] + new[2] + delta * delta * old[0] * new[0] / count
 
-    reducer = te.comm_reducer(combine, lambda types: tuple(te.const(0, of) for of in types), "welford")
+    reducer = te.comm_reducer(combine, lambda types: tuple(te.const(0, dtype) for dtype in types), "welford")
     one, zero = te.const(1, "float64"), te.const(0, "float64")
     moments = te.compute((3,), lambda i: reducer((one, a[i, k], zero), k), "moments")
     x = RNG.standard_normal((3, 8))
@@ -132,8 +132,8 @@ def test_output_that_is_an_input_or_repeated_is_copied() -> None:
     b = te.compute((3,), lambda i: a[i] * 2.0, "b")
     program = lower([a, b, b], [a], "copies")
     x = np.arange(3, dtype=np.float32)
-    for found, expected in zip(run(program, [x]), (x, 2 * x, 2 * x), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for actual, expected in zip(run(program, [x]), (x, 2 * x, 2 * x), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_inputs_may_cut_the_graph_and_repeat() -> None:
@@ -208,22 +208,22 @@ def nonzero_program(n: arith.Dim) -> ir.LoopProgram:
         at = b.alloc((), "int64", "at")
         b.store(at, (), 0)
         with b.loop(n) as i, b.if_(x[i].not_equal(0.0)):
-            place = b.let(at[()], "place", bounds=(0, n - 1))
+            column = b.let(at[()], "place", bounds=(0, n - 1))
             for row in range(2):
-                b.store(out, (row, place), ir.as_expr(i * (row + 1)))
+                b.store(out, (row, column), ir.as_expr(i * (row + 1)))
             b.store(at, (), at[()] + 1)
 
-    (found,) = te.extern([((2, size), "int64")], [a], body, "nonzero", defines=[size])
-    return lower([found], [a], "nonzero")
+    (positions,) = te.extern([((2, size), "int64")], [a], body, "nonzero", defines=[size])
+    return lower([positions], [a], "nonzero")
 
 
 def test_extern_defines_a_size() -> None:
     program = nonzero_program(arith.SizeVar("n"))
     assert [buffer.name for buffer in program.outputs] == ["nonzero_0", "nonzero_size0"]
     for x in (np.array([0, 3, 0, 5, 6], np.float32), np.zeros(3, np.float32), np.ones(4, np.float32)):
-        found, count = run(program, [x])
+        positions, count = run(program, [x])
         expected = np.flatnonzero(x)
-        np.testing.assert_array_equal(found, np.stack([expected, 2 * expected]))
+        np.testing.assert_array_equal(positions, np.stack([expected, 2 * expected]))
         assert count == len(expected)
 
 
@@ -285,8 +285,8 @@ def test_scans_nest() -> None:
         (sums,) = te.scan([states[0]], 3, inner, "inner")
         return [te.compute((), lambda: sums[2], "last")]
 
-    (found,) = te.scan([zero], 4, outer, "outer")
-    program = lower([found], [zero], "nested")
+    (scan_output,) = te.scan([zero], 4, outer, "outer")
+    program = lower([scan_output], [zero], "nested")
     verify(program)
     expected, state = [], 0
     for t in range(4):

@@ -51,8 +51,8 @@ def refused(text: str, message: str, *scopes: MemoryScope) -> None:
 
 def test_buffers_share_what_no_other_uses_at_the_time() -> None:
     program = parse(PHASES)
-    found = named(program, SHARED)
-    assert found["s"] == found["u"] == 0 and found["t"] == 256
+    offsets = named(program, SHARED)
+    assert offsets["s"] == offsets["u"] == 0 and offsets["t"] == 256
     assert named(program, LOCAL) == {"r": 0} and not named(program, SRAM)
     check_scopes(program, EVERY)
 
@@ -192,7 +192,7 @@ BLOCKS, THREADS, PARALLEL, LANES = "blockIdx.x", 'thread, "threadIdx.x"', "paral
 
 
 @pytest.mark.parametrize(
-    ("scope", "place", "loop", "message"),
+    ("scope", "depth", "loop", "message"),
     [
         ("sram", 0, THREADS, ""),
         ("sram", 1, THREADS, "one buffer per device, found one per iteration of loop b; allocate it outside of loop b"),
@@ -209,9 +209,9 @@ BLOCKS, THREADS, PARALLEL, LANES = "blockIdx.x", 'thread, "threadIdx.x"', "paral
         ("local", 2, LANES, "one buffer per thread, found one per iteration of loop t; allocate it outside of loop t"),
     ],
 )
-def test_owners(scope: str, place: int, loop: str, message: str) -> None:
+def test_owners(scope: str, depth: int, loop: str, message: str) -> None:
     around = ["", "", ""]
-    around[place] = f'alloc s: float32[8] in "{scope}"'
+    around[depth] = f'alloc s: float32[8] in "{scope}"'
     text = OWNED.format(*around, loop=loop).replace(", serial", "")
     text = "\n".join(line for line in text.splitlines() if line.strip())
     if message:
@@ -260,18 +260,18 @@ program tiles(x: float32[4]) -> (y: float32[4]):
 
 def test_registers_hold_one_buffer_each() -> None:
     """Those allocated together have registers of their own, those of another shape too."""
-    found = named(parse(TILES), TILE)
-    assert {found["a"], found["b"]} == {0, 1} and found["c"] in (0, 1) and found["d"] == 2
+    registers = named(parse(TILES), TILE)
+    assert {registers["a"], registers["b"]} == {0, 1} and registers["c"] in (0, 1) and registers["d"] == 2
     refused(TILES, "in scope 'tile', in loop j: expected at most 2 registers in use, found 3", replace(TILE, count=2))
 
 
-@pytest.mark.parametrize(("shape", "found"), [("5, 4", "5 of 16"), ("4, 5", "4 of 20"), ("4, 2, 3", "4 of 24")])
-def test_registers_have_rows(shape: str, found: str) -> None:
-    place = ", ".join("0" for _ in shape.split(","))
+@pytest.mark.parametrize(("shape", "rows"), [("5, 4", "5 of 16"), ("4, 5", "4 of 20"), ("4, 2, 3", "4 of 24")])
+def test_registers_have_rows(shape: str, rows: str) -> None:
+    indices = ", ".join("0" for _ in shape.split(","))
     text = f"""
 program rows() -> (y: float32[1]):
   alloc t: float32[{shape}] in "tile"
-  t[{place}] = float32(1.0)
-  y[0] = t[{place}]
+  t[{indices}] = float32(1.0)
+  y[0] = t[{indices}]
 """
-    refused(text, f"rows: buffer t in scope 'tile', outside of all loops: expected at most 4 rows of 16 bytes, found {found}")
+    refused(text, f"rows: buffer t in scope 'tile', outside of all loops: expected at most 4 rows of 16 bytes, found {rows}")

@@ -38,8 +38,8 @@ def inputs() -> list[np.ndarray]:
     return [random.integers(-9, 9, (6, 8)).astype(np.int32), random.integers(0, 10, 6)]
 
 
-def parallel(made: ir.LoopProgram) -> list[str]:
-    loops = [stmt for stmt in ir.walk_stmts(made.body) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL]
+def parallel(parallel_kernel: ir.LoopProgram) -> list[str]:
+    loops = [stmt for stmt in ir.walk_stmts(parallel_kernel.body) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL]
     return [f"{loop.var} in {loop.extent}" for loop in loops]
 
 
@@ -47,10 +47,10 @@ def parallel(made: ir.LoopProgram) -> list[str]:
 def test_independent_loops_run_outside(text: str, loops: list[str]) -> None:
     """What is looked up is looked up in each; updates of one element keep their order."""
     source = program(text)
-    made = parallel_loops(source)
-    assert parallel(made) == loops
+    parallel_kernel = parallel_loops(source)
+    assert parallel(parallel_kernel) == loops
     for seed in range(3):
-        np.testing.assert_array_equal(run(made, inputs(), seed=seed)[0], run(source, inputs())[0])
+        np.testing.assert_array_equal(run(parallel_kernel, inputs(), seed=seed)[0], run(source, inputs())[0])
 
 
 @pytest.mark.parametrize(

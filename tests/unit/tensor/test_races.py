@@ -18,7 +18,7 @@ from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
 from inlaid_runtime.errors import ScheduleError
 
-from .fork_join import NAMED, SCOPES, SHARED, barriers_of, inputs_of, programs, races, without
+from .fork_join import NAMED, SCOPES, SHARED, find_barriers, named_case, programs, races, without
 
 CHANGES = (
     ("off by one", lambda index, threads: index + 1),
@@ -31,7 +31,7 @@ MATMUL_SIZE = {arith.SizeVar("n"): 11}
 def mutants(program: ir.LoopProgram) -> Iterator[tuple[str, ir.LoopProgram]]:
     """The program with a barrier or a guard dropped, or an index into shared memory changed: by one, to that of another thread, or
     to one that two threads have."""
-    for barrier in barriers_of(program):
+    for barrier in find_barriers(program):
         yield "barrier", without(program, barrier)
     threads = {
         loop.var: loop.extent - 1 - loop.var for loop in ir.walk_stmts(program.body) if isinstance(loop, ir.For) and loop.thread
@@ -43,16 +43,16 @@ def mutants(program: ir.LoopProgram) -> Iterator[tuple[str, ir.LoopProgram]]:
             loads = [node for node in ir.walk_exprs(stmt.value) if isinstance(node, ir.Load) and node.buffer.scope == "shared"]
             for what, change in CHANGES:
                 for axis, index in enumerate(stmt.indices if stmt.buffer.scope == "shared" else ()):
-                    place = (*stmt.indices[:axis], change(index, threads), *stmt.indices[axis + 1 :])
-                    yield what, _changed(program, stmt, replace(stmt, indices=place))
+                    indices = (*stmt.indices[:axis], change(index, threads), *stmt.indices[axis + 1 :])
+                    yield what, _changed(program, stmt, replace(stmt, indices=indices))
                 for load in loads:
                     for axis, index in enumerate(load.indices):
-                        place = (*load.indices[:axis], change(index, threads), *load.indices[axis + 1 :])
-                        yield what, _changed(program, stmt, replace(stmt, value=_reloaded(stmt.value, load, place)))
+                        indices = (*load.indices[:axis], change(index, threads), *load.indices[axis + 1 :])
+                        yield what, _changed(program, stmt, replace(stmt, value=_reloaded(stmt.value, load, indices)))
 
 
-def _reloaded(value: ir.Expr, load: ir.Load, place: tuple[arith.Expr, ...]) -> ir.Expr:
-    return Rewriter(expr=lambda node: replace(load, indices=place) if node is load else None).expr(value)
+def _reloaded(value: ir.Expr, load: ir.Load, indices: tuple[arith.Expr, ...]) -> ir.Expr:
+    return Rewriter(expr=lambda node: replace(load, indices=indices) if node is load else None).expr(value)
 
 
 def _changed(program: ir.LoopProgram, old: ir.Stmt, new: ir.Stmt) -> ir.LoopProgram:
@@ -71,10 +71,10 @@ def _changed(program: ir.LoopProgram, old: ir.Stmt, new: ir.Stmt) -> ir.LoopProg
     return replace(program, body=visit(program.body))
 
 
-@pytest.mark.parametrize(("name", "found"), [("matmul", 3), ("tree", 25), ("stages", 8), ("conv", 2), ("transpose", 3)])
-def test_mutants(name: str, found: int) -> None:
+@pytest.mark.parametrize(("name", "race_count"), [("matmul", 3), ("tree", 25), ("stages", 8), ("conv", 2), ("transpose", 3)])
+def test_mutants(name: str, race_count: int) -> None:
     """All that race are found, and none besides, unless the verifier says that it cannot prove it."""
-    program, *_ = inputs_of(name)
+    program, *_ = named_case(name)
     offsets = places(program, SHARED)
     count = 0
     for what, mutant in mutants(to_spmd(program, SCOPES, offsets)):
@@ -83,7 +83,7 @@ def test_mutants(name: str, found: int) -> None:
         assert bool(problems) >= racy, what
         assert racy or all("cannot prove" in problem.text for problem in problems), what
         count += racy
-    assert count == found
+    assert count == race_count
 
 
 @settings(deadline=None, max_examples=25)
@@ -229,7 +229,7 @@ program collects(x: float32[64]) -> (y: float32[64]):
     guard = 'if index(bool, ({} < 1)):\n        intrinsic "sum"'
     check_races(parse(text.replace('intrinsic "sum"', guard.format("w"))))
     refused(text.replace('intrinsic "sum"', guard.format("t")), "expected all threads to reach collective intrinsic sum")
-    for barrier in barriers_of(parse(text)):
+    for barrier in find_barriers(parse(text)):
         assert barrier is not None
     refused(text.replace("barrier\n      intrinsic", "intrinsic"), "race for s")
     refused(text.replace("      barrier\n      y", "      y"), "race for s")
@@ -296,5 +296,5 @@ def test_threads_stand_in_one_nest() -> None:
 
 def test_all_named_programs_are_clean() -> None:
     for name in NAMED:
-        program, *_ = inputs_of(name)
+        program, *_ = named_case(name)
         check_races(program, places(program, SHARED))

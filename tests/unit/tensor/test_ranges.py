@@ -16,12 +16,12 @@ from inlaid_runtime.types import dtype
 OPERATIONS = ("add", "sub", "mul", "min", "max", "div", "mod", "shl", "shr", "and", "or", "xor")
 
 
-def store_of(program):
+def find_store(program):
     return next(stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Store))
 
 
 def pointwise(body, *types):
-    tensors = [te.placeholder((16,), of, f"x{number}") for number, of in enumerate(types)]
+    tensors = [te.placeholder((16,), dtype_name, f"x{number}") for number, dtype_name in enumerate(types)]
     program = lower([te.compute((16,), lambda i: body(*(x[i] for x in tensors)), "y")], tensors, "program")
     # As code generators see it: plain loops.
     from inlaid.lowering.kernels.finish import finish
@@ -33,10 +33,10 @@ def pointwise(body, *types):
 @given(
     st.lists(st.sampled_from(OPERATIONS), min_size=1, max_size=4), st.integers(0, 1000), st.sampled_from(["int8", "uint8", "int32"])
 )
-def test_ranges_hold_and_narrowing_changes_nothing(operations, seed, of):
+def test_ranges_hold_and_narrowing_changes_nothing(operations, seed, dtype_name):
     rng = np.random.default_rng(seed)
     low, high = sorted(int(value) for value in rng.integers(-9, 40, 2))
-    known = (low, high)
+    bounds = (low, high)
 
     def body(a, b):
         value, other = te.cast(a, "int64"), te.cast(b, "int64")
@@ -44,15 +44,15 @@ def test_ranges_hold_and_narrowing_changes_nothing(operations, seed, of):
             value = ir.binary(operation, value, other)
         return te.cast(te.minimum(te.maximum(value, -(1 << 20)), 1 << 20), "int32")
 
-    program = pointwise(body, of, "int32")
-    first = rng.integers(*dtype(of).limits, 16, dtype=dtype(of).numpy, endpoint=True)
+    program = pointwise(body, dtype_name, "int32")
+    first = rng.integers(*dtype(dtype_name).limits, 16, dtype=dtype(dtype_name).numpy, endpoint=True)
     second = rng.integers(low, high, 16, np.int32, endpoint=True)
     (expected,) = interp.run(program, [first, second])
-    ranges = {program.inputs[1]: known}
-    least, greatest = Ranges(program, ranges).of(store_of(program).value)
+    ranges = {program.inputs[1]: bounds}
+    least, greatest = Ranges(program, ranges).of(find_store(program).value)
     assert least <= expected.min() and expected.max() <= greatest
-    (found,) = interp.run(narrow(program, ranges), [first, second])
-    np.testing.assert_array_equal(found, expected)
+    (actual,) = interp.run(narrow(program, ranges), [first, second])
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_requantization_is_left_with_what_it_needs():
@@ -64,7 +64,7 @@ def test_requantization_is_left_with_what_it_needs():
         return te.cast(clipped, "int32") << te.maximum(shift, 0)
 
     program = pointwise(body, "int32", "int32")
-    value = store_of(narrow(program, {program.inputs[1]: (-9, -2)})).value
+    value = find_store(narrow(program, {program.inputs[1]: (-9, -2)})).value
     nodes = list(ir.walk_exprs(value))
     assert not any(isinstance(node, ir.Binary) and node.op in ("shl", "min", "max") for node in nodes)
 
@@ -85,7 +85,7 @@ def summing(buffer_dtype, times):
 def test_sums_are_as_large_as_their_loops_make_them():
     program = summing("int32", 100)
     last = [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Store)][-1]
-    assert Ranges(program).of(last.value) == (-100 * 128 * 127, 100 * 128 * 128)
+    assert Ranges(program).infer(last.value) == (-100 * 128 * 127, 100 * 128 * 128)
     adding = [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Store)][1]
     assert Ranges(program).exact(adding.value)
     # 16 bits do not hold them: nothing is known of the sum then.

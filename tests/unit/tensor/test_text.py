@@ -143,7 +143,7 @@ def test_deep_and_shared_values_print_in_linear_space() -> None:
 
 
 def test_the_key_ignores_names_sharing_and_nesting_of_sequences() -> None:
-    def made(name: str, shared: bool, nested: bool) -> ir.LoopProgram:
+    def make_program(name: str, shared: bool, nested: bool) -> ir.LoopProgram:
         x, y = ir.Buffer(name, (3,), dtype("float32")), ir.Buffer(f"{name}2", (3,), dtype("float32"))
         i = arith.Var(name)
         one = x[i] * 2.0
@@ -151,7 +151,9 @@ def test_the_key_ignores_names_sharing_and_nesting_of_sequences() -> None:
         body: ir.Stmt = ir.Seq((ir.Seq((store,)), ir.Seq(()))) if nested else store
         return ir.LoopProgram(name, (x,), (y,), ir.For(i, arith.Const(3), body))
 
-    keys = {structural_key(made(name, shared, nested)) for name in "ab" for shared in (True, False) for nested in (True, False)}
+    keys = {
+        structural_key(make_program(name, shared, nested)) for name in "ab" for shared in (True, False) for nested in (True, False)
+    }
     assert len(keys) == 1
 
 
@@ -159,7 +161,7 @@ def test_the_key_sees_what_matters() -> None:
     program = matmul()
     loop = program.body
     assert isinstance(loop, ir.For)
-    others = [
+    variants = [
         replace(program, body=replace(loop, kind=ir.ForKind.PARALLEL)),
         replace(program, body=replace(loop, annotations=(("pipeline", 2),))),
         replace(program, annotations=(("align", (program.inputs[0], 4)),)),
@@ -169,7 +171,7 @@ def test_the_key_sees_what_matters() -> None:
         parse(TEXT.replace("reduction", "opaque")),
         parse(TEXT.replace("b[k_1, i1_1]))", "b[k_1, 0]))")),
     ]
-    assert len({structural_key(item) for item in [program, *others]}) == len(others) + 1
+    assert len({structural_key(item) for item in [program, *variants]}) == len(variants) + 1
 
 
 @pytest.mark.parametrize(
@@ -206,8 +208,8 @@ def test_statements_and_values_print_alone() -> None:
 
 def test_what_lies_over_an_input() -> None:
     """A program in place says so, runs so, and is another than the one with a copy."""
-    given = (("x", (4,), "float32"), ("at", (1,), "int64"), ("row", (), "float32"))
-    x, at, row = (ir.Buffer(name, shape, dtype(of)) for name, shape, of in given)
+    specs = (("x", (4,), "float32"), ("at", (1,), "int64"), ("row", (), "float32"))
+    x, at, row = (ir.Buffer(name, shape, dtype(dtype_name)) for name, shape, dtype_name in specs)
     out = ir.Buffer("out", (4,), dtype("float32"))
     body = ir.Store(out, (arith.Const(2),), ir.load(row, ()))
     program = ir.LoopProgram("update", (x, at, row), (out,), body, updates=((0, 0),))
@@ -215,9 +217,9 @@ def test_what_lies_over_an_input() -> None:
     assert text.splitlines()[0] == "program update(x: float32[4], at: int64[1], row: float32[]) -> (out: float32[4] over x):"
     assert structurally_equal(parse(text), program) and show(parse(text)) == text
     assert not structurally_equal(replace(program, updates=()), program)
-    held = np.arange(4, dtype=np.float32)
-    (found,) = run(program, [held, np.zeros(1, np.int64), np.array(9, np.float32)])
-    np.testing.assert_array_equal(found, [0, 1, 9, 3])
-    np.testing.assert_array_equal(held, [0, 1, 2, 3])
+    input_array = np.arange(4, dtype=np.float32)
+    (actual,) = run(program, [input_array, np.zeros(1, np.int64), np.array(9, np.float32)])
+    np.testing.assert_array_equal(actual, [0, 1, 9, 3])
+    np.testing.assert_array_equal(input_array, [0, 1, 2, 3])
     with pytest.raises(VerifyError, match="out updates at"):
         verify(replace(program, updates=((0, 1),)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import whole
+from inlaid.tensor.analysis.footprint import full_region
 from inlaid.tensor.interp import run
 from inlaid.tensor.interp.thread_order import ThreadOrder
 from inlaid.tensor.parse import parse
@@ -34,11 +34,11 @@ program neighbors(x: float32[{count}]) -> (y: float32[{count}], s: float32[{coun
 
 def right(count: int, step: int) -> np.ndarray:
     padded = np.zeros(count + 2, np.float32)
-    padded[1:-1] = 2 * given(count)
+    padded[1:-1] = 2 * make_input(count)
     return padded[1 + step :][:count] if step >= 0 else padded[:count]
 
 
-def given(count: int) -> np.ndarray:
+def make_input(count: int) -> np.ndarray:
     return np.arange(1, count + 1, dtype=np.float32)
 
 
@@ -49,15 +49,15 @@ def test_a_race_is_wrong_in_whichever_direction(count: int, step: int, axis: str
     """With every seed, the default one among them."""
     racing = neighbors(count, axis, step, phases=False)
     for seed in SEEDS:
-        assert not np.array_equal(run(racing, [given(count)], seed=seed)[0], right(count, step))
-    assert np.array_equal(run(racing, [given(count)])[0], run(racing, [given(count)], seed=0)[0], equal_nan=True)
+        assert not np.array_equal(run(racing, [make_input(count)], seed=seed)[0], right(count, step))
+    assert np.array_equal(run(racing, [make_input(count)])[0], run(racing, [make_input(count)], seed=0)[0], equal_nan=True)
 
 
 @pytest.mark.parametrize("step", [-1, 1])
 def test_two_threads_race_with_some_seeds(step: int) -> None:
     racing = neighbors(2, "threadIdx.x", step, phases=False)
-    found = [np.array_equal(run(racing, [given(2)], seed=seed)[0], right(2, step)) for seed in SEEDS]
-    assert any(found) and not all(found)
+    verdicts = [np.array_equal(run(racing, [make_input(2)], seed=seed)[0], right(2, step)) for seed in SEEDS]
+    assert any(verdicts) and not all(verdicts)
 
 
 @pytest.mark.parametrize("axis", AXES)
@@ -66,7 +66,7 @@ def test_two_threads_race_with_some_seeds(step: int) -> None:
 def test_phases_keep_their_order(count: int, step: int, axis: str) -> None:
     program = neighbors(count, axis, step, phases=True)
     for seed in SEEDS:
-        np.testing.assert_array_equal(run(program, [given(count)], seed=seed)[0], right(count, step))
+        np.testing.assert_array_equal(run(program, [make_input(count)], seed=seed)[0], right(count, step))
 
 
 @pytest.mark.parametrize("kind", ['thread, "threadIdx.x"', "parallel"])
@@ -105,9 +105,9 @@ def test_threads_of_an_intrinsic_follow_the_seed() -> None:
     count = 8
     body = neighbors(count, "threadIdx.x", -1, phases=False)
     x, y, s = (ir.Buffer(buffer.name, buffer.shape, buffer.dtype) for buffer in body.params)
-    call = ir.LoopProgram("call", (x,), (y, s), TensorIntrin("race", body).on(*map(whole, (x, y, s))))
-    found = {run(call, [given(count)], intrinsics={"race": body}, seed=seed)[0].tobytes() for seed in SEEDS}
-    assert len(found) > 1
+    call = ir.LoopProgram("call", (x,), (y, s), TensorIntrin("race", body).on(*map(full_region, (x, y, s))))
+    results = {run(call, [make_input(count)], intrinsics={"race": body}, seed=seed)[0].tobytes() for seed in SEEDS}
+    assert len(results) > 1
 
 
 def test_orders_are_neither_ascending_nor_descending() -> None:

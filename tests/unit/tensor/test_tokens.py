@@ -63,20 +63,20 @@ def staged(text: str) -> ir.LoopProgram:
     return insert_tokens(lower_vthreads(parse(text)), STAGES)
 
 
-def given_for(program: ir.LoopProgram, n: int) -> list[np.ndarray]:
+def make_inputs(program: ir.LoopProgram, n: int) -> list[np.ndarray]:
     random = np.random.default_rng(0)
     shapes = [tuple(dim if isinstance(dim, int) else n for dim in buffer.shape) for buffer in program.inputs]
     return [random.integers(-9, 9, shape).astype(np.int32) for shape in shapes]
 
 
-def same_in_any_order(program: ir.LoopProgram, plain: ir.LoopProgram, n: int = 5, seeds: range = SEEDS) -> bool:
+def is_order_independent(program: ir.LoopProgram, plain: ir.LoopProgram, n: int = 5, seeds: range = SEEDS) -> bool:
     """Whether all orders that the tokens allow give what the program gives without stages."""
-    arrays = given_for(plain, n)
-    (wanted,) = run(plain, arrays)
-    return all(np.array_equal(run(program, arrays, seed=seed, stages=STAGES)[0], wanted) for seed in seeds)
+    arrays = make_inputs(plain, n)
+    (expected,) = run(plain, arrays)
+    return all(np.array_equal(run(program, arrays, seed=seed, stages=STAGES)[0], expected) for seed in seeds)
 
 
-def tokens_of(program: ir.LoopProgram) -> list[str]:
+def token_names(program: ir.LoopProgram) -> list[str]:
     return [stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Intrinsic)]
 
 
@@ -88,24 +88,24 @@ def test_tokens_of_two_virtual_threads(golden: Callable[[str, str], None]) -> No
     program = staged(TILES)
     golden("tokens/virtual_threads.txt", f"{show(parse(TILES))}\n\n{show(program)}")
     assert show(parse(show(program))) == show(program)
-    assert same_in_any_order(program, lower_vthreads(parse(TILES)))
+    assert is_order_independent(program, lower_vthreads(parse(TILES)))
 
 
 def test_rings_let_a_stage_run_as_far_ahead_as_they_hold() -> None:
-    assert tokens_of(staged(RING))[:3] == ["push.compute.load", "push.compute.load", "push.store.compute"]
+    assert token_names(staged(RING))[:3] == ["push.compute.load", "push.compute.load", "push.store.compute"]
     single = staged(RING.replace("(i % 2)", "0"))
-    assert tokens_of(single)[:2] == ["push.compute.load", "push.store.compute"]
+    assert token_names(single)[:2] == ["push.compute.load", "push.store.compute"]
     for n in range(5):
-        assert same_in_any_order(staged(RING), parse(RING), n)
+        assert is_order_independent(staged(RING), parse(RING), n)
 
 
 def test_intrinsics_belong_to_the_stage_that_writes() -> None:
     """A load by an intrinsic waits as one by a loop does, by its marks of access."""
     copy = TensorIntrin("dma", parse("program dma(a: int32[2]) -> (c: int32[2]):\n  for j in 2:\n    c[j] = a[j]"))
-    whole = "    for j in 2:\n      inp[(i % 2), j] = x[i, j]\n"
+    loop_text = "    for j in 2:\n      inp[(i % 2), j] = x[i, j]\n"
     call = '    intrinsic "dma" on read x[i +: 1, 0 +: 2], write inp[(i % 2) +: 1, 0 +: 2]\n'
-    program = staged(RING.replace(whole, call))
-    assert [name for name in tokens_of(program) if name != "dma"] == tokens_of(staged(RING))
+    program = staged(RING.replace(loop_text, call))
+    assert [name for name in token_names(program) if name != "dma"] == token_names(staged(RING))
     x = np.arange(10, dtype=np.int32).reshape(5, 2)
     for seed in SEEDS:
         np.testing.assert_array_equal(run(program, [x], intrinsics={"dma": copy.semantics}, seed=seed, stages=STAGES)[0], x * 2)
@@ -132,9 +132,9 @@ program shared(x: int32[2, 2]) -> (y: int32[2]):
 def test_buffers_that_share_bytes_count_as_one() -> None:
     """The second load overwrites the first, where one buffer takes the place of another."""
     small = MemoryScope("inp", "device", 64)
-    assert "push.compute.load" not in tokens_of(insert_tokens(parse(BYTES), STAGES))
+    assert "push.compute.load" not in token_names(insert_tokens(parse(BYTES), STAGES))
     program = insert_tokens(parse(BYTES), STAGES, (small,))
-    assert "push.compute.load" in tokens_of(program)
+    assert "push.compute.load" in token_names(program)
     check_tokens(program, STAGES, (small,))
     with pytest.raises(VerifyError, match="load writes two without waiting until compute has read one"):
         check_tokens(insert_tokens(parse(BYTES), STAGES), STAGES, (small,))
@@ -149,13 +149,13 @@ def under(condition: str) -> ir.LoopProgram:
 
 @pytest.mark.parametrize("condition", ["index(bool, ((i * 2) < 3))", "index(bool, ((i * 2) < n))"])
 def test_conditions_around_several_stages(condition: str) -> None:
-    assert same_in_any_order(insert_tokens(under(condition), STAGES), under(condition))
+    assert is_order_independent(insert_tokens(under(condition), STAGES), under(condition))
 
 
 def test_order_that_data_decides_cannot_run() -> None:
     program = insert_tokens(under("(x[i, 0] < 0)"), STAGES)
     with pytest.raises(VerifyError, match="control around tasks must depend only on sizes, got data"):
-        run(program, given_for(program, 2), stages=STAGES)
+        run(program, make_inputs(program, 2), stages=STAGES)
 
 
 def test_sides_of_a_condition_push_alike() -> None:
@@ -217,17 +217,17 @@ def test_dropped_tokens_are_found_and_show() -> None:
     """Without a queue of tokens the check fails, and so does some order; so do tokens that are pushed too early, or popped late."""
     plain = lower_vthreads(parse(TILES))
     program = staged(TILES)
-    for queue in sorted({name.partition(".")[2] for name in tokens_of(program)}):
+    for queue in sorted({name.partition(".")[2] for name in token_names(program)}):
         dropped = changed(program, {item: ir.Seq(()) for item in statements(program) if item.name.partition(".")[2] == queue})
         with pytest.raises(VerifyError, match="without waiting until"):
             check_tokens(dropped, STAGES)
-        assert not same_in_any_order(dropped, plain)
+        assert not is_order_independent(dropped, plain)
 
 
 @pytest.mark.parametrize("copies", [2, 6, 8])
 def test_rings_of_any_length_are_overwritten_after_their_use(copies: int) -> None:
     program = staged(RING.replace("% 2)", f"% {copies})").replace("[2, 2]", f"[{copies}, 2]"))
-    assert tokens_of(program)[: copies + 1] == ["push.compute.load"] * copies + ["push.store.compute"]
+    assert token_names(program)[: copies + 1] == ["push.compute.load"] * copies + ["push.store.compute"]
     dropped = {item: ir.Seq(()) for item in statements(program) if item.name.endswith("compute.load")}
     with pytest.raises(VerifyError, match="load writes inp without waiting until compute has read inp"):
         check_tokens(changed(program, dropped), STAGES)
@@ -240,9 +240,9 @@ def test_swapped_statements_are_found_or_harmless(text: str) -> None:
     tokens = statements(program)
     swapped = [changed(program, {a: replace(b), b: replace(a)}) for a, b in itertools.combinations(tokens, 2) if a.name != b.name]
     for seq in (stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Seq)):
-        for place, (a, b) in enumerate(itertools.pairwise(seq.stmts)):
+        for position, (a, b) in enumerate(itertools.pairwise(seq.stmts)):
             if not {a, b}.isdisjoint(tokens):
-                swapped.append(changed(program, {seq: ir.Seq((*seq.stmts[:place], b, a, *seq.stmts[place + 2 :]))}))
+                swapped.append(changed(program, {seq: ir.Seq((*seq.stmts[:position], b, a, *seq.stmts[position + 2 :]))}))
     harmless = []
     for mutant in swapped:
         try:
@@ -250,7 +250,7 @@ def test_swapped_statements_are_found_or_harmless(text: str) -> None:
         except VerifyError:
             continue
         harmless.append(mutant)
-        assert same_in_any_order(mutant, plain), show(mutant)
+        assert is_order_independent(mutant, plain), show(mutant)
     assert len(harmless) < len(swapped) / 4
 
 
@@ -259,7 +259,7 @@ def test_stages_that_wait_for_ever() -> None:
     first = statements(program)[0]
     stuck = changed(program, {first: ir.Seq(()), statements(program)[1]: ir.Seq(())})
     with pytest.raises(VerifyError, match="expected a token for load, found all stages waiting"):
-        run(stuck, given_for(stuck, 3), stages=STAGES)
+        run(stuck, make_inputs(stuck, 3), stages=STAGES)
 
 
 # --- random programs --------------------------------------------------------------------------------------------------
@@ -317,4 +317,4 @@ def programs(draw: st.DrawFn) -> str:
 def test_any_order_of_random_programs_is_right(text: str, n: int) -> None:
     plain = lower_vthreads(parse(text))
     program = insert_tokens(plain, STAGES)
-    assert same_in_any_order(program, plain, n, range(4))
+    assert is_order_independent(program, plain, n, range(4))

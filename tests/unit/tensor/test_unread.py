@@ -35,10 +35,10 @@ def test_sums_that_ranges_make_idle_go_with_their_loops() -> None:
     idle = narrow(program, {program.inputs[1]: (0, 0)})
     assert not any(isinstance(stmt, ir.Alloc) for stmt in ir.walk_stmts(idle.body))
     assert [type(stmt) for stmt in ir.walk_stmts(idle.body)] == [ir.For, ir.Store]
-    given = [np.arange(3, dtype=np.int32), np.zeros(1, np.int32)]
-    np.testing.assert_array_equal(interp.run(idle, given)[0], interp.run(program, given)[0])
+    arrays = [np.arange(3, dtype=np.int32), np.zeros(1, np.int32)]
+    np.testing.assert_array_equal(interp.run(idle, arrays)[0], interp.run(program, arrays)[0])
     # GCC warns of a variable that is set but not used.
-    assert "total" not in print_kernel(program, "idle", known={1: (0, 0)}).text
+    assert "total" not in print_kernel(program, "idle", ranges={1: (0, 0)}).text
 
 
 def test_what_is_read_stays_the_same_object() -> None:

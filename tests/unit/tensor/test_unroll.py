@@ -32,18 +32,18 @@ def indices() -> st.SearchStrategy[arith.Expr]:
 
 @settings(deadline=None)
 @given(indices(), indices())
-def test_copies_have_the_values_of_their_iterations(place: arith.Expr, other: arith.Expr) -> None:
+def test_copies_have_the_values_of_their_iterations(store_index: arith.Expr, other: arith.Expr) -> None:
     """One store is inside two unrolled loops, and again inside a serial and an unrolled loop over the same variables."""
     target, source = ir.Buffer("target", (1000,), FLOAT), ir.Buffer("source", (1000,), FLOAT)
     value = ir.load(source, (other,))
-    store = ir.Store(target, (place,), value * value)
+    store = ir.Store(target, (store_index,), value * value)
     rows = ir.For(ROW, arith.Const(3), ir.For(COLUMN, arith.Const(2), store, ir.ForKind.UNROLLED), ir.ForKind.UNROLLED)
     serial = ir.For(ROW, arith.Const(3), ir.For(COLUMN, arith.Const(2), store, ir.ForKind.UNROLLED))
     program = ir.LoopProgram("p", (source,), (target,), ir.For(OUTER, arith.Const(4), ir.Seq((rows, serial))))
-    kept = unroll_loops(simplify_program(unroll_loops(program, keep=True)))
-    for done in (unroll_loops(program), simplify_program(unroll_loops(program)), kept):
-        assert isinstance(done.body, ir.For)
-        stores = [stmt for stmt in ir.walk_stmts(done.body) if isinstance(stmt, ir.Store)]
+    partly_unrolled = unroll_loops(simplify_program(unroll_loops(program, keep=True)))
+    for unrolled_program in (unroll_loops(program), simplify_program(unroll_loops(program)), partly_unrolled):
+        assert isinstance(unrolled_program.body, ir.For)
+        stores = [stmt for stmt in ir.walk_stmts(unrolled_program.body) if isinstance(stmt, ir.Store)]
         assert len(stores) == 6 + 2
         for number, copy in enumerate(stores):
             (read,) = {node.indices[0] for node in ir.walk_exprs(copy.value) if isinstance(node, ir.Load)}
@@ -52,16 +52,16 @@ def test_copies_have_the_values_of_their_iterations(place: arith.Expr, other: ar
                     values: dict[arith.Expr, int] = {OUTER: outer, ROW: row, COLUMN: number % 2}
                     unrolled = {ROW, COLUMN} if number < 6 else {COLUMN}
                     inner = {var: count for var, count in values.items() if var not in unrolled}
-                    for made, expected in ((copy.indices[0], place), (read, other)):
-                        assert arith.evaluate(made, inner) == arith.evaluate(expected, values)
+                    for actual, expected in ((copy.indices[0], store_index), (read, other)):
+                        assert arith.evaluate(actual, inner) == arith.evaluate(expected, values)
 
 
 def test_kept_loops() -> None:
     """Loops stay whose variables occur only in indices, as terms of sums, and that are beside no guard in the same scope."""
     target, source = ir.Buffer("target", (1000,), FLOAT), ir.Buffer("source", (1000,), FLOAT)
 
-    def stays(place: arith.Expr, value: ir.Expr, guard: bool = False) -> bool:
-        loop = ir.For(ROW, arith.Const(3), ir.Store(target, (place,), value), ir.ForKind.UNROLLED)
+    def stays(index: arith.Expr, value: ir.Expr, guard: bool = False) -> bool:
+        loop = ir.For(ROW, arith.Const(3), ir.Store(target, (index,), value), ir.ForKind.UNROLLED)
         other = ir.If(truth(arith.compare("<", OUTER, 2)), ir.Store(target, (OUTER,), value))
         body = ir.For(OUTER, arith.Const(4), ir.Seq((loop, other)) if guard else loop)
         program = ir.LoopProgram("p", (source,), (target,), body)

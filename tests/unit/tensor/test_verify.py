@@ -31,8 +31,8 @@ def _for(stmt: ir.Stmt) -> ir.For:
     return stmt
 
 
-def one(of: str = "float32") -> ir.Expr:
-    return ir.const(1, of)
+def one(dtype_name: str = "float32") -> ir.Expr:
+    return ir.const(1, dtype_name)
 
 
 GOOD: list[Callable[[], ir.Stmt]] = [
@@ -91,15 +91,15 @@ def program(stmt: ir.Stmt) -> ir.LoopProgram:
     return ir.LoopProgram("f", (X,), (Y,), stmt, sizes=(N,))
 
 
-@pytest.mark.parametrize("made", GOOD)
-def test_good_programs(made: Callable[[], ir.Stmt]) -> None:
-    verify(program(made()))
+@pytest.mark.parametrize("make_stmt", GOOD)
+def test_good_programs(make_stmt: Callable[[], ir.Stmt]) -> None:
+    verify(program(make_stmt()))
 
 
-@pytest.mark.parametrize(("problem", "made"), BAD)
-def test_bad_programs(problem: str, made: Callable[[], ir.Stmt]) -> None:
+@pytest.mark.parametrize(("problem", "make_stmt"), BAD)
+def test_bad_programs(problem: str, make_stmt: Callable[[], ir.Stmt]) -> None:
     with pytest.raises(VerifyError, match=problem):
-        verify(program(made()))
+        verify(program(make_stmt()))
 
 
 def test_the_error_shows_the_place() -> None:

@@ -8,7 +8,7 @@ import pytest
 from inlaid.tensor.interp import run
 from inlaid.tensor.parse import parse
 from inlaid.tensor.text import show
-from inlaid.tensor.transform.whole_vectors import whole_vectors
+from inlaid.tensor.transform.lane_guards import hoist_lane_guards
 from inlaid_runtime import arith
 
 TEXT = """
@@ -24,7 +24,7 @@ N = arith.SizeVar("n", 0)
 
 def test_asks_once() -> None:
     program = parse(TEXT.format("(((t * 4) + v) < n)"))
-    split = whole_vectors(program)
+    split = hoist_lane_guards(program)
     assert show(split).splitlines()[3:] == [
         "    if index(bool, (((t * 4) + 3) < n)):",
         "      for v in 4, vectorized:",
@@ -36,14 +36,14 @@ def test_asks_once() -> None:
     ]
     for count in range(10):
         x = np.arange(count, dtype=np.float32)
-        for made in (program, split):
-            np.testing.assert_array_equal(run(made, [x, np.array(0)])[0], x + 1)
+        for variant in (program, split):
+            np.testing.assert_array_equal(run(variant, [x, np.array(0)])[0], x + 1)
 
 
 @pytest.mark.parametrize("condition", ["(t < n)", "(5 < ((t * 4) + v))", "(((t * 4) + v) < checked(a[], 0, 9))", "((v % 2) == 0)"])
 def test_leaves_what_the_last_lane_does_not_decide(condition: str) -> None:
     program = parse(TEXT.format(condition))
-    assert show(whole_vectors(program)) == show(program)
+    assert show(hoist_lane_guards(program)) == show(program)
 
 
 def test_registers_stay_vectors() -> None:
@@ -52,7 +52,7 @@ def test_registers_stay_vectors() -> None:
         "    for v in 4", '    alloc r: float32[4] in "register"\n    for u in 4, vectorized:\n      r[u] = x[0]\n    for v in 4'
     )
     program = parse(text.format("(((t * 4) + v) < n)").replace("(x[((t * 4) + v)] + 1.0)", "(r[v] + 1.0)"))
-    split = whole_vectors(program)
+    split = hoist_lane_guards(program)
     assert "for v in 4:" not in show(split) and show(split).count("for v in 4, vectorized") == 2
     x = np.arange(1, 7, dtype=np.float32)
     np.testing.assert_array_equal(run(split, [x, np.array(0)])[0], np.full(6, 2))

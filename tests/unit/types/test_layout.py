@@ -36,9 +36,9 @@ def test_elements_lie_where_their_indices_say(drawn: tuple[Layout, np.ndarray]) 
     packed = layout.pack(array)
     assert packed.shape == layout.shape(array.shape)
     assert layout.pads(array.shape) == (packed.size > array.size)
-    for place, value in np.ndenumerate(array):
-        found = layout.indices(tuple(map(arith.wrap, place)))
-        assert packed[tuple(arith.evaluate(index, {}) for index in found)] == value
+    for position, value in np.ndenumerate(array):
+        packed_indices = layout.indices(tuple(map(arith.wrap, position)))
+        assert packed[tuple(arith.evaluate(index, {}) for index in packed_indices)] == value
     assert np.count_nonzero(packed) == array.size
 
 
@@ -48,8 +48,8 @@ def test_an_order_of_axes_is_that_of_the_bytes(drawn: tuple[Layout, np.ndarray])
     layout, array = drawn
     order = layout.order(array.shape)
     axes = [axis for axis, _ in layout.blocks]
-    whole = len({*axes}) == len(axes) and all(array.shape[axis] == factor for axis, factor in layout.blocks)
-    assert (order is not None) == whole
+    is_unpadded = len({*axes}) == len(axes) and all(array.shape[axis] == factor for axis, factor in layout.blocks)
+    assert (order is not None) == is_unpadded
     if order is not None:
         rest = [axis for axis in range(array.ndim) if axis not in order]
         assert all(array.shape[axis] == 1 for axis in rest) and all(array.shape[axis] > 1 for axis in order)
@@ -80,12 +80,12 @@ def test_a_part_begins_where_it_says(drawn: tuple[Layout, np.ndarray], data: st.
     axis = data.draw(st.integers(0, array.ndim - 1))
     start = data.draw(st.integers(0, array.shape[axis] - 1))
     extent = data.draw(st.integers(1, array.shape[axis] - start))
-    place = layout.part(array.shape, axis, start, extent)
-    if place is not None:
-        own = layout.pack(array.take(range(start, start + extent), axis)).ravel()
-        np.testing.assert_array_equal(layout.pack(array).ravel()[place : place + own.size], own)
+    offset = layout.part(array.shape, axis, start, extent)
+    if offset is not None:
+        part = layout.pack(array.take(range(start, start + extent), axis)).ravel()
+        np.testing.assert_array_equal(layout.pack(array).ravel()[offset : offset + part.size], part)
 
 
-@pytest.mark.parametrize(("start", "extent", "place"), [(0, 8, 0), (8, 4, None), (4, 4, None), (0, 6, None), (8, 5, 8 * 12)])
-def test_parts_are_whole_blocks_or_the_end(start: int, extent: int, place: int | None) -> None:
-    assert Layout(((1, 8),)).part((1, 13, 3, 4), 1, start, extent) == place
+@pytest.mark.parametrize(("start", "extent", "offset"), [(0, 8, 0), (8, 4, None), (4, 4, None), (0, 6, None), (8, 5, 8 * 12)])
+def test_parts_are_whole_blocks_or_the_end(start: int, extent: int, offset: int | None) -> None:
+    assert Layout(((1, 8),)).part((1, 13, 3, 4), 1, start, extent) == offset

@@ -40,5 +40,5 @@ def test_canonical_extents_have_the_same_value(steps: list[str], n: int, m: int)
     dim = wrap(N)
     for step in steps:
         dim = eval(f"dim {step}", {"dim": dim, "m": M})
-    (found,) = TensorType((dim,), "float32").shape
-    assert evaluate(found, {N: n, M: m}) == evaluate(dim, {N: n, M: m})
+    (extent,) = TensorType((dim,), "float32").shape
+    assert evaluate(extent, {N: n, M: m}) == evaluate(dim, {N: n, M: m})

@@ -56,7 +56,7 @@ def embed(image: Image) -> Embedded:
     return Embedded(image, [Part(item.flags, [Piece("", item.content, item.size, 1)]) for item in image.segments])
 
 
-def place(parts: Sequence[Part | Embedded], page: int) -> None:
+def assign_addresses(parts: Sequence[Part | Embedded], page: int) -> None:
     """Assign every piece an address and a file offset, congruent modulo the page size, in order. A memory page belongs to one part;
     the only padding between parts in the file is for alignment."""
     address = offset = 0
@@ -66,15 +66,15 @@ def place(parts: Sequence[Part | Embedded], page: int) -> None:
             for part, segment in zip(item.parts, item.image.segments, strict=True):
                 address = item.base + segment.address
                 offset += (address - offset) % page
-                address, offset = _place_pieces(part, address, offset)
+                address, offset = _assign_pieces(part, address, offset)
         else:
             offset = _up(offset, max((piece.alignment for piece in item.pieces), default=1))
-            address, offset = _place_pieces(item, _up(address, page) + offset % page, offset)
+            address, offset = _assign_pieces(item, _up(address, page) + offset % page, offset)
     if address > MAX_BYTES:
         raise CompileError(f"code and constants must have at most {MAX_BYTES} bytes, found {address}")
 
 
-def _place_pieces(part: Part, address: int, offset: int) -> tuple[int, int]:
+def _assign_pieces(part: Part, address: int, offset: int) -> tuple[int, int]:
     """Place the pieces of a part; returns the next address and offset."""
     begin, origin = address, offset
     for piece in part.pieces:

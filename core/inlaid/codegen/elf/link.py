@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from inlaid.codegen.elf.layout import Bytes, Embedded, Part, Piece, embed, place
+from inlaid.codegen.elf.layout import Bytes, Embedded, Part, Piece, assign_addresses, embed
 from inlaid.codegen.elf.read import EXECINSTR, INIT_ARRAY, LOCAL, NOBITS, WEAK, WRITE, Fixup, Object, Section, read_object
 from inlaid.codegen.elf.write import Tables, chunks, section_names
 from inlaid_runtime.artifact.image import EXECUTABLE, MAX_BYTES, READABLE, WRITABLE, Image, Machine
@@ -69,13 +69,13 @@ def link(
 class _Target:
     """Definition of a symbol: an offset in a piece or in an embedded image."""
 
-    place: Piece | Embedded
+    container: Piece | Embedded
     offset: int = 0
 
     @property
     def address(self) -> int:
         """Address relative to the load address; valid after placement."""
-        return (self.place.base if isinstance(self.place, Embedded) else self.place.address) + self.offset
+        return (self.container.base if isinstance(self.container, Embedded) else self.container.address) + self.offset
 
 
 class _Linker:
@@ -104,21 +104,21 @@ class _Linker:
     def add(self, content: bytes, origin: str) -> None:
         """Add an object to the link."""
         try:
-            found = read_object(content, self.architecture.machine.number)
+            object_file = read_object(content, self.architecture.machine.number)
         except ValueError as error:
             raise CompileError(f"{origin} cannot be linked: {error}") from error
-        pieces = {number: self._piece(section) for number, section in found.sections.items()}
-        local = self._define(found, pieces, origin)
-        for number, section in found.sections.items():
+        pieces = {number: self._piece(section) for number, section in object_file.sections.items()}
+        local = self._define(object_file, pieces, origin)
+        for number, section in object_file.sections.items():
             for fixup in section.fixups:
-                symbol = found.symbols[fixup.symbol]
+                symbol = object_file.symbols[fixup.symbol]
                 target = local.get(fixup.symbol, symbol.name)
                 self.fixups.append((pieces[number], fixup, target))
                 if isinstance(target, str):
                     self.undefined.setdefault(target, origin)
                 if fixup.type not in self.architecture.rules:
-                    known = ", ".join(map(str, self.architecture.rules))
-                    problem = f"relocation against {symbol.name} must have one of the types {known}, found {fixup.type}"
+                    rule_types = ", ".join(map(str, self.architecture.rules))
+                    problem = f"relocation against {symbol.name} must have one of the types {rule_types}, found {fixup.type}"
                     raise CompileError(f"{origin}: {problem}")
                 rule = self.architecture.rules[fixup.type]
                 if fixup.offset + rule.bytes > len(section.content):
@@ -144,10 +144,10 @@ class _Linker:
         group.append(piece)
         return piece
 
-    def _define(self, found: Object, pieces: Mapping[int, Piece], origin: str) -> dict[int, _Target]:
+    def _define(self, object_file: Object, pieces: Mapping[int, Piece], origin: str) -> dict[int, _Target]:
         """Define an object's global symbols; returns its local symbols by number."""
         local = {}
-        for number, symbol in enumerate(found.symbols):
+        for number, symbol in enumerate(object_file.symbols):
             if symbol.section is None or symbol.section not in pieces:
                 continue
             if symbol.value > pieces[symbol.section].size:
@@ -187,10 +187,10 @@ class _Linker:
         tables = Tables(exports, name, absolute + len(self.slots) + moved, self.initializers)
         self.constants.pieces[:0] = tables.constants
         data = [*self.initializers, tables.dynamic, *self.slots.values(), *self.data, *self.zeros]
-        own = [part for part in (self.constants, self.code, Part(READABLE | WRITABLE, data)) if part.pieces]
-        segments = [*own, *(part for item in self.embedded for part in item.parts), *self.blobs]
+        parts = [part for part in (self.constants, self.code, Part(READABLE | WRITABLE, data)) if part.pieces]
+        segments = [*parts, *(part for item in self.embedded for part in item.parts), *self.blobs]
         tables.reserve(len(segments))
-        place([*own, *self.embedded, *self.blobs], machine.page)
+        assign_addresses([*parts, *self.embedded, *self.blobs], machine.page)
         relative = list(self._relocate())
         text = section_names(segments).index(".text") + 1
         tables.fill([self.globals[symbol].address for symbol in exports], text, relative, machine)
@@ -205,19 +205,19 @@ class _Linker:
                 yield item.base + address, item.base + addend
         for piece, fixup, target in self.fixups:
             rule = self.architecture.rules[fixup.type]
-            place = piece.address + fixup.offset
+            location = piece.address + fixup.offset
             if rule.value == "absolute":
                 value = self._address(target) + fixup.addend
                 if not 0 <= value <= MAX_BYTES:
-                    raise CompileError(f"address at {place:#x} must be in [0, {MAX_BYTES:#x}], found {value:#x}")
-                yield place, value
+                    raise CompileError(f"address at {location:#x} must be in [0, {MAX_BYTES:#x}], found {value:#x}")
+                yield location, value
                 continue
             address = self.slots[target].address if rule.value == "table" else self._address(target)
             assert isinstance(piece.content, bytearray)
             try:
-                patch = (address + fixup.addend - place).to_bytes(rule.bytes, "little", signed=True)
+                patch = (address + fixup.addend - location).to_bytes(rule.bytes, "little", signed=True)
             except OverflowError as error:
-                problem = f"reference at {place:#x} to {address:#x} must fit in {rule.bytes} bytes, found a longer distance"
+                problem = f"reference at {location:#x} to {address:#x} must fit in {rule.bytes} bytes, found a longer distance"
                 raise CompileError(problem) from error
             piece.content[fixup.offset : fixup.offset + rule.bytes] = patch
 

@@ -85,8 +85,10 @@ def _read(content: bytes, machine: int) -> Object:
     sections: dict[int, Section] = {}
     for index, (_, type_, _, _, _, _, link, info, _, _) in enumerate(headers):
         if type_ == RELA_TABLE:
-            found = [Fixup(offset, what & 0xFFFFFFFF, what >> 32, addend) for offset, what, addend in RELA.iter_unpack(raw[index])]
-            fixups.setdefault(info, []).extend(found)
+            section_fixups = [
+                Fixup(offset, what & 0xFFFFFFFF, what >> 32, addend) for offset, what, addend in RELA.iter_unpack(raw[index])
+            ]
+            fixups.setdefault(info, []).extend(section_fixups)
         elif type_ == SYMTAB:
             symbols = tuple(_symbol(fields, raw[link]) for fields in SYMBOL.iter_unpack(raw[index]))
         elif type_ == REL:
@@ -98,10 +100,10 @@ def _read(content: bytes, machine: int) -> Object:
         if flags & TLS or type_ in (FINI_ARRAY, PREINIT_ARRAY) or text.startswith((".dtors", ".ctors.")):
             kinds = "thread-local storage, destructors and prioritized constructors"
             raise ValueError(f"section {text} is unsupported: {kinds} cannot be linked")
-        found = fixups.get(index, [])
-        if any(fixup.symbol >= len(symbols) for fixup in found):
+        section_fixups = fixups.get(index, [])
+        if any(fixup.symbol >= len(symbols) for fixup in section_fixups):
             raise ValueError(f"it is damaged: a relocation of section {text} refers to a symbol that does not exist")
-        sections[index] = Section(text, type_, flags, max(alignment, 1), size, raw[index], tuple(found))
+        sections[index] = Section(text, type_, flags, max(alignment, 1), size, raw[index], tuple(section_fixups))
     return Object(sections, symbols)
 
 

@@ -66,7 +66,9 @@ class Tables:
         count = len(entries) + 1
         # One bucket, whose chain visits all symbols in order: a library exports only a few functions.
         self.hash.content = struct.pack(f"<{3 + count}I", 1, count, 1, 0, *range(2, count), 0)
-        self.relocations.content = b"".join(elf.RELA.pack(place, machine.relative, value) for place, value in sorted(relative))
+        self.relocations.content = b"".join(
+            elf.RELA.pack(location, machine.relative, value) for location, value in sorted(relative)
+        )
         self.dynamic.content = b"".join(elf.DYNAMIC_ENTRY.pack(tag, value) for tag, value in self._tags())
 
     def _tags(self) -> list[tuple[int, int]]:
@@ -99,8 +101,8 @@ def chunks(segments: Sequence[Part], tables: Tables, machine: elf.Machine) -> li
         for part in segments
         for first in part.pieces[:1]
     ]
-    place = (dynamic.offset, dynamic.address, dynamic.address, dynamic.size, dynamic.size, 8)
-    headers.append(elf.SEGMENT.pack(elf.DYNAMIC, elf.READABLE | elf.WRITABLE, *place))
+    dynamic_fields = (dynamic.offset, dynamic.address, dynamic.address, dynamic.size, dynamic.size, 8)
+    headers.append(elf.SEGMENT.pack(elf.DYNAMIC, elf.READABLE | elf.WRITABLE, *dynamic_fields))
     headers.append(elf.SEGMENT.pack(elf.GNU_STACK, elf.READABLE | elf.WRITABLE, 0, 0, 0, 0, 0, 16))
     end = max(part.pieces[0].offset + part.stored for part in segments)
     sections, names = _sections(segments, end)
@@ -123,28 +125,28 @@ def section_names(segments: Sequence[Part]) -> list[str]:
 
 
 def _by_section(segments: Sequence[Part]) -> dict[str, list[Piece]]:
-    found: dict[str, list[Piece]] = {}
+    pieces_by_section: dict[str, list[Piece]] = {}
     for piece in (piece for part in segments for piece in part.pieces):
         if piece.section in _KINDS and piece.size:
-            found.setdefault(piece.section, []).append(piece)
-    return found
+            pieces_by_section.setdefault(piece.section, []).append(piece)
+    return pieces_by_section
 
 
 def _sections(segments: Sequence[Part], end: int) -> tuple[list[bytes], bytes]:
     """Build the section headers and the section name table, which is at file offset `end`."""
-    found = _by_section(segments)
-    numbers = {name: number for number, name in enumerate(found, 1)}
+    pieces_by_section = _by_section(segments)
+    numbers = {name: number for number, name in enumerate(pieces_by_section, 1)}
     names = b"\0"
     headers = [bytes(SECTION.size)]
-    for name, pieces in found.items():
+    for name, pieces in pieces_by_section.items():
         first, last = pieces[0], pieces[-1]
         kind, flags = _KINDS[name]
         link = numbers.get(_LINKED.get(name, ""), 0)
         info = 1 if name == ".dynsym" else 0  # the number of local symbols
         size = last.address + last.size - first.address
         alignment = max(piece.alignment for piece in pieces)
-        place = (first.address, first.offset, size, link, info, alignment, _ENTRY_BYTES.get(name, 0))
-        headers.append(SECTION.pack(len(names), kind, flags, *place))
+        fields = (first.address, first.offset, size, link, info, alignment, _ENTRY_BYTES.get(name, 0))
+        headers.append(SECTION.pack(len(names), kind, flags, *fields))
         names += name.encode() + b"\0"
     headers.append(SECTION.pack(len(names), STRTAB, 0, 0, end, len(names) + len(".shstrtab") + 1, 0, 0, 1, 0))
     return headers, names + b".shstrtab\0"

@@ -62,10 +62,10 @@ class ThreadDialect(Protocol):
     def shared_array(self, kind: str, name: str, count: int) -> str:
         """Print the declaration of an array in shared memory; `count` 0 for dynamic shared memory."""
 
-    def vector(self, of: DType, lanes: int) -> str:
+    def vector(self, dtype: DType, lanes: int) -> str:
         """Print the vector type of an element type; for bool, the vector type of its bytes in memory."""
 
-    def call(self, function: str, args: Sequence[str], of: DType, lanes: int) -> str:
+    def call(self, function: str, args: Sequence[str], dtype: DType, lanes: int) -> str:
         """Print a call of a function in `ir.UNARY`, of `fma` or of `fmod`, on vectors; on scalars for `lanes` 0."""
 
     def any(self, mask: str, lanes: int) -> str:
@@ -74,10 +74,10 @@ class ThreadDialect(Protocol):
     def all(self, mask: str, lanes: int) -> str:
         """Print the test whether all lanes of an 8-bit mask are set."""
 
-    def splat(self, value: str, of: DType, lanes: int) -> str:
+    def splat(self, value: str, dtype: DType, lanes: int) -> str:
         """Print the broadcast of a scalar."""
 
-    def elements(self, values: Sequence[str], of: DType) -> str:
+    def elements(self, values: Sequence[str], dtype: DType) -> str:
         """Print a vector of one scalar per lane."""
 
     def lane(self, value: str, number: int, lanes: int) -> str:
@@ -89,10 +89,10 @@ class ThreadDialect(Protocol):
     def convert(self, value: str, source: DType, to: DType, lanes: int) -> str:
         """Print a lane-wise conversion with the semantics of a C cast; masks stay masks."""
 
-    def decode(self, code: str, of: DType, lanes: int) -> str:
+    def decode(self, code: str, dtype: DType, lanes: int) -> str:
         """Print a conversion of the bits of a narrow float, an unsigned integer, to float32; `lanes` 0 for a scalar."""
 
-    def encode(self, value: str, of: DType, lanes: int) -> str:
+    def encode(self, value: str, dtype: DType, lanes: int) -> str:
         """Print a conversion of float32 to the bits of a narrow float, an unsigned integer."""
 
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
@@ -102,8 +102,8 @@ class ThreadDialect(Protocol):
         """Print a shuffle: the scalar `value` of thread `lane` modulo `width`, a power of two, in an aligned group of `width`
         threads. All threads of the block execute it. Called only for targets with `shuffles`."""
 
-    def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
+    def load(self, pointer: str, space: str, dtype: DType, lanes: int, aligned: int) -> str:
         """Print a vector load from address space `space` at a multiple of `aligned` bytes."""
 
-    def store(self, value: str, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
+    def store(self, value: str, pointer: str, space: str, dtype: DType, lanes: int, aligned: int) -> str:
         """Print a vector store to address space `space` at a multiple of `aligned` bytes."""

@@ -88,11 +88,11 @@ class _Exchange:
         """Rewrite the statements inside the loops over threads."""
         self._find(body, arith.ONE)
         body = self._placed(self._stmt(body, arith.ONE))
-        own = [register.value for register in self._registers.values()]
+        register_buffers = [register.value for register in self._registers.values()]
         read = [buffer for at_barrier in self._barriers.values() for buffer in at_barrier.reads.values()]
         # Threads that store nothing still execute the shuffles, so their registers must be initialized.
-        body = joined(*(ir.Store(buffer, (), ir.const(0, buffer.dtype)) for buffer in own), body)
-        for buffer in reversed([*own, *read]):
+        body = joined(*(ir.Store(buffer, (), ir.const(0, buffer.dtype)) for buffer in register_buffers), body)
+        for buffer in reversed([*register_buffers, *read]):
             body = ir.Alloc(buffer, body)
         return body
 
@@ -101,9 +101,9 @@ class _Exchange:
     def _find(self, stmt: ir.Stmt, guard: arith.Expr) -> None:
         """Find the registers that statements store to."""
         if isinstance(stmt, ir.Store) and stmt.buffer in self._buffers:
-            found = self._register(stmt, guard)
-            known = self._registers.setdefault(stmt.buffer, found)
-            if found.step != known.step or not self._analyzer.equal(found.first, known.first):
+            register = self._register(stmt, guard)
+            previous = self._registers.setdefault(stmt.buffer, register)
+            if register.step != previous.step or not self._analyzer.equal(register.first, previous.first):
                 raise self._refused(stmt.buffer, "expected one element for each thread, found several")
         if isinstance(stmt, ir.If):
             guard = _and(guard, stmt)
@@ -137,9 +137,9 @@ class _Exchange:
                 self._last = self._barriers[stmt] = _BarrierReads(stmt)
                 return stmt
             case ir.Store(buffer=buffer):
-                made = self._rewriter(guard).stmt(stmt)
-                assert isinstance(made, ir.Store)
-                return ir.Store(self._registers[buffer].value, (), made.value) if buffer in self._registers else made
+                rewritten = self._rewriter(guard).stmt(stmt)
+                assert isinstance(rewritten, ir.Store)
+                return ir.Store(self._registers[buffer].value, (), rewritten.value) if buffer in self._registers else rewritten
             case ir.If(condition=ir.Index()):
                 inside = _and(guard, stmt)
                 then = self._branch(stmt.then, inside)
@@ -152,7 +152,7 @@ class _Exchange:
             case ir.Seq() | ir.Alloc():
                 return mapped(stmt, lambda part: self._stmt(part, guard))
         for buffer in self._registers:
-            if buffer in Uses().of(stmt):
+            if buffer in Uses().buffers(stmt):
                 raise self._refused(buffer, f"expected only stores and loads, found {type(stmt).__name__}")
         return stmt
 
@@ -161,9 +161,9 @@ class _Exchange:
         meets = ir.threads_meet(stmt, ())
         around = None if meets else self._last
         self._last = around
-        made = self._stmt(stmt, guard)
+        rewritten = self._stmt(stmt, guard)
         self._last = around
-        return made
+        return rewritten
 
     def _rewriter(self, guard: arith.Expr) -> Rewriter:
         def load(node: ir.Expr) -> ir.Expr | None:
@@ -177,8 +177,8 @@ class _Exchange:
         """Return the register that holds the value of a load."""
         register = self._registers[load.buffer]
         thread = self._analyzer.simplify(flat_index(load.buffer, load.indices) - register.first)
-        own: dict[arith.Expr, arith.Expr] = {self._lane: arith.ZERO} if self._is_first(guard) else {}
-        if self._analyzer.equal(arith.substitute(thread, own), arith.substitute(self._lane, own)):
+        substitution: dict[arith.Expr, arith.Expr] = {self._lane: arith.ZERO} if self._is_first(guard) else {}
+        if self._analyzer.equal(arith.substitute(thread, substitution), arith.substitute(self._lane, substitution)):
             return register.value
         elsewhere = register.step == 0 and thread != arith.ZERO
         if elsewhere or not arith.free_vars(thread) <= {self._lane} or arith.reads_data(thread):

@@ -32,8 +32,8 @@ def float64_calls(program: ir.LoopProgram) -> ir.LoopProgram:
     return _Rewriter(wide).program(program)
 
 
-def _call(name: str, *args: Expr, of: DType = BITS) -> Expr:
-    return ir.CallIntrinsic(of, f"{FLOAT64_CALL}.{name}", args)
+def _call(name: str, *args: Expr, dtype: DType = BITS) -> Expr:
+    return ir.CallIntrinsic(dtype, f"{FLOAT64_CALL}.{name}", args)
 
 
 class _Rewriter(Rewriter):
@@ -42,38 +42,38 @@ class _Rewriter(Rewriter):
     def __init__(self, buffers: dict[ir.Buffer, ir.Buffer]) -> None:
         super().__init__(buffers=buffers)
         self._bits = buffers
-        self._done: dict[Expr, Expr] = {}
+        self._rewritten: dict[Expr, Expr] = {}
 
     def expr(self, expr: Expr) -> Expr:
         """Rebuild a value expression."""
-        if expr not in self._done:
+        if expr not in self._rewritten:
             for node in ir.post_order(expr):  # operands first, so that no recursion is deep
-                if node not in self._done:
-                    self._done[node] = self._rebuilt(node)
-        return self._done[expr]
+                if node not in self._rewritten:
+                    self._rewritten[node] = self._rebuilt(node)
+        return self._rewritten[expr]
 
     def _rebuilt(self, expr: Expr) -> Expr:
-        of = expr.dtype
+        dtype = expr.dtype
         match expr:
             case ir.Load(buffer=buffer, indices=indices):
                 return ir.load(self._bits.get(buffer, buffer), tuple(map(self.index, indices)))
             case ir.Const(value=value):
-                return const(int(np.float64(value).view(np.uint64)), BITS) if of is FLOAT64 else expr
+                return const(int(np.float64(value).view(np.uint64)), BITS) if dtype is FLOAT64 else expr
             case ir.Index(index=index):
-                if of is FLOAT64:
+                if dtype is FLOAT64:
                     return _call("from_int64", ir.Index(INT64, self.index(index)))
-                return ir.Index(of, self.index(index))
+                return ir.Index(dtype, self.index(index))
             case ir.Select(condition=condition, then=then, otherwise=otherwise):
                 return select(self.expr(condition), self.expr(then), self.expr(otherwise))
         old = ir.operands(expr)
         args = tuple(map(self.expr, old))
-        if of is not FLOAT64 and not any(arg.dtype is FLOAT64 for arg in old):
+        if dtype is not FLOAT64 and not any(arg.dtype is FLOAT64 for arg in old):
             return expr if all(new is arg for new, arg in zip(args, old, strict=True)) else ir.with_operands(expr, args)
         match expr:
             case ir.Cast():
-                return _to(args[0], of) if old[0].dtype is FLOAT64 else _from(args[0])
+                return _to(args[0], dtype) if old[0].dtype is FLOAT64 else _from(args[0])
             case ir.Bitcast():
-                to = BITS if of is FLOAT64 else of
+                to = BITS if dtype is FLOAT64 else dtype
                 return args[0] if args[0].dtype is to else bitcast(args[0], to)
             case ir.Fma():
                 return _call("fma", *args)
@@ -82,7 +82,7 @@ class _Rewriter(Rewriter):
             case ir.Binary(op=op):
                 return _binary(op, *args)
             case ir.CallIntrinsic(name=name):
-                return ir.CallIntrinsic(BITS if of is FLOAT64 else of, name, args)
+                return ir.CallIntrinsic(BITS if dtype is FLOAT64 else dtype, name, args)
         raise AssertionError(f"{type(expr).__name__} of float64 must be expanded before float64_calls")
 
 
@@ -93,7 +93,7 @@ def _unary(op: str, a: Expr) -> Expr:
         case "abs":
             return a & (_SIGN - 1)
         case "isnan":
-            return _call("nan", a, of=BOOL)
+            return _call("nan", a, dtype=BOOL)
         case "isinf":
             return (a & (_SIGN - 1)).equal(_INFINITY)
         case "sqrt":
@@ -106,9 +106,9 @@ def _binary(op: str, a: Expr, b: Expr) -> Expr:
         case "sub":
             return _call("add", a, b ^ _SIGN)
         case "lt" | "le" | "eq" | "ne":
-            return _call(op, a, b, of=BOOL)
+            return _call(op, a, b, dtype=BOOL)
         case "min" | "max":
-            first = _call("lt", *((a, b) if op == "min" else (b, a)), of=BOOL)
+            first = _call("lt", *((a, b) if op == "min" else (b, a)), dtype=BOOL)
             chosen = select(_unary("isnan", b), b, select(first, a, b))
             return select(_unary("isnan", a), a, chosen)
     return _call(op, a, b)
@@ -123,18 +123,18 @@ def _from(a: Expr) -> Expr:
     return _call("from_int64", cast(a, INT64))
 
 
-def _to(a: Expr, of: DType) -> Expr:
+def _to(a: Expr, dtype: DType) -> Expr:
     """Convert float64 to a C type. Integers saturate, NaN becomes 0."""
-    if of is FLOAT64:
+    if dtype is FLOAT64:
         return a
-    if of is FLOAT32:
-        return bitcast(_call("to_bits", a, of=UINT32), FLOAT32)
-    if of is BOOL:
+    if dtype is FLOAT32:
+        return bitcast(_call("to_bits", a, dtype=UINT32), FLOAT32)
+    if dtype is BOOL:
         return (a & (_SIGN - 1)).not_equal(0)
-    if of is BITS:
+    if dtype is BITS:
         return _call("to_uint64", a)
-    whole = _call("to_int64", a, of=INT64)
-    if of is INT64:
-        return whole
-    low, high = of.limits
-    return cast(ir.minimum(ir.maximum(whole, const(int(low), INT64)), const(int(high), INT64)), of)
+    integer = _call("to_int64", a, dtype=INT64)
+    if dtype is INT64:
+        return integer
+    low, high = dtype.limits
+    return cast(ir.minimum(ir.maximum(integer, const(int(low), INT64)), const(int(high), INT64)), dtype)

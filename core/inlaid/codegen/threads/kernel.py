@@ -19,7 +19,7 @@ from inlaid.codegen.threads.float64_functions import FUNCTIONS
 from inlaid.codegen.threads.indices import flat_index, index_type
 from inlaid.codegen.threads.lanes import cut_lanes
 from inlaid.codegen.threads.narrow_floats import as_functions
-from inlaid.codegen.threads.registers import MOST_NAMES, Names, width_of
+from inlaid.codegen.threads.registers import MAX_NAMES, Names, choose_width
 from inlaid.codegen.threads.shared import declarations, shared_by_threads, with_own_names
 from inlaid.codegen.threads.vectors import VECTOR_BYTES, Wide
 from inlaid.codegen.threads.wide import WideExpressions
@@ -159,8 +159,8 @@ class _ThreadKernel(WideExpressions):
     def _threads(self) -> tuple[int, int, int] | None:
         """Return the static block size; None if an extent is symbolic."""
         extents = [self.kernel.kernel.threads.get(f"threadIdx.{axis}", arith.ONE) for axis in AXES]
-        known = [extent.value for extent in map(arith.simplify, extents) if isinstance(extent, arith.Const)]
-        return (known[0], known[1], known[2]) if len(known) == len(AXES) else None
+        block_extents = [extent.value for extent in map(arith.simplify, extents) if isinstance(extent, arith.Const)]
+        return (block_extents[0], block_extents[1], block_extents[2]) if len(block_extents) == len(AXES) else None
 
     # --- statements ---
 
@@ -179,10 +179,10 @@ class _ThreadKernel(WideExpressions):
     def _statement(self, stmt: ir.Stmt) -> None:
         match stmt:
             case ir.Barrier():
-                self.known = {}
+                self.texts = {}
                 self.line(f"{self.dialect.barrier};")
             case ir.For(kind=ir.ForKind.THREAD, var=var, thread=thread, body=body):
-                self.known = {}
+                self.texts = {}
                 name = self.unique(var.name)
                 self.line(f"const {self.index_type} {name} = ({self.index_type}){self.dialect.position(thread)};")
                 self.names[var] = name
@@ -204,7 +204,7 @@ class _ThreadKernel(WideExpressions):
             )
         self.lane, self.lanes = loop.var, loop.extent.value
         with self.block(""):
-            self.known = {}
+            self.texts = {}
             self.statement(loop.body)
         self.lane, self.lanes = None, 0
         self.private.clear()
@@ -229,7 +229,7 @@ class _ThreadKernel(WideExpressions):
         if self.lane is None:
             super().choice(condition, then, otherwise)
             return
-        self.known = {}
+        self.texts = {}
         flag = self.value(condition)
         if not isinstance(flag, Wide):
             super().choice(condition, then, otherwise)
@@ -250,7 +250,7 @@ class _ThreadKernel(WideExpressions):
         if self.lane is None:
             super().let(stmt)
             return
-        self.known = {}
+        self.texts = {}
         value = self.value(stmt.value)
         if not isinstance(value, Wide) and self.mask is None:
             super().let(stmt)
@@ -309,8 +309,8 @@ class _ThreadKernel(WideExpressions):
 
     def _declare_names(self, buffer: ir.Buffer, name: str) -> bool:
         """Declare the elements of a buffer as scalar or vector variables; False if an index is not constant."""
-        width, end = width_of(buffer, self.bodies[buffer], self.dialect.lanes)
-        if not width or (end > MOST_NAMES and buffer.scope != "register"):
+        width, end = choose_width(buffer, self.bodies[buffer], self.dialect.lanes)
+        if not width or (end > MAX_NAMES and buffer.scope != "register"):
             return False
         count = -(-end // width)
         names = tuple(self.unique(f"{name}_{number}") for number in range(count))

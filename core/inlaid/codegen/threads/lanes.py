@@ -26,7 +26,7 @@ def cut_lanes(program: ir.LoopProgram, lanes: tuple[int, ...]) -> ir.LoopProgram
                 body = Rewriter({stmt.var: var + first}).stmt(stmt.body)
                 pieces.append(replace(stmt, var=var, extent=arith.Const(width), body=body))
                 first += width
-        pieces += [Rewriter({stmt.var: arith.Const(place)}).stmt(stmt.body) for place in range(first, extent)]
+        pieces += [Rewriter({stmt.var: arith.Const(lane)}).stmt(stmt.body) for lane in range(first, extent)]
         return joined(*pieces)
 
     return Rewriter(stmt=cut).program(program)

@@ -20,10 +20,10 @@ def as_functions(program: ir.LoopProgram, converted: frozenset[str]) -> ir.LoopP
 
     def function(node: ir.Expr) -> ir.Expr | None:
         match node:
-            case ir.Cast(a=ir.Bitcast(dtype=of, a=code)) if of.name in converted:
-                return ir.CallIntrinsic(node.dtype, f"{DECODE}.{of.name}", (code,))
-            case ir.Bitcast(a=ir.Cast(dtype=of, a=value)) if of.name in converted:
-                return ir.CallIntrinsic(node.dtype, f"{ENCODE}.{of.name}", (value,))
+            case ir.Cast(a=ir.Bitcast(dtype=dtype, a=code)) if dtype.name in converted:
+                return ir.CallIntrinsic(node.dtype, f"{DECODE}.{dtype.name}", (code,))
+            case ir.Bitcast(a=ir.Cast(dtype=dtype, a=value)) if dtype.name in converted:
+                return ir.CallIntrinsic(node.dtype, f"{ENCODE}.{dtype.name}", (value,))
         return None
 
     return Rewriter(expr=function).program(program) if converted else program

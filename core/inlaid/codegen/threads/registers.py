@@ -9,7 +9,7 @@ from inlaid.codegen.threads.indices import flat_index
 from inlaid.tensor import ir
 from inlaid_runtime import arith
 
-MOST_NAMES = 1024
+MAX_NAMES = 1024
 """Maximum elements of a buffer outside scope `register` that is replaced by variables."""
 
 
@@ -20,12 +20,12 @@ class Names:
     names: tuple[str, ...]
     width: int
 
-    def at(self, place: int) -> tuple[str, int]:
+    def at(self, index: int) -> tuple[str, int]:
         """Return the variable that holds an element, and the element's lane in it."""
-        return self.names[place // self.width], place % self.width
+        return self.names[index // self.width], index % self.width
 
 
-def width_of(buffer: ir.Buffer, body: ir.Stmt, lanes: tuple[int, ...]) -> tuple[int, int]:
+def choose_width(buffer: ir.Buffer, body: ir.Stmt, lanes: tuple[int, ...]) -> tuple[int, int]:
     """Return (elements per variable, elements) of a buffer allocated around `body`; (0, 0) if an index is not constant.
 
     Variables are vectors as wide as the vectorized loops that access the buffer, if all accesses are aligned vectors; else scalars.
@@ -35,15 +35,19 @@ def width_of(buffer: ir.Buffer, body: ir.Stmt, lanes: tuple[int, ...]) -> tuple[
     end = 1
     for flat, loop in _places(buffer, body, None):
         if loop is not None and loop.var in arith.free_vars(flat):
-            found = arith.affine(flat, loop.var)
-            if found is None or not isinstance(found[1], arith.Const) or not isinstance(found[0], arith.Const):
+            stride_and_base = arith.affine(flat, loop.var)
+            if (
+                stride_and_base is None
+                or not isinstance(stride_and_base[1], arith.Const)
+                or not isinstance(stride_and_base[0], arith.Const)
+            ):
                 return 0, 0
             extent = loop.extent.value if isinstance(loop.extent, arith.Const) else 0
-            whole = found[0].value == 1 and extent in lanes and found[1].value % extent == 0
-            widths.add(extent if whole else 1)
-            end = max(end, found[1].value + max(found[0].value * (extent - 1), 0) + 1)
-        elif isinstance(place := arith.simplify(flat), arith.Const):
-            end = max(end, place.value + 1)
+            is_vector = stride_and_base[0].value == 1 and extent in lanes and stride_and_base[1].value % extent == 0
+            widths.add(extent if is_vector else 1)
+            end = max(end, stride_and_base[1].value + max(stride_and_base[0].value * (extent - 1), 0) + 1)
+        elif isinstance(index := arith.simplify(flat), arith.Const):
+            end = max(end, index.value + 1)
         else:
             return 0, 0
     return (widths.pop() if len(widths) == 1 else 1), end

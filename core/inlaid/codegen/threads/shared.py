@@ -19,20 +19,20 @@ _WORD = 8
 
 def with_own_names(program: ir.LoopProgram, offsets: Mapping[ir.Buffer, int]) -> tuple[ir.LoopProgram, dict[str, int]]:
     """Rename allocated buffers uniquely and key the offsets by name, since names survive passes that rebuild buffers."""
-    taken: set[str] = set()
+    names: set[str] = set()
     local = dict.fromkeys(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))
-    named = {buffer: ir.Buffer(unique(buffer.name, taken), buffer.shape, buffer.dtype, buffer.scope) for buffer in local}
+    named = {buffer: ir.Buffer(unique(buffer.name, names), buffer.shape, buffer.dtype, buffer.scope) for buffer in local}
     places = {named[buffer].name: at for buffer, at in offsets.items() if buffer in named}
     return Rewriter(buffers=named).program(program), places
 
 
 def shared_by_threads(program: ir.LoopProgram, offsets: Mapping[str, int]) -> dict[ir.Buffer, int]:
     """Map the buffers that are allocated outside the thread loops to their byte offsets."""
-    found = {}
+    offsets_by_buffer = {}
     for stmt in ir.walk_stmts(program.body):
         if isinstance(stmt, ir.Alloc) and any(isinstance(node, ir.For) and node.over_threads for node in ir.walk_stmts(stmt.body)):
-            found[stmt.buffer] = offsets.get(stmt.buffer.name, 0)
-    return found
+            offsets_by_buffer[stmt.buffer] = offsets.get(stmt.buffer.name, 0)
+    return offsets_by_buffer
 
 
 def declarations(

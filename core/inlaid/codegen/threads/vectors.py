@@ -16,7 +16,7 @@ from inlaid_runtime.types import DType, dtype
 
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
 _COMPARED = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-_OF_BOOLS = {
+_BOOL_OPERATIONS = {
     **dict.fromkeys(("add", "or", "max"), "{a} | {b}"),
     **dict.fromkeys(("mul", "and", "min"), "{a} & {b}"),
     **dict.fromkeys(("sub", "xor", "ne"), "{a} ^ {b}"),
@@ -54,24 +54,24 @@ class Vectors:
         self.dialect = dialect
         self._name = name
 
-    def value(self, code: str, of: DType, lanes: int) -> Wide:
+    def value(self, code: str, dtype: DType, lanes: int) -> Wide:
         """Assign a non-bool vector expression to a variable."""
-        return Wide(self._name(self.dialect.vector(of, lanes), code), ATOM, lanes=lanes)
+        return Wide(self._name(self.dialect.vector(dtype, lanes), code), ATOM, lanes=lanes)
 
     def mask(self, code: str, bits: int, lanes: int) -> Wide:
         """Assign a mask expression to a variable."""
         return Wide(self._name(self.dialect.vector(signed(bits), lanes), code), ATOM, lanes=lanes, mask=bits)
 
-    def number(self, value: float, of: DType, lanes: int) -> str:
+    def number(self, value: float, dtype: DType, lanes: int) -> str:
         """Print the broadcast of a constant."""
-        return self.dialect.splat(c_values.literal(value, of), of, lanes)
+        return self.dialect.splat(c_values.literal(value, dtype), dtype, lanes)
 
-    def widen(self, text: Text, of: DType, lanes: int) -> Wide:
+    def widen(self, text: Text, dtype: DType, lanes: int) -> Wide:
         """Broadcast a scalar; vectors are returned unchanged."""
         if isinstance(text, Wide):
             return text
-        if of is not _BOOL:
-            return Wide(self.dialect.splat(text.code, of, lanes), ATOM, lanes=lanes)
+        if dtype is not _BOOL:
+            return Wide(self.dialect.splat(text.code, dtype, lanes), ATOM, lanes=lanes)
         return self.mask(self.dialect.splat(f"-(int){text.atom}", signed(32), lanes), 32, lanes)
 
     def as_wide(self, mask: Wide, bits: int) -> Wide:
@@ -80,17 +80,17 @@ class Vectors:
             return mask
         return self.mask(self.dialect.convert(mask.code, signed(mask.mask), signed(bits), mask.lanes), bits, mask.lanes)
 
-    def choose(self, flag: Wide, a: Wide, b: Wide, of: DType) -> Wide:
+    def choose(self, flag: Wide, a: Wide, b: Wide, dtype: DType) -> Wide:
         """Print a lane-wise select: `a` in lanes where `flag` is set, else `b`."""
-        if of is _BOOL:
+        if dtype is _BOOL:
             bits = min(a.mask, b.mask)
             one, two, flag = (self.as_wide(item, bits) for item in (a, b, flag))
             return self.mask(self.dialect.choose(flag.code, one.code, two.code), bits, flag.lanes)
-        return self.value(self.dialect.choose(self.as_wide(flag, of.bits).code, a.code, b.code), of, flag.lanes)
+        return self.value(self.dialect.choose(self.as_wide(flag, dtype.bits).code, a.code, b.code), dtype, flag.lanes)
 
     def both(self, a: Wide, b: Wide) -> Wide:
         """Print the conjunction of two masks."""
-        return self._of_bools("and", a, b)
+        return self._bool_operation("and", a, b)
 
     def opposite(self, mask: Wide) -> Wide:
         """Print the negation of a mask."""
@@ -104,133 +104,137 @@ class Vectors:
         """Test whether all lanes are set."""
         return self.dialect.all(self.as_wide(mask, 8).code, mask.lanes)
 
-    def stored(self, value: Wide, of: DType) -> str:
+    def stored(self, value: Wide, dtype: DType) -> str:
         """Convert a value to its memory representation: a bool becomes a byte of 0 or 1."""
-        if of is not _BOOL:
+        if dtype is not _BOOL:
             return value.code
         mask = self.as_wide(value, 8)
         return f"{self.dialect.reinterpret(mask.code, unsigned(8), value.lanes)} & {self.number(1, unsigned(8), value.lanes)}"
 
-    def loaded(self, code: str, of: DType, lanes: int) -> Wide:
+    def loaded(self, code: str, dtype: DType, lanes: int) -> Wide:
         """Convert the memory representation of a value to the value: a bool becomes a mask."""
-        if of is not _BOOL:
-            return self.value(code, of, lanes)
+        if dtype is not _BOOL:
+            return self.value(code, dtype, lanes)
         return self.mask(f"{code} != {self.number(0, unsigned(8), lanes)}", 8, lanes)
 
     # --- operations ---
 
-    def binary(self, op: str, a: Wide, b: Wide, of: DType, shift: bool = False, divides: bool = False) -> Wide:
+    def binary(self, op: str, a: Wide, b: Wide, dtype: DType, shift: bool = False, divides: bool = False) -> Wide:
         """Print `op` of `ir.BINARY`. `shift`: the count is proved in [0, width); `divides`: the divisor is proved not 0 or -1."""
-        if of is _BOOL:
-            return self._of_bools(op, a, b)
+        if dtype is _BOOL:
+            return self._bool_operation(op, a, b)
         lanes = a.lanes
         if op in _COMPARED:
-            return self.mask(f"{a.code} {_COMPARED[op]} {b.code}", of.bits, lanes)
+            return self.mask(f"{a.code} {_COMPARED[op]} {b.code}", dtype.bits, lanes)
         if op in ("min", "max"):
-            return self._extreme(op, a, b, of)
-        if of.is_float:
+            return self._extreme(op, a, b, dtype)
+        if dtype.is_float:
             if op == "mod":
-                return self.value(self.dialect.call("fmod", (a.code, b.code), of, lanes), of, lanes)
-            return self.value(f"{a.code} {_SYMBOLS[op]} {b.code}", of, lanes)
+                return self.value(self.dialect.call("fmod", (a.code, b.code), dtype, lanes), dtype, lanes)
+            return self.value(f"{a.code} {_SYMBOLS[op]} {b.code}", dtype, lanes)
         if op in ("div", "mod"):
-            return self._divide(op, a, b, of, divides)
+            return self._divide(op, a, b, dtype, divides)
         if op in ("shl", "shr"):
-            return self._shift(op, a, b, of, shift)
-        if of.kind == "uint" or op in ("and", "or", "xor"):
-            return self.value(f"{a.code} {_SYMBOLS[op]} {b.code}", of, lanes)
-        return self.value(self._wrapping(f"{self._bits(a, of)} {_SYMBOLS[op]} {self._bits(b, of)}", of, lanes), of, lanes)
+            return self._shift(op, a, b, dtype, shift)
+        if dtype.kind == "uint" or op in ("and", "or", "xor"):
+            return self.value(f"{a.code} {_SYMBOLS[op]} {b.code}", dtype, lanes)
+        return self.value(
+            self._wrapping(f"{self._bits(a, dtype)} {_SYMBOLS[op]} {self._bits(b, dtype)}", dtype, lanes), dtype, lanes
+        )
 
-    def _of_bools(self, op: str, a: Wide, b: Wide) -> Wide:
+    def _bool_operation(self, op: str, a: Wide, b: Wide) -> Wide:
         bits = min(a.mask, b.mask)
         one, two = self.as_wide(a, bits), self.as_wide(b, bits)
-        return self.mask(_OF_BOOLS[op].format(a=one.code, b=two.code), bits, a.lanes)
+        return self.mask(_BOOL_OPERATIONS[op].format(a=one.code, b=two.code), bits, a.lanes)
 
-    def _bits(self, a: Wide, of: DType) -> str:
-        return self.dialect.reinterpret(a.code, unsigned(of.bits), a.lanes)
+    def _bits(self, a: Wide, dtype: DType) -> str:
+        return self.dialect.reinterpret(a.code, unsigned(dtype.bits), a.lanes)
 
-    def _wrapping(self, code: str, of: DType, lanes: int) -> str:
-        return self.dialect.reinterpret(code, of, lanes)
+    def _wrapping(self, code: str, dtype: DType, lanes: int) -> str:
+        return self.dialect.reinterpret(code, dtype, lanes)
 
-    def _extreme(self, op: str, a: Wide, b: Wide, of: DType) -> Wide:
+    def _extreme(self, op: str, a: Wide, b: Wide, dtype: DType) -> Wide:
         """Print min or max; NaN-propagating for floats."""
         if a.number:
             a, b = b, a
         symbol, choose = "<" if op == "min" else ">", self.dialect.choose
-        if not of.is_float:
-            return self.value(choose(f"{a.code} {symbol} {b.code}", a.code, b.code), of, a.lanes)
+        if not dtype.is_float:
+            return self.value(choose(f"{a.code} {symbol} {b.code}", a.code, b.code), dtype, a.lanes)
         if b.number:
-            return self.value(choose(f"{b.code} {symbol} {a.code}", b.code, a.code), of, a.lanes)
-        return self.value(choose(f"(({a.code} {symbol} {b.code}) | ({a.code} != {a.code}))", a.code, b.code), of, a.lanes)
+            return self.value(choose(f"{b.code} {symbol} {a.code}", b.code, a.code), dtype, a.lanes)
+        return self.value(choose(f"(({a.code} {symbol} {b.code}) | ({a.code} != {a.code}))", a.code, b.code), dtype, a.lanes)
 
-    def _divide(self, op: str, a: Wide, b: Wide, of: DType, divides: bool) -> Wide:
+    def _divide(self, op: str, a: Wide, b: Wide, dtype: DType, divides: bool) -> Wide:
         lanes, symbol, choose = a.lanes, "/" if op == "div" else "%", self.dialect.choose
         if divides:
-            return self.value(f"{a.code} {symbol} {b.code}", of, lanes)
-        zero, one = self.number(0, of, lanes), self.number(1, of, lanes)
-        none = self.mask(f"{b.code} == {zero}", of.bits, lanes)
-        if of.kind == "uint":
-            ratio = self.value(f"{a.code} {symbol} ({choose(none.code, one, b.code)})", of, lanes)
-            return self.value(choose(none.code, zero, ratio.code), of, lanes)
-        negates = self.mask(f"{b.code} == {self.number(-1, of, lanes)}", of.bits, lanes)
-        ratio = self.value(f"{a.code} {symbol} ({choose(f'({none.code} | {negates.code})', one, b.code)})", of, lanes)
+            return self.value(f"{a.code} {symbol} {b.code}", dtype, lanes)
+        zero, one = self.number(0, dtype, lanes), self.number(1, dtype, lanes)
+        none = self.mask(f"{b.code} == {zero}", dtype.bits, lanes)
+        if dtype.kind == "uint":
+            ratio = self.value(f"{a.code} {symbol} ({choose(none.code, one, b.code)})", dtype, lanes)
+            return self.value(choose(none.code, zero, ratio.code), dtype, lanes)
+        negates = self.mask(f"{b.code} == {self.number(-1, dtype, lanes)}", dtype.bits, lanes)
+        ratio = self.value(f"{a.code} {symbol} ({choose(f'({none.code} | {negates.code})', one, b.code)})", dtype, lanes)
         if op == "mod":
             return ratio
-        signed_ratio = self.value(choose(negates.code, self.unary("neg", a, of).code, ratio.code), of, lanes)
-        return self.value(choose(none.code, zero, signed_ratio.code), of, lanes)
+        signed_ratio = self.value(choose(negates.code, self.unary("neg", a, dtype).code, ratio.code), dtype, lanes)
+        return self.value(choose(none.code, zero, signed_ratio.code), dtype, lanes)
 
-    def _shift(self, op: str, a: Wide, b: Wide, of: DType, inside: bool) -> Wide:
+    def _shift(self, op: str, a: Wide, b: Wide, dtype: DType, inside: bool) -> Wide:
         lanes, symbol = a.lanes, "<<" if op == "shl" else ">>"
         if not inside:
-            fits = self.mask(f"{self._bits(b, of)} < {self.number(of.bits, unsigned(of.bits), lanes)}", of.bits, lanes)
-            beyond = self.number(of.bits - 1 if op == "shr" and of.kind == "int" else 0, of, lanes)
-            b = self.value(self.dialect.choose(fits.code, b.code, beyond), of, lanes)
-        if op == "shl" and of.kind == "int":
-            shifted = self.value(self._wrapping(f"{self._bits(a, of)} << {self._bits(b, of)}", of, lanes), of, lanes)
+            fits = self.mask(f"{self._bits(b, dtype)} < {self.number(dtype.bits, unsigned(dtype.bits), lanes)}", dtype.bits, lanes)
+            beyond = self.number(dtype.bits - 1 if op == "shr" and dtype.kind == "int" else 0, dtype, lanes)
+            b = self.value(self.dialect.choose(fits.code, b.code, beyond), dtype, lanes)
+        if op == "shl" and dtype.kind == "int":
+            shifted = self.value(self._wrapping(f"{self._bits(a, dtype)} << {self._bits(b, dtype)}", dtype, lanes), dtype, lanes)
         else:
-            shifted = self.value(f"{a.code} {symbol} {b.code}", of, lanes)
-        if inside or (op == "shr" and of.kind == "int"):
+            shifted = self.value(f"{a.code} {symbol} {b.code}", dtype, lanes)
+        if inside or (op == "shr" and dtype.kind == "int"):
             return shifted
-        return self.value(self.dialect.choose(fits.code, shifted.code, self.number(0, of, lanes)), of, lanes)
+        return self.value(self.dialect.choose(fits.code, shifted.code, self.number(0, dtype, lanes)), dtype, lanes)
 
-    def fused(self, form: str, args: Sequence[Wide], of: DType) -> Wide:
+    def fused(self, form: str, args: Sequence[Wide], dtype: DType) -> Wide:
         """Print a * b + c in a `form` of `_FUSED`, which the compiler may contract to an FMA."""
         a, b, c = args
-        return self.value(form.format(a=a.code, b=b.code, c=c.code), of, a.lanes)
+        return self.value(form.format(a=a.code, b=b.code, c=c.code), dtype, a.lanes)
 
-    def fma(self, args: Sequence[Wide], of: DType) -> Wide:
+    def fma(self, args: Sequence[Wide], dtype: DType) -> Wide:
         """Print a * b + c, rounded once."""
         a, b, c = args
-        if not of.is_float:
-            return self.binary("add", self.binary("mul", a, b, of), c, of)
-        return self.value(self.dialect.call("fma", (a.code, b.code, c.code), of, a.lanes), of, a.lanes)
+        if not dtype.is_float:
+            return self.binary("add", self.binary("mul", a, b, dtype), c, dtype)
+        return self.value(self.dialect.call("fma", (a.code, b.code, c.code), dtype, a.lanes), dtype, a.lanes)
 
-    def unary(self, op: str, a: Wide, of: DType) -> Wide:
+    def unary(self, op: str, a: Wide, dtype: DType) -> Wide:
         """Print `op` of `ir.UNARY`."""
         lanes = a.lanes
         match op:
             case "isnan":
-                return self.mask(f"{a.code} != {a.code}", of.bits, lanes)
+                return self.mask(f"{a.code} != {a.code}", dtype.bits, lanes)
             case "isinf":
-                return self.mask(f"{self._magnitude(a, of)} == {self.number(float('inf'), of, lanes)}", of.bits, lanes)
+                return self.mask(f"{self._magnitude(a, dtype)} == {self.number(float('inf'), dtype, lanes)}", dtype.bits, lanes)
             case "not":
-                return self.opposite(a) if of is _BOOL else self.value(f"~{a.code}", of, lanes)
-            case "neg" if of.is_float:
-                return self.value(f"-{a.code}", of, lanes)
+                return self.opposite(a) if dtype is _BOOL else self.value(f"~{a.code}", dtype, lanes)
+            case "neg" if dtype.is_float:
+                return self.value(f"-{a.code}", dtype, lanes)
             case "neg":
-                zero = self.number(0, unsigned(of.bits), lanes)
-                return self.value(self._wrapping(f"{zero} - {self._bits(a, of)}", of, lanes), of, lanes)
-            case "abs" if of.is_float:
-                return self.value(self._magnitude(a, of), of, lanes)
-            case "abs" if of.kind == "int":
-                negated = self.unary("neg", a, of)
-                return self.value(self.dialect.choose(f"{a.code} < {self.number(0, of, lanes)}", negated.code, a.code), of, lanes)
+                zero = self.number(0, unsigned(dtype.bits), lanes)
+                return self.value(self._wrapping(f"{zero} - {self._bits(a, dtype)}", dtype, lanes), dtype, lanes)
+            case "abs" if dtype.is_float:
+                return self.value(self._magnitude(a, dtype), dtype, lanes)
+            case "abs" if dtype.kind == "int":
+                negated = self.unary("neg", a, dtype)
+                return self.value(
+                    self.dialect.choose(f"{a.code} < {self.number(0, dtype, lanes)}", negated.code, a.code), dtype, lanes
+                )
             case "popcount" | "clz":
-                return self.value(self.dialect.call(op, (a.code,), of, lanes), of, lanes)
-        return self.value(self.dialect.call(op, (a.code,), of, lanes), of, lanes) if of.is_float else a
+                return self.value(self.dialect.call(op, (a.code,), dtype, lanes), dtype, lanes)
+        return self.value(self.dialect.call(op, (a.code,), dtype, lanes), dtype, lanes) if dtype.is_float else a
 
-    def _magnitude(self, a: Wide, of: DType) -> str:
-        rest = self.number((1 << (of.bits - 1)) - 1, unsigned(of.bits), a.lanes)
-        return self._wrapping(f"({self._bits(a, of)} & {rest})", of, a.lanes)
+    def _magnitude(self, a: Wide, dtype: DType) -> str:
+        rest = self.number((1 << (dtype.bits - 1)) - 1, unsigned(dtype.bits), a.lanes)
+        return self._wrapping(f"({self._bits(a, dtype)} & {rest})", dtype, a.lanes)
 
     def reinterpret(self, a: Wide, target: DType) -> Wide:
         """Print a bitcast to a dtype of the same width."""
@@ -264,6 +268,6 @@ class Vectors:
             return self._converted(self._converted(a, source, signed(32)), signed(32), target)
         inside = self.mask(f"{a.code} < {self.number(float(high + 1), source, lanes)}", source.bits, lanes)
         a = self.value(choose(inside.code, a.code, bottom), source, lanes)
-        whole = self._converted(a, source, target)
+        integer = self._converted(a, source, target)
         flag = self.as_wide(inside, target.bits)
-        return self.value(choose(flag.code, whole.code, self.number(int(high), target, lanes)), target, lanes)
+        return self.value(choose(flag.code, integer.code, self.number(int(high), target, lanes)), target, lanes)

@@ -46,21 +46,21 @@ class WideExpressions(WideMemory):
 
     def _has_long_operands(self, expr: ir.Select) -> bool:
         """Test whether both operands of a select are long computations of their own, such as two methods for one function."""
-        found = self._long_selects.get(expr)
-        if found is None:
-            found = _is_long(expr.then) and _is_long(expr.otherwise)
-            if found:
+        is_long = self._long_selects.get(expr)
+        if is_long is None:
+            is_long = _is_long(expr.then) and _is_long(expr.otherwise)
+            if is_long:
                 condition, then, otherwise = (set(ir.walk_exprs(side)) for side in (expr.condition, expr.then, expr.otherwise))
-                found = min(len(then - otherwise - condition), len(otherwise - then - condition)) > _LONG
-            self._long_selects[expr] = found
-        return found
+                is_long = min(len(then - otherwise - condition), len(otherwise - then - condition)) > _LONG
+            self._long_selects[expr] = is_long
+        return is_long
 
     def _fused(self, expr: ir.Expr) -> tuple[tuple[ir.Expr, ir.Expr, ir.Expr], str] | None:
         """Match a floating-point a * b +- c for contraction: operands and form."""
         if self.lane is None or not isinstance(expr, ir.Binary) or not expr.a.dtype.is_float or expr.op not in ("add", "sub"):
             return None
         for side, (one, other) in enumerate(((expr.a, expr.b), (expr.b, expr.a))):
-            if isinstance(one, ir.Binary) and one.op == "mul" and one not in self.known:
+            if isinstance(one, ir.Binary) and one.op == "mul" and one not in self.texts:
                 return (one.a, one.b, other), _FUSED[expr.op, side]
         return None
 
@@ -78,13 +78,13 @@ class WideExpressions(WideMemory):
         if self.lane is None:
             return self._scalar(expr)
         match expr:
-            case ir.Index(index=index, dtype=of):
+            case ir.Index(index=index, dtype=dtype):
                 if not self.varies(index) and not (self.mask is not None and arith.reads_data(index)):
                     return super().expression(expr)
-                if of is _BOOL:
+                if dtype is _BOOL:
                     return self.condition(index)
-                found = self.wide_index(index)
-                return found if of is self.index_dtype else self.vectors.convert(found, self.index_dtype, of)
+                wide_index = self.wide_index(index)
+                return wide_index if dtype is self.index_dtype else self.vectors.convert(wide_index, self.index_dtype, dtype)
             case ir.Select(condition=condition, then=then, otherwise=otherwise):
                 return self._select(expr, self.value(condition), then, otherwise)
         fused = self._fused(expr)
@@ -102,8 +102,8 @@ class WideExpressions(WideMemory):
         match expr:
             case ir.Unary(op="popcount" | "clz", a=a):
                 return Text(self.dialect.call(expr.op, (self.value(a).code,), expr.dtype, 0), ATOM)
-            case ir.Bitcast(a=a, dtype=of):
-                return Text(self.dialect.reinterpret(self.value(a).code, of, 0), ATOM)
+            case ir.Bitcast(a=a, dtype=dtype):
+                return Text(self.dialect.reinterpret(self.value(a).code, dtype, 0), ATOM)
         return super().expression(expr)
 
     def _converted(self, expr: ir.CallIntrinsic) -> Text:
@@ -119,18 +119,18 @@ class WideExpressions(WideMemory):
 
     def _called(self, expr: ir.CallIntrinsic) -> Text:
         """Print a call of a function for float64, which vectors call for each lane."""
-        function, of = f"inlaid_{expr.name.replace('.', '_')}", expr.dtype
+        function, dtype = f"inlaid_{expr.name.replace('.', '_')}", expr.dtype
         args = [self.value(arg) for arg in expr.args]
         if not any(isinstance(arg, Wide) for arg in args):
             code = f"{function}({', '.join(arg.code for arg in args)})"
-            return Text(f"{code} != 0") if of is _BOOL else Text(code, ATOM)
+            return Text(f"{code} != 0") if dtype is _BOOL else Text(code, ATOM)
         calls = []
-        for place in range(self.lanes):
-            lanes = [self.dialect.lane(arg.code, place, self.lanes) if isinstance(arg, Wide) else arg.code for arg in args]
-            calls.append(f"{'-' * (of is _BOOL)}{function}({', '.join(lanes)})")
-        if of is _BOOL:
+        for lane in range(self.lanes):
+            lanes = [self.dialect.lane(arg.code, lane, self.lanes) if isinstance(arg, Wide) else arg.code for arg in args]
+            calls.append(f"{'-' * (dtype is _BOOL)}{function}({', '.join(lanes)})")
+        if dtype is _BOOL:
             return self.vectors.mask(self.dialect.elements(calls, signed(32)), 32, self.lanes)
-        return self.vectors.value(self.dialect.elements(calls, of), of, self.lanes)
+        return self.vectors.value(self.dialect.elements(calls, dtype), dtype, self.lanes)
 
     def _shuffle(self, expr: ir.CallIntrinsic) -> Text:
         value, lane, width = expr.args
@@ -138,14 +138,14 @@ class WideExpressions(WideMemory):
         code = self.value(value).code
         if expr.dtype is _BOOL:
             code = f"({c_type(_BOOL)})({code})"
-        found = self.dialect.shuffle(code, self.value(lane).code, int(width.value))
-        return Text(f"{found} != 0") if expr.dtype is _BOOL else Text(found, ATOM)
+        shuffled = self.dialect.shuffle(code, self.value(lane).code, int(width.value))
+        return Text(f"{shuffled} != 0") if expr.dtype is _BOOL else Text(shuffled, ATOM)
 
-    def _widened(self, text: Text, of: DType) -> Wide:
+    def _widened(self, text: Text, dtype: DType) -> Wide:
         if isinstance(text, Wide):
             return text
-        found = self.vectors.widen(text, of, self.lanes)
-        return Wide(found.code, ATOM, number=text.number, lanes=found.lanes, mask=found.mask)
+        wide = self.vectors.widen(text, dtype, self.lanes)
+        return Wide(wide.code, ATOM, number=text.number, lanes=wide.lanes, mask=wide.mask)
 
     def _operation(self, expr: ir.Expr, args: list[Wide]) -> Wide:
         vectors = self.vectors
@@ -156,60 +156,62 @@ class WideExpressions(WideMemory):
                 return vectors.binary(op, args[0], args[1], a.dtype, shift, divides)
             case ir.Unary(op=op, a=a):
                 return vectors.unary(op, args[0], a.dtype)
-            case ir.Cast(a=a, dtype=of):
-                return vectors.convert(args[0], a.dtype, of)
-            case ir.Bitcast(dtype=of):
-                return vectors.reinterpret(args[0], of)
-            case ir.Fma(dtype=of):
-                return vectors.fma(args, of)
+            case ir.Cast(a=a, dtype=dtype):
+                return vectors.convert(args[0], a.dtype, dtype)
+            case ir.Bitcast(dtype=dtype):
+                return vectors.reinterpret(args[0], dtype)
+            case ir.Fma(dtype=dtype):
+                return vectors.fma(args, dtype)
         raise Unsupported(f"kernel {self.program.name}: {self.language} has no {type(expr).__name__} on vectors")
 
     def _select(self, expr: ir.Select, flag: Text, then: ir.Expr, otherwise: ir.Expr) -> Text:
-        of, risky = expr.dtype, self.needs_guard(then) or self.needs_guard(otherwise)
+        dtype, risky = expr.dtype, self.needs_guard(then) or self.needs_guard(otherwise)
         if not isinstance(flag, Wide):
             if risky:
-                kind = self.dialect.vector(of, self.lanes)
+                kind = self.dialect.vector(dtype, self.lanes)
                 return self._chosen_lanes(kind, flag, then, otherwise)
             a, b = self.value(then), self.value(otherwise)
             if not isinstance(a, Wide) and not isinstance(b, Wide):
                 return super().expression(expr)
-            one, two = self._widened(a, of), self._widened(b, of)
-            if of is _BOOL:
-                return self.vectors.choose(self.vectors.widen(flag, _BOOL, self.lanes), one, two, of)
-            return self.vectors.value(f"{flag.atom} ? {one.code} : {two.code}", of, self.lanes)
-        if not risky and of is not _BOOL and self._has_long_operands(expr):
+            one, two = self._widened(a, dtype), self._widened(b, dtype)
+            if dtype is _BOOL:
+                return self.vectors.choose(self.vectors.widen(flag, _BOOL, self.lanes), one, two, dtype)
+            return self.vectors.value(f"{flag.atom} ? {one.code} : {two.code}", dtype, self.lanes)
+        if not risky and dtype is not _BOOL and self._has_long_operands(expr):
             return self._chosen_late(flag, then, otherwise)
         if not risky:
-            return self.vectors.choose(flag, self._widened(self.value(then), of), self._widened(self.value(otherwise), of), of)
+            return self.vectors.choose(
+                flag, self._widened(self.value(then), dtype), self._widened(self.value(otherwise), dtype), dtype
+            )
         with self.under(flag):
-            one = self._widened(self.value(then), of)
+            one = self._widened(self.value(then), dtype)
         with self.under(self.vectors.opposite(flag)):
-            two = self._widened(self.value(otherwise), of)
-        return self.vectors.choose(flag, one, two, of)
+            two = self._widened(self.value(otherwise), dtype)
+        return self.vectors.choose(flag, one, two, dtype)
 
     def _chosen_late(self, flag: Wide, then: ir.Expr, otherwise: ir.Expr) -> Text:
         """Select on a condition that holds in most vectors for all lanes: `otherwise` is evaluated only if it fails in a lane."""
-        of = then.dtype
+        dtype = then.dtype
         name, everywhere = self.fresh("v"), self.vectors.all(flag)
-        kept = self.vectors.as_wide(flag, of.bits).code
-        self.line(f"{self.dialect.vector(of, self.lanes)} {name} = {self._widened(self.value(then), of).code};")
+        mask = self.vectors.as_wide(flag, dtype.bits).code
+        self.line(f"{self.dialect.vector(dtype, self.lanes)} {name} = {self._widened(self.value(then), dtype).code};")
         with self.block(f"if (!({everywhere}))"):
-            late = self._widened(self.value(otherwise), of).code
-            self.line(f"{name} = {self.dialect.choose(kept, name, late)};")
+            late = self._widened(self.value(otherwise), dtype).code
+            self.line(f"{name} = {self.dialect.choose(mask, name, late)};")
         return Wide(name, ATOM, lanes=self.lanes)
 
     def _chosen_lanes(self, kind: str, flag: Text, then: ir.Expr, otherwise: ir.Expr) -> Text:
         """Select on a uniform condition, with each operand evaluated only if it is selected."""
-        of = then.dtype
+        dtype = then.dtype
 
         def side(value: ir.Expr) -> Callable[[], Text]:
             def print_side() -> Text:
-                wide = self._widened(self.value(value), of)
-                return Text(self.vectors.as_wide(wide, 32).code if of is _BOOL else wide.code, ATOM)
+                wide = self._widened(self.value(value), dtype)
+                return Text(self.vectors.as_wide(wide, 32).code if dtype is _BOOL else wide.code, ATOM)
 
             return print_side
 
-        kind = self.dialect.vector(signed(32) if of is _BOOL else of, self.lanes)
-        found = self.chosen(kind, flag.code, side(then), side(otherwise))
-        name = self.name_code(kind, found.code)
-        return Wide(name, ATOM, lanes=self.lanes, mask=32 if of is _BOOL else 0)
+        kind = self.dialect.vector(signed(32) if dtype is _BOOL else dtype, self.lanes)
+        choice = self.chosen(kind, flag.code, side(then), side(otherwise))
+        name = self.name_code(kind, choice.code)
+        return Wide(name, ATOM, lanes=self.lanes, mask=32 if dtype is _BOOL else 0)

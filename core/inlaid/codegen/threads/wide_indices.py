@@ -60,45 +60,45 @@ class WideIndices(Statements):
         if not self.varies(flat):
             return flat, 0
         assert self.lane is not None
-        found = self.ranges.indices.affine(flat, self.lane)
-        if found is None or not isinstance(found[0], arith.Const) or self.varies(found[1]):
+        stride_and_base = self.ranges.indices.affine(flat, self.lane)
+        if stride_and_base is None or not isinstance(stride_and_base[0], arith.Const) or self.varies(stride_and_base[1]):
             return None
-        return found[1], found[0].value
+        return stride_and_base[1], stride_and_base[0].value
 
-    def component(self, expr: arith.Expr, place: int) -> str:
+    def component(self, expr: arith.Expr, lane: int) -> str:
         """Print the value of an index in one lane."""
 
         def leaf(node: arith.Expr) -> str | None:
             if node == self.lane:
-                return str(place)
+                return str(lane)
             if node in self.wide_names:
-                return self.dialect.lane(self.wide_names[node].code, place, self.lanes)
+                return self.dialect.lane(self.wide_names[node].code, lane, self.lanes)
             if not self.varies(node):
                 return self.leaf(node)
             if isinstance(node, arith.Opaque):
-                return self.dialect.lane(self._checked(node).code, place, self.lanes)
+                return self.dialect.lane(self._checked(node).code, lane, self.lanes)
             if isinstance(node, (arith.And, arith.Or)) and arith.reads_data(node.operands[1]):
-                return f"-{self.dialect.lane(self.condition(node).code, place, self.lanes)}"
+                return f"-{self.dialect.lane(self.condition(node).code, lane, self.lanes)}"
             if isinstance(node, arith.Select) and any(map(arith.reads_data, node.operands[1:])):
-                return self.dialect.lane(self.wide_index(node).code, place, self.lanes)
+                return self.dialect.lane(self.wide_index(node).code, lane, self.lanes)
             return None
 
         if self.lane is not None and not arith.reads_data(expr):
-            expr = self.ranges.indices.simplify(arith.substitute(expr, {self.lane: arith.Const(place)}))
+            expr = self.ranges.indices.simplify(arith.substitute(expr, {self.lane: arith.Const(lane)}))
         return self.index_with(expr, leaf)
 
     def wide_index(self, expr: arith.Expr) -> Wide:
         """Print the vector of an index over all lanes."""
-        of, lanes = self.index_dtype, self.lanes
+        dtype, lanes = self.index_dtype, self.lanes
         if expr in self.wide_names:
             return self.wide_names[expr]
         shape = self.by_lane(expr)
         if shape is not None:
-            base = self.dialect.splat(self.index(shape[0]), of, lanes)
+            base = self.dialect.splat(self.index(shape[0]), dtype, lanes)
             if shape[1] == 0:
-                return self.vectors.value(base, of, lanes)
-            steps = self.dialect.elements([str(place * shape[1]) for place in range(lanes)], of)
-            return self.vectors.value(steps if shape[0] == arith.ZERO else f"{base} + {steps}", of, lanes)
+                return self.vectors.value(base, dtype, lanes)
+            steps = self.dialect.elements([str(lane * shape[1]) for lane in range(lanes)], dtype)
+            return self.vectors.value(steps if shape[0] == arith.ZERO else f"{base} + {steps}", dtype, lanes)
         match expr:
             case arith.Opaque():
                 return self._checked(expr)
@@ -108,8 +108,8 @@ class WideIndices(Statements):
                     then = self.wide_index(a)
                 with self.under(self.vectors.opposite(flag)):
                     otherwise = self.wide_index(b)
-                return self.vectors.choose(flag, then, otherwise, of)
-        return self.vectors.value(self.dialect.elements([self.component(expr, place) for place in range(lanes)], of), of, lanes)
+                return self.vectors.choose(flag, then, otherwise, dtype)
+        return self.vectors.value(self.dialect.elements([self.component(expr, lane) for lane in range(lanes)], dtype), dtype, lanes)
 
     def condition(self, expr: arith.Expr) -> Wide:
         """Print the mask of the lanes in which an index condition is nonzero."""
@@ -141,19 +141,19 @@ class WideIndices(Statements):
 
     def wide_narrowed(self, expr: ir.Expr) -> Wide:
         """Print the vector of a value converted to the index type, saturating."""
-        of, to = expr.dtype, self.index_dtype
-        value = self.vectors.widen(self.value(expr), of, self.lanes)
-        if of.bits > to.bits or (of.bits == to.bits and of is not to):
-            low, high = (self.vectors.number(int(limit), of, self.lanes) for limit in to.limits)
-            if of.kind == "int":
-                value = self.vectors.value(self.dialect.choose(f"{value.code} < {low}", low, value.code), of, self.lanes)
-            value = self.vectors.value(self.dialect.choose(f"{value.code} > {high}", high, value.code), of, self.lanes)
-        return value if of is to else self.vectors.convert(value, of, to)
+        dtype, to = expr.dtype, self.index_dtype
+        value = self.vectors.widen(self.value(expr), dtype, self.lanes)
+        if dtype.bits > to.bits or (dtype.bits == to.bits and dtype is not to):
+            low, high = (self.vectors.number(int(limit), dtype, self.lanes) for limit in to.limits)
+            if dtype.kind == "int":
+                value = self.vectors.value(self.dialect.choose(f"{value.code} < {low}", low, value.code), dtype, self.lanes)
+            value = self.vectors.value(self.dialect.choose(f"{value.code} > {high}", high, value.code), dtype, self.lanes)
+        return value if dtype is to else self.vectors.convert(value, dtype, to)
 
     def check_lanes(self, value: Wide, low: arith.Dim, high: arith.Dim) -> Wide:
         """Bounds-check an index in the active lanes; bad lanes become the lower bound, since they may still form addresses."""
-        least, most = self.wide_index(arith.wrap(low)), self.wide_index(arith.wrap(high))
-        code = f"({value.code} < {least.code}) | ({value.code} > {most.code})"
+        least, greatest = self.wide_index(arith.wrap(low)), self.wide_index(arith.wrap(high))
+        code = f"({value.code} < {least.code}) | ({value.code} > {greatest.code})"
         bad = self.vectors.mask(code, self.index_dtype.bits, self.lanes)
         self.report(self.vectors.any(bad if self.mask is None else self.vectors.both(bad, self.mask)))
         return self.vectors.choose(bad, least, value, self.index_dtype)
@@ -169,8 +169,8 @@ class WideIndices(Statements):
     @contextmanager
     def under(self, flag: Wide) -> Iterator[None]:
         """Restrict the active lanes to lanes in which `flag` is set."""
-        outer, known = self.mask, self.known
+        outer, texts = self.mask, self.texts
         self.mask = flag if outer is None else self.vectors.both(outer, flag)
-        self.known = dict(known)
+        self.texts = dict(texts)
         yield
-        self.mask, self.known = outer, known
+        self.mask, self.texts = outer, texts

@@ -20,7 +20,7 @@ from inlaid_runtime import arith
 from inlaid_runtime.types import dtype
 
 _BOOL = dtype("bool")
-_MOST_RISKS = 16
+_MAX_RISKS = 16
 """Maximum loads and checked indices that are memoized per expression."""
 
 
@@ -33,10 +33,10 @@ class WideMemory(WideIndices):
         self.spaces: dict[ir.Buffer, str] = {}
         self.bases: dict[ir.Buffer, int] = {}
         self.named: dict[ir.Buffer, Names] = {}
-        self._risks_of: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
+        self._risks_by_expr: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
         self._long_selects: dict[ir.Select, bool] = {}
 
-    def place(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> arith.Expr:
+    def element_index(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> arith.Expr:
         """Return the flat index of an access in the buffer's array."""
         flat = flat_index(buffer, indices)
         if buffer in self.private and self.lane is not None:
@@ -44,16 +44,16 @@ class WideMemory(WideIndices):
         return self.ranges.indices.simplify(flat)
 
     def element(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> str:
-        return self._element(buffer, self.place(buffer, indices))
+        return self._element(buffer, self.element_index(buffer, indices))
 
     def _elements(self, buffer: ir.Buffer, flat: arith.Expr, shape: tuple[arith.Expr, int] | None) -> list[str]:
         """Print the element of each lane; `shape` is the (base, stride) of the index, None if it has no constant stride."""
         if shape is None or buffer in self.named or isinstance(shape[0], arith.Const):
-            return [self._element(buffer, flat, place) for place in range(self.lanes)]
+            return [self._element(buffer, flat, lane) for lane in range(self.lanes)]
         base, stride = self.index(shape[0]), shape[1]
         if not is_name(base):
             base = self.name_code(self.index_type, base)
-        return [f"{self.buffers[buffer]}[{base}{f' + {place * stride}' * bool(place)}]" for place in range(self.lanes)]
+        return [f"{self.buffers[buffer]}[{base}{f' + {lane * stride}' * bool(lane)}]" for lane in range(self.lanes)]
 
     def _element(self, buffer: ir.Buffer, flat: arith.Expr, lane: int | None = None) -> str:
         """Print the element at a flat index, in lane `lane` if the index varies by lane."""
@@ -69,7 +69,7 @@ class WideMemory(WideIndices):
         index = self.index(base)
         return self.buffers[buffer] if index == "0" else f"{self.buffers[buffer]} + {index}"
 
-    def _whole(self, buffer: ir.Buffer, base: arith.Expr) -> str | None:
+    def _vector_variable(self, buffer: ir.Buffer, base: arith.Expr) -> str | None:
         """Return the vector variable of the elements from `base` on; None if the buffer has no variable of that width."""
         names = self.named.get(buffer)
         if names is None or names.width != self.lanes:
@@ -79,34 +79,34 @@ class WideMemory(WideIndices):
 
     def load(self, load: ir.Load) -> Text:
         """Load an element, or one per lane."""
-        buffer, of = load.buffer, load.buffer.dtype
-        flat = self.place(buffer, load.indices)
+        buffer, dtype = load.buffer, load.buffer.dtype
+        flat = self.element_index(buffer, load.indices)
         shape = self.by_lane(flat)
         guard = None if self._is_inside(load) else self.mask
         if shape is not None and shape[1] == 0:
             text = self._element(buffer, flat)
             if guard is not None:
-                text = self.name_code(c_type(of), f"{self.vectors.any(guard)} ? {text} : 0")
-            return Text(f"{text} != 0") if of is _BOOL else Text(text, ATOM)
+                text = self.name_code(c_type(dtype), f"{self.vectors.any(guard)} ? {text} : 0")
+            return Text(f"{text} != 0") if dtype is _BOOL else Text(text, ATOM)
         consecutive = shape is not None and shape[1] == 1
         if shape is not None and consecutive:
-            whole = self._whole(buffer, shape[0])
-            if whole is not None:
-                return self.vectors.loaded(whole, of, self.lanes)
+            variable = self._vector_variable(buffer, shape[0])
+            if variable is not None:
+                return self.vectors.loaded(variable, dtype, self.lanes)
             if buffer not in self.named and guard is None:
-                return self.vectors.loaded(self._load_run(buffer, shape[0]), of, self.lanes)
+                return self.vectors.loaded(self._load_run(buffer, shape[0]), dtype, self.lanes)
         parts = self._elements(buffer, flat, shape)
         if guard is None:
-            return self.vectors.loaded(self.dialect.elements(parts, of), of, self.lanes)
-        guarded = [f"{self.dialect.lane(guard.code, place, self.lanes)} ? {part} : 0" for place, part in enumerate(parts)]
+            return self.vectors.loaded(self.dialect.elements(parts, dtype), dtype, self.lanes)
+        guarded = [f"{self.dialect.lane(guard.code, lane, self.lanes)} ? {part} : 0" for lane, part in enumerate(parts)]
         if shape is None or not consecutive:
-            return self.vectors.loaded(self.dialect.elements(guarded, of), of, self.lanes)
+            return self.vectors.loaded(self.dialect.elements(guarded, dtype), dtype, self.lanes)
         name = self.fresh("v")
         run = self._load_run(buffer, shape[0])
-        self.line(f"{self.dialect.vector(of, self.lanes)} {name};")
+        self.line(f"{self.dialect.vector(dtype, self.lanes)} {name};")
         self.line(f"if ({self.vectors.all(guard)}) {name} = {run};")
-        self.line(f"else {name} = {self.dialect.elements(guarded, of)};")
-        return self.vectors.loaded(name, of, self.lanes)
+        self.line(f"else {name} = {self.dialect.elements(guarded, dtype)};")
+        return self.vectors.loaded(name, dtype, self.lanes)
 
     def _load_run(self, buffer: ir.Buffer, base: arith.Expr) -> str:
         aligned = self._aligned(buffer, base)
@@ -123,24 +123,26 @@ class WideMemory(WideIndices):
 
     def store_lanes(self, stmt: ir.Store) -> None:
         """Store one element per lane."""
-        buffer, of = stmt.buffer, stmt.buffer.dtype
+        buffer, dtype = stmt.buffer, stmt.buffer.dtype
         value = self.vectors.widen(self.value(stmt.value), stmt.value.dtype, self.lanes)
-        flat = self.place(buffer, stmt.indices)
+        flat = self.element_index(buffer, stmt.indices)
         shape = self.by_lane(flat)
         if shape is not None and shape[1] == 1:
-            whole = self._whole(buffer, shape[0])
-            if whole is not None:
+            variable = self._vector_variable(buffer, shape[0])
+            if variable is not None:
                 if self.mask is not None:
-                    value = self.vectors.choose(self.mask, value, self.vectors.loaded(whole, of, self.lanes), stmt.value.dtype)
-                self.line(f"{whole} = {self.vectors.stored(value, of)};")
+                    value = self.vectors.choose(
+                        self.mask, value, self.vectors.loaded(variable, dtype, self.lanes), stmt.value.dtype
+                    )
+                self.line(f"{variable} = {self.vectors.stored(value, dtype)};")
                 return
         stored = value.code
-        if of is _BOOL:
-            stored = self.name_code(self.dialect.vector(of, self.lanes), self.vectors.stored(value, of))
-        lanes = [self.dialect.lane(stored, place, self.lanes) for place in range(self.lanes)]
+        if dtype is _BOOL:
+            stored = self.name_code(self.dialect.vector(dtype, self.lanes), self.vectors.stored(value, dtype))
+        lanes = [self.dialect.lane(stored, lane, self.lanes) for lane in range(self.lanes)]
         if shape is not None and shape[1] == 1 and buffer not in self.named:
             aligned = self._aligned(buffer, shape[0])
-            run = self.dialect.store(stored, self._pointer(buffer, shape[0]), self.spaces[buffer], of, self.lanes, aligned)
+            run = self.dialect.store(stored, self._pointer(buffer, shape[0]), self.spaces[buffer], dtype, self.lanes, aligned)
             if self.mask is None:
                 self.line(f"{run};")
                 return
@@ -152,8 +154,8 @@ class WideMemory(WideIndices):
         self._store_parts(self._elements(buffer, flat, shape), lanes)
 
     def _store_parts(self, targets: list[str], lanes: list[str]) -> None:
-        for place, (target, part) in enumerate(zip(targets, lanes, strict=True)):
-            guard = "" if self.mask is None else f"if ({self.dialect.lane(self.mask.code, place, self.lanes)}) "
+        for lane, (target, part) in enumerate(zip(targets, lanes, strict=True)):
+            guard = "" if self.mask is None else f"if ({self.dialect.lane(self.mask.code, lane, self.lanes)}) "
             self.line(f"{guard}{target} = {part};")
 
     # --- speculation ---
@@ -162,7 +164,7 @@ class WideMemory(WideIndices):
         """Test whether an expression must not be evaluated speculatively: it has a bounds check, or a load that is neither proved
         in bounds nor evaluated before."""
         risks = self._risks(expr)
-        return risks is None or any(risk not in self.known and not self._is_inside(risk) for risk in risks)
+        return risks is None or any(risk not in self.texts and not self._is_inside(risk) for risk in risks)
 
     def _is_inside(self, risk: ir.Expr) -> bool:
         if not isinstance(risk, ir.Load) or any(map(arith.reads_data, risk.indices)):
@@ -174,8 +176,8 @@ class WideMemory(WideIndices):
         return isinstance(size, int) and low is not None and high is not None and low >= 0 and high < size
 
     def _risks(self, expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
-        """Collect the loads and bounds checks in an expression; None if more than `_MOST_RISKS`."""
-        memo, stack = self._risks_of, [expr]
+        """Collect the loads and bounds checks in an expression; None if more than `_MAX_RISKS`."""
+        memo, stack = self._risks_by_expr, [expr]
         while stack:
             node = stack[-1]
             below = ir.operands(node)
@@ -188,6 +190,6 @@ class WideMemory(WideIndices):
                 memo[node] = (node,)
                 continue
             parts = [memo[item] for item in below]
-            found = dict.fromkeys(risk for part in parts for risk in part or ())
-            memo[node] = None if None in parts or len(found) > _MOST_RISKS else tuple(found)
+            risks = dict.fromkeys(risk for part in parts for risk in part or ())
+            memo[node] = None if None in parts or len(risks) > _MAX_RISKS else tuple(risks)
         return memo[expr]

@@ -15,16 +15,16 @@ Storage = Literal["input", "output", "constant", "arena"]
 
 @dataclass
 class Planned:
-    """A buffer before placement, of the tensor's `shape`. `copies` maps layouts to the numbers of the buffer's copies. If `view_of`
-    is set, it is a view of that buffer from byte `start` on; `part`: the view does not cover all of it. It is written only if the
-    `predicates` hold."""
+    """A buffer before placement, of the tensor's `shape`. `copies` maps layouts to the numbers of the buffer's copies. If
+    `base_buffer` is set, it is a view of that buffer from byte `start` on; `part`: the view does not cover all of it. It is written
+    only if the `predicates` hold."""
 
     name: str
     storage: Storage
     shape: tuple[Dim, ...]
     dtype: DType
     index: int = 0
-    view_of: int | None = None
+    base_buffer: int | None = None
     start: int = 0
     part: bool = False
     layout: Layout = ROW_MAJOR
@@ -58,7 +58,7 @@ class Buffers:
         return self._items[number]
 
     @property
-    def all(self) -> Sequence[Planned]:
+    def planned(self) -> Sequence[Planned]:
         """All buffers by number."""
         return self._items
 
@@ -72,13 +72,15 @@ class Buffers:
         """Add a view of a buffer, from byte `start` on."""
         buffer = self._items[base]
         return self.add(
-            Planned(f"{buffer.name}_view", buffer.storage, shape, buffer.dtype, view_of=base, start=start, part=part, layout=layout)
+            Planned(
+                f"{buffer.name}_view", buffer.storage, shape, buffer.dtype, base_buffer=base, start=start, part=part, layout=layout
+            )
         )
 
     def owner(self, number: int) -> tuple[int, int, bool]:
         """Resolve views: returns (root buffer, byte offset in it, whether the buffer covers only a part of it)."""
         path = []
-        while (root := self._items[number].view_of) is not None:
+        while (root := self._items[number].base_buffer) is not None:
             path.append(number)
             number = root
         start, part = 0, False
@@ -86,7 +88,7 @@ class Buffers:
             # Path compression: long chains of concatenations are walked once.
             buffer = self._items[item]
             start, part = start + buffer.start, part or buffer.part
-            buffer.view_of, buffer.start, buffer.part = number, start, part
+            buffer.base_buffer, buffer.start, buffer.part = number, start, part
         return number, start, part
 
     def written(self, number: int) -> bool:
@@ -97,13 +99,13 @@ class Buffers:
     def movable(self, number: int) -> bool:
         """Test whether a buffer can become a view: it is a kernel result in the arena, not a view, written in the current arm."""
         buffer = self._items[number]
-        return buffer.storage == "arena" and buffer.view_of is None and buffer.predicates == self.predicates
+        return buffer.storage == "arena" and buffer.base_buffer is None and buffer.predicates == self.predicates
 
     def settled(self) -> tuple[Emitted, ...]:
         """Resolve all views. A view has the storage of its root."""
-        found = []
+        buffers = []
         for number, buffer in enumerate(self._items):
             root, start, _ = self.owner(number)
             storage, index = self._items[root].storage, self._items[root].index
-            found.append(Emitted(buffer.name, storage, buffer.shape, buffer.dtype, index, buffer.layout, root, start))
-        return tuple(found)
+            buffers.append(Emitted(buffer.name, storage, buffer.shape, buffer.dtype, index, buffer.layout, root, start))
+        return tuple(buffers)

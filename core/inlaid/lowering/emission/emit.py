@@ -13,8 +13,8 @@ from inlaid.lowering.emission.join import Joiner, run_starts
 from inlaid.lowering.kernels.bodies import is_operator, source_nodes
 from inlaid.lowering.kernels.finish import without_vectors
 from inlaid.lowering.kernels.kernel import result_types, tensor_type
-from inlaid.lowering.selection.branches import Arms, versions_of
-from inlaid.lowering.selection.choose import Decision, Decisions, Programs, alignment_of
+from inlaid.lowering.selection.branches import Arms, applicable_versions
+from inlaid.lowering.selection.choose import Decision, Decisions, Programs, buffer_alignment
 from inlaid.lowering.selection.views import slice_start
 from inlaid.ops.define import AxisAttrs
 from inlaid.tensor import ir
@@ -66,8 +66,8 @@ def emit(
     emitter = _Emitter(decisions, context, programs, finish, watch, begin)
     for number, param in enumerate(function.params):
         emitter.input(param, number)
-    for done, (expr, arms) in enumerate(decisions.exprs):
-        progress(done, len(decisions.exprs))
+    for index, (expr, arms) in enumerate(decisions.exprs):
+        progress(index, len(decisions.exprs))
         emitter.add(expr, arms)
     return emitter.result(function.body)
 
@@ -124,12 +124,12 @@ class _Emitter:
         kernels, calls = self._kernels, self._calls
         if self._joins:
             buffers = self._buffers
-            joiner = Joiner(kernels, calls, buffers.all, [buffers.owner(number)[0] for number in range(len(buffers.all))])
+            joiner = Joiner(kernels, calls, buffers.planned, [buffers.owner(number)[0] for number in range(len(buffers.planned))])
             for join in self._joins:
                 joiner.join(*join)
-            kernels, calls = joiner.done()
+            kernels, calls = joiner.rewrite_kernels()
         weights = self._weights(calls)
-        aliases = tuple((self._buffers[root].index, given) for root, given in self._aliases.items())
+        aliases = tuple((self._buffers[root].index, input_index) for root, input_index in self._aliases.items())
         return Emission(tuple(kernels), tuple(calls), self._buffers.settled(), weights, aliases)
 
     def _value(self, expr: graph.Expr) -> tuple[int, ...]:
@@ -140,7 +140,7 @@ class _Emitter:
                 return (self._values[id(inner)][index],)
             case graph.Constant():
                 return (self._constant(expr),)
-            case graph.Call(args=args) if graph.traits_of(expr).view:
+            case graph.Call(args=args) if graph.operator_traits(expr).view:
                 return (self._view(self._values[id(args[0])][0], tensor_type(expr.type)),)
             case graph.Call():
                 return self._call(expr, self._decisions.calls[id(expr)])
@@ -213,7 +213,7 @@ class _Emitter:
                 owner, _, part = buffers.owner(chosen)
                 if part or not buffers.movable(owner):
                     owner = self._copy(chosen, ROW_MAJOR)
-                buffers[owner].view_of = result
+                buffers[owner].base_buffer = result
         buffers.predicates = outer
         return tuple(results)
 
@@ -226,7 +226,7 @@ class _Emitter:
             shape = tensor_type(call.type).shape
             if is_operator(call, "transpose"):
                 return (self._buffers.alias(inputs[0], shape, layouts[1]),)
-            start = slice_start(call, layouts[0], alignment_of(self._context.capabilities))
+            start = slice_start(call, layouts[0], buffer_alignment(self._context.capabilities))
             assert start is not None
             return (self._buffers.alias(inputs[0], shape, layouts[0], start, part=True),)
         if is_operator(call, "concat") and (joined := self._join(call, inputs, layouts)) is not None:
@@ -243,15 +243,15 @@ class _Emitter:
         source, buffers = self._programs[decision.program], self._buffers
         types = zip(result_types(call.type), offer.layouts[len(inputs) :], strict=False)
         if id(call) in self._decisions.in_place:
-            results = [self._taken_over(inputs[0], type_.shape, layout) for type_, layout in types]
+            results = [self._alias_in_place(inputs[0], type_.shape, layout) for type_, layout in types]
         else:
-            made = (Planned(source.name, "arena", type_.shape, type_.dtype, layout=layout) for type_, layout in types)
-            results = list(map(buffers.add, made))
+            result_buffers = (Planned(source.name, "arena", type_.shape, type_.dtype, layout=layout) for type_, layout in types)
+            results = list(map(buffers.add, result_buffers))
         names, defines = _names(source, decision.args, call.type)
         nodes = source_nodes(call, decision.body)
         work = arith.unwrap(arith.substitute(arith.wrap(self._work(decision.program, source)), names))
         able = self._context.capabilities
-        for version, predicates, assumed in versions_of(source, offer, names, able.branches or able.threads is not None):
+        for version, predicates, assumed in applicable_versions(source, offer, names, able.branches or able.threads is not None):
             key = (decision.key, offer.rule, offer.layouts, offer.decisions, version)
             number = self._kernel(
                 key,
@@ -271,9 +271,9 @@ class _Emitter:
             if self._watch is None:
                 program = offer.schedules[version](source)
             else:
-                made = scheduled(source, offer, version, self._context)
-                self._watch(made)
-                program = made.program
+                scheduled_kernel = scheduled(source, offer, version, self._context)
+                self._watch(scheduled_kernel)
+                program = scheduled_kernel.program
             self._programs[key] = self._finish(program)
         return self._programs[key]
 
@@ -283,7 +283,7 @@ class _Emitter:
             self._operations[key] = operations(source)
         return self._operations[key]
 
-    def _taken_over(self, number: int, shape: tuple[Dim, ...], layout: Layout) -> int:
+    def _alias_in_place(self, number: int, shape: tuple[Dim, ...], layout: Layout) -> int:
         """Alias a buffer as the result of an in-place update."""
         owner, _, _ = self._buffers.owner(number)
         if self._buffers[owner].storage == "input":
@@ -293,36 +293,36 @@ class _Emitter:
     def _join(self, call: graph.Call, inputs: tuple[int, ...], layouts: tuple[Layout, ...]) -> int | None:
         """Emit a concatenation whose parts are views of the result, so that their kernels write into it. None if a part is not
         contiguous in the result, or no part can be a view."""
-        starts = run_starts(call, layouts, alignment_of(self._context.capabilities))
+        starts = run_starts(call, layouts, buffer_alignment(self._context.capabilities))
         if starts is None:
             return None
         free = [self._buffers.movable(number) for number in inputs]
-        taken: set[int] = set()
-        for place, number in enumerate(inputs):
-            free[place] = free[place] and number not in taken
-            taken.add(number)
+        earlier_inputs: set[int] = set()
+        for index, number in enumerate(inputs):
+            free[index] = free[index] and number not in earlier_inputs
+            earlier_inputs.add(number)
         if not any(free):
             return None
         type_ = tensor_type(call.type)
         result = self._buffers.add(Planned("concat", "arena", type_.shape, type_.dtype, layout=layouts[-1]))
         for number, start, moves in zip(inputs, starts, free, strict=True):
             item = self._buffers[number if moves else self._copy(number, layouts[-1])]
-            item.view_of, item.start, item.part = result, start, True
+            item.base_buffer, item.start, item.part = result, start, True
         return result
 
     def _outputs(self, results: tuple[int, ...]) -> None:
         """Make every result a row-major output buffer: the buffer that the result has if the region owns it, else a copy."""
-        taken: set[int] = set()
+        output_owners: set[int] = set()
         for number, result in enumerate(results):
             chosen = self._in_layout(result, ROW_MAJOR)
             owner, _, part = self._buffers.owner(chosen)
-            own = self._buffers[owner].storage == "arena" or owner in self._aliases
-            if not own or owner in taken or part:
+            is_owned = self._buffers[owner].storage == "arena" or owner in self._aliases
+            if not is_owned or owner in output_owners or part:
                 owner = self._copy(chosen, ROW_MAJOR)
-            taken.add(owner)
+            output_owners.add(owner)
             self._buffers[owner].storage = "output"
             self._buffers[owner].index = number
-        assert taken.issuperset(self._aliases), "every input updated in place must alias an output"
+        assert output_owners.issuperset(self._aliases), "every input updated in place must alias an output"
 
     def _weights(self, calls: list[KernelCall]) -> dict[str, np.ndarray[Any, Any]]:
         """Number and pack the constants that calls read."""
@@ -341,7 +341,7 @@ class _Emitter:
 
 def _movable_calls(decisions: Decisions, context: KernelContext) -> frozenset[int]:
     """Return the ids of calls that write or read a part of a concatenation whose parts are not contiguous in its result."""
-    alignment = alignment_of(context.capabilities)
+    alignment = buffer_alignment(context.capabilities)
     calls = [expr for expr, _ in decisions.exprs if isinstance(expr, graph.Call) and id(expr) in decisions.calls]
     concats = (call for call in calls if is_operator(call, "concat"))
     strided = (call for call in concats if run_starts(call, decisions.calls[id(call)].layouts, alignment) is None)
@@ -368,8 +368,8 @@ def _names(
                 names.setdefault(a, arith.wrap(b))
     defines = tuple(names[size] for size, _ in source.defines)
     if not all(isinstance(size, arith.SizeVar) for size in defines):
-        found = ", ".join(map(repr, defines))
-        raise CompileError(f"kernel {source.name} must define size variables of the region, found {found}")
+        defined_sizes = ", ".join(map(repr, defines))
+        raise CompileError(f"kernel {source.name} must define size variables of the region, found {defined_sizes}")
     return names, tuple(size for size in defines if isinstance(size, arith.SizeVar))
 
 

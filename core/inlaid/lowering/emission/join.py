@@ -16,7 +16,7 @@ from inlaid.lowering.kernels.kernel import tensor_type
 from inlaid.ops.define import AxisAttrs
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, size_vars
-from inlaid.tensor.transform.layouts import as_slice, used_by_intrinsic
+from inlaid.tensor.transform.layouts import as_slice, is_intrinsic_operand
 from inlaid_runtime import arith
 from inlaid_runtime.names import unique
 from inlaid_runtime.types import Layout
@@ -51,7 +51,7 @@ class Joiner:
     """Eliminates concatenations whose parts can all be written into the result. `roots` maps each buffer to its root. A part that
     becomes a view of the result needs no memory.
 
-    Kernels are rewritten once, in `done`, since a part of nested concatenations moves once per level.
+    Kernels are rewritten once, in `rewrite_kernels`, since a part of nested concatenations moves once per level.
     """
 
     kernels: Sequence[ir.LoopProgram]
@@ -60,11 +60,11 @@ class Joiner:
     roots: Sequence[int]
     moved: list[tuple[int, _Moves]] = field(init=False)
     """For each kernel number in `calls`: the number of the original kernel, and the moves of its parameters."""
-    known: dict[tuple[int, _Moves], int] = field(init=False)
+    kernel_numbers: dict[tuple[int, _Moves], int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.moved = [(number, ()) for number in range(len(self.kernels))]
-        self.known = {key: number for number, key in enumerate(self.moved)}
+        self.kernel_numbers = {key: number for number, key in enumerate(self.moved)}
 
     def join(self, join: KernelCall, axis: int) -> None:
         """Eliminate a concatenation of buffers of one layout if all users of its parts can use the result instead."""
@@ -72,85 +72,85 @@ class Joiner:
         if not all(isinstance(self.buffers[part].shape[axis], int) for part in parts):
             return
         users: dict[int, list[int]] = {}
-        for place, call in enumerate(self.calls):
+        for index, call in enumerate(self.calls):
             for number in dict.fromkeys((*call.reads, *call.outputs)) if call is not join else ():
-                users.setdefault(number, []).append(place)
+                users.setdefault(number, []).append(index)
         viewed = {self.roots[number] for number in users if self.roots[number] != number}
         written = {number for call in self.calls for number in call.outputs if self.roots[number] == self.roots[result]}
         # Skip a call that another join has changed, and a result that is updated in place while parts are still read.
         if len(set(parts)) != len(parts) or written != {result} or not any(call is join for call in self.calls):
             return
-        changed = {place: call for place, call in enumerate(self.calls) if call is not join}
-        whole, at = self.buffers[result], 0
+        changed = {index: call for index, call in enumerate(self.calls) if call is not join}
+        target, at = self.buffers[result], 0
         for part in parts:
             item, extent = self.buffers[part], self.buffers[part].shape[axis]
-            first = whole.layout.first_block(whole.shape, axis, at, extent) if isinstance(extent, int) else None
-            own = item.storage == "arena" and self.roots[part] == part and part not in viewed
-            if not isinstance(extent, int) or first is None or not own or item.predicates != whole.predicates:
+            first = target.layout.first_block(target.shape, axis, at, extent) if isinstance(extent, int) else None
+            movable = item.storage == "arena" and self.roots[part] == part and part not in viewed
+            if not isinstance(extent, int) or first is None or not movable or item.predicates != target.predicates:
                 return
             at += extent
-            for place in users[part]:
-                moved = self._moved(changed[place], part, result, axis, first)
+            for index in users[part]:
+                moved = self._moved(changed[index], part, result, axis, first)
                 if moved is None:
                     return
-                changed[place] = moved
+                changed[index] = moved
         self.calls = list(changed.values())
         for part in parts:
-            self.buffers[part].view_of, self.buffers[part].part = result, True
+            self.buffers[part].base_buffer, self.buffers[part].part = result, True
 
     def _moved(self, call: KernelCall, part: int, result: int, axis: int, first: int) -> KernelCall | None:
         """Rewrite a call to use the result instead of a part, which begins at index `first`; None if its kernel has merged the axis
         with outer axes or accesses the part by an intrinsic."""
-        whole, item = (self.buffers[number].layout.shape(self.buffers[number].shape) for number in (result, part))
+        target_shape, part_shape = (self.buffers[number].layout.shape(self.buffers[number].shape) for number in (result, part))
         base, moves = self.moved[call.kernel]
-        extent, program, lists = whole[axis], self.kernels[base], dict(moves)
+        extent, program, lists = target_shape[axis], self.kernels[base], dict(moves)
         names: dict[arith.Expr, arith.Expr] = dict(zip(size_vars(program), call.sizes, strict=True))
         if program.defines or part in call.reads[len(call.inputs) :] or not isinstance(extent, int):
             return None
         numbers = (*call.inputs, *call.outputs)
-        for place in (place for place, number in enumerate(numbers) if number == part):
-            own = lists.get(place, ())
-            longer = {along: total for along, _, total in own}
-            shape = (longer.get(along, dim) for along, dim in enumerate(program.params[place].shape))
+        for position in (position for position, number in enumerate(numbers) if number == part):
+            param_moves = lists.get(position, ())
+            longer = {along: total for along, _, total in param_moves}
+            shape = (longer.get(along, dim) for along, dim in enumerate(program.params[position].shape))
             dims = tuple(arith.unwrap(arith.substitute(arith.wrap(dim), names)) for dim in shape)
-            same = dims[: axis + 1] == item[: axis + 1]
+            prefix_matches = dims[: axis + 1] == part_shape[: axis + 1]
             if (
-                not same
-                or not arith.Analyzer().equal(arith.product(dims), arith.product(item))
-                or used_by_intrinsic(program, place)
+                not prefix_matches
+                or not arith.Analyzer().equal(arith.product(dims), arith.product(part_shape))
+                or is_intrinsic_operand(program, position)
             ):
                 return None
-            if own and own[-1][0] == axis:
-                lists[place] = (*own[:-1], (axis, own[-1][1] + first, extent))
+            if param_moves and param_moves[-1][0] == axis:
+                lists[position] = (*param_moves[:-1], (axis, param_moves[-1][1] + first, extent))
             else:
-                lists[place] = (*own, (axis, first, extent))
+                lists[position] = (*param_moves, (axis, first, extent))
         key = base, tuple(sorted(lists.items()))
-        kernel = self.known.setdefault(key, len(self.moved))
+        kernel = self.kernel_numbers.setdefault(key, len(self.moved))
         if kernel == len(self.moved):
             self.moved.append(key)
         numbers = tuple(result if number == part else number for number in numbers)
         return replace(call, kernel=kernel, inputs=numbers[: len(call.inputs)], outputs=numbers[len(call.inputs) :])
 
-    def done(self) -> tuple[list[ir.LoopProgram], list[KernelCall]]:
+    def rewrite_kernels(self) -> tuple[list[ir.LoopProgram], list[KernelCall]]:
         """Rewrite the kernels; returns kernels and calls. Kernels that differ only in the position of their outputs become one
         kernel with the positions as size parameters."""
         groups: dict[tuple[int, _Moves], set[int]] = {}
         for call in self.calls:
             groups.setdefault(self._alike(call.kernel), set()).add(call.kernel)
         kernels: dict[ir.LoopProgram, int] = {}
-        made: dict[int, tuple[ir.LoopProgram, dict[arith.SizeVar, arith.Expr]]] = {}
+        rewrites: dict[int, tuple[ir.LoopProgram, dict[arith.SizeVar, arith.Expr]]] = {}
         for alike, members in groups.items():
             base, _ = alike
             program = self.kernels[base]
             shared = self._program(program, alike) if len(members) > 1 else None
             for number in members:
                 moves = self.moved[number][1]
-                made[number] = shared or self._program(program, self.moved[number]), _places(program, moves)
+                rewrites[number] = shared or self._program(program, self.moved[number]), _moved_sizes(program, moves)
         calls = []
         for call in self.calls:
-            program, places = made[call.kernel]
-            known = dict(zip(size_vars(self.kernels[self.moved[call.kernel][0]]), call.sizes, strict=True)) | places
-            sizes = tuple(known[size] for size in size_vars(program))
+            program, moved_sizes = rewrites[call.kernel]
+            size_values = dict(zip(size_vars(self.kernels[self.moved[call.kernel][0]]), call.sizes, strict=True)) | moved_sizes
+            sizes = tuple(size_values[size] for size in size_vars(program))
             calls.append(replace(call, kernel=kernels.setdefault(program, len(kernels)), sizes=sizes))
         return list(kernels), calls
 
@@ -159,34 +159,34 @@ class Joiner:
         base, moves = self.moved[number]
         program = self.kernels[base]
 
-        def sized(place: int, lists: tuple[_Move, ...]) -> tuple[_Move, ...]:
-            if place < len(program.inputs):
+        def sized(position: int, lists: tuple[_Move, ...]) -> tuple[_Move, ...]:
+            if position < len(program.inputs):
                 return lists
-            return tuple((axis, *_sizes(program, place, axis)) for axis, _, _ in lists)
+            return tuple((axis, *_sizes(program, position, axis)) for axis, _, _ in lists)
 
-        return base, tuple((place, sized(place, lists)) for place, lists in moves)
+        return base, tuple((position, sized(position, lists)) for position, lists in moves)
 
     def _program(self, program: ir.LoopProgram, key: tuple[int, _Moves]) -> ir.LoopProgram:
-        for place, lists in key[1]:
+        for position, lists in key[1]:
             for axis, first, extent in lists:
-                program = as_slice(program, place, axis, first, extent)
+                program = as_slice(program, position, axis, first, extent)
                 if isinstance(first, arith.SizeVar):
                     program = replace(program, sizes=(*program.sizes, first))
         return program
 
 
-def _sizes(program: ir.LoopProgram, place: int, axis: int) -> tuple[arith.SizeVar, arith.SizeVar]:
+def _sizes(program: ir.LoopProgram, position: int, axis: int) -> tuple[arith.SizeVar, arith.SizeVar]:
     """Create the size variables for the first index of a parameter in a larger buffer along an axis, and for the larger extent."""
-    taken = {size.name for size in size_vars(program)}
-    first, whole = (unique(f"{word}{place}_{axis}", taken) for word in ("first", "whole"))
-    return arith.SizeVar(first), arith.SizeVar(whole, 1)
+    names = {size.name for size in size_vars(program)}
+    first, extent = (unique(f"{word}{position}_{axis}", names) for word in ("first", "whole"))
+    return arith.SizeVar(first), arith.SizeVar(extent, 1)
 
 
-def _places(program: ir.LoopProgram, moves: _Moves) -> dict[arith.SizeVar, arith.Expr]:
+def _moved_sizes(program: ir.LoopProgram, moves: _Moves) -> dict[arith.SizeVar, arith.Expr]:
     """Map the size variables of `_sizes` to their values."""
     return {
         size: arith.wrap(value)
-        for place, lists in moves
+        for position, lists in moves
         for axis, *values in lists
-        for size, value in zip(_sizes(program, place, axis), values, strict=True)
+        for size, value in zip(_sizes(program, position, axis), values, strict=True)
     }

@@ -12,15 +12,15 @@ from inlaid_runtime import arith
 from inlaid_runtime.types import type_vars
 
 
-def body_of(
-    call: graph.Call, kept: frozenset[int] = frozenset()
+def inlined_body(
+    call: graph.Call, param_positions: frozenset[int] = frozenset()
 ) -> tuple[tuple[graph.Var, ...], graph.Expr, tuple[graph.Expr, ...]]:
     """Return the parameters, body and arguments of a call. Single-element constants are inlined into the body, except the arguments
-    at the positions `kept`."""
-    return inline_scalars(*whole_body(call), call.args, kept)
+    at the positions `param_positions`."""
+    return inline_scalars(*call_body(call), call.args, param_positions)
 
 
-def whole_body(call: graph.Call) -> tuple[tuple[graph.Var, ...], graph.Expr]:
+def call_body(call: graph.Call) -> tuple[tuple[graph.Var, ...], graph.Expr]:
     """Return the parameters and body of a call, with a parameter per argument."""
     if isinstance(call.callee, graph.Function):
         return call.callee.params, call.callee.body
@@ -39,11 +39,11 @@ def hidden_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> frozenset[a
 
 
 def inline_scalars(
-    params: tuple[graph.Var, ...], body: graph.Expr, args: tuple[graph.Expr, ...], kept: frozenset[int] = frozenset()
+    params: tuple[graph.Var, ...], body: graph.Expr, args: tuple[graph.Expr, ...], param_positions: frozenset[int] = frozenset()
 ) -> tuple[tuple[graph.Var, ...], graph.Expr, tuple[graph.Expr, ...]]:
-    """Inline single-element constants into a kernel body as literals, except the arguments at the positions `kept`."""
+    """Inline single-element constants into a kernel body as literals, except the arguments at the positions `param_positions`."""
     pairs = enumerate(zip(params, args, strict=True))
-    chosen = {id(param): arg for place, (param, arg) in pairs if is_scalar(arg) and place not in kept}
+    chosen = {id(param): arg for position, (param, arg) in pairs if is_scalar(arg) and position not in param_positions}
     if not chosen:
         return params, body, args
     memo: dict[int, graph.Expr] = dict(chosen)
@@ -64,14 +64,14 @@ def is_operator(call: graph.Call, name: str) -> bool:
     return isinstance(call.callee, Operator) and call.callee.name == name
 
 
-def operators_of(body: graph.Expr) -> list[str]:
+def operator_names(body: graph.Expr) -> list[str]:
     """Return the names of a kernel's operators in post-order."""
     return [e.callee.name for e in graph.post_order(body) if isinstance(e, graph.Call) and isinstance(e.callee, Operator)]
 
 
 def kernel_name(body: graph.Expr) -> str:
     """Return a kernel's name, which lists its operators."""
-    return "_".join(operators_of(body))[:60] or "empty"
+    return "_".join(operator_names(body))[:60] or "empty"
 
 
 def source_nodes(call: graph.Expr, body: graph.Expr) -> tuple[str, ...]:

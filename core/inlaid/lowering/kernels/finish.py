@@ -20,6 +20,7 @@ from inlaid.tensor.transform.compact import compact_buffers
 from inlaid.tensor.transform.divisions import hoist_divisions
 from inlaid.tensor.transform.float64_operands import mark_intermediate_float64
 from inlaid.tensor.transform.guards import free_registers, nest_guards
+from inlaid.tensor.transform.lane_guards import hoist_lane_guards
 from inlaid.tensor.transform.lower_blocks import (
     check_lanes,
     check_registers,
@@ -32,7 +33,6 @@ from inlaid.tensor.transform.peel import peel_loops
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.unroll import unroll_loops
 from inlaid.tensor.transform.vthread import lower_vthreads
-from inlaid.tensor.transform.whole_vectors import whole_vectors
 from inlaid_runtime import arith
 from inlaid_runtime.errors import ScheduleError
 
@@ -43,13 +43,13 @@ ANY = Capabilities(())
 
 def finish(
     program: ir.LoopProgram,
-    own: Sequence[LoopPass] = (),
+    target_passes: Sequence[LoopPass] = (),
     instruments: Sequence[Instrument[ir.LoopProgram]] = (),
     able: Capabilities = ANY,
 ) -> ir.LoopProgram:
-    """Lower a kernel to plain loops with simplified indices, within the target's stack limits. `own` are the target's passes, which
-    run between `NESTS` and `PLAIN`. Raises `ScheduleError` for a register buffer with a non-constant index."""
-    return PassManager((*NESTS, *own, *plain(able)), instruments).run(program)
+    """Lower a kernel to plain loops with simplified indices, within the target's stack limits. `target_passes` are the target's
+    passes, which run between `NESTS` and `PLAIN`. Raises `ScheduleError` for a register buffer with a non-constant index."""
+    return PassManager((*NESTS, *target_passes, *plain(able)), instruments).run(program)
 
 
 def without_vectors(program: ir.LoopProgram) -> ir.LoopProgram:
@@ -114,8 +114,8 @@ def _hoist(stmt: ir.Stmt, scratch: dict[ir.Buffer, None], able: Capabilities, th
             threads = stmt
         case ir.Alloc(buffer=buffer, body=body) if not _fits(buffer, _stack_bytes(stmt, able)):
             if threads is not None:
-                found = f"found {arith.product(buffer.shape)} elements of {buffer.dtype} in main memory"
-                problem = f"expected at most {_stack_bytes(stmt, able)} bytes for each iteration of loop {threads.var}, {found}"
+                actual = f"found {arith.product(buffer.shape)} elements of {buffer.dtype} in main memory"
+                problem = f"expected at most {_stack_bytes(stmt, able)} bytes for each iteration of loop {threads.var}, {actual}"
                 raise ScheduleError(f"buffer {buffer}: {problem}", remedy="give it a memory scope by set_scope, or tile the loop")
             scratch[buffer] = None
             return _hoist(body, scratch, able)
@@ -151,7 +151,7 @@ def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
     """List the passes after `NESTS` for a target's stack limits. They peel loops so that inner loops need no bounds checks."""
     threads = able.threads
     bound = () if threads is None else (UnitPass("bind_parallel", partial(bind_parallel, block=threads.block)),)
-    whole = () if threads is None else (UnitPass("whole_vectors", whole_vectors),)
+    vectors = () if threads is None else (UnitPass("whole_vectors", hoist_lane_guards),)
     # With one thread per block, the schedule rules for vector CPUs decide what runs in parallel.
     in_integers = threads is not None and not able.full_rate_float64
     operands = (UnitPass("mark_intermediate_float64", mark_intermediate_float64),) if in_integers else ()
@@ -164,7 +164,7 @@ def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
         UnitPass("block_sums", partial(block_sums, total=total)),
         UnitPass("unroll_loops", partial(unroll_loops, keep=able.unrolls)),
         UnitPass("nest_guards", nest_guards),
-        *whole,
+        *vectors,
         UnitPass("simplify_loops", simplify_program),
         UnitPass("hoist_divisions", hoist_divisions),
         UnitPass("check_registers", _registers_checked),

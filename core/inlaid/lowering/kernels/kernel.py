@@ -38,11 +38,11 @@ class LoopCompute:
 
     program: ir.LoopProgram
 
-    def __call__(self, attrs: Attrs, *tensors: te.Tensor, **given: Any) -> ir.LoopProgram:
+    def __call__(self, attrs: Attrs, *tensors: te.Tensor, **kwargs: Any) -> ir.LoopProgram:
         return self.program
 
 
-def grid_of(capabilities: Capabilities) -> Grid | None:
+def thread_grid(capabilities: Capabilities) -> Grid | None:
     """The thread grid for which operators build loop programs; None for targets without threads or with one thread per block."""
     threads = capabilities.threads
     if threads is None or threads.block == 1:
@@ -106,9 +106,9 @@ def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...], in
     compute = operator.update if in_place else meaning(call, grid)
     if compute is None:
         raise CompileError("no tensor-level compute: decompose the operator before lowering", operator=operator.name, node=node)
-    given = {"out_type": call.type} if operator.existential else {}
+    kwargs = {"out_type": call.type} if operator.existential else {}
     try:
-        result = compute(call.attrs, *tensors, **given)
+        result = compute(call.attrs, *tensors, **kwargs)
     except InlaidError:
         raise
     except Exception as error:
@@ -117,10 +117,10 @@ def _computed(operator: Operator, call: graph.Call, tensors: tuple[Any, ...], in
     if not all(isinstance(part, te.Tensor) for part in parts):
         raise CompileError(f"compute must return tensors, found {result!r}", operator=operator.name, node=node)
     # Buffers are sized by the types: a kernel with another result type would write out of bounds.
-    wanted = result_types(call.type)
-    if len(parts) != len(wanted) or not all(map(_fits, parts, wanted)):
-        found = ", ".join(repr(TensorType(part.shape, part.dtype)) for part in parts)
-        raise CompileError(f"compute must return {call.type!r}, found {found}", operator=operator.name, node=node)
+    expected = result_types(call.type)
+    if len(parts) != len(expected) or not all(map(_fits, parts, expected)):
+        actual = ", ".join(repr(TensorType(part.shape, part.dtype)) for part in parts)
+        raise CompileError(f"compute must return {call.type!r}, found {actual}", operator=operator.name, node=node)
     return result
 
 
@@ -140,8 +140,8 @@ def _literal(constant: graph.Constant) -> te.Tensor:
         raise CompileError(f"a constant in a kernel must have 1 element, found {size}", node=str(constant.span or ""))
     value = constant.data.reshape(()).astype(type_.dtype.numpy).item() if type_.dtype.bits > 8 else constant.data.reshape(())
     number = float(value) if type_.dtype.is_float else int(value)
-    made: te.Tensor = te.compute(type_.shape, lambda *_: te.const(number, type_.dtype), "literal")
-    return made
+    tensor: te.Tensor = te.compute(type_.shape, lambda *_: te.const(number, type_.dtype), "literal")
+    return tensor
 
 
 def tensor_type(type_: Type) -> TensorType:

@@ -7,8 +7,8 @@ from functools import lru_cache
 from inlaid.graph import ir as graph
 from inlaid.graph.attrs import attr_vars
 from inlaid.graph.operator import Attrs, Operator
-from inlaid.lowering.kernels.bodies import whole_body
-from inlaid.lowering.kernels.kernel import KernelSource, build, grid_of
+from inlaid.lowering.kernels.bodies import call_body
+from inlaid.lowering.kernels.kernel import KernelSource, build, thread_grid
 from inlaid.ops.threads.grid import Grid
 from inlaid.plugins.contract import Capabilities
 from inlaid.tensor import ir
@@ -39,8 +39,8 @@ class KernelNeeds:
 def unmet_need(call: graph.Call, capabilities: Capabilities) -> str | None:
     """Explain why a target with these capabilities cannot run the kernel of an operator call; None if it can, or if the kernel
     cannot be built, which lowering reports. Schedules stay within the capabilities and need no check."""
-    grid = grid_of(capabilities)
-    params, body = whole_body(call)
+    grid = thread_grid(capabilities)
+    params, body = call_body(call)
     assert isinstance(body, graph.Call) and isinstance(body.callee, Operator)
     operands = tuple(param.type for param in params)
     in_integers = capabilities.threads is not None and not capabilities.full_rate_float64
@@ -104,7 +104,7 @@ def _dtypes(program: ir.LoopProgram) -> frozenset[str]:
     wide = INTERMEDIATE_FLOAT64 not in program.annotations
     expansion = legalize(expand_program(program, wide=wide), _NATIVE, wide=wide)
     floats = set() if expansion is program else {value.dtype for value in ir.values_in(expansion.body) if value.dtype.is_float}
-    names = {*(buffer.dtype.name for buffer in buffers), *(of.name for of in values | floats if of.name != "bool")}
+    names = {*(buffer.dtype.name for buffer in buffers), *(dtype.name for dtype in values | floats if dtype.name != "bool")}
     return frozenset(names if wide else {"uint64" if name == "float64" else name for name in names})
 
 

@@ -37,8 +37,8 @@ def with_own_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> OwnSizes:
     depends on how they are related: its attributes have sizes, or types cannot be inferred without the expressions."""
     unchanged = OwnSizes(params, body)
     dims = [dim for param in params for dim in tensor_type(param.type).shape if not isinstance(dim, int)]
-    taken = {str(size) for dim in dims for size in arith.free_vars(dim)}
-    names = {dim: _variable(dim, taken) for dim in dict.fromkeys(dims) if dim.operands}
+    size_names = {str(size) for dim in dims for size in arith.free_vars(dim)}
+    names = {dim: _variable(dim, size_names) for dim in dict.fromkeys(dims) if dim.operands}
     if not names:
         return unchanged
     exprs = list(graph.post_order(body))
@@ -47,17 +47,17 @@ def with_own_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> OwnSizes:
     if any(graph.existential(size) for dim in names for size in arith.free_vars(dim)):
         return unchanged
     renamed = tuple(_renamed(param, names) for param in params)
-    done: dict[int, graph.Expr] = {id(old): new for old, new in zip(params, renamed, strict=True)}
+    rebuilt: dict[int, graph.Expr] = {id(old): new for old, new in zip(params, renamed, strict=True)}
     try:
         for expr in exprs:
-            if id(expr) not in done:
-                done[id(expr)] = graph.rebuild(expr, tuple(done[id(child)] for child in graph.children(expr)))
+            if id(expr) not in rebuilt:
+                rebuilt[id(expr)] = graph.rebuild(expr, tuple(rebuilt[id(child)] for child in graph.children(expr)))
     except InlaidError:
         return unchanged
-    result = done[id(body)]
+    result = rebuilt[id(body)]
     back: dict[Expr, Expr] = {variable: dim for dim, variable in names.items()}
     # An extent that is selected at run time, as by broadcasting, was known from the expressions.
-    if any(map(_selects, done.values())) or substitute_type(result.type, back) != body.type:
+    if any(map(_selects, rebuilt.values())) or substitute_type(result.type, back) != body.type:
         return unchanged
     return OwnSizes(renamed, result, tuple(map(_facts, names.values())))
 
@@ -68,9 +68,9 @@ def _selects(expr: graph.Expr) -> bool:
     return any(isinstance(node, arith.Select) for dim in dims for node in arith.walk(dim))
 
 
-def _variable(dim: Expr, taken: set[str]) -> SizeVar:
+def _variable(dim: Expr, size_names: set[str]) -> SizeVar:
     low, high = arith.bounds(dim)
-    return SizeVar(unique("size", taken), max(low or 0, 0), None if high is None else max(high, 0), dim)
+    return SizeVar(unique("size", size_names), max(low or 0, 0), None if high is None else max(high, 0), dim)
 
 
 def _facts(size: SizeVar) -> tuple[int, int | None, int, int]:

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.graph.keys import structural_key
-from inlaid.lowering.kernels.bodies import is_scalar, whole_body
+from inlaid.lowering.kernels.bodies import call_body, is_scalar
 
-MANY = 3
+MIN_KERNELS = 3
 """Number of kernels, equal except for scalars, from which one kernel with parameters replaces them."""
 
 READERS = (ops.quantize, ops.dequantize, ops.requantize, ops.add, ops.sub, ops.mul, ops.minimum, ops.maximum)
@@ -25,18 +25,18 @@ def varying_scalars(calls: Iterable[graph.Call]) -> dict[int, frozenset[int]]:
     """Return, by id of a call, the positions of the scalar constants among its arguments that its kernel takes as parameters."""
     groups: dict[object, list[tuple[graph.Call, dict[int, bytes]]]] = {}
     for call in calls:
-        scalars = [(place, arg.data) for place, arg in enumerate(call.args) if is_scalar(arg)]
+        scalars = [(index, arg.data) for index, arg in enumerate(call.args) if is_scalar(arg)]
         if scalars:
-            params, body = whole_body(call)
+            params, body = call_body(call)
             inner = [expr for expr in graph.post_order(body) if isinstance(expr, graph.Call) and expr.callee not in READERS]
             other = {id(arg) for expr in inner for arg in expr.args}
-            fit = {place: data.tobytes() for place, data in scalars if data.dtype.kind in "fiu" and id(params[place]) not in other}
-            key = structural_key(graph.function(params, body)), tuple(place for place, _ in scalars), tuple(fit)
+            fit = {index: data.tobytes() for index, data in scalars if data.dtype.kind in "fiu" and id(params[index]) not in other}
+            key = structural_key(graph.function(params, body)), tuple(index for index, _ in scalars), tuple(fit)
             groups.setdefault(key, []).append((call, fit))
-    found: dict[int, frozenset[int]] = {}
+    positions: dict[int, frozenset[int]] = {}
     for members in groups.values():
-        if len({tuple(values.values()) for _, values in members}) >= MANY:
+        if len({tuple(values.values()) for _, values in members}) >= MIN_KERNELS:
             first = members[0][1]
-            varying = frozenset(place for place in first if any(values[place] != first[place] for _, values in members))
-            found.update((id(call), varying) for call, _ in members)
-    return found
+            varying = frozenset(index for index in first if any(values[index] != first[index] for _, values in members))
+            positions.update((id(call), varying) for call, _ in members)
+    return positions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from inlaid.lowering.memory.calls import ByteRange, Calls, Root
-from inlaid.lowering.memory.streams import stack_of, streamed
+from inlaid.lowering.memory.streams import stack_bytes, streamed
 from inlaid.plugins.contract import StaticMemory
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelCall
@@ -59,29 +59,29 @@ def arrange(
     region = replace(region, calls=tuple(calls[number] for number in order))
     best = _placed(region, memory)
     for item in streamed(region, memory.alignment):
-        found = _placed(item, memory)
-        best = found if _bytes(found) < _bytes(best) * WORTH else best
+        candidate = _placed(item, memory)
+        best = candidate if _bytes(candidate) < _bytes(best) * WORTH else best
     return best
 
 
 def _bytes(arrangement: Arrangement) -> int:
     """Return the total bytes of memory, including the stack."""
     assert isinstance(arrangement.size, int)
-    return arrangement.size + arrangement.fast + stack_of(arrangement.region)
+    return arrangement.size + arrangement.fast + stack_bytes(arrangement.region)
 
 
 def _placed(region: Calls, memory: StaticMemory) -> Arrangement:
     """Plan static memory for calls in their given order."""
     owners = region.owners
     lives = region.lives(owners)
-    places = {number: place for place, number in enumerate(owners)}
+    indices = {number: index for index, number in enumerate(owners)}
     shared = {
-        (places[over], places[under]): distance
+        (indices[over], indices[under]): distance
         for (over, under), distance in region.head_starts().items()
-        if over in places and under in places and lives[places[over]].first == lives[places[under]].last
+        if over in indices and under in indices and lives[indices[over]].first == lives[indices[under]].last
     }
     touched = [region.touched(step) for step in range(len(region.calls))]
     uses = [sum(number in call for call in touched) for number in owners]
     tiers = plan_tiers(lives, uses, memory.fast, memory.alignment, shared)
-    quick = frozenset(owners[place] for place in tiers.in_fast)
+    quick = frozenset(owners[index] for index in tiers.in_fast)
     return Arrangement(region, dict(zip(owners, tiers.offsets, strict=True)), tiers.slow, quick, tiers.fast)

@@ -40,13 +40,14 @@ class Root:
 @dataclass(frozen=True)
 class Calls:
     """Calls in execution order. `inside` locates each buffer in its root. `roots` are the buffers that are not views. `windows`
-    maps roots to the smaller buffers that store a window of them. `known` memoizes `head_start` by kernel, output and input."""
+    maps roots to the smaller buffers that store a window of them. `head_start_cache` memoizes `head_start` by kernel, output and
+    input."""
 
     kernels: tuple[LoopProgram, ...]
     calls: tuple[KernelCall, ...]
     inside: tuple[ByteRange, ...]
     roots: Mapping[int, Root]
-    known: dict[tuple[LoopProgram, int, int], int | None] = field(default_factory=dict)
+    head_start_cache: dict[tuple[LoopProgram, int, int], int | None] = field(default_factory=dict)
     windows: Mapping[int, Buffer] = field(default_factory=dict)
 
     @property
@@ -99,27 +100,27 @@ class Calls:
     def head_starts(self) -> dict[tuple[int, int], int]:
         """Compute, for each pair (written root, read root) of a call that may overlap in memory, how many bytes before the read
         root the written root must start."""
-        found: dict[tuple[int, int], int] = {}
+        starts: dict[tuple[int, int], int] = {}
         for call in self.calls:
             kernel = self.kernels[call.kernel]
             for result, output in enumerate(call.outputs):
                 if self.inside[output].root != output:
                     continue
-                needed: dict[int, list[int | None]] = {}
+                root_distances: dict[int, list[int | None]] = {}
                 for operand, number in enumerate(call.inputs):
                     part = self.inside[number]
                     if self.roots[part.root].storage == "constant":
                         continue
                     key = kernel, result, operand
-                    if key not in self.known:
+                    if key not in self.head_start_cache:
                         fits = _may_share(kernel.outputs[result], kernel.inputs[operand])
-                        self.known[key] = head_start(kernel, result, operand) if fits else None
-                    distance = self.known[key]
-                    needed.setdefault(part.root, []).append(None if distance is None else distance - part.start)
-                for owner, distances in needed.items():
+                        self.head_start_cache[key] = head_start(kernel, result, operand) if fits else None
+                    distance = self.head_start_cache[key]
+                    root_distances.setdefault(part.root, []).append(None if distance is None else distance - part.start)
+                for owner, distances in root_distances.items():
                     if None not in distances:
-                        found[output, owner] = max(distance for distance in distances if distance is not None)
-        return found
+                        starts[output, owner] = max(distance for distance in distances if distance is not None)
+        return starts
 
 
 def _may_share(output: Buffer, operand: Buffer) -> bool:

@@ -9,7 +9,7 @@ from inlaid.lowering.emission.buffers import Emitted
 from inlaid.lowering.emission.emit import Emission
 from inlaid.lowering.memory.arrange import arrange
 from inlaid.lowering.memory.calls import ByteRange, Root
-from inlaid.lowering.signature import bound_bytes, signature_of
+from inlaid.lowering.signature import bound_bytes, build_signature
 from inlaid.plugins.contract import StaticMemory
 from inlaid.tensor.region import KernelCall, KernelSchedule, RegionBuffer, RegionProgram
 from inlaid_runtime import arith
@@ -19,7 +19,7 @@ from inlaid_runtime.records import replace
 from inlaid_runtime.types import ROW_MAJOR, type_vars
 
 
-def place(
+def plan_region(
     name: str,
     function: graph.Function,
     emission: Emission,
@@ -89,5 +89,5 @@ def _signature(function: graph.Function, calls: tuple[KernelCall, ...], arena: t
     read += [dim for dim in arena if isinstance(dim, arith.Expr)]
     read += [item.condition for call in calls for item in call.predicates if isinstance(item.condition, arith.Expr)]
     checked = [check.sizes for call in calls for check in call.checks]
-    needed = frozenset().union(*map(arith.free_vars, read), *checked)
-    return signature_of(function, defined, needed)
+    read_dims = frozenset().union(*map(arith.free_vars, read), *checked)
+    return build_signature(function, defined, read_dims)

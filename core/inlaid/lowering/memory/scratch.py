@@ -51,9 +51,7 @@ def scratch_bytes(item: Scratch, scopes: Mapping[str, MemoryScope], sizes: Colle
     return upper
 
 
-def place_in_scope(
-    scope: MemoryScope, buffers: Sequence[Lifetime], steps: Sequence[tuple[str, str]]
-) -> tuple[tuple[int, ...], int]:
+def plan_scope(scope: MemoryScope, buffers: Sequence[Lifetime], steps: Sequence[tuple[str, str]]) -> tuple[tuple[int, ...], int]:
     """Place scratch buffers in a memory scope. Returns their byte offsets, and the bytes of the scope that they use. `steps` has
     the name and the source nodes of each step. Raises `Unsupported` if the buffers exceed the capacity, naming the step that needs
     the most."""

@@ -9,10 +9,10 @@ from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall
 from inlaid.tensor.transform.interleave import Interleaved, Member, interleave
 from inlaid_runtime import arith
-from inlaid_runtime.memory.order import bytes_of
+from inlaid_runtime.memory.order import memory_by_step
 from inlaid_runtime.records import dataclass, replace
 
-MOST = 6
+MAX_CALLS = 6
 """Maximum number of calls that are merged into one."""
 ROUNDS = 8
 """Maximum number of merge steps, each of which reduces memory."""
@@ -28,46 +28,46 @@ def streamed(region: Calls, alignment: int) -> Iterator[Calls]:
     groups: _Groups = tuple((step,) for step in range(len(region.calls)))
     best = _measured(region, alignment)
     for _ in range(ROUNDS):
-        found: tuple[_Measure, _Groups, Calls] | None = None
-        for count in range(2, MOST + 1):
+        candidate: tuple[_Measure, _Groups, Calls] | None = None
+        for count in range(2, MAX_CALLS + 1):
             for start in range(max(0, best.peak - count + 1), min(best.peak, len(groups) - count) + 1):
                 group = tuple(step for part in groups[start : start + count] for step in part)
-                if len(group) > MOST or merges.at_least(group) >= best.most:
+                if len(group) > MAX_CALLS or merges.at_least(group) >= best.peak_bytes:
                     continue
-                tried = (*groups[:start], group, *groups[start + count :])
-                made = merges.region(tried)
-                if made is not None:
-                    measure = _measured(made, alignment)
-                    if measure.key < (found[0] if found else best).key:
-                        found = measure, tried, made
-            if found is not None:
+                merged_groups = (*groups[:start], group, *groups[start + count :])
+                merged_region = merges.region(merged_groups)
+                if merged_region is not None:
+                    measure = _measured(merged_region, alignment)
+                    if measure.key < (candidate[0] if candidate else best).key:
+                        candidate = measure, merged_groups, merged_region
+            if candidate is not None:
                 break
-        if found is None:
+        if candidate is None:
             return
-        best, groups, made = found
-        yield made
+        best, groups, merged_region = candidate
+        yield merged_region
 
 
-def stack_of(region: Calls) -> int:
+def stack_bytes(region: Calls) -> int:
     """Return the maximum bytes of local buffers over the called kernels."""
     return max((_locals(region.kernels[call.kernel]) for call in region.calls), default=0)
 
 
 def _locals(program: ir.LoopProgram) -> int:
-    found = (stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc) and stmt.buffer.scope == "")
-    sizes = (arith.unwrap(arith.mul(arith.product(buffer.shape), buffer.dtype.bytes)) for buffer in found)
+    buffers = (stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc) and stmt.buffer.scope == "")
+    sizes = (arith.unwrap(arith.mul(arith.product(buffer.shape), buffer.dtype.bytes)) for buffer in buffers)
     return sum(size for size in sizes if isinstance(size, int))
 
 
 @dataclass(frozen=True)
 class _Measure:
-    """Memory use: `most` bytes of live buffers at the peak, the number of calls at the peak (`count`), the first such call
+    """Memory use: `peak_bytes` bytes of live buffers at the peak, the number of calls at the peak (`count`), the first such call
     (`peak`), and `total`, the bytes including the stack."""
 
     total: int
     count: int
     peak: int
-    most: int
+    peak_bytes: int
 
     @property
     def key(self) -> tuple[int, int]:
@@ -75,9 +75,9 @@ class _Measure:
 
 
 def _measured(region: Calls, alignment: int) -> _Measure:
-    uses = bytes_of(region.work(alignment), range(len(region.calls)))
-    most = max(uses, default=0)
-    return _Measure(most + stack_of(region), uses.count(most), uses.index(most) if uses else 0, most)
+    uses = memory_by_step(region.work(alignment), range(len(region.calls)))
+    peak_bytes = max(uses, default=0)
+    return _Measure(peak_bytes + stack_bytes(region), uses.count(peak_bytes), uses.index(peak_bytes) if uses else 0, peak_bytes)
 
 
 class _Merges:
@@ -90,7 +90,7 @@ class _Merges:
             for root in region.touched(step):
                 self._users.setdefault(root, set()).add(step)
         self._lives = list(zip(region.owners, region.lives(region.owners), strict=True))
-        self._made: dict[_Key, Interleaved | None] = {}
+        self._interleavings: dict[_Key, Interleaved | None] = {}
 
     def at_least(self, group: tuple[int, ...]) -> int:
         """Return a lower bound on peak memory after merging a group: the bytes that are live on entry to or exit from the group."""
@@ -110,10 +110,10 @@ class _Merges:
                 program = region.kernels[members[0].kernel]
                 calls.append(replace(members[0], kernel=kernels.setdefault(program, len(kernels))))
                 continue
-            made = self._merged(group)
-            if made is None:
+            merge = self._merged(group)
+            if merge is None:
                 return None
-            program, inputs, outputs, passed = made
+            program, inputs, outputs, passed = merge
             number = kernels.setdefault(program, len(kernels))
             nodes = tuple(dict.fromkeys(node for call in members for node in call.nodes))
             calls.append(KernelCall(number, inputs, outputs, nodes=nodes))
@@ -121,7 +121,7 @@ class _Merges:
         sizes = {root: arith.unwrap(arith.mul(arith.product(buffer.shape), buffer.dtype.bytes)) for root, buffer in windows.items()}
         inside = tuple(replace(part, bytes=sizes[part.root]) if part.root in sizes else part for part in region.inside)
         roots = {number: replace(root, bytes=sizes.get(number, root.bytes)) for number, root in region.roots.items()}
-        return Calls(tuple(kernels), tuple(calls), inside, roots, region.known, windows)
+        return Calls(tuple(kernels), tuple(calls), inside, roots, region.head_start_cache, windows)
 
     def _merged(self, group: tuple[int, ...]) -> tuple[ir.LoopProgram, tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
         """Merge a group into one kernel; returns it with the buffer numbers of its inputs, its outputs, and the roots stored as
@@ -138,16 +138,16 @@ class _Merges:
             operands = (self._number(number, passed) for number in (*call.inputs, *call.outputs))
             members.append((call.kernel, tuple(numbers.setdefault(number, len(numbers)) for number in operands)))
         key = tuple(members), tuple(numbers[root] for root in passed)
-        if key not in self._made:
+        if key not in self._interleavings:
             programs = [Member(region.kernels[kernel], operands) for kernel, operands in members]
             name = "_".join(member.program.name for member in programs)[:60]
-            self._made[key] = interleave(name, programs, key[1])
-        made = self._made[key]
-        if made is None:
+            self._interleavings[key] = interleave(name, programs, key[1])
+        interleaved = self._interleavings[key]
+        if interleaved is None:
             return None
         back = list(numbers)
-        inputs, outputs = (tuple(back[number] for number in side) for side in (made.inputs, made.outputs))
-        return made.program, inputs, outputs, passed
+        inputs, outputs = (tuple(back[number] for number in side) for side in (interleaved.inputs, interleaved.outputs))
+        return interleaved.program, inputs, outputs, passed
 
     def _number(self, number: int, passed: tuple[int, ...]) -> int:
         """Return a buffer's number, or the number of its root if the root is passed between calls of the group."""
@@ -158,7 +158,7 @@ class _Merges:
         """Return the roots that calls of a group pass to later calls of the group. None if there are no such roots, or if an
         intermediate result is used outside of the group or is only a part of a buffer."""
         region = self._region
-        found = []
+        roots = []
         for step in group[:-1]:
             for number in region.calls[step].outputs:
                 part = region.inside[number]
@@ -172,5 +172,5 @@ class _Merges:
                 if any(other != part for other in parts if other.root == part.root):
                     return None
                 if users != {step}:
-                    found.append(part.root)
-        return tuple(found) or None
+                    roots.append(part.root)
+        return tuple(roots) or None

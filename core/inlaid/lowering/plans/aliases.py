@@ -28,20 +28,20 @@ def with_aliases(
     last: dict[int, int] = {}
     for step, instruction in enumerate(instructions):
         last.update(dict.fromkeys(read_by(instruction), step))
-    found: list[Instruction] = []
+    new_instructions: list[Instruction] = []
     for step, instruction in enumerate(instructions):
         pairs = aliases.get(instruction.symbol, ()) if isinstance(instruction, Invoke) else ()
         if pairs:
             assert isinstance(instruction, Invoke)
             inputs = list(instruction.inputs)
-            for output, given in pairs:
-                source, target = inputs[given], instruction.outputs[output]
+            for output, operand in pairs:
+                source, target = inputs[operand], instruction.outputs[output]
                 owned = values[source].storage in ("arena", "dynamic") or source in donated
                 # An output must not be in the arena, which the plan reuses.
                 leaves = values[source].storage == "arena" and values[target].storage == "output"
                 free = last[source] == step and source not in results and inputs.count(source) == 1
-                found.append(Move(source, target, donate=owned and free and not leaves))
-                inputs[given] = target
+                new_instructions.append(Move(source, target, donate=owned and free and not leaves))
+                inputs[operand] = target
             instruction = replace(instruction, inputs=tuple(inputs))
-        found.append(instruction)
-    return found
+        new_instructions.append(instruction)
+    return new_instructions

@@ -45,7 +45,7 @@ class PlanBody:
         parts = flat(type_)
         numbers = []
         for part, device in zip(parts, devices or [""] * len(parts), strict=True):
-            value = replace(value_of(storage_of(part), part), device=device)
+            value = replace(make_value(result_storage(part), part), device=device)
             if device and value.storage == "host":
                 raise Unsupported(f"results in the memory of {device} must be numeric tensors, found {type_!r}")
             numbers.append(self.add(value))
@@ -77,15 +77,15 @@ class PlanBody:
     def arriving(self, inputs: Sequence[int], devices: Sequence[str]) -> dict[int, int]:
         """Put inputs into the memories of their devices ("": host), and drop their copies there. Returns the inputs by the numbers
         of these copies, which instructions no longer refer to."""
-        inputs_of: dict[int, int] = {}
+        input_by_copy: dict[int, int] = {}
         for number, device in zip(inputs, devices, strict=False):
             if device:
                 self.values[number] = replace(self.values[number], device=device)
                 if (number, device) in self.moved:
-                    inputs_of[self.moved.pop((number, device))] = number
-        kept = [item for item in self.instructions if not (isinstance(item, Move) and item.target in inputs_of)]
-        self.instructions = [renumbered(item, lambda number: inputs_of.get(number, number)) for item in kept]
-        return inputs_of
+                    input_by_copy[self.moved.pop((number, device))] = number
+        instructions = [item for item in self.instructions if not (isinstance(item, Move) and item.target in input_by_copy)]
+        self.instructions = [renumbered(item, lambda number: input_by_copy.get(number, number)) for item in instructions]
+        return input_by_copy
 
     def outputs(self, numbers: Sequence[int], devices: Sequence[str]) -> list[int]:
         """Make every result an output value in the memory of its device: its producer writes it directly if possible; otherwise it
@@ -93,8 +93,8 @@ class PlanBody:
         results: list[int] = []
         for number, device in zip(numbers, devices, strict=True):
             value = self.values[number]
-            near = not value.device or not device
-            if value.device != device and near and value.storage != "constant" and (number, device) not in self.moved:
+            touches_host = not value.device or not device
+            if value.device != device and touches_host and value.storage != "constant" and (number, device) not in self.moved:
                 target = self.add(replace(value, storage="output", name="", device=device))
                 self.moved[number, device] = target
                 self.instructions.append(Move(number, target))
@@ -111,15 +111,15 @@ class PlanBody:
             results.append(number)
         return results
 
-    def place(self) -> dict[str, Dim]:
+    def assign_offsets(self) -> dict[str, Dim]:
         """Assign arena offsets; returns the arena sizes by device."""
         owners, lives = lifetimes(self.values, self.instructions, lambda value: value.storage == "arena")
         offsets: dict[int, Dim] = {}
         sizes: dict[str, Dim] = dict.fromkeys((value.device for value in self.values if value.device), 0)
         for device in dict.fromkeys(self.values[number].device for number in lives):
-            own = {number: life for number, life in lives.items() if self.values[number].device == device}
-            arena = plan([Lifetime(_bytes(self.values[number]), *life) for number, life in own.items()])
-            offsets.update(zip(own, arena.offsets, strict=True))
+            device_lives = {number: life for number, life in lives.items() if self.values[number].device == device}
+            arena = plan([Lifetime(_bytes(self.values[number]), *life) for number, life in device_lives.items()])
+            offsets.update(zip(device_lives, arena.offsets, strict=True))
             sizes[device] = arena.size
         for number, owner in owners.items():
             self.values[number] = replace(self.values[number], offset=offsets[owner])
@@ -133,7 +133,7 @@ def flat(type_: Type) -> tuple[Type, ...]:
     return (type_,)
 
 
-def value_of(storage: Any, type_: Type, name: str = "") -> Value:
+def make_value(storage: Any, type_: Type, name: str = "") -> Value:
     """Return a value of a type. Values that are not numeric arrays are on the host, unless they are constants or inputs."""
     if not isinstance(type_, TensorType) or type_.dtype.kind == "string":
         shown = type_.shape if storage == "input" and isinstance(type_, TensorType) else ()
@@ -141,7 +141,7 @@ def value_of(storage: Any, type_: Type, name: str = "") -> Value:
     return Value(storage, type_.dtype, type_.shape, name)
 
 
-def storage_of(type_: Type) -> Storage:
+def result_storage(type_: Type) -> Storage:
     """Return the storage of a result: `_array_storage` for a numeric array, else the host."""
     return _array_storage(type_.shape) if isinstance(type_, TensorType) and type_.dtype.kind != "string" else "host"
 
@@ -153,7 +153,7 @@ def has_known_shape(value: Value) -> bool:
 
 def sole_device(*memories: Collection[str]) -> str:
     """Return the only device in collections of memories; "" if they contain no device or several."""
-    devices = {device for some in memories for device in some}
+    devices = {device for memory in memories for device in memory}
     return devices.pop() if len(devices) == 1 else ""
 
 

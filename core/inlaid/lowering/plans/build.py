@@ -58,28 +58,28 @@ def build_plans(
         body.begin(tuple(function.params))
         sides = HOST if first or name in work.early else body.sides()
         work.plans[work.names[name]] = body.finish(sides, names, owned)
-        work.made.add(name)
+        work.planned_functions.add(name)
     return Plans(work.plans, work.constants)
 
 
 def _callees_first(module: ir.Module, entry: str, regions: Collection[str], early: set[str]) -> list[str]:
     """List the functions that the entry runs as plans, callees first except for recursion. Adds to `early` the functions with
     operands or results whose sizes are known only at run time."""
-    found: list[str] = []
-    seen: set[str] = set()
+    order: list[str] = []
+    visited: set[str] = set()
     stack = [(entry, False)]
     while stack:
-        name, ready = stack.pop()
-        if ready:
-            found.append(name)
-        elif name not in seen and name in module.functions:
-            seen.add(name)
+        name, expanded = stack.pop()
+        if expanded:
+            order.append(name)
+        elif name not in visited and name in module.functions:
+            visited.add(name)
             stack.append((name, True))
             for expr in ir.post_order(module[name]):
                 if isinstance(expr, ir.Call) and isinstance(expr.callee, ir.GlobalVar) and expr.callee.name not in regions:
                     stack.append((expr.callee.name, False))
                     early |= set() if passes(expr) else {expr.callee.name}
-    return found
+    return order
 
 
 def output_names(function: ir.Function) -> tuple[str, ...]:

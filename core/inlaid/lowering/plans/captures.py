@@ -13,16 +13,16 @@ class Captures:
         self._scopes = scopes
         self._captures = self._collect()
 
-    def of(self, *scopes: Scope) -> tuple[ir.Expr, ...]:
+    def outer_exprs(self, *scopes: Scope) -> tuple[ir.Expr, ...]:
         """Return the outer expressions that scopes read, in a fixed order."""
-        found: dict[int, ir.Expr] = {}
+        exprs: dict[int, ir.Expr] = {}
         for scope in scopes:
-            found.update(self._captures.get(id(scope), {}))
-        return tuple(found.values())
+            exprs.update(self._captures.get(id(scope), {}))
+        return tuple(exprs.values())
 
     def _collect(self) -> dict[int, dict[int, ir.Expr]]:
         """Collect, by id of each scope, the outer expressions that the scope and its nested scopes read."""
-        found: dict[int, dict[int, ir.Expr]] = {}
+        captures: dict[int, dict[int, ir.Expr]] = {}
         owners: dict[int, Scope] = {}
         for scope in self._scopes.inner.values():
             if isinstance(scope.owner, ir.Function):
@@ -31,13 +31,13 @@ class Captures:
         def note(scope: Scope, read: ir.Expr) -> bool:
             """Record that a scope, and each scope between it and the expression's scope, reads the expression. True if any read is
             new."""
-            home = owners.get(id(read)) if isinstance(read, ir.Var) else self._scopes.of.get(id(read))
+            home = owners.get(id(read)) if isinstance(read, ir.Var) else self._scopes.expr_scopes.get(id(read))
             inside: Scope | None = scope if home is not None else None
             news = False
             while inside is not None and inside is not home:
-                known = found.setdefault(id(inside), {})
-                news |= id(read) not in known
-                known[id(read)] = read
+                exprs = captures.setdefault(id(inside), {})
+                news |= id(read) not in exprs
+                exprs[id(read)] = read
                 inside = inside.parent
             return news
 
@@ -47,16 +47,16 @@ class Captures:
             for child in map(self._scopes.resolve, [*readers, scope.result]):
                 if not isinstance(child, ir.Function):
                     note(scope, child)
-                elif self._scopes.of[id(child)] is not scope:
+                elif self._scopes.expr_scopes[id(child)] is not scope:
                     shared.append((scope, self._scopes.body(child)))
         # The caller of a closure from an outer scope passes it the captured values, so it reads them.
         news = True
         while news:
             news = False
             for scope, body in shared:
-                for read in list(found.get(id(body), {}).values()):
+                for read in list(captures.get(id(body), {}).values()):
                     news |= note(scope, read)
-        return found
+        return captures
 
     def _direct(self, expr: ir.Expr) -> list[ir.Expr]:
         """Return the children of an expression that are in the same scope."""

@@ -23,8 +23,8 @@ HOST: Sides = ((), ())
 
 @dataclass
 class ModulePlans:
-    """The plans of a module under construction. `names` maps functions to plan names. `waiting` lists the functions in
-    planning order. `made` are functions whose plans exist. `early` are functions with all inputs and outputs on the host, since
+    """The plans of a module under construction. `names` maps functions to plan names. `waiting` lists the functions in planning
+    order. `planned_functions` are functions whose plans exist. `early` are functions with all inputs and outputs on the host, since
     they are called before they are planned or with tensors of unknown sizes."""
 
     module: ir.Module
@@ -34,17 +34,17 @@ class ModulePlans:
     waiting: list[str]
     plans: dict[str, Plan] = field(default_factory=dict)
     constants: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    made: set[str] = field(default_factory=set)
+    planned_functions: set[str] = field(default_factory=set)
     early: set[str] = field(default_factory=set)
 
     def sides(self, name: str) -> Sides:
         """Return the devices of the inputs and outputs of a function's plan."""
-        if name in self.made:
-            return sides_of(self.plans[self.names[name]])
+        if name in self.planned_functions:
+            return io_devices(self.plans[self.names[name]])
         self.early.add(name)
         return HOST
 
-    def plan_of(self, name: str) -> str:
+    def plan_name(self, name: str) -> str:
         """Return the name of a function's plan. Raises `CompileError` if the module lacks the function."""
         if name not in self.module.functions:
             listed = ", ".join(f"@{each}" for each in self.module.functions)
@@ -55,7 +55,7 @@ class ModulePlans:
         return self.names[name]
 
 
-def sides_of(plan: Plan) -> Sides:
+def io_devices(plan: Plan) -> Sides:
     """Return the devices of the inputs and outputs of a plan."""
     inputs, outputs = ([plan.values[number].device for _, number in side] for side in (plan.inputs, plan.outputs))
     return inputs, outputs

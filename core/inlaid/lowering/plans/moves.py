@@ -27,32 +27,32 @@ def overlapped(instructions: Sequence[Instruction], values: Sequence[Value], res
 
 def with_waits(instructions: Sequence[Instruction], values: Sequence[Value], results: Sequence[int]) -> list[Instruction]:
     """Insert a `Wait` before each instruction that reads a pending copy from a device, and at the end for results."""
-    found: list[Instruction] = []
+    new_instructions: list[Instruction] = []
     pending: dict[int, str] = {}
 
     def wait(read: Sequence[int]) -> None:
         for device in dict.fromkeys(pending[number] for number in read if number in pending):
-            found.append(Wait(device))
-            for number in [number for number, of in pending.items() if of == device]:
+            new_instructions.append(Wait(device))
+            for number in [number for number, source in pending.items() if source == device]:
                 del pending[number]
 
     for instruction in instructions:
         wait(read_by(instruction))
-        found.append(instruction)
+        new_instructions.append(instruction)
         if isinstance(instruction, Move) and values[instruction.source].device and not values[instruction.target].device:
             pending[instruction.target] = values[instruction.source].device
     wait(results)
-    return found
+    return new_instructions
 
 
 def with_donations(instructions: Sequence[Instruction], donated: Collection[int]) -> list[Instruction]:
     """Mark copies of `donated` inputs to devices as donating. If such an input is already on the device, no copy is made, and the
     value that reuses the copy's buffer reuses the input's buffer."""
     reads = Counter(number for item in instructions for number in read_by(item))
-    taken = {item.source for item in instructions if isinstance(item, Move) and item.donate}
+    donated_sources = {item.source for item in instructions if isinstance(item, Move) and item.donate}
 
     last = {number for number in donated if reads[number] == 1}
     return [
-        replace(item, donate=True) if isinstance(item, Move) and item.source in last and item.target in taken else item
+        replace(item, donate=True) if isinstance(item, Move) and item.source in last and item.target in donated_sources else item
         for item in instructions
     ]

@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
-from inlaid.graph.scope_conditions import held_constraints
+from inlaid.graph.scope_conditions import scope_constraints
 from inlaid.graph.scopes import Scope, analyse
 from inlaid.lowering.plans.aliases import with_aliases
-from inlaid.lowering.plans.body import PlanBody, flat, has_known_shape, sole_device, storage_of, value_of
+from inlaid.lowering.plans.body import PlanBody, flat, has_known_shape, make_value, result_storage, sole_device
 from inlaid.lowering.plans.captures import Captures
-from inlaid.lowering.plans.module import HOST, MAIN, ModulePlans, Sides, sides_of
+from inlaid.lowering.plans.module import HOST, MAIN, ModulePlans, Sides, io_devices
 from inlaid.lowering.plans.moves import overlapped, with_donations, with_waits
 from inlaid.ops.plan import bind_size
 from inlaid_runtime.artifact.plan import Assert, Bind, Branch, Call, Invoke, Loop, Move, Plan
@@ -29,7 +29,7 @@ class FunctionScopes:
         self.work = work
         self.closures: dict[tuple[int, bool], str] = {}
         self.captures = Captures(self.scopes)
-        self.constraints = held_constraints(self.scopes)
+        self.constraints = scope_constraints(self.scopes)
 
 
 @dataclass
@@ -51,7 +51,7 @@ class ScopePlan:
         self.params = params
         for param in params:
             label = param.name if isinstance(param, ir.Var) else "captured"
-            parts = [self.body.add(value_of("input", type_)) for type_ in flat(param.type)]
+            parts = [self.body.add(make_value("input", type_)) for type_ in flat(param.type)]
             self.numbers[id(param)] = tuple(parts)
             self.inputs += [(label if len(parts) == 1 else f"{label}.{index}", part) for index, part in enumerate(parts)]
         for expr in self.scope.order:
@@ -61,33 +61,33 @@ class ScopePlan:
 
     def readers(self, outputs: Sequence[str] = ()) -> list[set[str]]:
         """Collect for each input the memories in which it is read. `outputs` are the devices of the results."""
-        found: dict[int, set[str]] = {number: set() for _, number in self.inputs}
+        memories: dict[int, set[str]] = {number: set() for _, number in self.inputs}
         for item in self.body.instructions:
             for number in read_by(item):
-                if number in found:
-                    found[number].add(self.body.values[item.target].device if isinstance(item, Move) else "")
+                if number in memories:
+                    memories[number].add(self.body.values[item.target].device if isinstance(item, Move) else "")
         for number, device in zip(self.result, outputs, strict=False):
-            if number in found:
-                found[number].add(device)
-        return [found[number] if self.body.values[number].dtype is not None else {""} for _, number in self.inputs]
+            if number in memories:
+                memories[number].add(device)
+        return [memories[number] if self.body.values[number].dtype is not None else {""} for _, number in self.inputs]
 
     def makers(self) -> list[set[str]]:
         """Collect per result the memories that produce it: none for a constant; for an input, the memories that read it."""
         readers = dict(zip((number for _, number in self.inputs), self.readers(), strict=True))
-        found = []
+        memories = []
         for number in self.result:
             value = self.body.values[number]
             if value.dtype is None:
-                found.append({""})
+                memories.append({""})
             elif value.storage == "input":
-                found.append(readers[number])
+                memories.append(readers[number])
             else:
-                found.append(set() if value.storage == "constant" else {value.device})
-        return found
+                memories.append(set() if value.storage == "constant" else {value.device})
+        return memories
 
     def sides(self) -> Sides:
         """Choose the devices of a plan's inputs and outputs by the memories that read and produce them."""
-        outputs = [sole_device(made) for made in self.makers()]
+        outputs = [sole_device(memories) for memories in self.makers()]
         return [sole_device(read) for read in self.readers(outputs)], outputs
 
     def finish(self, sides: Sides, names: tuple[str, ...] = (), owned: Collection[int] = ()) -> Plan:
@@ -103,15 +103,15 @@ class ScopePlan:
         body.instructions = with_waits(body.instructions, body.values, results)
         body.instructions = with_aliases(body.instructions, body.values, results, donated, self.function.work.regions)
         body.instructions = with_donations(body.instructions, donated)
-        arenas = body.place()
+        arenas = body.assign_offsets()
         order = [number for number in range(len(body.values)) if number not in arriving]
-        place = {old: new for new, old in enumerate(order)}.__getitem__
+        renumber = {old: new for new, old in enumerate(order)}.__getitem__
         return Plan(
             self.name,
             tuple(body.values[old] for old in order),
-            tuple((label, place(old)) for label, old in self.inputs),
-            tuple((name, place(old)) for name, old in zip(names, results, strict=True)),
-            tuple(renumbered(item, place) for item in body.instructions) if arriving else tuple(body.instructions),
+            tuple((label, renumber(old)) for label, old in self.inputs),
+            tuple((name, renumber(old)) for name, old in zip(names, results, strict=True)),
+            tuple(renumbered(item, renumber) for item in body.instructions) if arriving else tuple(body.instructions),
             arenas.pop("", 0),
             arenas,
             self.function.constraints.get(self.scope, ()),
@@ -122,7 +122,7 @@ class ScopePlan:
         if isinstance(expr, ir.Constant) and id(expr) not in self.numbers:
             name = expr.digest()[:32]
             self.function.work.constants[name] = expr.data
-            self.numbers[id(expr)] = (self.body.constant(value_of("constant", expr.type, name)),)
+            self.numbers[id(expr)] = (self.body.constant(make_value("constant", expr.type, name)),)
         if isinstance(expr, ir.Function) or isinstance(expr.type, FunctionType):
             raise CompileError("the executor cannot run functions as values", node=str(expr.span or "") or None)
         return self.numbers[id(expr)]
@@ -138,10 +138,10 @@ class ScopePlan:
             case ir.Call(callee=ir.GlobalVar(name=name), args=args):
                 work = self.function.work
                 if name not in work.regions:
-                    return self._call(expr, work.plan_of(name), self._each(args), work.sides(name))
+                    return self._call(expr, work.plan_name(name), self._each(args), work.sides(name))
                 device = work.devices.get(name, "")
                 outputs = self.body.result(expr.type, [device] * len(flat(expr.type)))
-                self.body.instructions.append(Invoke(name, self._all(args, device), outputs))
+                self.body.instructions.append(Invoke(name, self._operands(args, device), outputs))
                 return outputs
             case ir.Call(callee=Operator() as operator) if operator.planned:
                 return self._planned(expr, operator)
@@ -150,7 +150,7 @@ class ScopePlan:
             case ir.Let(body=body):
                 return self._numbers(body)
             case ir.If(condition=condition):
-                return self._if(expr, self._all((condition,))[0])
+                return self._if(expr, self._operands((condition,))[0])
             case ir.Loop():
                 return self._loop(expr)
         raise CompileError(f"the executor cannot run {expr!r}", node=str(expr.span or ""))
@@ -158,22 +158,22 @@ class ScopePlan:
     def _each(self, exprs: Sequence[ir.Expr]) -> list[int]:
         return [number for expr in exprs for number in self._numbers(expr)]
 
-    def _all(self, exprs: tuple[ir.Expr, ...], device: str = "") -> tuple[int, ...]:
+    def _operands(self, exprs: tuple[ir.Expr, ...], device: str = "") -> tuple[int, ...]:
         return self.body.at(self._each(exprs), device)
 
-    def _call(self, expr: ir.Call, plan: str, given: Sequence[int], sides: Sides) -> tuple[int, ...]:
-        inputs, outputs = self.body.spread(given, sides[0]), self.body.result(expr.type, sides[1])
+    def _call(self, expr: ir.Call, plan: str, arguments: Sequence[int], sides: Sides) -> tuple[int, ...]:
+        inputs, outputs = self.body.spread(arguments, sides[0]), self.body.result(expr.type, sides[1])
         self.body.instructions.append(Call(plan, inputs, outputs))
         return outputs
 
     def _planned(self, expr: ir.Call, operator: Operator) -> tuple[int, ...]:
         """Emit an operator that is a plan instruction."""
-        given, outputs = self._all(expr.args), self.body.result(expr.type)
+        inputs, outputs = self._operands(expr.args), self.body.result(expr.type)
         message, node = expr.attrs.message, str(expr.span or "")
         if operator is bind_size:
-            self.body.instructions.append(Bind(given[0], outputs[0], message, node, expr.attrs.element))
+            self.body.instructions.append(Bind(inputs[0], outputs[0], message, node, expr.attrs.element))
         else:
-            self.body.instructions.append(Assert(given[0] if given else None, outputs, message, node))
+            self.body.instructions.append(Assert(inputs[0] if inputs else None, outputs, message, node))
         return outputs
 
     def _nested(self, scope: Scope, params: tuple[ir.Expr, ...], hint: str) -> ScopePlan:
@@ -181,60 +181,67 @@ class ScopePlan:
         plans = self.function.work.plans
         name = f"{self.name}.{hint}{len(plans)}"
         plans[name] = Plan(name, (), (), (), ())  # Reserve the name before the plans inside take theirs.
-        found = ScopePlan(self.function, name, scope)
-        found.begin(params)
-        return found
+        scope_plan = ScopePlan(self.function, name, scope)
+        scope_plan.begin(params)
+        return scope_plan
 
     def _if(self, expr: ir.If, condition: int) -> tuple[int, ...]:
-        captured = self.function.captures.of(*(scopes := self.function.scopes.branches(expr)))
+        captured = self.function.captures.outer_exprs(*(scopes := self.function.scopes.branches(expr)))
         branches = [self._nested(scope, captured, hint) for scope, hint in zip(scopes, ("then", "else"), strict=True)]
-        given = [sole_device(*found) for found in zip(*(branch.makers() for branch in branches), strict=True)]
-        taken = [sole_device(*read) for read in zip(*(branch.readers(given) for branch in branches), strict=True)]
+        output_devices = [sole_device(*memories) for memories in zip(*(branch.makers() for branch in branches), strict=True)]
+        input_devices = [sole_device(*read) for read in zip(*(branch.readers(output_devices) for branch in branches), strict=True)]
         for branch in branches:
-            self.function.work.plans[branch.name] = branch.finish((taken, given))
-        inputs, outputs = self.body.spread(self._each(captured), taken), self.body.result(expr.type, given)
+            self.function.work.plans[branch.name] = branch.finish((input_devices, output_devices))
+        inputs, outputs = self.body.spread(self._each(captured), input_devices), self.body.result(expr.type, output_devices)
         self.body.instructions.append(Branch(condition, branches[0].name, branches[1].name, inputs, outputs))
         return outputs
 
     def _closure(self, expr: ir.Call, callee: ir.Function, args: tuple[ir.Expr, ...]) -> tuple[int, ...]:
         """Emit a call of a closure; its captured values are passed as additional arguments."""
         scope, work = self.function.scopes.body(callee), self.function.work
-        captured = self.function.captures.of(scope)
-        known, key = self.function.closures, (id(callee), passes(expr))
-        if key not in known:
-            made = self._nested(scope, (*callee.params, *captured), "closure")
-            work.plans[made.name] = made.finish(made.sides() if key[1] else HOST)
-            known[key] = made.name
-        plan = known[key]
-        return self._call(expr, plan, self._each((*args, *captured)), sides_of(work.plans[plan]))
+        captured = self.function.captures.outer_exprs(scope)
+        closures, key = self.function.closures, (id(callee), passes(expr))
+        if key not in closures:
+            scope_plan = self._nested(scope, (*callee.params, *captured), "closure")
+            work.plans[scope_plan.name] = scope_plan.finish(scope_plan.sides() if key[1] else HOST)
+            closures[key] = scope_plan.name
+        plan = closures[key]
+        return self._call(expr, plan, self._each((*args, *captured)), io_devices(work.plans[plan]))
 
     def _loop(self, expr: ir.Loop) -> tuple[int, ...]:
         if not isinstance(expr.body, ir.Function):
             raise CompileError(f"the body of a loop must be a function literal, found {expr.body!r}", node=str(expr.span or ""))
         scope = self.function.scopes.body(expr.body)
-        captured = self.function.captures.of(scope)
+        captured = self.function.captures.outer_exprs(scope)
         body = self._nested(scope, (*expr.body.params, *captured), "body")
         state, scanned, around = self._each(expr.state), self._each(expr.scanned), self._each(captured)
-        made, read, count = body.makers(), body.readers(), len(state)
-        whole = _passing(expr.type)
+        producers, readers, count = body.makers(), body.readers(), len(state)
+        static_shapes = _passing(expr.type)
         carried = [
-            sole_device(made[1 + place], read[1 + place]) if whole[place] and has_known_shape(self.body.values[number]) else ""
-            for place, number in enumerate(state)
+            sole_device(producers[1 + index], readers[1 + index])
+            if static_shapes[index] and has_known_shape(self.body.values[number])
+            else ""
+            for index, number in enumerate(state)
         ]
-        stacked = [sole_device(found) if fits else "" for found, fits in zip(made[1 + count :], whole[count:], strict=True)]
-        given = ["", *carried, *stacked]
-        inner = [sole_device(found) for found in body.readers(given)[1 + count :]]
-        sliced = [device if has_known_shape(self.body.values[of]) else "" for device, of in zip(inner, scanned, strict=False)]
-        taken = ["", *carried, *sliced, *inner[len(scanned) :]]
+        stacked = [
+            sole_device(memories) if fits else ""
+            for memories, fits in zip(producers[1 + count :], static_shapes[count:], strict=True)
+        ]
+        output_devices = ["", *carried, *stacked]
+        inner = [sole_device(memories) for memories in body.readers(output_devices)[1 + count :]]
+        sliced = [
+            device if has_known_shape(self.body.values[source]) else "" for device, source in zip(inner, scanned, strict=False)
+        ]
+        input_devices = ["", *carried, *sliced, *inner[len(scanned) :]]
         states = frozenset(map(id, expr.body.params[1 : 1 + len(expr.state)]))
-        self.function.work.plans[body.name] = body.finish((taken, given), owned=states)
+        self.function.work.plans[body.name] = body.finish((input_devices, output_devices), owned=states)
         carries, scans = self.body.spread(state, carried), self.body.spread(scanned, sliced)
-        around_it = self.body.spread(around, taken[1 + count + len(scanned) :])
-        trips = None if expr.trip_count is None else self._all((expr.trip_count,))[0]
-        going = None if expr.condition is None else self._all((expr.condition,))[0]
-        outputs = self.body.result(expr.type, given[1:])
+        around_it = self.body.spread(around, input_devices[1 + count + len(scanned) :])
+        trips = None if expr.trip_count is None else self._operands((expr.trip_count,))[0]
+        going = None if expr.condition is None else self._operands((expr.condition,))[0]
+        outputs = self.body.result(expr.type, output_devices[1:])
         rows = [self.body.values[number] for number in (*outputs[:count], *scans, *outputs[count:])]
-        shapes = [value.shape if place < count else value.shape[1:] for place, value in enumerate(rows)]
+        shapes = [value.shape if index < count else value.shape[1:] for index, value in enumerate(rows)]
         pairs = zip(rows, shapes, strict=True)
         spare = [self.body.add(replace(row, storage="arena", name="", shape=shape)) for row, shape in pairs if row.device]
         self.body.instructions.append(Loop(body.name, trips, going, carries, scans, around_it, outputs, tuple(spare)))
@@ -243,7 +250,7 @@ class ScopePlan:
 
 def _passing(type_: Type) -> list[bool]:
     """Test for each part of a value whether its shape is known before the run, so that a loop may carry or stack it on a device."""
-    return [has_known_shape(value_of(storage_of(part), part)) for part in flat(type_)]
+    return [has_known_shape(make_value(result_storage(part), part)) for part in flat(type_)]
 
 
 def passes(call: ir.Call) -> bool:

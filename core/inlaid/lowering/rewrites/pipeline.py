@@ -15,7 +15,7 @@ from inlaid.passes.manager import FunctionPass
 from inlaid.passes.pointwise_products import pointwise_products
 from inlaid.passes.rounded_floats import rounded_floats
 from inlaid.passes.subsample import subsample
-from inlaid.passes.supported import Supports, supports_all
+from inlaid.passes.supported import Supports, supports_everything
 from inlaid.passes.tables import tabulate
 from inlaid.tensor.scheduling.rule import KernelContext
 
@@ -30,7 +30,7 @@ def rewrites(
     store: Rewrite | None,
     choose_convolution: ConvolutionChoice,
     fusion: bool = True,
-    supports: Supports = supports_all,
+    supports: Supports = supports_everything,
 ) -> tuple[FunctionPass, ...]:
     """List the passes for a target. `dissolve` inlines the bodies of composites; `store`, for a region with its own border layouts,
     converts values at the border. Without `fusion` every operator is a kernel. All passes except `dissolve` and `store` create only

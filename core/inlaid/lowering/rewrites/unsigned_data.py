@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, post_order, traits_of
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, operator_traits, post_order
 from inlaid.graph.operator import Choice, Operator
 from inlaid.graph.rewrite import rewrite_expr
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import cast_to, scalar
 from inlaid.ops.fixed_point import SINGLE
 from inlaid.passes.canonicalize_quantized import SUM_OF_CONSTANTS
-from inlaid.passes.supported import Supports, supports_all
+from inlaid.passes.supported import Supports, supports_everything
 from inlaid.tensor.scheduling.dot_products import product_speed
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.types import TensorType
@@ -35,16 +35,16 @@ from inlaid_runtime.types import TensorType
 OFFSET = 128
 
 
-def unsigned_data(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
+def unsigned_data(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
     """Store the int8 data of products as uint8. Returns the same object if there is none, if the target's dot products are no
     faster for uint8, or if it does not support an operator on uint8."""
-    wanted = _wanted(function)
-    if not wanted or _speed("uint8", context) <= _speed("int8", context):
+    data_ids = _collect_data_ids(function)
+    if not data_ids or _speed("uint8", context) <= _speed("int8", context):
         return function
-    changed = rewrite_expr(transform_function(function, _UnsignedRewriter(wanted).visit), (SUM_OF_CONSTANTS,))
+    changed = rewrite_expr(transform_function(function, _UnsignedRewriter(data_ids).visit), (SUM_OF_CONSTANTS,))
     assert isinstance(changed, Function)
-    kept = {_kind(expr) for expr in post_order(function) if isinstance(expr, Call)}
-    new = (expr for expr in post_order(changed) if isinstance(expr, Call) and _kind(expr) not in kept)
+    original_kinds = {_kind(expr) for expr in post_order(function) if isinstance(expr, Call)}
+    new = (expr for expr in post_order(changed) if isinstance(expr, Call) and _kind(expr) not in original_kinds)
     return changed if all(map(supports, new)) else function
 
 
@@ -61,15 +61,15 @@ def _speed(data: str, context: KernelContext) -> tuple[bool, float]:
 # --- which data to store as uint8 -------------------------------------------------------------------------------------
 
 
-def _wanted(function: Function) -> set[int]:
+def _collect_data_ids(function: Function) -> set[int]:
     """Collect the ids of the int8 values that products read, directly or through data movement and clips."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for expr in reversed(list(post_order(function))):
         if isinstance(expr, Call) and _asks(expr):
-            found.add(id(expr.args[0]))
-        elif isinstance(expr, Call) and id(expr) in found and (_moves(expr) or expr.callee in (ops.clip, ops.relu)):
-            found.update(id(arg) for arg in expr.args if _is_signed(arg) and not isinstance(arg, Constant))
-    return found
+            ids.add(id(expr.args[0]))
+        elif isinstance(expr, Call) and id(expr) in ids and (_moves(expr) or expr.callee in (ops.clip, ops.relu)):
+            ids.update(id(arg) for arg in expr.args if _is_signed(arg) and not isinstance(arg, Constant))
+    return ids
 
 
 def _asks(expr: Call) -> bool:
@@ -93,7 +93,7 @@ def _is_product(expr: Call) -> bool:
 
 def _moves(expr: Expr) -> bool:
     """Test whether an operator commutes with adding 128 to all its operands: it selects elements by position or by order."""
-    moves = traits_of(expr).moves
+    moves = operator_traits(expr).moves
     return moves is not None and moves.by is not Choice.INDEX
 
 
@@ -107,8 +107,8 @@ def _is_signed(expr: Expr) -> bool:
 class _UnsignedRewriter:
     """Rewrites expressions in one sweep. `_unsigned` maps ids of original int8 expressions to their uint8 form."""
 
-    def __init__(self, wanted: set[int]) -> None:
-        self._wanted = wanted
+    def __init__(self, data_ids: set[int]) -> None:
+        self._data_ids = data_ids
         self._unsigned: dict[int, Expr] = {}
 
     def visit(self, old: Expr, new: Expr) -> Expr:
@@ -116,14 +116,14 @@ class _UnsignedRewriter:
         if isinstance(old, Call) and isinstance(new, Call):
             reading = self._reading(old, new)
             new = new if reading is None else reading
-        if id(old) not in self._wanted or isinstance(old, Constant):
+        if id(old) not in self._data_ids or isinstance(old, Constant):
             return new
-        made = self._made(old, new)
-        if made is None:
+        unsigned = self._compute_unsigned(old, new)
+        if unsigned is None:
             self._unsigned[id(old)] = ops.bitwise_xor(ops.bitcast(new, dtype="uint8"), scalar(OFFSET, "uint8"), span=new.span)
             return new
-        self._unsigned[id(old)] = made
-        return ops.bitcast(ops.bitwise_xor(made, scalar(OFFSET, "uint8"), span=new.span), dtype="int8", span=new.span)
+        self._unsigned[id(old)] = unsigned
+        return ops.bitcast(ops.bitwise_xor(unsigned, scalar(OFFSET, "uint8"), span=new.span), dtype="int8", span=new.span)
 
     def _reading(self, old: Call, new: Call) -> Expr | None:
         """Rewrite an operator that can read uint8 data; None for any other operator."""
@@ -151,14 +151,14 @@ class _UnsignedRewriter:
             else ops.sub(cast_to(x, "int32"), constant(point + np.int32(OFFSET)), span=new.span)
         )
 
-    def _made(self, old: Expr, new: Expr) -> Expr | None:
+    def _compute_unsigned(self, old: Expr, new: Expr) -> Expr | None:
         """Compute an expression directly as uint8; None if the operator cannot compute uint8."""
         if not isinstance(old, Call) or not isinstance(new, Call):
             return None
         if _moves(old):
             args = [self._unsigned[id(arg)] if id(arg) in self._unsigned else _moved(arg) for arg in old.args]
-            known = [arg for arg in args if arg is not None]
-            return None if len(known) < len(args) else call(new.callee, known, new.attrs, new.span)
+            unsigned_args = [arg for arg in args if arg is not None]
+            return None if len(unsigned_args) < len(args) else call(new.callee, unsigned_args, new.attrs, new.span)
         maker = _MAKERS.get(old.callee) if isinstance(old.callee, Operator) else None
         return None if maker is None else maker(new, self._unsigned.get(id(old.args[0])))
 
@@ -190,10 +190,10 @@ def _product(new: Call, x: Expr) -> Expr:
 
 
 def _cast(new: Call, x: Expr | None) -> Expr | None:
-    of = new.args[0].type
-    assert isinstance(of, TensorType)
+    source_type = new.args[0].type
+    assert isinstance(source_type, TensorType)
     # Only the low byte is kept, so the addition may wrap.
-    return cast_to(_raised(new.args[0]), "uint8") if of.dtype.name == "int32" else None
+    return cast_to(_raised(new.args[0]), "uint8") if source_type.dtype.name == "int32" else None
 
 
 def _raised(expr: Expr) -> Expr:

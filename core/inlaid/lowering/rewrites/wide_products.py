@@ -15,12 +15,12 @@ from dataclasses import replace
 from typing import Any, TypeGuard
 
 from inlaid import ops
-from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, post_order, traits_of
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, operator_traits, post_order
 from inlaid.graph.operator import Choice
 from inlaid.graph.transform import transform_function
 from inlaid.lowering.kernels.kernel import tensor_type
 from inlaid.ops.compose import cast_to
-from inlaid.passes.supported import Supports, is_supported, supports_all
+from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid.tensor.scheduling.dot_products import product_speed
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import size_hint
@@ -31,7 +31,7 @@ REUSE = 4
 """Minimum rows of data of a widened product. Fewer rows are bound by reading weights, which have twice the bytes in int16."""
 
 
-def wide_products(function: Function, context: KernelContext, supports: Supports = supports_all) -> Function:
+def wide_products(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
     """Rewrite the products of bytes that the target computes faster in int16. Returns the same object if there are none, or if the
     target does not support an operator on int16."""
     products = [expr for expr in post_order(function) if isinstance(expr, Call) and _is_faster_wide(expr, context)]
@@ -75,18 +75,18 @@ class _Widening:
 
     def __init__(self, function: Function, products: list[Call]) -> None:
         self._products = {id(expr) for expr in products}
-        self._wanted = {id(arg) for expr in products for arg in expr.args}
+        self._operand_ids = {id(arg) for expr in products for arg in expr.args}
         self._wide: dict[int, Expr] = {}
         for expr in reversed(list(post_order(function))):
-            if id(expr) in self._wanted and _is_moved(expr):
-                self._wanted.update(map(id, expr.args))
+            if id(expr) in self._operand_ids and _is_moved(expr):
+                self._operand_ids.update(map(id, expr.args))
 
     def visit(self, old: Expr, new: Expr) -> Expr:
         """Rewrite an expression, and record its int16 form if a product reads it."""
         if isinstance(new, Call) and isinstance(old, Call) and id(old) in self._products:
             attrs: Any = new.attrs
             new = call(new.callee, [self._wide[id(arg)] for arg in old.args], replace(attrs, out_dtype="int32"), new.span)
-        if id(old) not in self._wanted:
+        if id(old) not in self._operand_ids:
             return new
         if isinstance(old, Constant):
             self._wide[id(old)] = constant(old.data.astype(WIDE), span=old.span)
@@ -100,5 +100,5 @@ class _Widening:
 
 def _is_moved(expr: Expr) -> TypeGuard[Call]:
     """Test whether a call only copies elements of its operands, selected by position or by comparison, not by an index operand."""
-    moves = traits_of(expr).moves if isinstance(expr, Call) else None
+    moves = operator_traits(expr).moves if isinstance(expr, Call) else None
     return moves is not None and moves.by is not Choice.INDEX

@@ -33,9 +33,9 @@ class Assignment:
     def edge(self, a: int, b: int, matrix: Matrix) -> None:
         """Add a cost for each pair of options of nodes `a` and `b` to the costs of earlier edges between them."""
         assert a != b
-        known = self.edges[a].get(b)
-        if known is not None:
-            matrix = tuple(tuple(x + y for x, y in zip(*rows, strict=True)) for rows in zip(known, matrix, strict=True))
+        earlier_costs = self.edges[a].get(b)
+        if earlier_costs is not None:
+            matrix = tuple(tuple(x + y for x, y in zip(*rows, strict=True)) for rows in zip(earlier_costs, matrix, strict=True))
         self.edges[a][b] = matrix
         self.edges[b][a] = tuple(zip(*matrix, strict=True))
 
@@ -49,34 +49,34 @@ class Assignment:
                 self._settle(number, 0, chosen)
         waiting = [number for number, option in enumerate(chosen) if option < 0]
         removed = [option >= 0 for option in chosen]
-        many = [(-len(self.edges[number]), number) for number in waiting]
-        heapq.heapify(many)
+        queue = [(-len(self.edges[number]), number) for number in waiting]
+        heapq.heapify(queue)
         while True:
             while waiting:
                 number = waiting.pop()
                 if removed[number] or len(self.edges[number]) > 2:
                     continue
                 removed[number] = True
-                near = dict(self.edges[number])
-                order.append((number, near))
-                self._reduce(number, near)
-                for other in near:
+                neighbors = dict(self.edges[number])
+                order.append((number, neighbors))
+                self._reduce(number, neighbors)
+                for other in neighbors:
                     waiting.append(other)
-                    heapq.heappush(many, (-len(self.edges[other]), other))
-            while many and (removed[many[0][1]] or -many[0][0] != len(self.edges[many[0][1]])):
-                heapq.heappop(many)
-            if not many:
+                    heapq.heappush(queue, (-len(self.edges[other]), other))
+            while queue and (removed[queue[0][1]] or -queue[0][0] != len(self.edges[queue[0][1]])):
+                heapq.heappop(queue)
+            if not queue:
                 break
-            number = heapq.heappop(many)[1]
+            number = heapq.heappop(queue)[1]
             removed[number] = True
-            near = dict(self.edges[number])
-            waiting += near
+            neighbors = dict(self.edges[number])
+            waiting += neighbors
             self._settle(number, self._best(number), chosen)
-            for other in near:
-                heapq.heappush(many, (-len(self.edges[other]), other))
-        for number, near in reversed(order):
+            for other in neighbors:
+                heapq.heappush(queue, (-len(self.edges[other]), other))
+        for number, neighbors in reversed(order):
             sums = [
-                cost + sum(matrix[option][chosen[other]] for other, matrix in near.items())
+                cost + sum(matrix[option][chosen[other]] for other, matrix in neighbors.items())
                 for option, cost in enumerate(self.costs[number])
             ]
             chosen[number] = sums.index(min(sums))
@@ -97,15 +97,17 @@ class Assignment:
                 sums[option] += min(map(math.fsum, zip(row, self.costs[other], strict=True)))
         return sums.index(min(sums))
 
-    def _reduce(self, number: int, near: dict[int, Matrix]) -> None:
-        """Eliminate a node with at most two neighbors `near`: add its cost under each combination of their options to theirs."""
+    def _reduce(self, number: int, neighbors: dict[int, Matrix]) -> None:
+        """Eliminate a node with at most two `neighbors`: add its cost under each combination of their options to theirs."""
         costs = self.costs[number]
-        for other in near:
+        for other in neighbors:
             del self.edges[other][number]
         self.edges[number] = {}
-        match tuple(near.items()):
+        match tuple(neighbors.items()):
             case ((other, matrix),):
-                best = [min(cost + row[place] for cost, row in zip(costs, matrix, strict=True)) for place in range(len(matrix[0]))]
+                best = [
+                    min(cost + row[option] for cost, row in zip(costs, matrix, strict=True)) for option in range(len(matrix[0]))
+                ]
                 self.costs[other] = [cost + extra for cost, extra in zip(self.costs[other], best, strict=True)]
             case ((a, left), (b, right)):
                 self.edge(

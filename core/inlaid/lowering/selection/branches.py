@@ -24,42 +24,42 @@ def in_arms(exprs: Sequence[graph.Expr]) -> list[tuple[graph.Expr, Arms]]:
     inside: dict[int, list[graph.Expr]] = {}
     for expr in exprs:
         # Leaves belong to no scope; order them with the root scope.
-        inside.setdefault(id(scopes.of.get(id(expr), scopes.root)), []).append(expr)
-    found: list[tuple[graph.Expr, Arms]] = []
+        inside.setdefault(id(scopes.expr_scopes.get(id(expr), scopes.root)), []).append(expr)
+    expr_arms: list[tuple[graph.Expr, Arms]] = []
     waiting: list[tuple[Scope | graph.If, Arms]] = [(scopes.root, ())]
     while waiting:
         item, arms = waiting.pop()
         if isinstance(item, graph.If):
-            found.append((item, arms))
+            expr_arms.append((item, arms))
             continue
         order = inside.pop(id(item), [])
-        for place, expr in enumerate(order):
+        for index, expr in enumerate(order):
             if isinstance(expr, graph.If):
                 then, otherwise = scopes.branches(expr)
-                inside[id(item)] = order[place + 1 :]
+                inside[id(item)] = order[index + 1 :]
                 waiting += [(item, arms), (expr, arms), (otherwise, (*arms, (expr, False))), (then, (*arms, (expr, True)))]
                 break
-            found.append((expr, arms))
-    return found
+            expr_arms.append((expr, arms))
+    return expr_arms
 
 
-def versions_of(
+def applicable_versions(
     source: LoopProgram, offer: Offer, names: Mapping[arith.Expr, arith.Expr], branches: bool
 ) -> Iterator[tuple[int, tuple[Predicate, ...], tuple[arith.Expr, ...]]]:
     """Yield the versions of a kernel that may run at a call: the version's number, the predicates under which it is the first
     version whose condition holds, and the same condition over the kernel's dimensions. `names` maps the kernel's dimensions to the
     region's. If `branches` is false, only versions with a statically proved condition are used."""
-    others: tuple[Predicate, ...] = ()
+    predicates: tuple[Predicate, ...] = ()
     failed: tuple[arith.Expr, ...] = ()
     for number, version in enumerate(() if source.defines else offer.versions):
         condition = arith.substitute(version.condition, names)
         if not arith.prove(arith.logical_not(condition)):
             if arith.prove(condition):
-                yield number, others, (*failed, version.condition)
+                yield number, predicates, (*failed, version.condition)
                 return
             if not branches:
                 continue
-            yield number, (*others, Predicate(condition)), (*failed, version.condition)
-            others = (*others, Predicate(condition, False))
+            yield number, (*predicates, Predicate(condition)), (*failed, version.condition)
+            predicates = (*predicates, Predicate(condition, False))
         failed = (*failed, arith.logical_not(version.condition))
-    yield len(offer.versions), others, failed
+    yield len(offer.versions), predicates, failed

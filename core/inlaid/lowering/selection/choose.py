@@ -8,8 +8,8 @@ from typing import Any
 from inlaid.graph import ir as graph
 from inlaid.graph.keys import structural_key
 from inlaid.graph.operator import Operator
-from inlaid.lowering.kernels.bodies import body_of, hidden_sizes, is_operator, kernel_name, operators_of, source_nodes
-from inlaid.lowering.kernels.kernel import KernelSource, build, grid_of, result_types, tensor_type
+from inlaid.lowering.kernels.bodies import hidden_sizes, inlined_body, is_operator, kernel_name, operator_names, source_nodes
+from inlaid.lowering.kernels.kernel import KernelSource, build, result_types, tensor_type, thread_grid
 from inlaid.lowering.kernels.own_sizes import with_own_sizes
 from inlaid.lowering.kernels.scalars import varying_scalars
 from inlaid.lowering.selection.branches import Arms, in_arms
@@ -17,12 +17,12 @@ from inlaid.lowering.selection.layouts import LayoutChoice, Option
 from inlaid.lowering.selection.updates import Exchange, in_place_calls
 from inlaid.lowering.selection.views import slice_start, transposed
 from inlaid.ops.shape import transpose
-from inlaid.passes.supported import Supports, supports_all
+from inlaid.passes.supported import Supports, supports_everything
 from inlaid.plugins.contract import Capabilities
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelSchedule, Utilization
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, ScheduleRule
-from inlaid.tensor.scheduling.trace import offers_of, unscheduled
+from inlaid.tensor.scheduling.trace import collect_offers, unscheduled
 from inlaid.tensor.scheduling.work import is_bound_by_reductions, predicted_seconds
 from inlaid_runtime.arith import Constraint
 from inlaid_runtime.artifact import ALIGNMENT
@@ -46,7 +46,7 @@ class RegionSource:
     name: str
     function: graph.Function
     exchange: Exchange = lambda result, param: True
-    supports: Supports = supports_all
+    supports: Supports = supports_everything
     conditions: tuple[Constraint, ...] = ()
 
 
@@ -108,7 +108,7 @@ def schedules(decisions: Decisions, programs: Programs, capabilities: Capabiliti
     )
 
 
-def alignment_of(capabilities: Capabilities) -> int:
+def buffer_alignment(capabilities: Capabilities) -> int:
     """Return the alignment of buffers in bytes."""
     return ALIGNMENT if capabilities.memory is None else capabilities.memory.alignment
 
@@ -117,7 +117,7 @@ def _schedule(decision: Decision, offer: Offer, program: ir.LoopProgram, capabil
     reduces = is_bound_by_reductions(program, capabilities)
     return KernelSchedule(
         offer.rule,
-        tuple(operators_of(decision.body)),
+        tuple(operator_names(decision.body)),
         source_nodes(decision.body, decision.body),
         tuple(sorted({str(variable) for arg in decision.args for variable in type_vars(arg.type)})),
         predicted_seconds(program, capabilities, _share(offer.utilization, reduces, capabilities)),
@@ -184,7 +184,7 @@ class _Steps:
                     values[id(expr)] = (values[id(inner)][index],)
                 case graph.Call(args=args, callee=graph.Function() | Operator()):
                     results = [(type_.shape, type_.dtype) for type_ in result_types(expr.type)]
-                    if graph.traits_of(expr).view:
+                    if graph.operator_traits(expr).view:
                         base = values[id(args[0])][0]
                         values[id(expr)] = (
                             (None,) if base is None else choice.step((base,), results, (Option((ROW_MAJOR, ROW_MAJOR)),))
@@ -192,8 +192,8 @@ class _Steps:
                         continue
                     decisions = self._decisions(expr, constant)
                     self._calls[id(expr)] = choice.count, decisions
-                    given = tuple(values[id(arg)][0] for arg in decisions[0].args)
-                    values[id(expr)] = choice.step(given, results, [decision.option for decision in decisions])
+                    inputs = tuple(values[id(arg)][0] for arg in decisions[0].args)
+                    values[id(expr)] = choice.step(inputs, results, [decision.option for decision in decisions])
                 case graph.If(condition=condition, then=then, otherwise=otherwise):
                     self._take((*values[id(condition)], *values[id(then)], *values[id(otherwise)]))
                     results = [(type_.shape, type_.dtype) for type_ in result_types(expr.type)]
@@ -212,30 +212,35 @@ class _Steps:
     def _decisions(self, call: graph.Call, constant: set[int]) -> tuple[Decision, ...]:
         """Enumerate the candidate decisions for a call. There is always at least one."""
         capabilities = self._context.capabilities
-        params, body, args = body_of(call, self._varying.get(id(call), frozenset()))
-        given = [self._values[id(arg)][0] for arg in args]
-        known = [self._choice.layouts(value) if value is not None else (ROW_MAJOR,) for value in given]
-        viewed = given[0] if given else None  # scalar constants are inlined, not arguments
+        params, body, args = inlined_body(call, self._varying.get(id(call), frozenset()))
+        inputs = [self._values[id(arg)][0] for arg in args]
+        input_layouts = [self._choice.layouts(value) if value is not None else (ROW_MAJOR,) for value in inputs]
+        viewed = inputs[0] if inputs else None  # scalar constants are inlined, not arguments
         if is_operator(call, "strided_slice") and viewed is not None:
             # A contiguous slice is a view.
-            alignment = alignment_of(capabilities)
-            fitting = (layout for layout in known[0] if slice_start(call, layout, alignment) is not None)
+            alignment = buffer_alignment(capabilities)
+            fitting = (layout for layout in input_layouts[0] if slice_start(call, layout, alignment) is not None)
             views = tuple(Decision(args, body, (layout, layout)) for layout in fitting)
             if views:
                 return views
         if is_operator(call, "transpose") and viewed is not None and capabilities.memory is not None:
-            pairs = ((layout, transposed(call, layout)) for layout in known[0])
+            pairs = ((layout, transposed(call, layout)) for layout in input_layouts[0])
             views = tuple(Decision(args, body, (layout, view)) for layout, view in pairs if view is not None)
             if views:
                 return views
         in_place = id(call) in self._in_place
-        own = with_own_sizes(params, body)
-        program = (structural_key(graph.function(own.params, own.body)), hidden_sizes(own.params, own.body), own.facts, in_place)
+        kernel = with_own_sizes(params, body)
+        program = (
+            structural_key(graph.function(kernel.params, kernel.body)),
+            hidden_sizes(kernel.params, kernel.body),
+            kernel.facts,
+            in_place,
+        )
         if program not in self._programs:
-            source = KernelSource(kernel_name(body), own.params, own.body, in_place)
-            self._programs[program] = build(source, grid_of(capabilities))
+            source = KernelSource(kernel_name(body), kernel.params, kernel.body, in_place)
+            self._programs[program] = build(source, thread_grid(capabilities))
         facts = tuple(id(arg) in constant for arg in args)
-        offers = self._offers_for(program, known, facts)
+        offers = self._offers_for(program, input_layouts, facts)
         if in_place:
             offers = {layouts: offer for layouts, offer in offers.items() if layouts[0] == layouts[len(args)]}
         count = len(args) + len(result_types(call.type))
@@ -243,47 +248,47 @@ class _Steps:
         return tuple(Decision(args, body, offer.layouts[:count], program, key, offer) for offer in offers.values())
 
     def _offers_for(
-        self, program: Any, known: Sequence[tuple[Layout, ...]], facts: Sequence[bool]
+        self, program: Any, input_layouts: Sequence[tuple[Layout, ...]], facts: Sequence[bool]
     ) -> dict[tuple[Layout, ...], Offer]:
         """Find the cheapest offer for a kernel per combination of layouts. Rules are queried once per layout that some input may
         have; `facts` holds whether each input is constant."""
         offers: dict[tuple[Layout, ...], Offer] = {}
-        options = (item for layouts, fact in zip(known, facts, strict=True) if not fact for item in layouts)
+        options = (item for layouts, fact in zip(input_layouts, facts, strict=True) if not fact for item in layouts)
         for layout in dict.fromkeys(options) or (ROW_MAJOR,):
             # Ask about row-major for all inputs together: for a single blocked input a rule would keep blocks and copy all others.
-            asked = tuple(
+            infos = tuple(
                 InputInfo(layout if layout in (*layouts, ROW_MAJOR) else layouts[0], fact)
-                for layouts, fact in zip(known, facts, strict=True)
+                for layouts, fact in zip(input_layouts, facts, strict=True)
             )
-            for offer in self._offered(program, asked):
+            for offer in self._offered(program, infos):
                 best = offers.setdefault(offer.layouts, offer)
                 if offer.cost < best.cost:
                     offers[offer.layouts] = offer
         return offers
 
-    def _offered(self, program: Any, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
+    def _offered(self, program: Any, infos: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
         """Return the offers of the first rule that does not decline; if all decline, the unscheduled program over row-major
         buffers. An offer of a shared rule is dropped if the target does not support the copies to its layouts."""
-        key = (program, given)
+        key = (program, infos)
         if key not in self._offers:
             source = self._programs[program]
-            self._offers[key] = (unscheduled(source, given),)
+            self._offers[key] = (unscheduled(source, infos),)
             # An empty kernel has no iterations to schedule, and rules divide by its extents. Devices launch even empty kernels.
             empty = all(0 in buffer.shape for buffer in source.outputs) and self._context.capabilities.threads is None
             for rule in () if empty else self._rules:
-                every = offers_of(rule, source, self._context, given)
+                every = collect_offers(rule, source, self._context, infos)
                 if rule in self._shared:
-                    every = tuple(offer for offer in every if self._can_copy(source, offer, given))
+                    every = tuple(offer for offer in every if self._can_copy(source, offer, infos))
                 if every:
                     self._offers[key] = every
                     break
         return self._offers[key]
 
-    def _can_copy(self, program: ir.LoopProgram, offer: Offer, given: tuple[InputInfo, ...]) -> bool:
+    def _can_copy(self, program: ir.LoopProgram, offer: Offer, infos: tuple[InputInfo, ...]) -> bool:
         """Test whether the target supports transposes of the parameters that an offer wants in a layout other than row-major:
         layout copies are transposes. Constants are exempt, since they are packed at compile time."""
         for number, (buffer, layout) in enumerate(zip(program.params, offer.layouts, strict=True)):
-            if layout == ROW_MAJOR or (number < len(given) and given[number].constant):
+            if layout == ROW_MAJOR or (number < len(infos) and infos[number].constant):
                 continue
             type_ = TensorType(buffer.shape, buffer.dtype)
             if type_ not in self._copied:

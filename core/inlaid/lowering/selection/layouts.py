@@ -56,11 +56,11 @@ class LayoutChoice:
         outputs. An option lists the layouts of the inputs, then of the outputs."""
         number = len(self._steps)
         self._steps.append(tuple(options))
-        for place, value in enumerate(inputs):
+        for position, value in enumerate(inputs):
             if value is not None:
-                self._values[value].readers.append((number, place))
+                self._values[value].readers.append((number, position))
         first = len(self._values)
-        self._values += [_Value(shape, dtype, (number, len(inputs) + place)) for place, (shape, dtype) in enumerate(outputs)]
+        self._values += [_Value(shape, dtype, (number, len(inputs) + position)) for position, (shape, dtype) in enumerate(outputs)]
         return tuple(range(first, len(self._values)))
 
     @property
@@ -70,7 +70,7 @@ class LayoutChoice:
 
     def layouts(self, value: int) -> tuple[Layout, ...]:
         """Return the layouts in which a value may be written."""
-        return self._wanted(value, [self._values[value].writer])
+        return self._distinct_layouts(value, [self._values[value].writer])
 
     def solve(self) -> list[int]:
         """Choose an option number per step."""
@@ -84,40 +84,42 @@ class LayoutChoice:
     def _tie(self, problem: Assignment, number: int, value: _Value) -> None:
         """Add the costs of copies of a value to the problem."""
         readers: dict[int, list[int]] = {}
-        for step, place in value.readers:
-            readers.setdefault(step, []).append(place)
-        wanted = self._wanted(number, value.readers)
+        for step, position in value.readers:
+            readers.setdefault(step, []).append(position)
+        read_layouts = self._distinct_layouts(number, value.readers)
         written = self.layouts(number)
-        if not readers or (wanted == written and len(written) == 1):
+        if not readers or (read_layouts == written and len(written) == 1):
             return
-        writer, place = value.writer
-        if len(readers) == 1 or len(wanted) > SHARED:
-            for step, places in readers.items():
+        writer, position = value.writer
+        if len(readers) == 1 or len(read_layouts) > SHARED:
+            for step, positions in readers.items():
                 problem.edge(
                     writer,
                     step,
                     self._matrix(
                         value,
-                        [option.layouts[place] for option in self._steps[writer]],
-                        [{option.layouts[place] for place in places} for option in self._steps[step]],
+                        [option.layouts[position] for option in self._steps[writer]],
+                        [{option.layouts[position] for position in positions} for option in self._steps[step]],
                     ),
                 )
             return
-        sets = [set(chosen) for size in range(1, len(wanted) + 1) for chosen in combinations(wanted, size)]
+        sets = [set(chosen) for size in range(1, len(read_layouts) + 1) for chosen in combinations(read_layouts, size)]
         node = problem.node([0.0] * len(sets))
-        problem.edge(writer, node, self._matrix(value, [option.layouts[place] for option in self._steps[writer]], sets))
-        for step, places in readers.items():
-            needs = [{option.layouts[place].canonical(value.shape) for place in places} for option in self._steps[step]]
+        problem.edge(writer, node, self._matrix(value, [option.layouts[position] for option in self._steps[writer]], sets))
+        for step, positions in readers.items():
+            needs = [{option.layouts[position].canonical(value.shape) for position in positions} for option in self._steps[step]]
             problem.edge(node, step, tuple(tuple(0.0 if need <= have else INFINITE for need in needs) for have in sets))
 
-    def _wanted(self, number: int, ends: list[tuple[int, int]]) -> tuple[Layout, ...]:
+    def _distinct_layouts(self, number: int, ends: list[tuple[int, int]]) -> tuple[Layout, ...]:
         """Collect the distinct layouts that options give a value; `ends` are its uses as (step, position)."""
         shape = self._values[number].shape
-        return tuple(dict.fromkeys(option.layouts[place].canonical(shape) for step, place in ends for option in self._steps[step]))
+        return tuple(
+            dict.fromkeys(option.layouts[position].canonical(shape) for step, position in ends for option in self._steps[step])
+        )
 
-    def _matrix(self, value: _Value, written: list[Layout], wanted: Sequence[set[Layout]]) -> Matrix:
+    def _matrix(self, value: _Value, written: list[Layout], read_sets: Sequence[set[Layout]]) -> Matrix:
         """Compute the copy costs in seconds, by written layout and set of wanted layouts."""
-        return tuple(tuple(sum(self._copy(value, a, b) for b in layouts) for layouts in wanted) for a in written)
+        return tuple(tuple(sum(self._copy(value, a, b) for b in layouts) for layouts in read_sets) for a in written)
 
     def _copy(self, value: _Value, a: Layout, b: Layout) -> float:
         if a.canonical(value.shape) == b.canonical(value.shape):

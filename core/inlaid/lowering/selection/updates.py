@@ -24,21 +24,21 @@ _PARTS = (ops.strided_slice, ops.transpose, ops.concat)
 
 @dataclass
 class _Group:
-    """Values that may share memory. `reads` are the positions of their readers. `whole`: every value covers all of the memory in
-    the same order."""
+    """Values that may share memory. `reads` are the positions of their readers. `full_overlap`: every value covers all of the
+    memory in the same order."""
 
     members: list[int]
     reads: list[int] = field(default_factory=list)
-    whole: bool = True
+    full_overlap: bool = True
 
 
 def in_place_calls(function: graph.Function, exprs: Sequence[tuple[graph.Expr, Arms]], exchange: Exchange) -> frozenset[int]:
     """Return the ids of the calls that may run in place. `exprs` are the expressions of the function's body in execution order."""
     analysis = _Analysis(function, exprs, exchange)
-    found: dict[int, bool] = {}
+    answers: dict[int, bool] = {}
     for call in reversed(analysis.candidates):
-        found[id(call)] = analysis.keeps_input(call, found)
-    return frozenset(number for number, fits in found.items() if fits)
+        answers[id(call)] = analysis.keeps_input(call, answers)
+    return frozenset(number for number, fits in answers.items() if fits)
 
 
 class _Analysis:
@@ -53,16 +53,16 @@ class _Analysis:
         self.readers: dict[int, list[graph.Expr]] = {}
         self._groups: dict[int, _Group] = {id(param): _Group([id(param)]) for param in function.params}
         reads: dict[int, list[int]] = {}
-        for place, (expr, _) in enumerate(exprs):
+        for position, (expr, _) in enumerate(exprs):
             for child in _operands(expr):
-                reads.setdefault(id(child), []).append(place)
+                reads.setdefault(id(child), []).append(position)
                 self.readers.setdefault(id(child), []).append(expr)
         reads.setdefault(id(body), []).append(len(exprs))
         for number, group in self._groups.items():
             group.reads = list(reads.get(number, ()))
-        for place, (expr, arms) in enumerate(exprs):
+        for position, (expr, arms) in enumerate(exprs):
             updates = isinstance(expr, graph.Call) and isinstance(expr.callee, Operator) and expr.callee.update is not None
-            if updates and not arms and self._last_reader(expr, place):
+            if updates and not arms and self._last_reader(expr, position):
                 assert isinstance(expr, graph.Call)
                 self.candidates.append(expr)
                 self.sources[id(expr)] = self._param(expr.args[0])
@@ -85,13 +85,18 @@ class _Analysis:
                 return later.get(id(reader), False) and reader.args[0] is call
         return False
 
-    def _last_reader(self, call: graph.Expr, place: int) -> bool:
+    def _last_reader(self, call: graph.Expr, position: int) -> bool:
         """Test whether a call is the last reader of its first argument's memory: no value in that memory is read after the call or
         is another argument of the call."""
         assert isinstance(call, graph.Call)
         group = self._groups.get(id(call.args[0]))
-        others = {id(arg) for arg in call.args[1:]}
-        return group is not None and group.whole and max(group.reads, default=place) <= place and others.isdisjoint(group.members)
+        other_args = {id(arg) for arg in call.args[1:]}
+        return (
+            group is not None
+            and group.full_overlap
+            and max(group.reads, default=position) <= position
+            and other_args.isdisjoint(group.members)
+        )
 
     def _param(self, expr: graph.Expr) -> int | None:
         """Find the parameter that shares memory with an expression; None if no parameter does."""
@@ -101,12 +106,14 @@ class _Analysis:
         """Add an expression to the group of the values that it shares memory with."""
         if isinstance(expr, graph.Constant):
             return  # weights are never updated, so constants have no group
-        shared, whole = _shared(expr, updates)
-        group = _Group([id(expr)], list(reads), whole)
-        for other in {id(found): found for item in shared if (found := self._groups.get(id(item))) is not None}.values():
-            group = _Group(group.members + other.members, group.reads + other.reads, group.whole and other.whole)
+        shared, full_overlap = _shared(expr, updates)
+        group = _Group([id(expr)], list(reads), full_overlap)
+        for other in {
+            id(operand_group): operand_group for item in shared if (operand_group := self._groups.get(id(item))) is not None
+        }.values():
+            group = _Group(group.members + other.members, group.reads + other.reads, group.full_overlap and other.full_overlap)
         if any(id(item) not in self._groups for item in shared):
-            group.whole = False
+            group.full_overlap = False
         for member in group.members:
             self._groups[member] = group
 

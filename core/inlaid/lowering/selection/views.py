@@ -18,13 +18,13 @@ def transposed(call: graph.Call, layout: Layout) -> Layout | None:
     shape = tensor_type(call.type).shape
     if 0 in shape:
         return ROW_MAJOR
-    wanted = [attrs.perm.index(axis) for axis in order]
+    view_order = [attrs.perm.index(axis) for axis in order]
     # The fewest blocks: only the trailing axes whose order differs from the shape's.
-    for start in range(len(wanted), -1, -1):
-        blocks = [(axis, shape[axis]) for axis in wanted[start:]]
-        found = Layout(tuple((axis, size) for axis, size in blocks if isinstance(size, int)))
-        if found.order(shape) == wanted:
-            return found
+    for start in range(len(view_order), -1, -1):
+        blocks = [(axis, shape[axis]) for axis in view_order[start:]]
+        candidate = Layout(tuple((axis, size) for axis, size in blocks if isinstance(size, int)))
+        if candidate.order(shape) == view_order:
+            return candidate
     return None
 
 

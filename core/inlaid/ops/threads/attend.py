@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from inlaid.ops.define import widen
-from inlaid.ops.threads.attend_blocks import TiledKernel, tiles_of
+from inlaid.ops.threads.attend_blocks import TiledKernel, choose_tiles
 from inlaid.ops.threads.grid import Grid, parallel_rows, truth
 from inlaid.ops.threads.scores import Attention, finite
 from inlaid.tensor import ir, te
@@ -25,10 +25,10 @@ MAX_WIDTH = 256
 """Maximum size of a value vector that one thread accumulates, without shared memory."""
 
 
-def is_supported(grid: Grid, size: Dim, width: Dim, of: DType) -> bool:
+def is_supported(grid: Grid, size: Dim, width: Dim, dtype: DType) -> bool:
     """Test whether a kernel exists for keys of `size` elements and values of `width` elements."""
     if grid.scope:
-        return tiles_of(grid, size, width, of) is not None
+        return choose_tiles(grid, size, width, dtype) is not None
     return isinstance(width, int) and width <= MAX_WIDTH
 
 
@@ -36,7 +36,7 @@ def attend(grid: Grid, attention: Attention, result: DType) -> te.Tensor:
     """Emit attention as an extern tensor (B, H, L, V) of dtype `result`."""
     batch, heads, length, size = attention.q.shape
     width = attention.v.shape[3]
-    tiles = tiles_of(grid, size, width, attention.q.dtype) if grid.scope else None
+    tiles = choose_tiles(grid, size, width, attention.q.dtype) if grid.scope else None
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         if tiles is None:
@@ -49,16 +49,16 @@ def attend(grid: Grid, attention: Attention, result: DType) -> te.Tensor:
 
 def _emit_per_query(b: Builder, grid: Grid, attention: Attention, out: ir.Buffer) -> None:
     """Emit the kernel without shared memory: one thread per query."""
-    of, q, k, v = attention.working, attention.q, attention.k, attention.v
+    dtype, q, k, v = attention.working, attention.q, attention.k, attention.v
     with parallel_rows(b, grid, arith.product(q.shape[:2]), q.shape[2]) as (row, query):
         batch, head = row // q.shape[1], row % q.shape[1]
         group = attention.kv_head(head)
-        sums = b.alloc((v.shape[3],), of, "sums")
-        most, total, score, grown = (b.alloc((), of, name) for name in ("most", "total", "score", "grown"))
-        seen = b.alloc((), "bool", "seen")
-        b.store(most, (), -math.inf)
+        sums = b.alloc((v.shape[3],), dtype, "sums")
+        row_max, total, score, grown = (b.alloc((), dtype, name) for name in ("most", "total", "score", "grown"))
+        any_visible = b.alloc((), "bool", "seen")
+        b.store(row_max, (), -math.inf)
         b.store(total, (), 0.0)
-        b.store(seen, (), truth(arith.compare("<", 0, k.shape[2])) if not attention.masked else False)
+        b.store(any_visible, (), truth(arith.compare("<", 0, k.shape[2])) if not attention.masked else False)
         with b.loop(v.shape[3], "w") as w:
             b.store(sums, w, 0.0)
         begin, end = attention.visible_keys(query, 1)
@@ -71,15 +71,15 @@ def _emit_per_query(b: Builder, grid: Grid, attention: Attention, out: ir.Buffer
             if attention.masked:
                 bias = attention.bias((batch, head, query, key))
                 b.store(grown, (), bias)
-                b.store(seen, (), seen[()] | grown[()].not_equal(-math.inf))
+                b.store(any_visible, (), any_visible[()] | grown[()].not_equal(-math.inf))
                 b.store(score, (), score[()] + grown[()])
-            b.store(grown, (), te.maximum(most[()], score[()]))
-            b.store(most, (), te.math("exp", most[()] - finite(grown[()])))
+            b.store(grown, (), te.maximum(row_max[()], score[()]))
+            b.store(row_max, (), te.math("exp", row_max[()] - finite(grown[()])))
             b.store(score, (), te.math("exp", score[()] - finite(grown[()])))
-            b.store(total, (), total[()] * most[()] + score[()])
+            b.store(total, (), total[()] * row_max[()] + score[()])
             with b.loop(v.shape[3], "w") as w:
-                b.store(sums, w, sums[w] * most[()] + score[()] * widen(v.buffer[batch, group, key, w]))
-            b.store(most, (), grown[()])
+                b.store(sums, w, sums[w] * row_max[()] + score[()] * widen(v.buffer[batch, group, key, w]))
+            b.store(row_max, (), grown[()])
         with b.loop(v.shape[3], "w") as w:
-            value = te.select(seen[()], sums[w] / total[()], te.const(0.0, of))
+            value = te.select(any_visible[()], sums[w] / total[()], te.const(0.0, dtype))
             b.store(out, (batch, head, query, w), te.cast(value, out.dtype))

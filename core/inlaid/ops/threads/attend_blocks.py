@@ -33,29 +33,29 @@ class Tiles:
     keys: int
 
 
-def tiles_of(grid: Grid, size: Dim, width: Dim, of: DType) -> Tiles | None:
+def choose_tiles(grid: Grid, size: Dim, width: Dim, dtype: DType) -> Tiles | None:
     """Return the largest tiles that fit shared memory, for keys of `size` elements and values of `width` elements. Returns None if
     none fit or a size is symbolic."""
     if not isinstance(size, int) or not isinstance(width, int):
         return None
-    wanted = 4
-    while wanted < min(LANES, grid.block) and wanted * EACH < width:
-        wanted *= 2
-    for lanes in _halves(wanted, 4):
+    max_lanes = 4
+    while max_lanes < min(LANES, grid.block) and max_lanes * EACH < width:
+        max_lanes *= 2
+    for lanes in _halves(max_lanes, 4):
         for queries in _halves(max(grid.block // lanes, 1), max(grid.block // lanes // 4, 1)):
             for keys in _halves(max(KEYS, lanes), lanes):
                 padded = -(-width // lanes) * lanes
                 elements = queries * (size + keys) + keys * (size + padded)
-                if elements * working_dtype(of).bytes + queries * lanes <= grid.capacity:
+                if elements * working_dtype(dtype).bytes + queries * lanes <= grid.capacity:
                     return Tiles(queries, lanes, keys)
     return None
 
 
-def _halves(most: int, least: int) -> Iterator[int]:
-    """Yield `most`, halved while it is at least `least`."""
-    while most >= least:
-        yield most
-        most //= 2
+def _halves(start: int, least: int) -> Iterator[int]:
+    """Yield `start`, halved while it is at least `least`."""
+    while start >= least:
+        yield start
+        start //= 2
 
 
 class TiledKernel:
@@ -86,9 +86,9 @@ class TiledKernel:
             team = (tiles.queries, tiles.lanes)
             self._queries = b.alloc((self._size, tiles.queries), attention.working, "queries", self._scope)
             self._scores = b.alloc((tiles.keys, tiles.queries), attention.working, "scores", self._scope)
-            self._most, self._total = (b.alloc(team, attention.working, name, "register") for name in ("most", "total"))
+            self._row_max, self._total = (b.alloc(team, attention.working, name, "register") for name in ("most", "total"))
             self._sums = b.alloc((*team, self._each), attention.working, "sums", "register")
-            self._seen = b.alloc(team, "bool", "seen", "register")
+            self._any_visible = b.alloc(team, "bool", "seen", "register")
             self._initialize()
             begin, end = attention.visible_keys(self._first, tiles.queries)
             with b.loop(arith.ceildiv(arith.maximum(end - begin, 0), tiles.keys), "step") as step:
@@ -125,9 +125,11 @@ class TiledKernel:
             with b.loop(-(-self._size // lanes), "n") as n, b.if_(truth(arith.compare("<", n * lanes + lane, self._size))):
                 value = widen(attention.q.buffer[self._batch, self._head, self._first + query, n * lanes + lane])
                 b.store(self._queries, (n * lanes + lane, query), te.select(inside, value, te.const(0.0, attention.working)))
-            b.store(self._most, (query, lane), -math.inf)
+            b.store(self._row_max, (query, lane), -math.inf)
             b.store(self._total, (query, lane), 0.0)
-            b.store(self._seen, (query, lane), False if attention.masked else truth(arith.compare("<", 0, attention.k.shape[2])))
+            b.store(
+                self._any_visible, (query, lane), False if attention.masked else truth(arith.compare("<", 0, attention.k.shape[2]))
+            )
             with b.loop(self._each, "w", ir.ForKind.UNROLLED) as w:
                 b.store(self._sums, (query, lane, w), 0.0)
 
@@ -137,37 +139,37 @@ class TiledKernel:
         source: ir.Buffer,
         start: arith.Expr,
         widths: tuple[int, int],
-        place: Callable[[Dim, Dim], tuple[ir.Buffer, tuple[Dim, ...]]],
+        destination: Callable[[Dim, Dim], tuple[ir.Buffer, tuple[Dim, ...]]],
     ) -> None:
         """Fetch a tile of keys or values cooperatively, zero-padded out of bounds.
 
         `widths` are the widths of the tile and of the tensor; `place(key, element)` is the destination."""
-        b, of = self._b, self._attention.working
-        team, (wide, own) = self._tiles.queries * self._tiles.lanes, widths
-        elements = self._tiles.keys * wide
+        b, dtype = self._b, self._attention.working
+        team, (tile_width, tensor_width) = self._tiles.queries * self._tiles.lanes, widths
+        elements = self._tiles.keys * tile_width
         with b.loop(-(-elements // team), "n") as n:
             number = n * team + at[0] * self._tiles.lanes + at[1]
             with b.if_(truth(arith.compare("<", number, elements))):
-                key, element = number // wide, number % wide
+                key, element = number // tile_width, number % tile_width
                 inside = arith.compare("<", start + key, self._attention.k.shape[2])
-                if own < wide:
-                    inside = arith.logical_and(inside, arith.compare("<", element, own))
+                if tensor_width < tile_width:
+                    inside = arith.logical_and(inside, arith.compare("<", element, tensor_width))
                 value = widen(source[self._batch, self._group, start + key, element])
-                b.store(*place(key, element), te.select(inside, value, te.const(0.0, of)))
+                b.store(*destination(key, element), te.select(inside, value, te.const(0.0, dtype)))
 
     def _score(self, keys: ir.Buffer, start: arith.Expr) -> None:
         b, attention, lanes = self._b, self._attention, self._tiles.lanes
-        many = self._tiles.keys // lanes
+        keys_per_lane = self._tiles.keys // lanes
         with self._threads() as (query, lane):
-            dots = b.alloc((many,), attention.working, "dots", "register")
-            with b.loop(many, "n", ir.ForKind.UNROLLED) as n:
+            dots = b.alloc((keys_per_lane,), attention.working, "dots", "register")
+            with b.loop(keys_per_lane, "n", ir.ForKind.UNROLLED) as n:
                 b.store(dots, n, 0.0)
-            with b.loop(self._size, "e") as e, b.loop(many, "n", ir.ForKind.UNROLLED) as n:
+            with b.loop(self._size, "e") as e, b.loop(keys_per_lane, "n", ir.ForKind.UNROLLED) as n:
                 b.store(dots, n, dots[n] + self._queries[e, query] * keys[e, n * lanes + lane])
-            with b.loop(many, "n", ir.ForKind.UNROLLED) as n:
+            with b.loop(keys_per_lane, "n", ir.ForKind.UNROLLED) as n:
                 b.store(self._scores, (n * lanes + lane, query), dots[n])
             bias = b.alloc((), attention.working, "bias")
-            with b.loop(many, "n") as n:
+            with b.loop(keys_per_lane, "n") as n:
                 at, key = (n * lanes + lane, query), start + (n * lanes + lane)
                 inside = arith.compare("<", key, attention.k.shape[2])
                 if attention.masked:
@@ -176,7 +178,7 @@ class TiledKernel:
                     score = attention.capped(self._scores[at])
                     if attention.masked:
                         b.store(bias, (), attention.bias((self._batch, self._head, self._first + query, key)))
-                        b.store(self._seen, (query, lane), self._seen[query, lane] | bias[()].not_equal(-math.inf))
+                        b.store(self._any_visible, (query, lane), self._any_visible[query, lane] | bias[()].not_equal(-math.inf))
                         score = score + bias[()]
                     b.store(self._scores, at, score)
                 with b.else_():
@@ -187,11 +189,11 @@ class TiledKernel:
         b, attention = self._b, self._attention
         with self._threads() as (query, lane):
             grown, factor = (b.alloc((), attention.working, name) for name in ("grown", "factor"))
-            b.store(grown, (), self._most[query, lane])
+            b.store(grown, (), self._row_max[query, lane])
             with b.loop(self._tiles.keys, "j") as j:
                 b.store(grown, (), te.maximum(grown[()], self._scores[j, query]))
-            b.store(factor, (), te.math("exp", self._most[query, lane] - finite(grown[()])))
-            b.store(self._most, (query, lane), grown[()])
+            b.store(factor, (), te.math("exp", self._row_max[query, lane] - finite(grown[()])))
+            b.store(self._row_max, (query, lane), grown[()])
             b.store(self._total, (query, lane), self._total[query, lane] * factor[()])
             with b.loop(self._each, "w", ir.ForKind.UNROLLED) as w:
                 b.store(self._sums, (query, lane, w), self._sums[query, lane, w] * factor[()])
@@ -200,7 +202,7 @@ class TiledKernel:
         """Exponentiate the thread's scores, relative to the running maximum."""
         b, lanes, (query, lane) = self._b, self._tiles.lanes, at
         with b.loop(self._tiles.keys // lanes, "n") as n:
-            power = te.math("exp", self._scores[n * lanes + lane, query] - finite(self._most[query, lane]))
+            power = te.math("exp", self._scores[n * lanes + lane, query] - finite(self._row_max[query, lane]))
             b.store(self._scores, (n * lanes + lane, query), power)
 
     def _accumulate(self, values: ir.Buffer) -> None:
@@ -219,14 +221,16 @@ class TiledKernel:
         if attention.masked:
             flags = b.alloc((self._tiles.queries, lanes), "bool", "flags", self._scope)
             with self._threads() as (query, lane):
-                b.store(flags, (query, lane), self._seen[query, lane])
+                b.store(flags, (query, lane), self._any_visible[query, lane])
         with self._threads() as (query, lane), b.if_(truth(arith.compare("<", self._first + query, attention.q.shape[2]))):
-            seen = b.alloc((), "bool", "seen")
-            b.store(seen, (), self._seen[query, lane])
+            any_visible = b.alloc((), "bool", "seen")
+            b.store(any_visible, (), self._any_visible[query, lane])
             if attention.masked:
                 with b.loop(lanes, "n") as n:
-                    b.store(seen, (), seen[()] | flags[query, n])
+                    b.store(any_visible, (), any_visible[()] | flags[query, n])
             with b.loop(self._each, "w", ir.ForKind.UNROLLED) as w, b.if_(truth(arith.compare("<", w * lanes + lane, self._width))):
-                value = te.select(seen[()], self._sums[query, lane, w] / self._total[query, lane], te.const(0.0, attention.working))
-                place = (self._batch, self._head, self._first + query, w * lanes + lane)
-                b.store(self._out, place, te.cast(value, self._out.dtype))
+                value = te.select(
+                    any_visible[()], self._sums[query, lane, w] / self._total[query, lane], te.const(0.0, attention.working)
+                )
+                index = (self._batch, self._head, self._first + query, w * lanes + lane)
+                b.store(self._out, index, te.cast(value, self._out.dtype))

@@ -28,21 +28,21 @@ class PrefixCounts:
 
     def find(self, b: Builder, number: Dim) -> arith.Var:
         """Return the index of selected element number `number`, which must be below the total."""
-        found = first_where(b, (0, self.extent), self.extent, lambda at: ir.as_expr(number, LONG) < self.counts[0, at])
-        return b.let(found[()], "element", (0, arith.add(self.extent, -1)))
+        position = first_where(b, (0, self.extent), self.extent, lambda at: ir.as_expr(number, LONG) < self.counts[0, at])
+        return b.let(position[()], "element", (0, arith.add(self.extent, -1)))
 
 
 def count_selected(b: Builder, grid: Grid, extent: Dim, selected: Callable[[Dim], ir.Expr]) -> PrefixCounts:
     """Count the elements that a predicate selects, as prefix sums."""
-    return prefix_sum(b, grid, extent, lambda place: te.select(selected(place), te.const(1, LONG), te.const(0, LONG)))
+    return prefix_sum(b, grid, extent, lambda position: te.select(selected(position), te.const(1, LONG), te.const(0, LONG)))
 
 
 def prefix_sum(b: Builder, grid: Grid, extent: Dim, count: Callable[[Dim], ir.Expr]) -> PrefixCounts:
     """Compute the inclusive prefix sums of `count(element)`."""
     counts = b.alloc((1, extent), LONG, "counts")
 
-    def keep(b: Builder, row: Dim, place: Dim, before: ir.Expr, value: ir.Expr) -> None:
-        b.store(counts, (row, place), value)
+    def keep(b: Builder, row: Dim, position: Dim, before: ir.Expr, value: ir.Expr) -> None:
+        b.store(counts, (row, position), value)
 
-    emit_scan(b, grid, Scan(1, extent, LONG, "add", te.const(0, LONG), lambda row, place: count(place), keep))
+    emit_scan(b, grid, Scan(1, extent, LONG, "add", te.const(0, LONG), lambda row, position: count(position), keep))
     return PrefixCounts(counts, extent)

@@ -31,61 +31,61 @@ def find_distinct(b: Builder, grid: Grid, source: ir.Buffer, ordered: bool, into
     last = arith.add(rows, -1)
     order = _argsort(b, grid, source)
     fresh = _group_heads(b, grid, source, order)
-    groups = prefix_sum(b, grid, rows, lambda place: fresh[place])
+    groups = prefix_sum(b, grid, rows, lambda position: fresh[position])
     # The argsort of a permutation is its inverse.
-    places = merge.sort(b, grid, merge.SortSpec(1, rows, rows, LONG, lambda _, place: order[place])).numbers
+    positions = merge.sort(b, grid, merge.SortSpec(1, rows, rows, LONG, lambda _, position: order[position])).numbers
 
-    def place_of(row: Dim) -> arith.Var:
-        return b.let(places[0, row], "place", (0, last))
+    def sorted_position(row: Dim) -> arith.Var:
+        return b.let(positions[0, row], "place", (0, last))
 
-    def start_of(group: Dim) -> arith.Var:
+    def group_start(group: Dim) -> arith.Var:
         return groups.find(b, group)
 
-    def length_of(group: Dim, start: Dim) -> ir.Expr:
+    def group_length(group: Dim, start: Dim) -> ir.Expr:
         end = b.alloc((), LONG, "end")
         b.store(end, (), arith.wrap(rows))
         with b.if_(ir.as_expr(arith.add(group, 1), LONG) < groups.total):
-            b.store(end, (), start_of(arith.add(group, 1)))
+            b.store(end, (), group_start(arith.add(group, 1)))
         return end[()] - ir.as_expr(start, LONG)
 
     b.store(into.count, (), groups.total)
     if ordered:
         with parallel_range(b, grid, rows) as row:
-            b.store(into.inverse, row, groups.counts[0, place_of(row)] - 1)
+            b.store(into.inverse, row, groups.counts[0, sorted_position(row)] - 1)
         with parallel_range(b, grid, rows) as group, b.if_(truth(arith.compare("<", group, into.size))):
-            start = start_of(group)
+            start = group_start(group)
             b.store(into.first, group, order[start])
-            b.store(into.counts, group, length_of(group, start))
+            b.store(into.counts, group, group_length(group, start))
         return
-    named = _count_first_occurrences(b, grid, rows, fresh, places)
+    named = _count_first_occurrences(b, grid, rows, fresh, positions)
     with parallel_range(b, grid, rows) as row:
-        start = start_of(b.let(groups.counts[0, place_of(row)] - 1, "group"))
+        start = group_start(b.let(groups.counts[0, sorted_position(row)] - 1, "group"))
         b.store(into.inverse, row, named.counts[0, b.let(order[start], "founder", (0, last))] - 1)
     with parallel_range(b, grid, rows) as name, b.if_(truth(arith.compare("<", name, into.size))):
         founder = named.find(b, name)
-        start = place_of(founder)
+        start = sorted_position(founder)
         b.store(into.first, name, founder)
-        b.store(into.counts, name, length_of(b.let(groups.counts[0, start] - 1, "group"), start))
+        b.store(into.counts, name, group_length(b.let(groups.counts[0, start] - 1, "group"), start))
 
 
 def _argsort(b: Builder, grid: Grid, source: ir.Buffer) -> ir.Buffer:
     """Argsort the rows lexicographically: a stable sort per column, last column first."""
     rows, columns = source.shape
     order = b.alloc((rows,), LONG, "order")
-    with parallel_range(b, grid, rows) as place:
-        b.store(order, place, place)
+    with parallel_range(b, grid, rows) as position:
+        b.store(order, position, position)
     with b.loop(columns, "step") as step:
         column = arith.add(columns, -1) - step
 
-        def key(_: Dim, place: Dim) -> ir.Expr:
-            return sort_key(source[b.let(order[place], "row", (0, arith.add(rows, -1))), column])
+        def key(_: Dim, position: Dim) -> ir.Expr:
+            return sort_key(source[b.let(order[position], "row", (0, arith.add(rows, -1))), column])
 
-        found = merge.sort(b, grid, merge.SortSpec(1, rows, rows, key_dtype(source.dtype), key)).numbers
+        permutation = merge.sort(b, grid, merge.SortSpec(1, rows, rows, key_dtype(source.dtype), key)).numbers
         after = b.alloc((rows,), LONG, "after")
-        with parallel_range(b, grid, rows) as place:
-            b.store(after, place, order[b.let(found[0, place], "before", (0, arith.add(rows, -1)))])
-        with parallel_range(b, grid, rows) as place:
-            b.store(order, place, after[place])
+        with parallel_range(b, grid, rows) as position:
+            b.store(after, position, order[b.let(permutation[0, position], "before", (0, arith.add(rows, -1)))])
+        with parallel_range(b, grid, rows) as position:
+            b.store(order, position, after[position])
     return order
 
 
@@ -93,17 +93,17 @@ def _group_heads(b: Builder, grid: Grid, source: ir.Buffer, order: ir.Buffer) ->
     """Compute group heads: 1 at each sorted position whose row differs from the previous row, else 0; int64."""
     rows, columns = source.shape
     fresh = b.alloc((rows,), LONG, "fresh")
-    with parallel_range(b, grid, rows) as place:
+    with parallel_range(b, grid, rows) as position:
         row, before = (
             b.let(order[at], name, (0, arith.add(rows, -1)))
-            for at, name in ((place, "row"), (arith.maximum(place - 1, 0), "before"))
+            for at, name in ((position, "row"), (arith.maximum(position - 1, 0), "before"))
         )
         differs = b.alloc((), "bool", "differs")
-        b.store(differs, (), truth(arith.compare("==", place, 0)))
+        b.store(differs, (), truth(arith.compare("==", position, 0)))
         with b.loop(columns, "column") as column:
             other = sort_key(source[row, column]).not_equal(sort_key(source[before, column]))
             b.store(differs, (), differs[()] | other)
-        b.store(fresh, place, te.select(differs[()], te.const(1, LONG), te.const(0, LONG)))
+        b.store(fresh, position, te.select(differs[()], te.const(1, LONG), te.const(0, LONG)))
     return fresh
 
 

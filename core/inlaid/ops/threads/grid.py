@@ -68,9 +68,11 @@ class BlockScratch:
 
     Construct it outside the loops over blocks, and open it inside."""
 
-    def __init__(self, b: Builder, grid: Grid, around: Sequence[Dim], shape: tuple[Dim, ...], of: str | DType, name: str) -> None:
-        self._make: Callable[[], ir.Buffer] = lambda: b.alloc(shape, of, name, grid.scope)
-        self._buffer = None if grid.scope else b.alloc((*around, *shape), of, name)
+    def __init__(
+        self, b: Builder, grid: Grid, around: Sequence[Dim], shape: tuple[Dim, ...], element_dtype: str | DType, name: str
+    ) -> None:
+        self._make: Callable[[], ir.Buffer] = lambda: b.alloc(shape, element_dtype, name, grid.scope)
+        self._buffer = None if grid.scope else b.alloc((*around, *shape), element_dtype, name)
 
     def open(self, *blocks: Dim) -> BlockView:
         """Return the slice of the block at these indices."""
@@ -123,12 +125,12 @@ def branch(b: Builder, condition: Dim, then: Callable[[], None], otherwise: Call
 
 def unflatten(number: Dim, shape: Sequence[Dim]) -> tuple[arith.Expr, ...]:
     """Unflatten a row-major element number into indices."""
-    found: list[arith.Expr] = []
+    indices: list[arith.Expr] = []
     rest = arith.wrap(number)
-    for place, extent in reversed(list(enumerate(shape))):
-        found.append(rest % extent if place else rest)
+    for axis, extent in reversed(list(enumerate(shape))):
+        indices.append(rest % extent if axis else rest)
         rest = rest // extent
-    return tuple(map(arith.simplify, reversed(found)))
+    return tuple(map(arith.simplify, reversed(indices)))
 
 
 def first_where(b: Builder, ends: tuple[Dim, Dim], room: Dim, holds: Callable[[arith.Var], ir.Expr]) -> ir.Buffer:

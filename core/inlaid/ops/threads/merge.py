@@ -26,19 +26,19 @@ LEVELS = 40
 
 @dataclass(frozen=True)
 class SortSpec:
-    """A stable ascending sort of `rows` rows of `count` elements by the keys `read(row, position)`, of dtype `of`. Only the first
-    `wanted` elements of the result are needed."""
+    """A stable ascending sort of `rows` rows of `count` elements by the keys `read(row, position)`, of dtype `keys_dtype`. Only the
+    first `k` elements of the result are needed."""
 
     rows: Dim
     count: Dim
-    wanted: Dim
-    of: DType
+    k: Dim
+    keys_dtype: DType
     read: Callable[[Dim, Dim], ir.Expr]
 
 
 @dataclass(frozen=True)
 class Ordered:
-    """Sorted rows: keys, and int64 source positions (argsort). The first `wanted` elements of each (rows, count) row are valid."""
+    """Sorted rows: keys, and int64 source positions (argsort). The first `k` elements of each (rows, count) row are valid."""
 
     keys: ir.Buffer
     numbers: ir.Buffer
@@ -48,7 +48,8 @@ def sort(b: Builder, grid: Grid, spec: SortSpec) -> Ordered:
     """Emit the sort that `spec` describes."""
     tile = _tile(grid, spec)
     one, other = (
-        Ordered(b.alloc((spec.rows, spec.count), spec.of, "keys"), b.alloc((spec.rows, spec.count), LONG, "numbers")) for _ in "ab"
+        Ordered(b.alloc((spec.rows, spec.count), spec.keys_dtype, "keys"), b.alloc((spec.rows, spec.count), LONG, "numbers"))
+        for _ in "ab"
     )
     if tile > 1:
         _sort_tiles(b, grid, spec, tile, one)
@@ -65,7 +66,7 @@ def sort(b: Builder, grid: Grid, spec: SortSpec) -> Ordered:
 
 def _tile(grid: Grid, spec: SortSpec) -> int:
     """Return the number of elements of a shared tile, a power of four; 1 without shared memory."""
-    room = min(EACH * grid.block, grid.capacity // (2 * (spec.of.bytes + 4)))
+    room = min(EACH * grid.block, grid.capacity // (2 * (spec.keys_dtype.bytes + 4)))
     tile = 1
     while tile * 4 <= room and not (isinstance(spec.count, int) and spec.count <= tile):
         tile *= 4
@@ -74,8 +75,8 @@ def _tile(grid: Grid, spec: SortSpec) -> int:
 
 def _levels(count: Dim, begin: int) -> arith.Expr:
     """Return the number of merge rounds from runs of 2 ** begin elements to one run."""
-    most = arith.bounds(count)[1]
-    last = LEVELS if most is None else max(most - 1, 0).bit_length()
+    upper_bound = arith.bounds(count)[1]
+    last = LEVELS if upper_bound is None else max(upper_bound - 1, 0).bit_length()
     total: arith.Expr = arith.ZERO
     for level in range(begin, last):
         total = total + arith.compare("<", 1 << level, count)
@@ -84,9 +85,9 @@ def _levels(count: Dim, begin: int) -> arith.Expr:
 
 def _copy(b: Builder, grid: Grid, spec: SortSpec, to: Ordered) -> None:
     """Emit a copy of the keys and positions, which are runs of one element."""
-    with parallel_rows(b, grid, spec.rows, spec.count) as (row, place):
-        b.store(to.keys, (row, place), spec.read(row, place))
-        b.store(to.numbers, (row, place), place)
+    with parallel_rows(b, grid, spec.rows, spec.count) as (row, position):
+        b.store(to.keys, (row, position), spec.read(row, position))
+        b.store(to.numbers, (row, position), position)
 
 
 def _sort_tiles(b: Builder, grid: Grid, spec: SortSpec, tile: int, to: Ordered) -> None:
@@ -99,69 +100,69 @@ def _sort_tiles(b: Builder, grid: Grid, spec: SortSpec, tile: int, to: Ordered) 
     ):
         base = number * tile
         count = arith.minimum(tile, spec.count - base)
-        keys = [b.alloc((tile,), spec.of, "keys", grid.scope) for _ in "ab"]
+        keys = [b.alloc((tile,), spec.keys_dtype, "keys", grid.scope) for _ in "ab"]
         numbers = [b.alloc((tile,), short, "numbers", grid.scope) for _ in "ab"]
 
-        def each_place(body: Callable[[arith.Expr], None]) -> None:
+        def each_position(body: Callable[[arith.Expr], None]) -> None:
             with b.loop(threads, "t", thread=THREADS) as t, b.loop(-(-tile // threads), "e") as e:
-                place = e * threads + t
-                with b.if_(truth(arith.compare("<", place, count))):
-                    body(place)
+                position = e * threads + t
+                with b.if_(truth(arith.compare("<", position, count))):
+                    body(position)
 
-        def begin(place: arith.Expr) -> None:
-            b.store(keys[0], place, spec.read(row, base + place))
-            b.store(numbers[0], place, ir.Index(short, place))
+        def begin(position: arith.Expr) -> None:
+            b.store(keys[0], position, spec.read(row, base + position))
+            b.store(numbers[0], position, ir.Index(short, position))
 
-        def merge(place: arith.Expr, level: arith.Expr, now: int) -> None:
+        def merge(position: arith.Expr, level: arith.Expr, now: int) -> None:
             then = 1 - now
 
             def put(source: Dim) -> None:
-                b.store(keys[then], place, keys[now][source])
-                b.store(numbers[then], place, numbers[now][source])
+                b.store(keys[then], position, keys[now][source])
+                b.store(numbers[then], position, numbers[now][source])
 
-            _merge(b, place, level, (count, spec.wanted, tile), lambda at: keys[now][at], put)
+            _merge(b, position, level, (count, spec.k, tile), lambda at: keys[now][at], put)
 
-        def end(place: arith.Expr) -> None:
-            b.store(to.keys, (row, base + place), keys[0][place])
-            b.store(to.numbers, (row, base + place), te.cast(numbers[0][place], LONG) + base)
+        def end(position: arith.Expr) -> None:
+            b.store(to.keys, (row, base + position), keys[0][position])
+            b.store(to.numbers, (row, base + position), te.cast(numbers[0][position], LONG) + base)
 
-        each_place(begin)
+        each_position(begin)
         with b.loop((tile.bit_length() - 1) // 2, "pair") as pair:
             for half in (0, 1):
-                each_place(partial(merge, level=pair * 2 + half, now=half))
-        each_place(end)
+                each_position(partial(merge, level=pair * 2 + half, now=half))
+        each_position(end)
 
 
 def _round(b: Builder, grid: Grid, spec: SortSpec, source: Ordered, target: Ordered, level: arith.Expr) -> None:
     """Merge pairs of runs of 2 ** level elements in main memory."""
-    with parallel_rows(b, grid, spec.rows, spec.count) as (row, place):
+    with parallel_rows(b, grid, spec.rows, spec.count) as (row, position):
 
         def put(at: Dim) -> None:
-            b.store(target.keys, (row, place), source.keys[row, at])
-            b.store(target.numbers, (row, place), source.numbers[row, at])
+            b.store(target.keys, (row, position), source.keys[row, at])
+            b.store(target.numbers, (row, position), source.numbers[row, at])
 
-        _merge(b, place, level, (spec.count, spec.wanted, spec.count), lambda at: source.keys[row, at], put)
+        _merge(b, position, level, (spec.count, spec.k, spec.count), lambda at: source.keys[row, at], put)
 
 
 def _merge(
     b: Builder,
-    place: arith.Expr,
+    position: arith.Expr,
     level: arith.Expr,
     limits: tuple[Dim, Dim, Dim],
     key: Callable[[Dim], ir.Expr],
     put: Callable[[Dim], None],
 ) -> None:
     """Emit one position of the merge of two runs of 2 ** level elements: call `put` with the index of its source element. Positions
-    from `wanted` on are skipped. `limits` are (number of elements, `wanted`, extent of the buffer)."""
-    count, wanted, room = limits
+    from `k` on are skipped. `limits` are (number of elements, `k`, extent of the buffer)."""
+    count, k, room = limits
     width = b.let(ONE << ir.as_expr(level, LONG), "width")
-    own = ir.as_expr(place, LONG)
-    start = b.let(own - (own & (ir.as_expr(width * 2 - 1, LONG))), "start")
-    rank = place - start
-    most = arith.minimum(width, wanted)
-    left = b.let(ir.as_expr(arith.minimum(most, count - start), LONG), "left")
-    right = b.let(ir.as_expr(arith.maximum(arith.minimum(most, count - start - width), 0), LONG), "right")
-    with b.if_(truth(arith.compare("<", rank, wanted))):
+    position_expr = ir.as_expr(position, LONG)
+    start = b.let(position_expr - (position_expr & (ir.as_expr(width * 2 - 1, LONG))), "start")
+    rank = position - start
+    run_limit = arith.minimum(width, k)
+    left = b.let(ir.as_expr(arith.minimum(run_limit, count - start), LONG), "left")
+    right = b.let(ir.as_expr(arith.maximum(arith.minimum(run_limit, count - start - width), 0), LONG), "right")
+    with b.if_(truth(arith.compare("<", rank, k))):
         low, high = b.alloc((), LONG, "low"), b.alloc((), LONG, "high")
         b.store(low, (), arith.maximum(rank - right, 0))
         b.store(high, (), arith.minimum(rank, left))

@@ -18,7 +18,7 @@ from inlaid_runtime.types import DType
 
 PIECES = 16
 """Maximum number of elements per thread of a row that one block scans; longer rows are split over blocks."""
-FEW = 16
+MAX_THREAD_EXTENT = 16
 """Maximum length of a row that one thread scans faster than a block."""
 ALIGNMENT = 16
 """Bytes of shared memory that the alignment of a buffer may cost. An element takes no more."""
@@ -28,14 +28,14 @@ ALIGNMENT = 16
 class Scan:
     """A scan of `rows` rows of `extent` elements.
 
-    `read(row, position)` is an element, of dtype `of`; `write(b, row, position, before, value)` stores the exclusive and the
+    `read(row, position)` is an element, of dtype `dtype`; `write(b, row, position, before, value)` stores the exclusive and the
     inclusive prefix. `op` is an associative binary operation with the identity `identity`. `interleaved`: elements of
     adjacent rows are adjacent in memory, so that accesses of one thread per row are coalesced.
     """
 
     rows: Dim
     extent: Dim
-    of: DType
+    dtype: DType
     op: str
     identity: ir.Const
     read: Callable[[Dim, Dim], ir.Expr]
@@ -49,8 +49,8 @@ class Scan:
 
 def emit_scan(b: Builder, grid: Grid, scan: Scan) -> None:
     """Emit the scan, in the form that suits the number and length of rows."""
-    grid = grid.fitting(2 * scan.of.bytes, len(_memory(grid)) * ALIGNMENT)
-    alone = arith.compare("<=", scan.extent, FEW)
+    grid = grid.fitting(2 * scan.dtype.bytes, len(_memory(grid)) * ALIGNMENT)
+    alone = arith.compare("<=", scan.extent, MAX_THREAD_EXTENT)
     if scan.interleaved:
         alone = arith.logical_or(alone, arith.compare("<=", grid.resident, scan.rows))
     short = arith.compare("<=", scan.extent, grid.block * PIECES)
@@ -65,7 +65,7 @@ def emit_scan(b: Builder, grid: Grid, scan: Scan) -> None:
 def _scan_by_threads(b: Builder, grid: Grid, scan: Scan) -> None:
     """Scan each row by one thread."""
     with parallel_range(b, grid, scan.rows) as row:
-        total = b.alloc((), scan.of, "total")
+        total = b.alloc((), scan.dtype, "total")
         b.store(total, (), scan.identity)
         with b.loop(scan.extent, "k") as k:
             before = total[()]
@@ -76,9 +76,9 @@ def _scan_by_threads(b: Builder, grid: Grid, scan: Scan) -> None:
 
 def _scan_by_blocks(b: Builder, grid: Grid, scan: Scan) -> None:
     """Scan each row by one block."""
-    made = [BlockScratch(b, grid, (scan.rows,), (size,), scan.of, name) for name, size in _memory(grid)]
+    scratch = [BlockScratch(b, grid, (scan.rows,), (size,), scan.dtype, name) for name, size in _memory(grid)]
     with b.loop(scan.rows, "row", thread=BLOCKS) as row:
-        one, other, carry = (memory.open(row) for memory in made)
+        one, other, carry = (memory.open(row) for memory in scratch)
         carry.store(b, 0, scan.identity)
         _segment(b, grid, scan, (row, 0, scan.extent), (one, other, carry))
 
@@ -87,17 +87,17 @@ def _reduce_then_scan(b: Builder, grid: Grid, scan: Scan) -> None:
     """Reduce, then scan over blocks: compute totals of parts of rows, scan them, then scan each part from its prefix."""
     size = grid.block * PIECES
     parts = arith.unwrap(arith.ceildiv(scan.extent, size))
-    totals = b.alloc((scan.rows, parts), scan.of, "totals")
-    memory = BlockScratch(b, grid, (scan.rows, parts), (grid.block,), scan.of, "sums")
+    totals = b.alloc((scan.rows, parts), scan.dtype, "totals")
+    memory = BlockScratch(b, grid, (scan.rows, parts), (grid.block,), scan.dtype, "sums")
     with b.loop(scan.rows, "row", thread=BLOCKS) as row, b.loop(parts, "part", thread=BLOCKS_Y) as part:
         sums = memory.open(row, part)
         with b.loop(grid.block, "t", thread=THREADS) as t:
-            total = b.alloc((), scan.of, "total")
+            total = b.alloc((), scan.dtype, "total")
             b.store(total, (), scan.identity)
             with b.loop(PIECES, "piece") as piece:
-                place = part * size + piece * grid.block + t
-                with b.if_(truth(arith.compare("<", place, scan.extent))):
-                    b.store(total, (), scan.combine(total[()], scan.read(row, place)))
+                position = part * size + piece * grid.block + t
+                with b.if_(truth(arith.compare("<", position, scan.extent))):
+                    b.store(total, (), scan.combine(total[()], scan.read(row, position)))
             sums.store(b, t, total[()])
         half = grid.block
         while half > 1:
@@ -106,15 +106,15 @@ def _reduce_then_scan(b: Builder, grid: Grid, scan: Scan) -> None:
                 sums.store(b, t, scan.combine(sums[t], sums[t + half + odd]))
             half += odd
         b.store(totals, (row, part), sums[0])
-    first = b.alloc((scan.rows, parts), scan.of, "first")
+    first = b.alloc((scan.rows, parts), scan.dtype, "first")
 
     def keep(b: Builder, row: Dim, part: Dim, before: ir.Expr, value: ir.Expr) -> None:
         b.store(first, (row, part), before)
 
-    _scan_by_blocks(b, grid, Scan(scan.rows, parts, scan.of, scan.op, scan.identity, lambda row, part: totals[row, part], keep))
-    made = [BlockScratch(b, grid, (scan.rows, parts), (extent,), scan.of, name) for name, extent in _memory(grid)]
+    _scan_by_blocks(b, grid, Scan(scan.rows, parts, scan.dtype, scan.op, scan.identity, lambda row, part: totals[row, part], keep))
+    scratch = [BlockScratch(b, grid, (scan.rows, parts), (extent,), scan.dtype, name) for name, extent in _memory(grid)]
     with b.loop(scan.rows, "row", thread=BLOCKS) as row, b.loop(parts, "part", thread=BLOCKS_Y) as part:
-        one, other, carry = (memory.open(row, part) for memory in made)
+        one, other, carry = (memory.open(row, part) for memory in scratch)
         carry.store(b, 0, first[row, part])
         end = arith.minimum(part * size + size, scan.extent)
         _segment(b, grid, scan, (row, part * size, end), (one, other, carry))
@@ -124,20 +124,23 @@ def _memory(grid: Grid) -> tuple[tuple[str, int], ...]:
     return (("one", grid.block), ("other", grid.block), ("carry", 1))
 
 
-def _segment(b: Builder, grid: Grid, scan: Scan, of: tuple[Dim, Dim, Dim], memory: tuple[BlockView, BlockView, BlockView]) -> None:
-    """Scan the range `of` = (row, begin, end) by one block. `memory`: two buffers with an element per thread, and the carry-in."""
-    row, begin, end = of
+def _segment(
+    b: Builder, grid: Grid, scan: Scan, segment: tuple[Dim, Dim, Dim], memory: tuple[BlockView, BlockView, BlockView]
+) -> None:
+    """Scan the range `segment` = (row, begin, end) by one block. `memory`: two buffers with an element per thread, and the
+    carry-in."""
+    row, begin, end = segment
     one, other, carry = memory
     with b.loop(arith.ceildiv(end - begin, grid.block), "piece") as piece:
         start = begin + piece * grid.block
         with b.loop(grid.block, "t", thread=THREADS) as t:
             value = te.select(arith.compare("<", start + t, end), scan.read(row, start + t), scan.identity)
             one.store(b, t, value)
-        done = scan_block(b, grid.block, one, other, scan.combine)
+        prefixes = scan_block(b, grid.block, one, other, scan.combine)
         with b.loop(grid.block, "t", thread=THREADS) as t, b.if_(truth(arith.compare("<", start + t, end))):
-            inside = te.select(arith.compare("<", 0, t), done[arith.maximum(t - 1, 0)], scan.identity)
-            scan.write(b, row, start + t, scan.combine(carry[0], inside), scan.combine(carry[0], done[t]))
-        carry.store(b, 0, scan.combine(carry[0], done[grid.block - 1]))
+            inside = te.select(arith.compare("<", 0, t), prefixes[arith.maximum(t - 1, 0)], scan.identity)
+            scan.write(b, row, start + t, scan.combine(carry[0], inside), scan.combine(carry[0], prefixes[t]))
+        carry.store(b, 0, scan.combine(carry[0], prefixes[grid.block - 1]))
 
 
 def scan_block(

@@ -64,37 +64,37 @@ class Attention:
             end = arith.minimum(end, arith.wrap(query) + self.first + (queries + self.right))
         return arith.minimum(begin, self.k.shape[2]), arith.maximum(end, 0)
 
-    def bias(self, place: tuple[Dim, Dim, Dim, Dim]) -> ir.Expr:
+    def bias(self, index: tuple[Dim, Dim, Dim, Dim]) -> ir.Expr:
         """Return the additive bias of the score at (batch, head, query, key), all in bounds: minus infinity if masked."""
-        batch, _, query, key = place
+        batch, _, query, key = index
         hidden = te.const(-math.inf, self.working)
         added: ir.Expr = te.const(0.0, self.working)
-        seen: list[ir.Expr] = []
+        conditions: list[ir.Expr] = []
         if self.mask is not None:
             shape = (self.q.shape[0], self.q.shape[1], self.q.shape[2], self.k.shape[2])
-            element = _as_loads(broadcast_read(self.mask, shape, place))
+            element = _as_loads(broadcast_read(self.mask, shape, index))
             if self.mask.dtype.kind == "bool":
-                seen.append(element)
+                conditions.append(element)
             else:
                 added = te.cast(element, self.working)
         first: ir.Expr = ir.as_expr(arith.wrap(self.first), LONG)
         if self.lengths is not None:
             length = te.cast(self.lengths.buffer[batch], LONG)
-            seen.append(ir.as_expr(key, LONG) < length)
+            conditions.append(ir.as_expr(key, LONG) < length)
             first = length - arith.wrap(self.q.shape[2])
         position = first + ir.as_expr(query, LONG)
         if self.right >= 0:
-            seen.append(ir.as_expr(key, LONG) <= position + self.right)
+            conditions.append(ir.as_expr(key, LONG) <= position + self.right)
         if self.left >= 0:
-            seen.append(position <= ir.as_expr(key, LONG) + self.left)
-        for condition in seen:
+            conditions.append(position <= ir.as_expr(key, LONG) + self.left)
+        for condition in conditions:
             added = te.select(condition, added, hidden)
         return added
 
 
-def finite(most: ir.Expr) -> ir.Expr:
-    """Return the value to subtract from scores: their maximum `most`, or 0 if all are minus infinity, so that no NaN arises."""
-    return te.select(most.equal(-math.inf), te.const(0.0, most.dtype), most)
+def finite(row_max: ir.Expr) -> ir.Expr:
+    """Return the value to subtract from scores: their maximum `row_max`, or 0 if all are minus infinity, so that no NaN arises."""
+    return te.select(row_max.equal(-math.inf), te.const(0.0, row_max.dtype), row_max)
 
 
 def _as_loads(value: ir.Expr) -> ir.Expr:

@@ -21,13 +21,13 @@ Corners = list[ir.Expr]
 
 @dataclass(frozen=True)
 class Suppression:
-    """Inputs of `non_max_suppression`. `limits` are the IoU and the score threshold; `most` is the maximum number of boxes kept per
-    class. `corners` converts the four coordinates of a box to corners; `overlap` is the IoU of two boxes."""
+    """Inputs of `non_max_suppression`. `limits` are the IoU and the score threshold; `max_boxes` is the maximum number of boxes
+    kept per class. `corners` converts the four coordinates of a box to corners; `overlap` is the IoU of two boxes."""
 
     boxes: ir.Buffer
     scores: ir.Buffer
     limits: tuple[ir.Buffer, ir.Buffer]
-    most: Dim
+    max_boxes: Dim
     corners: Callable[[list[ir.Expr]], Corners]
     overlap: Callable[[Corners, Corners], ir.Expr]
 
@@ -61,29 +61,32 @@ def suppress(b: Builder, grid: Grid, nms: Suppression, into: tuple[ir.Buffer, ..
         return sort_key(nms.score(row, box), descending=True)
 
     order = merge.sort(b, grid, merge.SortSpec(rows, candidates, candidates, key_dtype(nms.scores.dtype), key)).numbers
-    kept = b.alloc((rows, nms.most), LONG, "kept")
+    selection = b.alloc((rows, nms.max_boxes), LONG, "kept")
     counts = b.alloc((rows,), LONG, "counts")
-    _keep_boxes(b, grid, nms, order, kept, counts)
+    _keep_boxes(b, grid, nms, order, selection, counts)
     ends = prefix_sum(b, grid, rows, lambda row: counts[row])
     b.store(count, (), ends.total)
-    with parallel_range(b, grid, arith.unwrap(arith.mul(rows, nms.most))) as place, b.if_(truth(arith.compare("<", place, size))):
-        row = ends.find(b, place)
+    with (
+        parallel_range(b, grid, arith.unwrap(arith.mul(rows, nms.max_boxes))) as slot,
+        b.if_(truth(arith.compare("<", slot, size))),
+    ):
+        row = ends.find(b, slot)
         start = b.let(ends.counts[0, row] - counts[row], "start")
-        found = b.let(kept[row, b.let(ir.as_expr(place - start, LONG), "at", (0, arith.add(nms.most, -1)))], "box")
-        for column, value in enumerate((row // classes, row % classes, found)):
-            b.store(result, (place, column), value)
+        box_index = b.let(selection[row, b.let(ir.as_expr(slot - start, LONG), "at", (0, arith.add(nms.max_boxes, -1)))], "box")
+        for column, value in enumerate((row // classes, row % classes, box_index)):
+            b.store(result, (slot, column), value)
 
 
-def _keep_boxes(b: Builder, grid: Grid, nms: Suppression, order: ir.Buffer, kept: ir.Buffer, counts: ir.Buffer) -> None:
+def _keep_boxes(b: Builder, grid: Grid, nms: Suppression, order: ir.Buffer, selection: ir.Buffer, counts: ir.Buffer) -> None:
     """Select the kept boxes of each row, by descending score."""
     candidates = nms.candidates
     last = arith.add(candidates, -1)
     overlap_limit, score_limit = nms.limits
     alive = b.alloc((nms.rows, candidates), "bool", "alive")
-    places, numbers = (BlockScratch(b, grid, (nms.rows,), (1,), LONG, name) for name in ("place", "number"))
-    ends, chosen = (BlockScratch(b, grid, (nms.rows,), (1,), of, name) for of, name in ((LONG, "end"), ("bool", "going")))
+    cursors, numbers = (BlockScratch(b, grid, (nms.rows,), (1,), LONG, name) for name in ("place", "number"))
+    ends, chosen = (BlockScratch(b, grid, (nms.rows,), (1,), dtype, name) for dtype, name in ((LONG, "end"), ("bool", "going")))
     with b.loop(nms.rows, "row", thread=BLOCKS) as row:
-        place, number, end, going = (memory.open(row) for memory in (places, numbers, ends, chosen))
+        cursor, number, end, going = (memory.open(row) for memory in (cursors, numbers, ends, chosen))
 
         def score(at: Dim) -> ir.Expr:
             return widen(nms.score(row, b.let(order[row, at], "box", (0, last))))
@@ -92,24 +95,24 @@ def _keep_boxes(b: Builder, grid: Grid, nms: Suppression, order: ir.Buffer, kept
             b.store(alive, (row, box), True)
         with b.loop(1, "t", thread=THREADS):
             # NaN scores sort first and are never kept, nor are scores below the threshold.
-            place.store(b, 0, first_where(b, (0, candidates), candidates, lambda at: ~te.unary("isnan", score(at)))[()])
+            cursor.store(b, 0, first_where(b, (0, candidates), candidates, lambda at: ~te.unary("isnan", score(at)))[()])
             above = first_where(b, (0, candidates), candidates, lambda at: _below_threshold(score(at), widen(score_limit[()])))
             end.store(b, 0, above[()])
             number.store(b, 0, 0)
-        with b.while_((place[0] < end[0]) & (number[0] < ir.as_expr(arith.wrap(nms.most), LONG))):
-            at = b.let(place[0], "at", (0, last))
+        with b.while_((cursor[0] < end[0]) & (number[0] < ir.as_expr(arith.wrap(nms.max_boxes), LONG))):
+            at = b.let(cursor[0], "at", (0, last))
             going.store(b, 0, alive[row, at])
             with b.if_(going[0]):
                 with b.loop(grid.block, "t", thread=THREADS) as t:
-                    own = nms.box(row, b.let(order[row, at], "own", (0, last)))
+                    box_corners = nms.box(row, b.let(order[row, at], "own", (0, last)))
                     rest = b.let(end[0] - (at + 1), "rest")
                     with _block_stride(b, grid, t, rest) as further:
                         corners = nms.box(row, b.let(order[row, at + 1 + further], "other", (0, last)))
-                        with b.if_(nms.overlap(own, corners) > widen(overlap_limit[()])):
+                        with b.if_(nms.overlap(box_corners, corners) > widen(overlap_limit[()])):
                             b.store(alive, (row, at + 1 + further), False)
-                b.store(kept, (row, b.let(number[0], "free", (0, arith.add(nms.most, -1)))), order[row, at])
+                b.store(selection, (row, b.let(number[0], "free", (0, arith.add(nms.max_boxes, -1)))), order[row, at])
                 number.store(b, 0, number[0] + 1)
-            place.store(b, 0, at + 1)
+            cursor.store(b, 0, at + 1)
         b.store(counts, row, number[0])
 
 

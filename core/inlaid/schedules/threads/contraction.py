@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import prod
 
 from inlaid.schedules.collapse import collapsed
-from inlaid.schedules.shape import Anchor, find_anchor, inline_all, last_of, merge_chains
+from inlaid.schedules.shape import Anchor, find_anchor, inline_blocks, last_epilogue, merge_chains
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.rewrite import Rewriter
@@ -22,7 +22,7 @@ from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
 from inlaid_runtime.errors import ScheduleError
 
-MANY = 16
+TILE_FILL = 16
 """Number of rows or columns of one image or matrix that fills a tile. Further row or column axes then become batch axes."""
 
 
@@ -55,18 +55,18 @@ class Contraction:
     inverse: Mapping[arith.Expr, arith.Expr] | None
 
 
-def extent_of(axes: Sequence[Axis]) -> arith.Expr:
+def total_extent(axes: Sequence[Axis]) -> arith.Expr:
     """Return the product of the axes' extents."""
     return arith.simplify(arith.wrap(arith.product(tuple(arith.unwrap(axis.extent) for axis in axes))))
 
 
 def coordinates(axes: Sequence[Axis], position: arith.Expr) -> dict[arith.Expr, arith.Expr]:
     """Unflatten a row-major position into one index per axis."""
-    found: dict[arith.Expr, arith.Expr] = {}
+    indices: dict[arith.Expr, arith.Expr] = {}
     for number, axis in reversed(list(enumerate(axes))):
-        found[axis.var] = position % axis.extent if number else position
+        indices[axis.var] = position % axis.extent if number else position
         position = position // axis.extent
-    return found
+    return indices
 
 
 def prepared(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = ()) -> tuple[Schedule, Contraction] | None:
@@ -81,17 +81,17 @@ def prepared(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = ())
         anchor = find_anchor(s.program)
         if anchor is None:
             return None
-        inline_all(s, [block.name for block in reversed(anchor.before)])
+        inline_blocks(s, [block.name for block in reversed(anchor.before)])
     except ScheduleError:
         return None
     joined = s.copy()
     try:
-        inline_all(joined, [block.name for block in anchor.after if block.name != last_of(anchor)])
+        inline_blocks(joined, [block.name for block in anchor.after if block.name != last_epilogue(anchor)])
     except ScheduleError:
         joined = s
         merge_chains(s)
-    found = find_contraction(joined.program)
-    return None if found is None else (joined, found)
+    contraction = find_contraction(joined.program)
+    return None if contraction is None else (joined, contraction)
 
 
 def find_contraction(program: ir.LoopProgram) -> Contraction | None:
@@ -113,16 +113,19 @@ def find_contraction(program: ir.LoopProgram) -> Contraction | None:
     for item in anchor.spatial:
         size = _group_size(item, factors)
         if size:
-            group, place = Var(f"{item.var.name}_group"), Var(f"{item.var.name}_place")
-            values[item.var] = group * size + place
-            axes += [Axis(group, arith.simplify(item.extent // size)), Axis(place, arith.Const(size))]
+            group, offset = Var(f"{item.var.name}_group"), Var(f"{item.var.name}_place")
+            values[item.var] = group * size + offset
+            axes += [Axis(group, arith.simplify(item.extent // size)), Axis(offset, arith.Const(size))]
         else:
             values[item.var] = item.var
             axes.append(Axis(item.var, item.extent))
     first, second = (_over_axes(factor, values, axes) for factor in factors) if len(axes) > len(values) else factors
     axes = [axis for axis in axes if axis.extent != arith.ONE]
-    used = [factor.free_vars() for factor in (first, second)]
-    alone = [tuple(axis for axis in axes if axis.var in mine and axis.var not in other) for mine, other in (used, used[::-1])]
+    factor_vars = [factor.free_vars() for factor in (first, second)]
+    alone = [
+        tuple(axis for axis in axes if axis.var in mine and axis.var not in other)
+        for mine, other in (factor_vars, factor_vars[::-1])
+    ]
     swapped = bool(axes) and axes[-1] in alone[0]
     if swapped:
         first, second, alone = second, first, alone[::-1]
@@ -149,11 +152,11 @@ def _group_size(item: ir.IterVar, factors: tuple[ir.Expr, ir.Expr]) -> int:
     convolution; 0 for any other axis."""
     if not isinstance(item.extent, arith.Const) or not all(item.var in factor.free_vars() for factor in factors):
         return 0
-    group, place = Var("group"), Var("place")
+    group, offset = Var("group"), Var("place")
     for size in sorted({size for factor in factors for size in _divisors(factor, item.var)}):
-        analyzer = arith.Analyzer({group: (0, item.extent.value // size - 1), place: (0, size - 1)})
-        values: dict[arith.Expr, arith.Expr] = {item.var: group * size + place}
-        if item.extent.value % size == 0 and any(not _depends(factor, values, place, analyzer) for factor in factors):
+        analyzer = arith.Analyzer({group: (0, item.extent.value // size - 1), offset: (0, size - 1)})
+        values: dict[arith.Expr, arith.Expr] = {item.var: group * size + offset}
+        if item.extent.value % size == 0 and any(not _depends(factor, values, offset, analyzer) for factor in factors):
             return size
     return 0
 
@@ -174,26 +177,26 @@ def _store_indices(
     anchor: Anchor, values: Mapping[arith.Expr, arith.Expr], inverse: Mapping[arith.Expr, arith.Expr] | None
 ) -> tuple[arith.Expr, ...]:
     """Return the indices of the result's store, over the axes."""
-    block, own = (anchor.block, values) if inverse is None or not anchor.after else (anchor.after[-1], inverse)
+    block, axis_values = (anchor.block, values) if inverse is None or not anchor.after else (anchor.after[-1], inverse)
     assert isinstance(block.body, ir.Store)
-    return tuple(arith.substitute(index, own) for index in block.body.indices)
+    return tuple(arith.substitute(index, axis_values) for index in block.body.indices)
 
 
 def _tiled_axes(axes: Sequence[Axis], stored: Sequence[arith.Expr]) -> tuple[Axis, ...]:
     """Select the innermost axes of a side, which are tiled as one axis.
 
-    Selects adjacent dimensions of the result, and axes of constant extents up to `MANY` elements. Any other symbolic axis would
-    need divisions, with which the race check cannot prove that threads store distinct elements."""
-    kept: list[Axis] = []
+    Selects adjacent dimensions of the result, and axes of constant extents up to `TILE_FILL` elements. Any other symbolic axis
+    would need divisions, with which the race check cannot prove that threads store distinct elements."""
+    tiled: list[Axis] = []
     for axis in reversed(axes):
-        if kept:
-            run = list(stored).index(kept[0].var) if kept[0].var in stored else 0
+        if tiled:
+            run = list(stored).index(tiled[0].var) if tiled[0].var in stored else 0
             neighbors = run > 0 and stored[run - 1] is axis.var
-            sizes = [item.extent.value for item in (axis, *kept) if isinstance(item.extent, arith.Const)]
-            if not neighbors and (len(sizes) <= len(kept) or prod(sizes[1:]) >= MANY):
+            sizes = [item.extent.value for item in (axis, *tiled) if isinstance(item.extent, arith.Const)]
+            if not neighbors and (len(sizes) <= len(tiled) or prod(sizes[1:]) >= TILE_FILL):
                 break
-        kept.insert(0, axis)
-    return tuple(kept)
+        tiled.insert(0, axis)
+    return tuple(tiled)
 
 
 def _indices(value: ir.Expr) -> Iterable[arith.Expr]:
@@ -213,8 +216,8 @@ def _divisors(value: ir.Expr, var: Var) -> Iterable[int]:
                     yield size
 
 
-def _depends(value: ir.Expr, values: Mapping[arith.Expr, arith.Expr], place: Var, analyzer: arith.Analyzer) -> bool:
-    return any(place in arith.free_vars(analyzer.simplify(arith.substitute(index, values))) for index in _indices(value))
+def _depends(value: ir.Expr, values: Mapping[arith.Expr, arith.Expr], var: Var, analyzer: arith.Analyzer) -> bool:
+    return any(var in arith.free_vars(analyzer.simplify(arith.substitute(index, values))) for index in _indices(value))
 
 
 def _inverse(anchor: Anchor, values: Mapping[arith.Expr, arith.Expr]) -> dict[arith.Expr, arith.Expr] | None:
@@ -230,70 +233,76 @@ def _inverse(anchor: Anchor, values: Mapping[arith.Expr, arith.Expr]) -> dict[ar
     loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load) and node.buffer is anchor.buffer]
     if not loads or any(load.indices != loads[0].indices for load in loads):
         return None
-    places = [Var(f"place_{item.var.name}") for item in anchor.spatial]
-    ranges: arith.Bounds = {place: (0, arith.unwrap(item.extent - 1)) for place, item in zip(places, anchor.spatial, strict=True)}
-    found = _solve(block, loads[0].indices, places, anchor, arith.Analyzer(ranges))
-    if found is None:
+    positions = [Var(f"place_{item.var.name}") for item in anchor.spatial]
+    ranges: arith.Bounds = {
+        position: (0, arith.unwrap(item.extent - 1)) for position, item in zip(positions, anchor.spatial, strict=True)
+    }
+    solution = _solve(block, loads[0].indices, positions, anchor, arith.Analyzer(ranges))
+    if solution is None:
         return None
-    own: dict[arith.Expr, arith.Expr] = {place: values[item.var] for place, item in zip(places, anchor.spatial, strict=True)}
-    return {var: arith.substitute(value, own) for var, value in found.items()}
+    axis_values: dict[arith.Expr, arith.Expr] = {
+        position: values[item.var] for position, item in zip(positions, anchor.spatial, strict=True)
+    }
+    return {var: arith.substitute(value, axis_values) for var, value in solution.items()}
 
 
 def _solve(
-    block: ir.Block, indices: Sequence[arith.Expr], places: Sequence[Var], anchor: Anchor, analyzer: arith.Analyzer
+    block: ir.Block, indices: Sequence[arith.Expr], positions: Sequence[Var], anchor: Anchor, analyzer: arith.Analyzer
 ) -> dict[arith.Expr, arith.Expr] | None:
     """Solve indices(block.iters) == places for the iteration variables of a block."""
-    found: dict[arith.Expr, arith.Expr] = {item.var: arith.ZERO for item in block.iters if item.extent == arith.ONE}
+    solution: dict[arith.Expr, arith.Expr] = {item.var: arith.ZERO for item in block.iters if item.extent == arith.ONE}
     extents: dict[arith.Expr, arith.Expr] = {item.var: item.extent for item in block.iters}
     for number, index in enumerate(indices):
-        used = sorted(arith.free_vars(index) & (extents.keys() - found.keys()), key=lambda var: list(extents).index(var))
-        if len(used) == 1 and index is not used[0]:
+        unknowns = sorted(arith.free_vars(index) & (extents.keys() - solution.keys()), key=lambda var: list(extents).index(var))
+        if len(unknowns) == 1 and index is not unknowns[0]:
             # The block fuses several dimensions of the accumulator.
             value: arith.Expr = arith.ZERO
             size: arith.Expr = arith.ONE
-            for other, place, of in reversed(list(zip(indices, places, anchor.spatial, strict=True))):
-                if used[0] in arith.free_vars(other):
-                    value, size = value + place * size, size * of.extent
-            if not analyzer.equal(size, extents[used[0]]):
+            for other, position, axis in reversed(list(zip(indices, positions, anchor.spatial, strict=True))):
+                if unknowns[0] in arith.free_vars(other):
+                    value, size = value + position * size, size * axis.extent
+            if not analyzer.equal(size, extents[unknowns[0]]):
                 return None
-            found[used[0]] = analyzer.simplify(value)
+            solution[unknowns[0]] = analyzer.simplify(value)
             continue
         stride: arith.Expr = arith.ONE
-        for var in _by_stride(index, used):
-            rest = places[number] // stride
+        for var in _by_stride(index, unknowns):
+            rest = positions[number] // stride
             stride = arith.simplify(stride * extents[var])
-            found[var] = analyzer.simplify(rest if var is used[0] and len(used) == 1 else rest % extents[var])
-    if found.keys() != extents.keys():
+            solution[var] = analyzer.simplify(rest if var is unknowns[0] and len(unknowns) == 1 else rest % extents[var])
+    if solution.keys() != extents.keys():
         return None
-    right = all(analyzer.equal(arith.substitute(index, found), place) for index, place in zip(indices, places, strict=True))
-    return found if right and analyzer.equal(_size(block.iters), _size(anchor.spatial)) else None
+    right = all(
+        analyzer.equal(arith.substitute(index, solution), position) for index, position in zip(indices, positions, strict=True)
+    )
+    return solution if right and analyzer.equal(_size(block.iters), _size(anchor.spatial)) else None
 
 
-def _by_stride(index: arith.Expr, used: Sequence[arith.Expr]) -> list[arith.Expr]:
+def _by_stride(index: arith.Expr, variables: Sequence[arith.Expr]) -> list[arith.Expr]:
     """Return the variables with a constant stride in an index, by increasing stride."""
-    steps = {var: arith.affine(index, var) for var in used if isinstance(var, Var)}
-    known: dict[arith.Expr, int] = {
+    steps = {var: arith.affine(index, var) for var in variables if isinstance(var, Var)}
+    strides: dict[arith.Expr, int] = {
         var: step[0].value for var, step in steps.items() if step is not None and isinstance(step[0], arith.Const)
     }
-    return sorted(known, key=lambda var: known[var])
+    return sorted(strides, key=lambda var: strides[var])
 
 
 def _size(items: Iterable[ir.IterVar]) -> arith.Expr:
     return arith.wrap(arith.product(tuple(arith.unwrap(item.extent) for item in items)))
 
 
-def is_window(found: Contraction) -> bool:
+def is_window(contraction: Contraction) -> bool:
     """Test whether the depth is only a sliding window over the columns, as in a depthwise convolution: there is one row, so only
     adjacent columns reuse elements."""
-    if found.rows:
+    if contraction.rows:
         return False
-    columns = {axis.var for axis in found.columns}
-    used = (arith.free_vars(index) for index in _indices(found.right))
-    moving = frozenset().union(*(variables for variables in used if not columns.isdisjoint(variables)))
-    return all(axis.var in moving for axis in found.depth)
+    columns = {axis.var for axis in contraction.columns}
+    index_vars = (arith.free_vars(index) for index in _indices(contraction.right))
+    moving = frozenset().union(*(variables for variables in index_vars if not columns.isdisjoint(variables)))
+    return all(axis.var in moving for axis in contraction.depth)
 
 
 def has_single_index(program: ir.LoopProgram, buffer: ir.Buffer) -> bool:
     """Test whether all loads of a buffer have the same indices."""
-    bodies = (block.body.value for block in blocks_of(program) if isinstance(block.body, ir.Store))
+    bodies = (block.body.value for block in collect_blocks(program) if isinstance(block.body, ir.Store))
     return len({node.indices for node in ir.walk_exprs(*bodies) if isinstance(node, ir.Load) and node.buffer is buffer}) == 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from inlaid.schedules.shape import axis_loops, loop_extent
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.analysis.memory_scopes import SUBGROUP
 from inlaid.tensor.schedule import Schedule
 from inlaid_runtime import arith
@@ -72,8 +72,8 @@ def reduce_in_team(s: Schedule, name: str, group: Var | None, team: Team, lanes:
         while length > STEP:
             length //= STEP
             (loop,) = reducing_loops(s, name)
-            _, place = s.split(loop, (None, length))
-            _store_parts(s, name, place, group, team)
+            _, part_loop = s.split(loop, (None, length))
+            _store_parts(s, name, part_loop, group, team)
     for loop in reducing_loops(s, name):
         s.unroll(loop)
     work_in_team(s, name, group, team, 0)
@@ -94,23 +94,25 @@ def _reduce_subgroups(s: Schedule, name: str, group: Var | None, team: Team) -> 
         lanes //= 2
         (loop,) = reducing_loops(s, name)
         if lanes == 1:
-            place, _ = s.split(loop, (None, 2))
+            part_loop, _ = s.split(loop, (None, 2))
         elif several:
             subgroup, half, lane = s.split(loop, (None, 2, lanes))
             s.reorder(subgroup, lane, half)
-            place = s.fuse(subgroup, lane)
+            part_loop = s.fuse(subgroup, lane)
         else:
-            _, place = s.split(loop, (2, lanes))
-        _store_parts(s, name, place, group, team, lanes=lanes)
+            _, part_loop = s.split(loop, (2, lanes))
+        _store_parts(s, name, part_loop, group, team, lanes=lanes)
 
 
 def work_in_team(s: Schedule, name: str, group: Var | None, team: Team, columns: int, lanes: int = 1) -> None:
     """Bind the loops of a block inside a row group: the innermost `columns` loops to the team, vectorized by `lanes`, the loop
     around them to the rows."""
     inner = _inside(s, name, group)
-    block = next(block for block in blocks_of(s.program) if block.name == name)
-    own = {loop for item, loop in zip(block.iters, axis_loops(s, name), strict=True) if item.kind is ir.IterKind.REDUCTION}
-    inner = [loop for loop in inner if loop not in own]
+    block = next(block for block in collect_blocks(s.program) if block.name == name)
+    reduction_loops = {
+        loop for item, loop in zip(block.iters, axis_loops(s, name), strict=True) if item.kind is ir.IterKind.REDUCTION
+    }
+    inner = [loop for loop in inner if loop not in reduction_loops]
     rows = inner[: len(inner) - columns]
     if len(rows) > 1:
         raise ScheduleError(f"block {name} must have at most one row loop in a group, found {len(rows)}")
@@ -151,33 +153,33 @@ def _store_parts(
 
     vectors: block that computes partial results in vector lanes first. lanes: threads per subgroup that combine partial results of
     the subgroup; 0 for all threads."""
-    place = _rank(s, name) if team.axis == "threadIdx.x" else 0
-    part = s.rfactor(name, thread, place)
-    made = next(block for block in blocks_of(s.program) if block.name == part)
-    assert isinstance(made.body, ir.Store)
+    axis = _rank(s, name) if team.axis == "threadIdx.x" else 0
+    part = s.rfactor(name, thread, axis)
+    part_block = next(block for block in collect_blocks(s.program) if block.name == part)
+    assert isinstance(part_block.body, ir.Store)
     stored = s.cache_write(part, "register")
-    own = axis_loops(s, stored)[place]
-    assert own is not None, "a team must have several threads"
-    rows = [loop for loop in _inside(s, stored, group) if loop is not own]
+    team_loop = axis_loops(s, stored)[axis]
+    assert team_loop is not None, "a team must have several threads"
+    rows = [loop for loop in _inside(s, stored, group) if loop is not team_loop]
     if len(rows) > 1:
         raise ScheduleError(f"block {part} must have at most one row loop in a group, found {len(rows)}")
-    s.reorder(*rows, own)
-    s.compute_at(part, own)
+    s.reorder(*rows, team_loop)
+    s.compute_at(part, team_loop)
     if vectors is not None:
-        s.compute_at(vectors, own)
+        s.compute_at(vectors, team_loop)
         _reduce_lanes(s, vectors)
     if vectors is not None or lanes:
-        for loop in _inside(s, part, own):
+        for loop in _inside(s, part, team_loop):
             s.unroll(loop)
     for row in rows:
         s.bind(row, team.rows)
-    _bind_team(s, own, team.size // team.lanes * lanes or team.size, team, lanes or team.lanes)
-    s.set_scope(made.body.buffer.name, SUBGROUP if team.lanes > 1 != lanes else team.scope)
+    _bind_team(s, team_loop, team.size // team.lanes * lanes or team.size, team, lanes or team.lanes)
+    s.set_scope(part_block.body.buffer.name, SUBGROUP if team.lanes > 1 != lanes else team.scope)
 
 
 def _rank(s: Schedule, name: str) -> int:
     """Return the rank of the buffer that a block writes."""
-    block = next(block for block in blocks_of(s.program) if block.name == name)
+    block = next(block for block in collect_blocks(s.program) if block.name == name)
     assert isinstance(block.body, ir.Store)
     return len(block.body.indices)
 
@@ -187,7 +189,7 @@ def _reduce_lanes(s: Schedule, vectors: str) -> None:
 
     for lane: { v[lane] = 0; for k: v[lane] += f(k, lane) }    becomes    v[lanes] = 0; for k: v[lanes] += f(k, lanes)
     """
-    block = next(block for block in blocks_of(s.program) if block.name == vectors)
+    block = next(block for block in collect_blocks(s.program) if block.name == vectors)
     assert isinstance(block.body, ir.Store)
     s.set_scope(block.body.buffer.name, "register")
     reducing = reducing_loops(s, vectors)
@@ -200,10 +202,10 @@ def _reduce_lanes(s: Schedule, vectors: str) -> None:
 
 def reducing_loops(s: Schedule, name: str) -> list[Var]:
     """Return the reduction loops of a block, outermost first."""
-    block = next(block for block in blocks_of(s.program) if block.name == name)
+    block = next(block for block in collect_blocks(s.program) if block.name == name)
     kinds = zip(block.iters, axis_loops(s, name), strict=True)
-    own = {loop for item, loop in kinds if item.kind is ir.IterKind.REDUCTION}
-    return [loop for loop in s.loops(name) if loop in own]
+    reductions = {loop for item, loop in kinds if item.kind is ir.IterKind.REDUCTION}
+    return [loop for loop in s.loops(name) if loop in reductions]
 
 
 def _inside(s: Schedule, name: str, outer: Var | None) -> list[Var]:

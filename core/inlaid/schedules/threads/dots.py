@@ -19,20 +19,20 @@ from inlaid.schedules.threads.product_nest import (
     ROW_BLOCKS,
     ROW_THREADS,
     ProductPlan,
-    block_of,
+    axis_name,
+    find_block,
     in_threads,
-    known_extent,
-    loop_of,
-    mark_own,
+    mark_register_tile,
+    static_extent,
 )
-from inlaid.schedules.threads.tile_model import BUSY, Problem, lanes_of, problem_of
+from inlaid.schedules.threads.tile_model import BUSY, Problem, describe_problem, run_lanes
 from inlaid.schedules.threads.tiles import TILE_PRODUCT, Side, Tiling, runs_along
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import Decision, KernelContext
 from inlaid_runtime.errors import ScheduleError
 from inlaid_runtime.types import MemoryScope
 
-FEW, SOME = 8, 4
+SKINNY_ROWS, SYMBOLIC_ROWS = 8, 4
 """Maximum rows of a skinny contraction, and of its version for a symbolic number of rows. Each thread computes all rows."""
 RUNS = 4
 """Minimum steps of a thread along the depth, to amortize the final reduction."""
@@ -44,35 +44,35 @@ STEP = 4
 
 @dataclass(frozen=True)
 class _Shares:
-    """Shape of a block: threads along the depth, threads along the columns, and columns per thread (`own`)."""
+    """Shape of a block: threads along the depth, threads along the columns, and columns per thread (`per_thread`)."""
 
     depth: int
     columns: int
-    own: int
+    per_thread: int
 
 
-def few_rows(
-    s: Schedule, found: Contraction, rows: int, scope: MemoryScope, context: KernelContext
+def skinny_product(
+    s: Schedule, contraction: Contraction, rows: int, scope: MemoryScope, context: KernelContext
 ) -> tuple[Schedule, Decision] | None:
     """Schedule a contraction of few rows, `rows` per thread; returns the schedule and the decision on the block's shape.
 
     None if the depth is below `DEEP`, or the partial sums exceed shared memory."""
     threads = context.capabilities.threads
     assert threads is not None, "a rule for threads schedules for threads"
-    problem = problem_of(found)
+    problem = describe_problem(contraction)
     if problem.depth < DEEP:
         return None
-    along_depth = runs_along(found.right, found.depth, found.columns)
+    along_depth = runs_along(contraction.right, contraction.depth, contraction.columns)
     if not along_depth and problem.columns * problem.batch >= threads.resident * BUSY:
         return None  # one thread per column is coalesced as well, and needs no final reduction
-    step = lanes_of(problem.depth, problem.right_bytes, threads.vector_bytes) if along_depth else STEP
+    step = run_lanes(problem.depth, problem.right_bytes, threads.vector_bytes) if along_depth else STEP
     legal = _shares(rows, problem, threads, scope.capacity, along_depth, step)
     if not legal:
         return None
     shares = context.decide("shares", map(_numbers, legal), _numbers(legal[0]))
-    depth, columns, own = shares.numbers
-    tiling = Tiling(Side(1, 1, rows), Side(columns, 1, own), step, depth, joined=True)
-    plan = ProductPlan(s, found, tiling, scope.name, 1, threads.vector_bytes)
+    depth, columns, per_thread = shares.numbers
+    tiling = Tiling(Side(1, 1, rows), Side(columns, 1, per_thread), step, depth, joined=True)
+    plan = ProductPlan(s, contraction, tiling, scope.name, 1, threads.vector_bytes)
     try:
         return _schedule(plan, along_depth, context), shares
     except ScheduleError:
@@ -80,29 +80,29 @@ def few_rows(
 
 
 def _numbers(shares: _Shares) -> tuple[int, ...]:
-    return shares.depth, shares.columns, shares.own
+    return shares.depth, shares.columns, shares.per_thread
 
 
 def _shares(rows: int, problem: Problem, threads: Threads, capacity: int, along_depth: bool, step: int) -> list[_Shares]:
     """Enumerate the legal block shapes, cheapest first. The cost counts coalescing, occupancy and work per thread, then the partial
     sums to add."""
     steps = -(-problem.depth // step)
-    found: list[tuple[float, int, _Shares]] = []
+    candidates: list[tuple[float, int, _Shares]] = []
     for depth in (1 << power for power in range(1, threads.block.bit_length())):
         columns = threads.block // depth
         while columns > 1 and columns >= 2 * problem.columns:
             columns //= 2
-        for own in (1,) if along_depth else (1, 2, 4):
+        for per_thread in (1,) if along_depth else (1, 2, 4):
             runs = steps / depth
-            if runs < RUNS or depth * columns * own * rows * 4 * problem.words > capacity or own > problem.columns:
+            if runs < RUNS or depth * columns * per_thread * rows * 4 * problem.words > capacity or per_thread > problem.columns:
                 continue
             side_by_side = depth if along_depth else columns
-            blocks = -(-problem.columns // (columns * own)) * max(problem.batch, 1)
+            blocks = -(-problem.columns // (columns * per_thread)) * max(problem.batch, 1)
             busy = min(blocks * columns * depth / (threads.resident * BUSY), 1)
             coalesced = min(side_by_side / threads.subgroup, 1)
-            cost = runs * own / (busy * coalesced) * columns * depth * blocks + depth
-            found.append((cost, len(found), _Shares(depth, columns, own)))
-    return [shares for _, _, shares in sorted(found, key=lambda item: item[:2])]
+            cost = runs * per_thread / (busy * coalesced) * columns * depth * blocks + depth
+            candidates.append((cost, len(candidates), _Shares(depth, columns, per_thread)))
+    return [shares for _, _, shares in sorted(candidates, key=lambda item: item[:2])]
 
 
 def _schedule(plan: ProductPlan, along_depth: bool, context: KernelContext) -> Schedule:
@@ -122,31 +122,31 @@ def _schedule(plan: ProductPlan, along_depth: bool, context: KernelContext) -> S
     s.apply(TILE_PRODUCT, *sides, tiling.depth, tiling.parts, True)
     left, right, total, keep, add, final, *rest = s.blocks
     part_axis, column_axis = (COLUMN_THREADS, ROW_THREADS) if along_depth else (ROW_THREADS, COLUMN_THREADS)
-    loops = {loop_of(loop): loop for loop in s.loops(final)}
+    loops = {axis_name(loop): loop for loop in s.loops(final)}
     outside = [loops[name] for name in ("b", "mo", "no") if name in loops]
-    own = [loop for name, loop in loops.items() if name in ("mt", "mv", "nv")]
-    s.reorder(loops["nt"], *own)
-    s.compute_at(add, own[-1])
+    element_loops = [loop for name, loop in loops.items() if name in ("mt", "mv", "nv")]
+    s.reorder(loops["nt"], *element_loops)
+    s.compute_at(add, element_loops[-1])
     s.compute_at(keep, outside[-1])
-    kept = s.loops(keep)
-    threads = [loop for loop in kept if loop_of(loop) in ("p", "nt")]
-    in_threads(s, replace(plan, shared=""), (left, right, total), list(kept[: kept.index(threads[-1]) + 1]))
-    mark_own(s, keep)
+    store_loops = s.loops(keep)
+    threads = [loop for loop in store_loops if axis_name(loop) in ("p", "nt")]
+    in_threads(s, replace(plan, shared=""), (left, right, total), list(store_loops[: store_loops.index(threads[-1]) + 1]))
+    mark_register_tile(s, keep)
     for loop in threads:
-        s.bind(loop, part_axis if loop_of(loop) == "p" else column_axis)
+        s.bind(loop, part_axis if axis_name(loop) == "p" else column_axis)
     s.set_scope(_written(s, keep), plan.shared)
     s.bind(loops["nt"], column_axis)
-    flat = s.fuse(*own)
-    if (known_extent(loop_extent(s, flat)) or 0) > tiling.parts:
+    flat = s.fuse(*element_loops)
+    if (static_extent(loop_extent(s, flat)) or 0) > tiling.parts:
         _, flat = s.split(flat, (None, tiling.parts))
     s.bind(flat, part_axis)
     for loop, axis in zip(reversed(outside), (COLUMN_BLOCKS, ROW_BLOCKS, BATCHES), strict=False):
         s.bind(loop, axis)
     for name in rest:
-        s = bound_elements(s, block_of(s, name), context)
+        s = bound_elements(s, find_block(s, name), context)
     return s
 
 
 def _written(s: Schedule, name: str) -> str:
     """Return the name of the buffer that a block writes."""
-    return block_of(s, name).writes[0].buffer.name
+    return find_block(s, name).writes[0].buffer.name

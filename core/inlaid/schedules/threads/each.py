@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from inlaid.schedules.shape import merge_chains
-from inlaid.schedules.threads.elementwise import bind_vectors, lanes_of
-from inlaid.schedules.threads.grid import bind_flat, is_elementwise, threads_of
+from inlaid.schedules.threads.elementwise import bind_vectors, block_lanes
+from inlaid.schedules.threads.grid import bind_flat, device_threads, is_elementwise
 from inlaid.schedules.threads.serial import runs_serially
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime.arith import Var
@@ -20,18 +20,18 @@ class EachRule:
 
     name = "each"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer row-major layouts. Declines kernels in which a single thread would run a loop."""
-        made = _schedule(program, context)
-        if runs_serially(made.program):
+        scheduled = _schedule(program, context)
+        if runs_serially(scheduled.program):
             return None
-        return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: made))
+        return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: scheduled))
 
 
 def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
     s = Schedule(program)
     merge_chains(s)
-    for block in blocks_of(s.program) if not program.defines else ():
+    for block in collect_blocks(s.program) if not program.defines else ():
         s = bound_elements(s, block, context)
     return s
 
@@ -40,18 +40,18 @@ def bound_elements(s: Schedule, block: ir.Block, context: KernelContext) -> Sche
     """Bind the spatial loops of a block to the grid, one thread per element or vector.
 
     Returns the schedule unchanged if the iterations are not independent, which is possible in an opaque loop program."""
-    threads, made = threads_of(context), s.copy()
+    threads, scheduled = device_threads(context), s.copy()
     spatial = {binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.SPATIAL}
     chosen: list[Var] = []
-    for loop in made.loops(block.name):
+    for loop in scheduled.loops(block.name):
         if loop not in spatial:
             break
         chosen.append(loop)
     try:
         if is_elementwise(block):
-            bind_vectors(made, block, threads.block, lanes=lanes_of(block, threads.vector_bytes))
+            bind_vectors(scheduled, block, threads.block, lanes=block_lanes(block, threads.vector_bytes))
         elif chosen:
-            bind_flat(made, made.fuse(*chosen) if len(chosen) > 1 else chosen[0], threads.block)
+            bind_flat(scheduled, scheduled.fuse(*chosen) if len(chosen) > 1 else chosen[0], threads.block)
     except ScheduleError:
         return s
-    return made
+    return scheduled

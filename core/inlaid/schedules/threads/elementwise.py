@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from inlaid.schedules.collapse import COLLAPSE, accesses
 from inlaid.schedules.shape import merge_chains
-from inlaid.schedules.threads.grid import bind_flat, decide_block, decide_pieces, expected, is_elementwise, threads_of
+from inlaid.schedules.threads.grid import bind_flat, decide_block, decide_pieces, device_threads, expected, is_elementwise
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import block_size, blocks_of
+from inlaid.tensor.analysis.blocks import block_size, collect_blocks
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime import arith
@@ -19,27 +19,27 @@ class ElementwiseRule:
 
     name = "elementwise"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a vectorized schedule. Declines reductions, opaque loop programs and kernels that define sizes."""
         if program.defines:
             return None
         s = Schedule(program)
         merge_chains(s)
-        blocks = blocks_of(s.program)
+        blocks = collect_blocks(s.program)
         if not blocks or not all(map(is_elementwise, blocks)):
             return None
         s.apply(COLLAPSE)
-        lanes = {block.name: lanes_of(block, threads_of(context).vector_bytes) for block in blocks_of(s.program)}
-        work = max(expected(block_size(block)) // lanes[block.name] for block in blocks_of(s.program))
+        lanes = {block.name: block_lanes(block, device_threads(context).vector_bytes) for block in collect_blocks(s.program)}
+        work = max(expected(block_size(block)) // lanes[block.name] for block in collect_blocks(s.program))
         widest = max(lanes.values())
         vector = context.decide("lanes", [1 << step for step in range(widest.bit_length())], widest)
         pieces, threads = decide_pieces(context, work), decide_block(context)
 
         def schedule() -> Schedule:
-            made = s.copy()
-            for block in blocks_of(made.program):
-                bind_vectors(made, block, threads.number, pieces.number, min(lanes[block.name], vector.number))
-            return made
+            scheduled = s.copy()
+            for block in collect_blocks(scheduled.program):
+                bind_vectors(scheduled, block, threads.number, pieces.number, min(lanes[block.name], vector.number))
+            return scheduled
 
         return Offer((ROW_MAJOR,) * len(program.params), Traced(schedule), decisions=(vector, pieces, threads))
 
@@ -62,7 +62,7 @@ def bind_vectors(s: Schedule, block: ir.Block, threads: int, pieces: int = 1, la
     bind_flat(s, s.fuse(*loops) if len(loops) > 1 else loops[0], threads, pieces)
 
 
-def lanes_of(block: ir.Block, vector_bytes: int) -> int:
+def block_lanes(block: ir.Block, vector_bytes: int) -> int:
     """Choose the vector lanes for the innermost iteration variable of a block: a power of two.
 
     The widest access has at most `vector_bytes`, and every access starts at a multiple of the lanes. 1 if an access is strided, or
@@ -98,10 +98,10 @@ def _start(analyzer: arith.Analyzer, buffer: ir.Buffer, indices: tuple[arith.Exp
     last = arith.affine(indices[-1], var)
     if last is None or last[0] != arith.ONE or any(var in arith.free_vars(index) for index in (last[1], *indices[:-1])):
         return None
-    place: arith.Expr = arith.ZERO
+    offset: arith.Expr = arith.ZERO
     for index, dim in zip((*indices[:-1], last[1]), buffer.shape, strict=True):
-        place = place * dim + index
-    return analyzer.linear(place)
+        offset = offset * dim + index
+    return analyzer.linear(offset)
 
 
 def _aligned(lanes: int, start: arith.Linear) -> bool:

@@ -20,7 +20,7 @@ WAVES = 2
 """Minimum full waves of the grid if a thread computes several pieces, which bounds the loss by a partial last wave."""
 
 
-def threads_of(context: KernelContext) -> Threads:
+def device_threads(context: KernelContext) -> Threads:
     """Return `Capabilities.threads` of the target, which is not None for the rules of this package."""
     threads = context.capabilities.threads
     assert threads is not None, "a rule for threads schedules for threads"
@@ -35,7 +35,7 @@ def shared_scope(context: KernelContext) -> MemoryScope | None:
 def within_shared(context: KernelContext, thread_bytes: int, buffers: int) -> KernelContext:
     """Return the context with the most threads per block, the maximum halved as often as needed, for which shared memory has
     `thread_bytes` bytes per thread, and room to align `buffers` buffers. Returns the context unchanged without shared memory."""
-    threads, scope = threads_of(context), shared_scope(context)
+    threads, scope = device_threads(context), shared_scope(context)
     if scope is None:
         return context
     block = threads.block
@@ -46,7 +46,7 @@ def within_shared(context: KernelContext, thread_bytes: int, buffers: int) -> Ke
 
 def exchanging(context: KernelContext) -> int:
     """Return the number of threads, adjacent along x, that can read one another's registers; 1 without shuffles."""
-    threads = threads_of(context)
+    threads = device_threads(context)
     return threads.subgroup if threads.shuffles else 1
 
 
@@ -57,14 +57,14 @@ def expected(extent: arith.Expr) -> int:
 
 def decide_block(context: KernelContext) -> Decision:
     """Decide the threads per block. Default: the maximum, since there are no barriers. A smaller block leaves more registers."""
-    threads = threads_of(context)
+    threads = device_threads(context)
     sizes = [threads.block >> step for step in range(threads.block.bit_length()) if threads.block >> step >= threads.subgroup]
     return context.decide("block", reversed(sizes), threads.block)
 
 
 def decide_pieces(context: KernelContext, pieces: int) -> Decision:
     """Decide how many of `pieces` elements a thread computes: as many as leave `WAVES` full waves, at most `MAX_PIECES`."""
-    resident = threads_of(context).resident * WAVES
+    resident = device_threads(context).resident * WAVES
     options = [1 << step for step in range(MAX_PIECES.bit_length())]
     best = max(count for count in options if count == 1 or pieces >= count * resident)
     return context.decide("pieces", options, best)

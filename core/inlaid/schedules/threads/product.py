@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from inlaid.schedules.threads.contraction import Contraction, extent_of, is_window, prepared
-from inlaid.schedules.threads.dots import FEW, SOME, few_rows
+from inlaid.schedules.threads.contraction import Contraction, is_window, prepared, total_extent
+from inlaid.schedules.threads.dots import SKINNY_ROWS, SYMBOLIC_ROWS, skinny_product
 from inlaid.schedules.threads.each import bound_elements
 from inlaid.schedules.threads.product_nest import (
     BATCHES,
@@ -19,16 +19,16 @@ from inlaid.schedules.threads.product_nest import (
     COLUMN_THREADS,
     ROW_BLOCKS,
     ProductPlan,
+    axis_name,
     bind_threads,
-    block_of,
+    find_block,
     in_threads,
-    known_extent,
-    loop_of,
-    mark_own,
+    mark_register_tile,
+    static_extent,
     stores_vectors,
     through_shared,
 )
-from inlaid.schedules.threads.tile_model import Memory, Problem, problem_of, rank_tilings, shared_bytes
+from inlaid.schedules.threads.tile_model import Memory, Problem, describe_problem, rank_tilings, shared_bytes
 from inlaid.schedules.threads.tiles import TILE_PRODUCT, Side, Tiling
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
@@ -47,32 +47,32 @@ class ProductRule:
 
     name = "thread_product"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines contractions of depth 1, without columns, without operand reuse (depthwise windows), or with
         fewer outputs than threads in a block, and if primitives cannot prove that threads store distinct elements."""
-        made = prepared(program)
-        if made is None:
+        match = prepared(program)
+        if match is None:
             return None
-        s, found = made
-        if not found.columns or known_extent(extent_of(found.depth)) in (0, 1) or is_window(found):
+        s, contraction = match
+        if not contraction.columns or static_extent(total_extent(contraction.depth)) in (0, 1) or is_window(contraction):
             return None
         scope = next((scope for scope in context.capabilities.scopes if scope.owner == "block"), None)
-        rows, layouts = extent_of(found.rows), (ROW_MAJOR,) * len(program.params)
-        known, few = known_extent(rows), None
-        if scope is not None and (known is None or 0 < known <= FEW):
-            few = few_rows(s, found, SOME if known is None else known, scope, context)
-        if few is None:
-            return _tiled(s, found, context, scope, Offer(layouts, Traced(s.copy)))
-        schedule = Traced(partial(_made, few[0]))
-        if known is not None:
-            return Offer(layouts, schedule, decisions=few[1:])
-        version = Version(arith.compare("<=", rows, SOME), schedule, few[1:])
-        return _tiled(s, found, context, scope, Offer(layouts, schedule, versions=(version,)))
+        rows, layouts = total_extent(contraction.rows), (ROW_MAJOR,) * len(program.params)
+        row_count, skinny = static_extent(rows), None
+        if scope is not None and (row_count is None or 0 < row_count <= SKINNY_ROWS):
+            skinny = skinny_product(s, contraction, SYMBOLIC_ROWS if row_count is None else row_count, scope, context)
+        if skinny is None:
+            return _tiled(s, contraction, context, scope, Offer(layouts, Traced(s.copy)))
+        schedule = Traced(partial(_unchanged, skinny[0]))
+        if row_count is not None:
+            return Offer(layouts, schedule, decisions=skinny[1:])
+        version = Version(arith.compare("<=", rows, SYMBOLIC_ROWS), schedule, skinny[1:])
+        return _tiled(s, contraction, context, scope, Offer(layouts, schedule, versions=(version,)))
 
 
-def _tiled(s: Schedule, found: Contraction, context: KernelContext, scope: MemoryScope | None, offer: Offer) -> Offer | None:
+def _tiled(s: Schedule, contraction: Contraction, context: KernelContext, scope: MemoryScope | None, offer: Offer) -> Offer | None:
     """Offer the tiled schedule, with the layouts and versions of `offer`; None if no tiling is legal."""
-    threads, problem = context.capabilities.threads, problem_of(found)
+    threads, problem = context.capabilities.threads, describe_problem(contraction)
     assert threads is not None, "a rule for threads schedules for threads"
     memory = Memory(0 if scope is None else scope.capacity)
     tilings = rank_tilings(problem, threads, memory)
@@ -84,19 +84,19 @@ def _tiled(s: Schedule, found: Contraction, context: KernelContext, scope: Memor
     best = tilings[0]
     tile = context.decide("tile", map(_numbers, tilings), _numbers(best))
     tiling = _tiling(tile.numbers)
-    stages = _stages(tiling, problem, memory, found, context)
-    plan = ProductPlan(s, found, tiling, "" if scope is None else scope.name, stages.number, threads.vector_bytes)
-    for most in dict.fromkeys((best.parts, 1)):
-        parts = context.decide("parts", PARTS, most)
+    stages = _stages(tiling, problem, memory, contraction, context)
+    plan = ProductPlan(s, contraction, tiling, "" if scope is None else scope.name, stages.number, threads.vector_bytes)
+    for default_parts in dict.fromkeys((best.parts, 1)):
+        parts = context.decide("parts", PARTS, default_parts)
         try:
-            made = _schedule(replace(plan, tiling=replace(tiling, parts=parts.number)), context)
+            scheduled = _schedule(replace(plan, tiling=replace(tiling, parts=parts.number)), context)
         except ScheduleError:
             continue
-        return replace(offer, schedule=Traced(partial(_made, made)), decisions=(tile, parts, stages))
+        return replace(offer, schedule=Traced(partial(_unchanged, scheduled)), decisions=(tile, parts, stages))
     return None
 
 
-def _made(schedule: Schedule) -> Schedule:
+def _unchanged(schedule: Schedule) -> Schedule:
     """Return a schedule that was built before the offer, so that a rule declines if a primitive rejects the schedule."""
     return schedule
 
@@ -110,9 +110,9 @@ def _tiling(numbers: tuple[int, ...]) -> Tiling:
     return Tiling(Side(*numbers[:3]), Side(*numbers[3:6]), numbers[6])
 
 
-def _stages(tiling: Tiling, problem: Problem, memory: Memory, found: Contraction, context: KernelContext) -> Decision:
+def _stages(tiling: Tiling, problem: Problem, memory: Memory, contraction: Contraction, context: KernelContext) -> Decision:
     """Decide on double buffering of the shared tiles: one barrier per step instead of two, for twice the memory."""
-    depth = known_extent(extent_of(found.depth))
+    depth = static_extent(total_extent(contraction.depth))
     able = bool(memory.shared) and depth is not None and 2 * shared_bytes(tiling, problem) <= memory.shared
     return context.decide("stages", (1, 2) if able else (1,), 2 if able else 1)
 
@@ -149,7 +149,7 @@ def _schedule(plan: ProductPlan, context: KernelContext) -> Schedule:
     else:
         in_threads(s, plan, (left, right, total), [*outside, *threads])
     bind_threads(s, store)
-    mark_own(s, store, stores_vectors(s, store))
+    mark_register_tile(s, store, stores_vectors(s, store))
     for loop, axis in zip(reversed(outside), (COLUMN_BLOCKS, ROW_BLOCKS, BATCHES), strict=False):
         s.bind(loop, axis)
     if tiling.parts > 1:
@@ -160,14 +160,14 @@ def _schedule(plan: ProductPlan, context: KernelContext) -> Schedule:
         s.bind(grid, COLUMN_BLOCKS)
         s.bind(thread, COLUMN_THREADS)
     for name in rest:
-        s = bound_elements(s, block_of(s, name), context)
+        s = bound_elements(s, find_block(s, name), context)
     return s
 
 
 def outer_loops(s: Schedule, store: str) -> tuple[list[Var], list[Var]]:
     """Return the loops over blocks around the store, with batches and parts fused, and the loops over threads."""
     loops = list(s.loops(store))
-    names = [loop_of(loop) for loop in loops]
+    names = [axis_name(loop) for loop in loops]
     first = names.index("mt")
     outside, threads = loops[:first], loops[first : first + 2]
     return ([s.fuse(*outside[:-2]), *outside[-2:]] if first > 3 else outside), threads

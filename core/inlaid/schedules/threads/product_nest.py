@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inlaid.schedules.shape import axis_loops, loop_extent, present
-from inlaid.schedules.threads.contraction import Axis, Contraction, extent_of
+from inlaid.schedules.threads.contraction import Axis, Contraction, total_extent
 from inlaid.schedules.threads.tiles import Side, Tiling, runs_along
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
 from inlaid_runtime import arith
 from inlaid_runtime.arith import ONE, Const, Var
@@ -21,7 +21,7 @@ from inlaid_runtime.arith import ONE, Const, Var
 COLUMN_BLOCKS, ROW_BLOCKS, BATCHES = "blockIdx.x", "blockIdx.y", "blockIdx.z"
 COLUMN_THREADS, ROW_THREADS = "threadIdx.x", "threadIdx.y"
 THREAD_AXES = {"mt": ROW_THREADS, "nt": COLUMN_THREADS}
-OWN_LOOPS = ("mj", "mv", "nj", "nv")
+REGISTER_LOOPS = ("mj", "mv", "nj", "nv")
 """Loop names of a tile: thread loops, and loops of the register tile."""
 BANKS_BYTES, VECTOR_BYTES = 128, 16
 """Bytes of one row of all shared-memory banks, and of the widest access. Padding lines of a tile by the widest access avoids most
@@ -34,32 +34,32 @@ class ProductPlan:
     double buffering; `vector_bytes` the width of loads."""
 
     schedule: Schedule
-    found: Contraction
+    contraction: Contraction
     tiling: Tiling
     shared: str
     stages: int
     vector_bytes: int
 
 
-def known_extent(extent: arith.Expr) -> int | None:
+def static_extent(extent: arith.Expr) -> int | None:
     """Return the value of a constant extent; None for a symbolic extent."""
     return extent.value if isinstance(extent, Const) else None
 
 
-def loop_of(loop: Var) -> str:
+def axis_name(loop: Var) -> str:
     """Return the name of the axis of a loop, as in `tiles`."""
     return loop.name.removeprefix("v")
 
 
-def block_of(s: Schedule, name: str) -> ir.Block:
+def find_block(s: Schedule, name: str) -> ir.Block:
     """Find a block by name."""
-    return next(block for block in blocks_of(s.program) if block.name == name)
+    return next(block for block in collect_blocks(s.program) if block.name == name)
 
 
 def _sides(plan: ProductPlan) -> tuple[tuple[Side, ir.Expr, tuple[Axis, ...]], ...]:
     """Return for each factor its side, its expression, and its axes without the depth."""
-    found, tiling = plan.found, plan.tiling
-    return ((tiling.rows, found.left, found.rows), (tiling.columns, found.right, found.columns))
+    contraction, tiling = plan.contraction, plan.tiling
+    return ((tiling.rows, contraction.left, contraction.rows), (tiling.columns, contraction.right, contraction.columns))
 
 
 def nest_of_sum(s: Schedule, total: str, around: int) -> tuple[Var | None, Var | None, str | None]:
@@ -67,9 +67,9 @@ def nest_of_sum(s: Schedule, total: str, around: int) -> tuple[Var | None, Var |
 
     Returns the loops over steps and depth (None for extent 1) and the init block (None if there are no loops)."""
     *_, steps, depth = axis_loops(s, total)
-    own = [loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth]
-    threads = [loop for loop in own if loop_of(loop) in THREAD_AXES]
-    nest = [*present(steps), *threads, *present(depth), *(loop for loop in own if loop not in threads)]
+    tile_loops = [loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth]
+    threads = [loop for loop in tile_loops if axis_name(loop) in THREAD_AXES]
+    nest = [*present(steps), *threads, *present(depth), *(loop for loop in tile_loops if loop not in threads)]
     if len(nest) > 1:
         s.reorder(*nest)
     return steps, depth, s.decompose_reduction(total, nest[0]) if nest else None
@@ -86,24 +86,24 @@ def through_shared(s: Schedule, plan: ProductPlan, blocks: tuple[str, str, str],
         _fetch_together(s, plan, name, s.loops(name)[len(outside) + (steps is not None) :], side, value, axes)
     if depth is not None:
         for name in factors:
-            _keep_own(s, total, name, depth)
+            _load_fragment(s, total, name, depth)
     for name in (*([] if init is None else [init]), total):
         bind_threads(s, name)
-        mark_own(s, name)
+        mark_register_tile(s, name)
     if plan.stages > 1 and steps is not None:
         s.software_pipeline(steps, (0, 0, 1))
     for name, (side, value, _) in zip(factors, _sides(plan), strict=True):
         _widen(s, name, side.threads * side.lanes, value.dtype.bytes)
 
 
-def _keep_own(s: Schedule, total: str, name: str, depth: Var) -> None:
+def _load_fragment(s: Schedule, total: str, name: str, depth: Var) -> None:
     """Load a thread's fragment of a shared tile into registers for each depth element, vectorized."""
     fragment = s.cache_read(total, name, "register")
     s.compute_at(fragment, depth)
     loops = s.loops(fragment)
     inner = loops[loops.index(depth) + 1 :]
     if inner:
-        _unroll_or_vectorize(s, inner, known_extent(loop_extent(s, inner[-1])) or 1)
+        _unroll_or_vectorize(s, inner, static_extent(loop_extent(s, inner[-1])) or 1)
 
 
 def _fetch_together(
@@ -113,8 +113,8 @@ def _fetch_together(
     if not loops:
         return
     tiling = plan.tiling
-    along_depth = runs_along(value, plan.found.depth, axes)
-    run, run_axes = (tiling.depth, plan.found.depth) if along_depth else (side.threads * side.lanes, axes)
+    along_depth = runs_along(value, plan.contraction.depth, axes)
+    run, run_axes = (tiling.depth, plan.contraction.depth) if along_depth else (side.threads * side.lanes, axes)
     lanes = vector_lanes(value, run_axes, plan.vector_bytes)
     while lanes > 1 and (run % lanes or tiling.depth * side.size % (tiling.threads * lanes)):
         lanes //= 2
@@ -129,12 +129,12 @@ def _fetch_together(
 
 def vector_lanes(value: ir.Expr, axes: tuple[Axis, ...], vector_bytes: int) -> int:
     """Return the vector lanes of loads along axes: elements are contiguous, and no vector crosses their end."""
-    size = known_extent(extent_of(axes))
+    size = static_extent(total_extent(axes))
     if not isinstance(value, ir.Load) or not axes or size is None or not runs_along(value, axes, ()):
         return 1
-    places = [place for place, index in enumerate(value.indices) for axis in axes if index is axis.var]
-    together = len(places) == len(axes) and places == list(range(places[0], places[0] + len(axes)))
-    within = size if together else known_extent(axes[-1].extent) or 1
+    dims = [position for position, index in enumerate(value.indices) for axis in axes if index is axis.var]
+    together = len(dims) == len(axes) and dims == list(range(dims[0], dims[0] + len(axes)))
+    within = size if together else static_extent(axes[-1].extent) or 1
     lanes = max(vector_bytes // value.dtype.bytes, 1)
     while size % lanes or within % lanes:
         lanes //= 2
@@ -158,15 +158,15 @@ def in_threads(s: Schedule, plan: ProductPlan, blocks: tuple[str, str, str], out
         s.compute_at(name, outside[-1] if steps is None else steps)
         s.set_scope(name, "register")
         loops = s.loops(name)[len(outside) + (steps is not None) :]
-        along_depth = runs_along(value, plan.found.depth, axes)
-        run = plan.found.depth if along_depth else axes
-        vectors = loop_of(loops[-1]) == ("ki" if along_depth else loop_of(loops[-1])) if loops else False
+        along_depth = runs_along(value, plan.contraction.depth, axes)
+        run = plan.contraction.depth if along_depth else axes
+        vectors = axis_name(loops[-1]) == ("ki" if along_depth else axis_name(loops[-1])) if loops else False
         lanes = vector_lanes(value, run, plan.vector_bytes) if vectors else 1
         _unroll_or_vectorize(s, loops, lanes)
     if depth is not None:
         s.unroll(depth)
     for name in (*([] if init is None else [init]), total):
-        mark_own(s, name)
+        mark_register_tile(s, name)
 
 
 def _unroll_or_vectorize(s: Schedule, loops: Sequence[Var], lanes: int) -> None:
@@ -174,7 +174,7 @@ def _unroll_or_vectorize(s: Schedule, loops: Sequence[Var], lanes: int) -> None:
     for loop in loops[:-1]:
         s.unroll(loop)
     if loops:
-        extent = known_extent(loop_extent(s, loops[-1]))
+        extent = static_extent(loop_extent(s, loops[-1]))
         if lanes > 1 and extent is not None and extent % lanes == 0:
             lane = loops[-1]
             if extent > lanes:
@@ -188,24 +188,24 @@ def _unroll_or_vectorize(s: Schedule, loops: Sequence[Var], lanes: int) -> None:
 def bind_threads(s: Schedule, name: str) -> None:
     """Bind the thread loops around a block."""
     for loop in s.loops(name):
-        if loop_of(loop) in THREAD_AXES:
-            s.bind(loop, THREAD_AXES[loop_of(loop)])
+        if axis_name(loop) in THREAD_AXES:
+            s.bind(loop, THREAD_AXES[axis_name(loop)])
 
 
-def mark_own(s: Schedule, name: str, vectors: bool = True) -> None:
+def mark_register_tile(s: Schedule, name: str, vectors: bool = True) -> None:
     """Unroll the loops of the register tile; vectorize the innermost column loop if `vectors`."""
     for loop in s.loops(name):
-        if vectors and loop_of(loop) == "nv" and loop_extent(s, loop) != arith.ONE:
+        if vectors and axis_name(loop) == "nv" and loop_extent(s, loop) != arith.ONE:
             s.vectorize(loop)
-        elif loop_of(loop) in OWN_LOOPS:
+        elif axis_name(loop) in REGISTER_LOOPS:
             s.unroll(loop)
 
 
 def stores_vectors(s: Schedule, store: str) -> bool:
     """Test whether adjacent columns of a thread are contiguous in the store."""
-    block = block_of(s, store)
+    block = find_block(s, store)
     assert isinstance(block.body, ir.Store)
-    lane = next(item.var for item in block.iters if loop_of(item.var) == "nv")
+    lane = next(item.var for item in block.iters if axis_name(item.var) == "nv")
     if not block.body.indices:
         return False
     analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in block.iters})

@@ -9,11 +9,11 @@ from math import prod
 
 from inlaid.schedules.collapse import COLLAPSE, WITHOUT_EMPTY, without_empty
 from inlaid.schedules.shape import is_cheap, loop_extent, worth_inlining
-from inlaid.schedules.threads.elementwise import bind_vectors, lanes_of
-from inlaid.schedules.threads.grid import BLOCKS, THREADS, decide_block, is_elementwise, threads_of
+from inlaid.schedules.threads.elementwise import bind_vectors, block_lanes
+from inlaid.schedules.threads.grid import BLOCKS, THREADS, decide_block, device_threads, is_elementwise
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
-from inlaid.tensor.primitives.place import block_path
+from inlaid.tensor.analysis.blocks import collect_blocks
+from inlaid.tensor.primitives.lookup import block_path
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.tensor.transform.paths import loops_around
@@ -31,12 +31,12 @@ class ReduceRule:
 
     name = "reduce"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines kernels whose outputs read several elements of a reduction, or that a primitive rejects."""
         # The result of an empty reduction is its init.
         if program.defines or without_empty(program) is None:
             return None
-        if not any(block.init is not None for block in blocks_of(program)):
+        if not any(block.init is not None for block in collect_blocks(program)):
             return None
         threads = decide_block(context)
         try:
@@ -55,7 +55,7 @@ def _schedule(program: ir.LoopProgram, threads: int, context: KernelContext) -> 
     """
     s = Schedule(program)
     s.apply(WITHOUT_EMPTY)
-    for name in [block.name for block in blocks_of(s.program)][:-1]:
+    for name in [block.name for block in collect_blocks(s.program)][:-1]:
         block = _block(s, name)
         if not isinstance(block.body, ir.Store):
             raise ScheduleError(f"block {name} must be a store, found an opaque loop program")
@@ -67,23 +67,23 @@ def _schedule(program: ir.LoopProgram, threads: int, context: KernelContext) -> 
             s.compute_inline(name)
     s.apply(COLLAPSE)
     unbound = _reduced_blocks(s)
-    for final in [block.name for block in blocks_of(s.program) if _written(block) in s.program.params]:
+    for final in [block.name for block in collect_blocks(s.program) if _written(block) in s.program.params]:
         reduces = _block(s, final).init is not None
         stored = s.cache_write(final, "register") if reduces else final
-        own = [name for name in _producers(s, stored) if name in unbound]
-        if own:
-            _bind_element(s, stored, own, threads)
-            unbound = [name for name in unbound if name not in own]
+        fused = [name for name in _producers(s, stored) if name in unbound]
+        if fused:
+            _bind_element(s, stored, fused, threads)
+            unbound = [name for name in unbound if name not in fused]
     if unbound:
         raise ScheduleError(f"block {unbound[0]} must feed one output, found several")
-    for block in blocks_of(s.program):
+    for block in collect_blocks(s.program):
         loops = [stmt for stmt in loops_around(block_path(s.program, block.name)) if stmt.kind is ir.ForKind.THREAD]
         if not loops:
-            bind_vectors(s, block, threads, lanes=lanes_of(block, threads_of(context).vector_bytes))
+            bind_vectors(s, block, threads, lanes=block_lanes(block, device_threads(context).vector_bytes))
     return s
 
 
-def _bind_element(s: Schedule, final: str, own: list[str], threads: int) -> None:
+def _bind_element(s: Schedule, final: str, producers: list[str], threads: int) -> None:
     """Bind each element of a block to a thread, and compute the reductions that it reads inside that thread."""
     loops = s.loops(final)
     if not loops:
@@ -91,10 +91,10 @@ def _bind_element(s: Schedule, final: str, own: list[str], threads: int) -> None
     element = s.fuse(*loops) if len(loops) > 1 else loops[0]
     extent = loop_extent(s, element)
     count = max(min(threads, extent.value), 1) if isinstance(extent, arith.Const) else threads
-    if any(not arith.prove(arith.compare("==", _elements(_block(s, name)), extent)) for name in own):
-        raise ScheduleError(f"blocks {', '.join(own)} must have as many elements as block {final}")
+    if any(not arith.prove(arith.compare("==", _elements(_block(s, name)), extent)) for name in producers):
+        raise ScheduleError(f"blocks {', '.join(producers)} must have as many elements as block {final}")
     outer, element = s.split(element, (None, count))
-    for name in reversed(own):
+    for name in reversed(producers):
         s.compute_at(name, element)
         _unroll(s, name, element)
         s.set_scope(_written(_block(s, name)).name, "register")
@@ -110,30 +110,30 @@ def _elements(block: ir.Block) -> arith.Expr:
 
 def _reduced_blocks(s: Schedule) -> list[str]:
     """Return the reductions, and the element-wise blocks between reductions and outputs."""
-    found: list[str] = []
-    made: set[ir.Buffer] = set()
-    for block in blocks_of(s.program):
+    names: list[str] = []
+    reduced_buffers: set[ir.Buffer] = set()
+    for block in collect_blocks(s.program):
         result = _written(block) in s.program.params
-        if block.init is not None or (not result and any(region.buffer in made for region in block.reads)):
-            found.append(block.name)
+        if block.init is not None or (not result and any(region.buffer in reduced_buffers for region in block.reads)):
+            names.append(block.name)
             if not result:
-                made.add(_written(block))
+                reduced_buffers.add(_written(block))
         elif not is_elementwise(block):
             raise ScheduleError(f"block {block.name} must be element-wise or a reduction, found an opaque loop program")
-    return found
+    return names
 
 
 def _producers(s: Schedule, final: str) -> list[str]:
     """Return the transitive producers of a block in program order, except producers that write outputs."""
-    blocks = blocks_of(s.program)
-    place = next(place for place, block in enumerate(blocks) if block.name == final)
-    wanted = {region.buffer for region in blocks[place].reads}
-    found: list[str] = []
-    for block in reversed(blocks[:place]):
-        if _written(block) in wanted and _written(block) not in s.program.params:
-            found.append(block.name)
-            wanted.update(region.buffer for region in block.reads)
-    return found[::-1]
+    blocks = collect_blocks(s.program)
+    position = next(position for position, block in enumerate(blocks) if block.name == final)
+    buffers = {region.buffer for region in blocks[position].reads}
+    names: list[str] = []
+    for block in reversed(blocks[:position]):
+        if _written(block) in buffers and _written(block) not in s.program.params:
+            names.append(block.name)
+            buffers.update(region.buffer for region in block.reads)
+    return names[::-1]
 
 
 def _unroll(s: Schedule, name: str, element: Var) -> None:
@@ -164,7 +164,7 @@ def _is_cheap(block: ir.Block) -> bool:
 
 
 def _block(s: Schedule, name: str) -> ir.Block:
-    return next(block for block in blocks_of(s.program) if block.name == name)
+    return next(block for block in collect_blocks(s.program) if block.name == name)
 
 
 def _written(block: ir.Block) -> ir.Buffer:

@@ -11,10 +11,10 @@ from inlaid.schedules.collapse import collapsed, without_empty
 from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, reduces_along, row_buffers
 from inlaid.schedules.shape import axis_loops, is_static, loop_extent, present
 from inlaid.schedules.threads.cooperate import Team, reduce_in_team, reducing_loops, work_in_team
-from inlaid.schedules.threads.elementwise import lanes_of
-from inlaid.schedules.threads.grid import BLOCKS, bind_flat, exchanging, expected, shared_scope, threads_of, within_shared
+from inlaid.schedules.threads.elementwise import block_lanes
+from inlaid.schedules.threads.grid import BLOCKS, bind_flat, device_threads, exchanging, expected, shared_scope, within_shared
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime import arith
@@ -48,11 +48,11 @@ class ThreadRowsRule:
 
     name = "rows"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Declines mixed contiguous and strided reductions, several outputs, and kernels that a schedule primitive rejects."""
         if len(program.outputs) != 1 or program.defines or without_empty(program) is None:
             return None
-        if not any(block.init is not None for block in blocks_of(program)):
+        if not any(block.init is not None for block in collect_blocks(program)):
             return None
         s = collapsed(program)
         try:
@@ -79,9 +79,9 @@ class ThreadRowsRule:
 
 def _kernel(s: Schedule) -> _Kernel | None:
     """Match the blocks of a row kernel; None if its reductions are neither all contiguous nor all strided."""
-    last = blocks_of(s.program)[-1]
+    last = collect_blocks(s.program)[-1]
     final = last.name if last.init is None else s.cache_write(last.name)
-    *producers, last = blocks_of(s.program)
+    *producers, last = collect_blocks(s.program)
     reductions = [block for block in producers if block.init is not None]
     if not isinstance(last.body, ir.Store) or last.body.indices != tuple(item.var for item in last.iters):
         return None
@@ -90,22 +90,22 @@ def _kernel(s: Schedule) -> _Kernel | None:
         return None
     scalars = row_buffers(producers)
     loose: list[str] = []
-    made: set[ir.Buffer] = set()
+    row_results: set[ir.Buffer] = set()
     for block in producers:
         assert isinstance(block.body, ir.Store)
-        read = [region.buffer for region in block.reads if region.buffer in made]
+        read = [region.buffer for region in block.reads if region.buffer in row_results]
         if not read and is_loose(block, scalars):
             loose.append(block.name)
             continue
-        made.add(block.body.buffer)
+        row_results.add(block.body.buffer)
         reduced = [buffer for buffer in read if buffer.name in scalars]
         if block.body.buffer.name not in scalars and any(buffer.shape == block.body.buffer.shape for buffer in reduced):
             scalars.append(block.body.buffer.name)  # a reduced value combined with an input that has one value per row
-    used: set[arith.Expr] = set()
+    variables: set[arith.Expr] = set()
     for node in ir.walk_exprs(last.body.value):
         if isinstance(node, ir.Load) and node.buffer.name in scalars:
-            used = used.union(*map(arith.free_vars, node.indices))
-    rows = tuple(place for place, item in enumerate(last.iters) if item.var in used and item.extent != arith.ONE)
+            variables = variables.union(*map(arith.free_vars, node.indices))
+    rows = tuple(axis for axis, item in enumerate(last.iters) if item.var in variables and item.extent != arith.ONE)
     if not along and not rows:
         return None
     names = [block.name for block in producers if block.name not in loose]
@@ -115,10 +115,10 @@ def _kernel(s: Schedule) -> _Kernel | None:
 def _extents(s: Schedule, kernel: _Kernel) -> tuple[int, int]:
     """Return the number of rows and the length of the longest reduction, with size hints for symbolic extents."""
     rows = columns = 1
-    for block in blocks_of(s.program):
+    for block in collect_blocks(s.program):
         if block.name == kernel.final:
-            for place in kernel.rows:
-                rows *= expected(block.iters[place].extent)
+            for axis in kernel.rows:
+                rows *= expected(block.iters[axis].extent)
         elif block.init is not None:
             length = 1
             for item in block.iters:
@@ -130,33 +130,35 @@ def _extents(s: Schedule, kernel: _Kernel) -> tuple[int, int]:
 def _thread_bytes(s: Schedule, kernel: _Kernel) -> int:
     """Return an upper bound of the bytes of shared memory per thread: two levels of partial results, a fourth of the first in the
     second, and the values of the rows of a block, which are at most half of its threads."""
-    widest = max(region.buffer.dtype.bytes for block in blocks_of(s.program) for region in block.writes)
+    widest = max(region.buffer.dtype.bytes for block in collect_blocks(s.program) for region in block.writes)
     return widest * (2 + -(-len(kernel.scalars) // 2))
 
 
 def _teams(context: KernelContext) -> list[int]:
     """Return the legal team sizes: powers of two; only 1 without shared memory."""
-    threads = threads_of(context)
+    threads = device_threads(context)
     return [1 << step for step in range(threads.block.bit_length())] if shared_scope(context) else [1]
 
 
 def _team(context: KernelContext, rows: int, columns: int, along: bool) -> int:
     """Choose the default team size: all rows fill the device, with at least `LEAST` elements per thread. A subgroup's accesses
     coalesce along the contiguous axis: within a row, or across rows, which then must share a block."""
-    threads = threads_of(context)
-    wanted = -(-threads.resident // max(rows, 1))
-    most = min(max(wanted, threads.subgroup), threads.block) if along else min(wanted, threads.block // threads.subgroup)
-    return max(size for size in _teams(context) if size == 1 or size <= min(most, columns // LEAST))
+    threads = device_threads(context)
+    saturating = -(-threads.resident // max(rows, 1))
+    max_size = (
+        min(max(saturating, threads.subgroup), threads.block) if along else min(saturating, threads.block // threads.subgroup)
+    )
+    return max(size for size in _teams(context) if size == 1 or size <= min(max_size, columns // LEAST))
 
 
 def _pieces(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> Decision:
     """Decide into how many pieces rows are split (split-K). A team reduces each piece, and a second kernel combines the results.
 
     The default fills the device with `LONG` elements per thread; 1 for several reductions, each of which would need two kernels."""
-    if sum(block.init is not None for block in blocks_of(s.program)) != 1:
+    if sum(block.init is not None for block in collect_blocks(s.program)) != 1:
         return context.decide("pieces", (1,), 1)
     rows, columns = _extents(s, kernel)
-    resident = threads_of(context).resident
+    resident = device_threads(context).resident
     # If the row length is symbolic, a superfluous launch costs less than an idle device.
     least = LONG if is_static(s.program) else LEAST
     best = max(min(resident // (max(rows, 1) * team), columns // (least * team)), 1)
@@ -165,22 +167,22 @@ def _pieces(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> 
 
 def _split(s: Schedule, kernel: _Kernel, pieces: int) -> _Kernel:
     """Split the reduction axis into pieces by rfactor. Returns the first kernel, which reduces the pieces."""
-    block = next(block for block in blocks_of(s.program) if block.init is not None)
+    block = next(block for block in collect_blocks(s.program) if block.init is not None)
     loops = reducing_loops(s, block.name)
     loop = s.fuse(*loops) if len(loops) > 1 else loops[0]
     piece, _ = s.split(loop, (pieces, None))
     assert isinstance(block.body, ir.Store)
     part = s.rfactor(block.name, piece, len(block.body.indices) if kernel.along else 0)
     stored = s.cache_write(part)
-    made = next(block for block in blocks_of(s.program) if block.name == stored)
-    rows = tuple(place for place, item in enumerate(made.iters) if item.extent != arith.ONE)
+    partial = next(block for block in collect_blocks(s.program) if block.name == stored)
+    rows = tuple(axis for axis, item in enumerate(partial.iters) if item.extent != arith.ONE)
     return _Kernel((part,), (), (stored,), stored, rows, kernel.along)
 
 
 def _bind_loose(s: Schedule, kernel: _Kernel, context: KernelContext) -> None:
     for name in kernel.loose:
         for loop in s.loops(name)[:1]:
-            bind_flat(s, loop, threads_of(context).block)
+            bind_flat(s, loop, device_threads(context).block)
 
 
 def _schedule(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> None:
@@ -191,7 +193,7 @@ def _schedule(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -
         for columns, threads: out = g(x, reduced)
     """
     loops = axis_loops(s, kernel.final)
-    rows = present(*(loops[place] for place in kernel.rows))
+    rows = present(*(loops[axis] for axis in kernel.rows))
     columns = [loop for loop in present(*loops) if loop not in rows]
     if rows and columns:
         s.reorder(*rows, *columns)
@@ -207,7 +209,7 @@ def _thread_per_row(s: Schedule, kernel: _Kernel, rows: list[Var], context: Kern
         return
     row = s.fuse(*rows) if len(rows) > 1 else rows[0]
     extent = loop_extent(s, row)
-    block = threads_of(context).block
+    block = device_threads(context).block
     count = max(min(block, extent.value), 1) if isinstance(extent, arith.Const) else block
     outer, row = s.split(row, (None, count))
     for name in reversed(kernel.names):
@@ -222,8 +224,8 @@ def _team_per_row(s: Schedule, kernel: _Kernel, rows: list[Var], columns: list[V
     """Bind a team of threads per row and several rows per block."""
     scope = shared_scope(context)
     assert scope is not None, "a team combines partial results in shared memory"
-    width = threads_of(context).vector_bytes if kernel.along else 0
-    lanes = {block.name: lanes_of(block, width) for block in blocks_of(s.program)}
+    width = device_threads(context).vector_bytes if kernel.along else 0
+    lanes = {block.name: block_lanes(block, width) for block in collect_blocks(s.program)}
     team = Team(size, "threadIdx.y", "threadIdx.x", scope.name)
     if kernel.along:
         exchanged = min(size, exchanging(context))
@@ -231,7 +233,7 @@ def _team_per_row(s: Schedule, kernel: _Kernel, rows: list[Var], columns: list[V
     group = None
     if rows:
         *outer, row = rows
-        beside = threads_of(context).block // size
+        beside = device_threads(context).block // size
         extent = loop_extent(s, row)
         while beside > 1 and isinstance(extent, arith.Const) and beside >= 2 * extent.value:
             beside //= 2
@@ -241,7 +243,7 @@ def _team_per_row(s: Schedule, kernel: _Kernel, rows: list[Var], columns: list[V
         for name in reversed(kernel.names):
             s.compute_at(name, group)
     for name in kernel.names:
-        block = next(block for block in blocks_of(s.program) if block.name == name)
+        block = next(block for block in collect_blocks(s.program) if block.name == name)
         if block.init is not None:
             reduce_in_team(s, name, group, team, lanes[name])
         else:

@@ -19,7 +19,7 @@ class SerialRule:
 
     name = "serial"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer row-major layouts and the unscheduled program."""
         layouts = (ROW_MAJOR,) * len(program.params)
         return Offer(layouts, Traced(lambda: Schedule(program)), utilization=Utilization.SERIAL)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from inlaid.plugins.contract import Threads
-from inlaid.schedules.threads.contraction import Contraction, extent_of
+from inlaid.schedules.threads.contraction import Contraction, total_extent
 from inlaid.schedules.threads.tiles import Side, Tiling
 from inlaid_runtime import arith
 
-OWN = (8, 4, 2, 1)
+REGISTER_TILE_SIDES = (8, 4, 2, 1)
 """Candidate numbers of rows or columns of a register tile."""
 OTHER_REGISTERS = 28
 """Registers of a thread in addition to accumulators and operands: addresses, counters, loads in flight."""
@@ -25,8 +25,8 @@ SHARED_WORD, MAIN_WORD = 0.5, 4.0
 """Cost of a 32-bit word in multiply-adds of a thread: in a vector load from shared memory, and from main memory through a cache."""
 FIRST_PARTS = 4
 """Minimum depth steps per part of a split depth."""
-MOST_PARTS = 64
-KEPT = 24
+MAX_PARTS = 64
+OFFERED_TILINGS = 24
 """Number of best-ranked tilings that are offered as legal decisions."""
 
 
@@ -43,13 +43,14 @@ class Problem:
     words: int = 1
 
 
-def problem_of(found: Contraction) -> Problem:
+def describe_problem(contraction: Contraction) -> Problem:
     """Describe a contraction to the cost model."""
     rows, columns, depth, batch = (
-        arith.size_hint(arith.unwrap(extent_of(axes))) for axes in (found.rows, found.columns, found.depth, found.batch)
+        arith.size_hint(arith.unwrap(total_extent(axes)))
+        for axes in (contraction.rows, contraction.columns, contraction.depth, contraction.batch)
     )
-    left, right = found.left.dtype.bytes, found.right.dtype.bytes
-    return Problem(rows, columns, depth, batch, left, right, max(found.anchor.buffer.dtype.bytes // 4, 1))
+    left, right = contraction.left.dtype.bytes, contraction.right.dtype.bytes
+    return Problem(rows, columns, depth, batch, left, right, max(contraction.anchor.buffer.dtype.bytes // 4, 1))
 
 
 @dataclass(frozen=True)
@@ -60,18 +61,18 @@ class Memory:
     stages: int = 1
 
 
-def lanes_of(own: int, bytes_: int, vector_bytes: int) -> int:
-    """Return the vector lanes of a thread's `own` contiguous elements: a power of two that divides `own`."""
+def run_lanes(count: int, bytes_: int, vector_bytes: int) -> int:
+    """Return the vector lanes of a thread's `count` contiguous elements: a power of two that divides `count`."""
     lanes = 1
-    while 2 * lanes <= vector_bytes // bytes_ and own % (2 * lanes) == 0:
+    while 2 * lanes <= vector_bytes // bytes_ and count % (2 * lanes) == 0:
         lanes *= 2
     return lanes
 
 
-def side_of(threads: int, own: int, bytes_: int, vector_bytes: int) -> Side:
-    """Split a thread's `own` rows or columns into runs of one vector each."""
-    lanes = lanes_of(own, bytes_, vector_bytes)
-    return Side(threads, own // lanes, lanes)
+def split_side(threads: int, per_thread: int, bytes_: int, vector_bytes: int) -> Side:
+    """Split a thread's `per_thread` rows or columns into runs of one vector each."""
+    lanes = run_lanes(per_thread, bytes_, vector_bytes)
+    return Side(threads, per_thread // lanes, lanes)
 
 
 def tilings(problem: Problem, threads: Threads, memory: Memory) -> Iterator[Tiling]:
@@ -84,24 +85,24 @@ def tilings(problem: Problem, threads: Threads, memory: Memory) -> Iterator[Tili
         across = 1
         while 0 < across <= count:
             if count % across == 0:
-                for rows, columns in ((a, b) for a in OWN for b in OWN):
+                for rows, columns in ((a, b) for a in REGISTER_TILE_SIDES for b in REGISTER_TILE_SIDES):
                     tiling = Tiling(
-                        side_of(count // across, rows, problem.left_bytes, threads.vector_bytes),
-                        side_of(across, columns, problem.right_bytes, threads.vector_bytes),
+                        split_side(count // across, rows, problem.left_bytes, threads.vector_bytes),
+                        split_side(across, columns, problem.right_bytes, threads.vector_bytes),
                         1,
                     )
                     if not memory.shared:
                         tiling = _without_runs(tiling)
                     for depth in depths:
-                        found = Tiling(tiling.rows, tiling.columns, min(depth, least))
-                        if _fits(found, problem, threads, memory):
-                            yield found
+                        candidate = Tiling(tiling.rows, tiling.columns, min(depth, least))
+                        if _fits(candidate, problem, threads, memory):
+                            yield candidate
             across *= 2
 
 
 def _without_runs(tiling: Tiling) -> Tiling:
     """Make each thread's rows and columns one contiguous run, which the thread loads without shared memory."""
-    rows, columns = (Side(side.threads, 1, side.own) for side in (tiling.rows, tiling.columns))
+    rows, columns = (Side(side.threads, 1, side.per_thread) for side in (tiling.rows, tiling.columns))
     return Tiling(rows, columns, tiling.depth)
 
 
@@ -109,9 +110,11 @@ def _fits(tiling: Tiling, problem: Problem, threads: Threads, memory: Memory) ->
     for side, extent in ((tiling.rows, problem.rows), (tiling.columns, problem.columns)):
         if side.size >= 2 * max(extent, 1) and side.size > 1:
             return False
-    own = tiling.rows.own * tiling.columns.own * problem.words
-    factors = tiling.rows.own + tiling.columns.own
-    if own + factors * (1 if memory.shared else tiling.depth) + OTHER_REGISTERS > max(threads.registers, OTHER_REGISTERS + 3):
+    accumulators = tiling.rows.per_thread * tiling.columns.per_thread * problem.words
+    factors = tiling.rows.per_thread + tiling.columns.per_thread
+    if accumulators + factors * (1 if memory.shared else tiling.depth) + OTHER_REGISTERS > max(
+        threads.registers, OTHER_REGISTERS + 3
+    ):
         return False
     return not memory.shared or memory.stages * shared_bytes(tiling, problem) <= memory.shared
 
@@ -136,9 +139,9 @@ def slots(tiling: Tiling, threads: Threads) -> int:
 def parts_for(tiling: Tiling, problem: Problem, threads: Threads, shared: bool) -> int:
     """Choose the split-K factor: it saturates the device if that saves more time than adding the parts costs."""
     steps = -(-problem.depth // tiling.depth)
-    most = min(slots(tiling, threads) // blocks_of_grid(tiling, problem), steps // FIRST_PARTS, MOST_PARTS)
+    max_parts = min(slots(tiling, threads) // blocks_of_grid(tiling, problem), steps // FIRST_PARTS, MAX_PARTS)
     options = [1]
-    while 2 * options[-1] <= most:
+    while 2 * options[-1] <= max_parts:
         options.append(2 * options[-1])
     return min(options, key=lambda parts: seconds(tiling, problem, threads, parts, shared))
 
@@ -150,9 +153,12 @@ def seconds(tiling: Tiling, problem: Problem, threads: Threads, parts: int = 1, 
     rows, columns = tiling.rows, tiling.columns
     words = (rows.size * problem.left_bytes + columns.size * problem.right_bytes) / 4 / tiling.threads
     if shared:
-        each = rows.own * columns.own + SHARED_WORD * (rows.own + columns.own) + MAIN_WORD * words
+        each = rows.per_thread * columns.per_thread + SHARED_WORD * (rows.per_thread + columns.per_thread) + MAIN_WORD * words
     else:
-        each = rows.own * columns.own + MAIN_WORD * (rows.own * problem.left_bytes + columns.own * problem.right_bytes) / 4 / 2
+        each = (
+            rows.per_thread * columns.per_thread
+            + MAIN_WORD * (rows.per_thread * problem.left_bytes + columns.per_thread * problem.right_bytes) / 4 / 2
+        )
     time = rounds * -(-steps // parts) * (tiling.depth * each + (STEP if shared else STEP / 2))
     if parts > 1:
         elements = max(problem.rows * problem.columns * problem.batch, 1)
@@ -162,11 +168,12 @@ def seconds(tiling: Tiling, problem: Problem, threads: Threads, parts: int = 1, 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def rank_tilings(problem: Problem, threads: Threads, memory: Memory) -> tuple[Tiling, ...]:
-    """Return the `KEPT` best tilings with split-K factors, cheapest first; empty for outputs smaller than a block of threads."""
+    """Return the `OFFERED_TILINGS` best tilings with split-K factors, cheapest first; empty for outputs smaller than a block of
+    threads."""
     shared = bool(memory.shared)
     timed = [
         (seconds(tiling, problem, threads, parts, shared), number, Tiling(tiling.rows, tiling.columns, tiling.depth, parts))
         for number, tiling in enumerate(dict.fromkeys(tilings(problem, threads, memory)))
         for parts in (parts_for(tiling, problem, threads, shared),)
     ]
-    return tuple(tiling for _, _, tiling in sorted(timed, key=lambda item: item[:2])[:KEPT])
+    return tuple(tiling for _, _, tiling in sorted(timed, key=lambda item: item[:2])[:OFFERED_TILINGS])

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from inlaid.schedules.threads.contraction import Axis, Contraction, coordinates, extent_of, find_contraction, has_single_index
+from inlaid.schedules.threads.contraction import Axis, Contraction, coordinates, find_contraction, has_single_index, total_extent
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Transform
 from inlaid.tensor.transform.lower_blocks import joined as in_order
@@ -37,14 +37,14 @@ class Side:
     lanes: int
 
     @property
-    def own(self) -> int:
+    def per_thread(self) -> int:
         """Rows or columns per thread."""
         return self.runs * self.lanes
 
     @property
     def size(self) -> int:
         """Rows or columns per tile."""
-        return self.threads * self.own
+        return self.threads * self.per_thread
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class _Names:
 
     def pick(self, *names: str, reduced: Sequence[str] = ()) -> tuple[ir.IterVar, ...]:
         """Return the existing variables of these names, in order."""
-        found = ((name, self.items[name]) for name in names if name in self.items)
-        return tuple(replace(item, kind=ir.IterKind.REDUCTION) if name in reduced else item for name, item in found)
+        pairs = ((name, self.items[name]) for name in names if name in self.items)
+        return tuple(replace(item, kind=ir.IterKind.REDUCTION) if name in reduced else item for name, item in pairs)
 
     def indices(self, *names: str) -> tuple[arith.Expr, ...]:
         return tuple(self.items[name].var for name in names if name in self.items)
@@ -104,46 +104,50 @@ def tiled(
 
     `rows` and `columns` are the fields of `Side`. With `parts` > 1, one block stores the partial sums and another adds them before
     the epilogue: per tile if `joined`, else over all elements in row-major order."""
-    found = find_contraction(program)
-    if found is None:
+    contraction = find_contraction(program)
+    if contraction is None:
         return program
-    return _Tiles(program, found, Tiling(Side(*rows), Side(*columns), depth, parts, joined)).program()
+    return _Tiles(program, contraction, Tiling(Side(*rows), Side(*columns), depth, parts, joined)).program()
 
 
 TILE_PRODUCT = Transform("tile_product", tiled)
 
 
 class _Tiles:
-    def __init__(self, program: ir.LoopProgram, found: Contraction, tiling: Tiling) -> None:
-        self._program, self._found, self._tiling = program, found, tiling
-        self._rows, self._columns, self._depth = map(extent_of, (found.rows, found.columns, found.depth))
+    def __init__(self, program: ir.LoopProgram, contraction: Contraction, tiling: Tiling) -> None:
+        self._program, self._contraction, self._tiling = program, contraction, tiling
+        self._rows, self._columns, self._depth = map(total_extent, (contraction.rows, contraction.columns, contraction.depth))
         steps = arith.ceildiv(self._depth, tiling.depth)
         self._steps = _single(arith.simplify(arith.ceildiv(steps, tiling.parts)))
         self._buffers: dict[ir.Buffer, ir.Buffer] = {}
-        taken = {buffer.name for buffer in program.params}
+        param_names = {buffer.name for buffer in program.params}
         self._allocs = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
-        self._taken = taken | {buffer.name for buffer in self._allocs}
-        items = [*found.anchor.spatial, *found.anchor.reduced]
-        self._groups = [_group(item, found.values) for item in found.anchor.spatial if found.values[item.var] is not item.var]
+        self._names_in_use = param_names | {buffer.name for buffer in self._allocs}
+        items = [*contraction.anchor.spatial, *contraction.anchor.reduced]
+        self._groups = [
+            _group(item, contraction.values) for item in contraction.anchor.spatial if contraction.values[item.var] is not item.var
+        ]
         self._units: dict[arith.Expr, arith.Expr] = {item.var: ZERO for item in items if item.extent == ONE}
 
     def program(self) -> ir.LoopProgram:
         """Build the tiled program."""
-        left, fetch_left = self._operand("rows", self._found.left, self._found.rows, self._tiling.rows, LEFT)
-        right, fetch_right = self._operand("columns", self._found.right, self._found.columns, self._tiling.columns, RIGHT)
+        left, fetch_left = self._operand("rows", self._contraction.left, self._contraction.rows, self._tiling.rows, LEFT)
+        right, fetch_right = self._operand(
+            "columns", self._contraction.right, self._contraction.columns, self._tiling.columns, RIGHT
+        )
         acc, total = self._sum(left, right)
         stores = self._stores(acc)
-        last = self._found.anchor.after if self._found.inverse is None else ()
-        kept = [nest for nest in _nests(self._program.body) if any(stmt in last for stmt in ir.walk_stmts(nest))]
-        body: ir.Stmt = in_order(fetch_left, fetch_right, total, *stores, *kept)
-        dropped = () if last else (self._found.anchor.buffer,)
+        last = self._contraction.anchor.after if self._contraction.inverse is None else ()
+        remaining_nests = [nest for nest in _nests(self._program.body) if any(stmt in last for stmt in ir.walk_stmts(nest))]
+        body: ir.Stmt = in_order(fetch_left, fetch_right, total, *stores, *remaining_nests)
+        dropped = () if last else (self._contraction.anchor.buffer,)
         for buffer in reversed((*(item for item in self._allocs if item not in dropped), left, right, acc)):
             body = ir.Alloc(buffer, body)
         program = replace(self._program, body=body)
         return Rewriter(buffers=self._buffers).program(program) if self._buffers else program
 
-    def _new(self, name: str, shape: tuple[arith.Dim, ...], of: DType, scope: str = "") -> ir.Buffer:
-        return ir.Buffer(unique(name, self._taken), shape, of, scope)
+    def _new(self, name: str, shape: tuple[arith.Dim, ...], dtype: DType, scope: str = "") -> ir.Buffer:
+        return ir.Buffer(unique(name, self._names_in_use), shape, dtype, scope)
 
     def _operand(
         self, name: str, value: ir.Expr, axes: tuple[Axis, ...], side: Side, order: tuple[str, ...]
@@ -154,37 +158,37 @@ class _Tiles:
         if side.runs > 1:
             extents[run] = side.runs
         names = self._names(**extents)
-        place = names[outer] * side.size + (names[run] * (side.threads * side.lanes) + names[inner])
+        position = names[outer] * side.size + (names[run] * (side.threads * side.lanes) + names[inner])
         depth = self._position(names)
         buffer = self._new(name, names.shape(*order), value.dtype)
-        where = {**self._batch(names), **coordinates(axes, place), **coordinates(self._found.depth, depth), **self._units}
-        groups = ((axes, place), (self._found.depth, depth))
+        where = {**self._batch(names), **coordinates(axes, position), **coordinates(self._contraction.depth, depth), **self._units}
+        groups = ((axes, position), (self._contraction.depth, depth))
         element = self._at(value, groups, where)
-        padded = _inside((place, extent_of(axes), side.size), (depth, self._depth, self._tiling.depth * self._tiling.parts))
+        padded = _inside((position, total_extent(axes), side.size), (depth, self._depth, self._tiling.depth * self._tiling.parts))
         if padded != ONE:
             element = ir.select(truth(padded), element, ir.const(0, value.dtype))
-        fetched = (*order[:-3], run, inner, "ki") if runs_along(value, self._found.depth, axes) else order
+        fetched = (*order[:-3], run, inner, "ki") if runs_along(value, self._contraction.depth, axes) else order
         return buffer, block_nest(buffer.name, names.pick(*fetched), ir.Store(buffer, names.indices(*order), element))
 
     def _names(self, **extents: arith.Expr | int) -> _Names:
         """Create iteration variables of a tile: batch, part, step, depth within a step, and `extents`. Unit axes are omitted."""
-        batch = extent_of(self._found.batch)
-        own: dict[str, arith.Expr | int] = {"q": self._steps, "ki": self._tiling.depth, **extents}
+        batch = total_extent(self._contraction.batch)
+        axis_extents: dict[str, arith.Expr | int] = {"q": self._steps, "ki": self._tiling.depth, **extents}
         if batch != ONE:
-            own["b"] = batch
+            axis_extents["b"] = batch
         if self._tiling.parts > 1:
-            own["p"] = self._tiling.parts
-        return _Names(**own)
+            axis_extents["p"] = self._tiling.parts
+        return _Names(**axis_extents)
 
     def _count(self, axes: tuple[Axis, ...], side: Side) -> arith.Expr:
-        return _single(arith.simplify(arith.ceildiv(extent_of(axes), side.size)))
+        return _single(arith.simplify(arith.ceildiv(total_extent(axes), side.size)))
 
     def _position(self, names: _Names) -> arith.Expr:
         """Return the position along the depth. Parts are interleaved by steps, so that concurrent parts read adjacent memory."""
         return (names["q"] * self._tiling.parts + names["p"]) * self._tiling.depth + names["ki"]
 
     def _batch(self, names: _Names) -> dict[arith.Expr, arith.Expr]:
-        return coordinates(self._found.batch, names["b"])
+        return coordinates(self._contraction.batch, names["b"])
 
     def _at(self, value: ir.Expr, groups: _Groups, where: Mapping[arith.Expr, arith.Expr]) -> ir.Expr:
         """Substitute positions for axes in a value. If the axes of a group are adjacent dimensions of an input that only `value`
@@ -205,57 +209,58 @@ class _Tiles:
     ) -> tuple[ir.Buffer, tuple[arith.Expr, ...]]:
         """Reshape a buffer: fuse the adjacent dimensions of each group, and split grouped channels into two. Returns buffer and
         indices."""
-        shape, places = list(buffer.shape), list(indices)
+        shape, merged_indices = list(buffer.shape), list(indices)
         for number, index in reversed(list(enumerate(indices))):
             group = next((item for item in self._groups if arith.Analyzer().equal(item[0], index)), None)
             if group is not None and shape[number] == group[1] * group[2]:
-                shape[number : number + 1], places[number : number + 1] = group[1:3], group[3:]
+                shape[number : number + 1], merged_indices[number : number + 1] = group[1:3], group[3:]
         for axes, position in groups:
             run: list[arith.Expr] = [axis.var for axis in axes]
-            for start in range(len(places) - len(run) + 1):
+            for start in range(len(merged_indices) - len(run) + 1):
                 dims = [arith.wrap(dim) for dim in shape[start : start + len(run)]]
-                if len(run) > 1 and places[start : start + len(run)] == run and dims == [axis.extent for axis in axes]:
-                    shape[start : start + len(run)] = [arith.unwrap(extent_of(axes))]
-                    places[start : start + len(run)] = [position]
+                if len(run) > 1 and merged_indices[start : start + len(run)] == run and dims == [axis.extent for axis in axes]:
+                    shape[start : start + len(run)] = [arith.unwrap(total_extent(axes))]
+                    merged_indices[start : start + len(run)] = [position]
                     break
         if tuple(shape) != buffer.shape:
             buffer = self._buffers.setdefault(buffer, ir.Buffer(buffer.name, tuple(shape), buffer.dtype, buffer.scope))
-        return buffer, tuple(places)
+        return buffer, tuple(merged_indices)
 
     def _sum(self, left: ir.Buffer, right: ir.Buffer) -> tuple[ir.Buffer, ir.Stmt]:
         """Build the accumulators of a tile, and the loop nest of their reduction."""
-        names = self._of_tile()
-        block = self._found.anchor.block
-        acc = self._new("acc", names.shape(*SUM), self._found.anchor.buffer.dtype, "register")
-        (rows, columns), own = (self._tiling.rows, self._tiling.columns), dict(zip("mn", (left, right), strict=True))
+        names = self._tile_names()
+        block = self._contraction.anchor.block
+        acc = self._new("acc", names.shape(*SUM), self._contraction.anchor.buffer.dtype, "register")
+        (rows, columns), operands = (self._tiling.rows, self._tiling.columns), dict(zip("mn", (left, right), strict=True))
         a, b = (
             ir.cast(
-                ir.load(own[axis], (*names.indices(*order[:-1]), names[f"{axis}t"] * side.lanes + names[f"{axis}v"])), acc.dtype
+                ir.load(operands[axis], (*names.indices(*order[:-1]), names[f"{axis}t"] * side.lanes + names[f"{axis}v"])),
+                acc.dtype,
             )
             for axis, order, side in (("m", LEFT, rows), ("n", RIGHT, columns))
         )
         indices = names.indices(*SUM)
-        product = b * a if self._found.swapped else a * b
+        product = b * a if self._contraction.swapped else a * b
         body = ir.Store(acc, indices, ir.load(acc, indices) + product)
         assert isinstance(block.init, ir.Store)
         init = ir.Store(acc, indices, block.init.value)
         return acc, block_nest(block.name, names.pick(*SUM, "q", "ki", reduced=("q", "ki")), body, init)
 
-    def _of_tile(self) -> _Names:
+    def _tile_names(self) -> _Names:
         rows, columns = self._tiling.rows, self._tiling.columns
         runs = {"mj": rows.runs, "mv": rows.lanes, "nj": columns.runs, "nv": columns.lanes}
         extents: dict[str, arith.Expr | int] = {name: count for name, count in runs.items() if count > 1 or name == "nv"}
-        extents |= {"mo": self._count(self._found.rows, rows), "no": self._count(self._found.columns, columns)}
+        extents |= {"mo": self._count(self._contraction.rows, rows), "no": self._count(self._contraction.columns, columns)}
         return self._names(**extents, mt=rows.threads, nt=columns.threads)
 
     def _stores(self, acc: ir.Buffer) -> list[ir.Stmt]:
         """Build the loop nests after the reduction, which store and add partial sums and apply the epilogue."""
-        names, found = self._of_tile(), self._found
-        rows, columns, exists = self._place(names)
-        extents = (extent_of(found.rows), extent_of(found.columns))
+        names, contraction = self._tile_names(), self._contraction
+        rows, columns, exists = self._row_and_column(names)
+        extents = (total_extent(contraction.rows), total_extent(contraction.columns))
         total = ir.load(acc, names.indices(*SUM))
-        follows = bool(found.anchor.after) and found.inverse is not None
-        name = found.anchor.after[-1].name if follows else f"{found.anchor.block.name}_store"
+        follows = bool(contraction.anchor.after) and contraction.inverse is not None
+        name = contraction.anchor.after[-1].name if follows else f"{contraction.anchor.block.name}_store"
         if self._tiling.parts == 1:
             return [
                 block_nest(
@@ -264,42 +269,42 @@ class _Tiles:
             ]
         if self._tiling.joined:
             return self._joined(names, total, name)
-        every = extent_of((*found.batch, *found.rows, *found.columns))
-        flat, own = _Names(e=every, p=self._tiling.parts), _Names(e=every)
-        batch = extent_of(found.batch)
+        every = total_extent((*contraction.batch, *contraction.rows, *contraction.columns))
+        flat, element = _Names(e=every, p=self._tiling.parts), _Names(e=every)
+        batch = total_extent(contraction.batch)
         shape = tuple(map(arith.unwrap, (batch, *extents)))
         parts = self._new("parts", (self._tiling.parts, *shape), acc.dtype)
         added = self._new("added", flat.shape("e"), acc.dtype, "register")
         self._allocs += [parts, added]
         keep = ir.Store(parts, (names["p"], names["b"], rows, columns), total)
-        assert isinstance(found.anchor.block.init, ir.Store)
-        init = ir.Store(added, flat.indices("e"), found.anchor.block.init.value)
-        place = _flat_place(flat["e"], extents, batch)
-        more = ir.Store(added, flat.indices("e"), ir.load(added, flat.indices("e")) + ir.load(parts, (flat["p"], *place)))
-        _, row, column = _flat_place(own["e"], extents, batch)
-        where = {**coordinates((*found.batch, *found.rows, *found.columns), own["e"]), **self._units}
-        result = self._result(ir.load(added, own.indices("e")), where, row, column)
-        anchor = found.anchor.block.name
+        assert isinstance(contraction.anchor.block.init, ir.Store)
+        init = ir.Store(added, flat.indices("e"), contraction.anchor.block.init.value)
+        position = _unflatten(flat["e"], extents, batch)
+        more = ir.Store(added, flat.indices("e"), ir.load(added, flat.indices("e")) + ir.load(parts, (flat["p"], *position)))
+        _, row, column = _unflatten(element["e"], extents, batch)
+        where = {**coordinates((*contraction.batch, *contraction.rows, *contraction.columns), element["e"]), **self._units}
+        result = self._result(ir.load(added, element.indices("e")), where, row, column)
+        anchor = contraction.anchor.block.name
         return [
             block_nest(f"{anchor}_part", names.pick(*SUM), keep, None, exists),
             block_nest(f"{anchor}_sum", flat.pick("e", "p", reduced=("p",)), more, init),
-            block_nest(name, own.pick("e"), result),
+            block_nest(name, element.pick("e"), result),
         ]
 
     def _joined(self, names: _Names, total: ir.Expr, name: str) -> list[ir.Stmt]:
         """Store the partial sums of a tile, add them, and apply the epilogue."""
-        more, last = self._of_tile(), self._of_tile()
+        more, last = self._tile_names(), self._tile_names()
         order = [axis for axis in SUM if axis != "p"]
         parts = self._new("parts", names.shape("p", *order), total.dtype)
         added = self._new("added", names.shape(*order), total.dtype, "register")
         self._allocs += [parts, added]
-        anchor = self._found.anchor.block
+        anchor = self._contraction.anchor.block
         assert isinstance(anchor.init, ir.Store)
         keep = ir.Store(parts, names.indices("p", *order), total)
-        place = more.indices(*order)
-        add = ir.Store(added, place, ir.load(added, place) + ir.load(parts, more.indices("p", *order)))
-        init = ir.Store(added, place, anchor.init.value)
-        rows, columns, exists = self._place(last)
+        indices = more.indices(*order)
+        add = ir.Store(added, indices, ir.load(added, indices) + ir.load(parts, more.indices("p", *order)))
+        init = ir.Store(added, indices, anchor.init.value)
+        rows, columns, exists = self._row_and_column(last)
         result = self._result(ir.load(added, last.indices(*order)), self._where(last, rows, columns), rows, columns)
         return [
             block_nest(f"{anchor.name}_part", names.pick("b", "mo", "no", "p", *order[3:]), keep),
@@ -307,31 +312,36 @@ class _Tiles:
             block_nest(name, last.pick(*order), result, None, exists),
         ]
 
-    def _place(self, names: _Names) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
+    def _row_and_column(self, names: _Names) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
         """Return the row, the column, and the condition that both are in bounds."""
-        rows = names["mo"] * self._tiling.rows.size + _own(names, "m", self._tiling.rows)
-        columns = names["no"] * self._tiling.columns.size + _own(names, "n", self._tiling.columns)
-        extents = (extent_of(self._found.rows), extent_of(self._found.columns))
+        rows = names["mo"] * self._tiling.rows.size + _thread_offset(names, "m", self._tiling.rows)
+        columns = names["no"] * self._tiling.columns.size + _thread_offset(names, "n", self._tiling.columns)
+        extents = (total_extent(self._contraction.rows), total_extent(self._contraction.columns))
         return rows, columns, _inside((rows, extents[0], self._tiling.rows.size), (columns, extents[1], self._tiling.columns.size))
 
     def _where(self, names: _Names, row: arith.Expr, column: arith.Expr) -> dict[arith.Expr, arith.Expr]:
         """Return the values of the axes at an element of a tile."""
-        found = self._found
-        return {**self._batch(names), **coordinates(found.rows, row), **coordinates(found.columns, column), **self._units}
+        contraction = self._contraction
+        return {
+            **self._batch(names),
+            **coordinates(contraction.rows, row),
+            **coordinates(contraction.columns, column),
+            **self._units,
+        }
 
     def _result(self, total: ir.Expr, where: Mapping[arith.Expr, arith.Expr], row: arith.Expr, column: arith.Expr) -> ir.Store:
         """Build the store that applies the epilogue to the accumulator at a row and a column."""
-        anchor, found = self._found.anchor, self._found
-        groups = ((found.rows, row), (found.columns, column))
-        block = anchor.block if found.inverse is None or not anchor.after else anchor.after[-1]
-        own = found.values if block is anchor.block else found.inverse
-        assert isinstance(block.body, ir.Store) and own is not None
+        anchor, contraction = self._contraction.anchor, self._contraction
+        groups = ((contraction.rows, row), (contraction.columns, column))
+        block = anchor.block if contraction.inverse is None or not anchor.after else anchor.after[-1]
+        axis_values = contraction.values if block is anchor.block else contraction.inverse
+        assert isinstance(block.body, ir.Store) and axis_values is not None
         value, buffer = total, block.body.buffer
         if block is not anchor.block:
             follows = Rewriter(expr=lambda node: total if isinstance(node, ir.Load) and node.buffer is anchor.buffer else None)
-            value = Rewriter(own).expr(block.body.value)
+            value = Rewriter(axis_values).expr(block.body.value)
             value = follows.expr(self._at(value, groups, where))
-        indices = tuple(arith.substitute(index, own) for index in block.body.indices)
+        indices = tuple(arith.substitute(index, axis_values) for index in block.body.indices)
         if buffer in self._program.outputs:
             buffer, indices = self._merged(buffer, indices, groups)
         return ir.Store(buffer, tuple(arith.substitute(index, where) for index in indices), value)
@@ -340,14 +350,14 @@ class _Tiles:
 def _group(item: ir.IterVar, values: Mapping[arith.Expr, arith.Expr]) -> tuple[arith.Expr, int, int, arith.Expr, arith.Expr]:
     """Describe a grouped axis: its value, number of groups, group size, and the variables of group and position."""
     value = values[item.var]
-    place = next(var for var in arith.free_vars(value) if (step := arith.affine(value, var)) is not None and step[0] == ONE)
-    (group,) = arith.free_vars(value) - {place}
+    offset = next(var for var in arith.free_vars(value) if (step := arith.affine(value, var)) is not None and step[0] == ONE)
+    (group,) = arith.free_vars(value) - {offset}
     step = arith.affine(value, group)
     assert step is not None and isinstance(step[0], Const) and isinstance(item.extent, Const)
-    return value, item.extent.value // step[0].value, step[0].value, group, place
+    return value, item.extent.value // step[0].value, step[0].value, group, offset
 
 
-def _flat_place(
+def _unflatten(
     element: arith.Expr, shape: tuple[arith.Expr, arith.Expr], batch: arith.Expr
 ) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
     """Unflatten an element's row-major number into batch, row and column."""
@@ -358,30 +368,30 @@ def _flat_place(
 
 def _single(count: arith.Expr) -> arith.Expr:
     """Replace a number of tiles by 1 if it is at most 1. If it is 0, the tile is out of bounds: it is zero and is not stored."""
-    most = arith.bounds(count)[1]
-    return ONE if most is not None and most <= 1 else count
+    upper_bound = arith.bounds(count)[1]
+    return ONE if upper_bound is not None and upper_bound <= 1 else count
 
 
-def _own(names: _Names, axis: str, side: Side) -> arith.Expr:
+def _thread_offset(names: _Names, axis: str, side: Side) -> arith.Expr:
     """Return the position in a tile of a thread's row ("m") or column ("n"). Within a run, adjacent threads are adjacent."""
     return (names[f"{axis}j"] * side.threads + names[f"{axis}t"]) * side.lanes + names[f"{axis}v"]
 
 
-def _inside(*places: tuple[arith.Expr, arith.Expr, int]) -> arith.Expr:
+def _inside(*positions: tuple[arith.Expr, arith.Expr, int]) -> arith.Expr:
     """Build the bounds check of each (position, extent, tile size), except of constant extents that the tile size divides."""
     condition: arith.Expr = ONE
-    for place, extent, size in places:
+    for position, extent, size in positions:
         if not isinstance(extent, Const) or extent.value % size:
-            condition = arith.logical_and(condition, arith.compare("<", place, extent))
+            condition = arith.logical_and(condition, arith.compare("<", position, extent))
     return condition
 
 
-def runs_along(value: ir.Expr, axes: Sequence[Axis], others: Sequence[Axis]) -> bool:
-    """Test whether the loads of a factor are contiguous along `axes`, and `others` do not index the same dimension."""
+def runs_along(value: ir.Expr, axes: Sequence[Axis], other_axes: Sequence[Axis]) -> bool:
+    """Test whether the loads of a factor are contiguous along `axes`, and `other_axes` do not index the same dimension."""
     for node in ir.walk_exprs(value):
         if isinstance(node, ir.Load):
             last = [index for index, dim in zip(node.indices, node.buffer.shape, strict=True) if dim != 1][-1:]
-            if any(axis.var in arith.free_vars(index) for index in last for axis in others):
+            if any(axis.var in arith.free_vars(index) for index in last for axis in other_axes):
                 return False
             steps = (arith.affine(index, axis.var) for index in last for axis in axes)
             if any(step is not None and step[0] == ONE for step in steps):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from inlaid.schedules.collapse import COLLAPSE
 from inlaid.schedules.shape import loop_extent, merge_chains
-from inlaid.schedules.threads.grid import BLOCKS, THREADS, expected, is_elementwise, shared_scope, threads_of
+from inlaid.schedules.threads.grid import BLOCKS, THREADS, device_threads, expected, is_elementwise, shared_scope
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_runtime import arith
@@ -27,27 +27,27 @@ class ThreadTransposeRule:
 
     name = "transpose"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines targets without shared memory, and kernels that a schedule primitive rejects."""
         scope = shared_scope(context)
         if scope is None or program.defines:
             return None
         s = Schedule(program)
         merge_chains(s)
-        if not all(map(is_elementwise, blocks_of(s.program))):
+        if not all(map(is_elementwise, collect_blocks(s.program))):
             return None
         s.apply(COLLAPSE)
-        found = _match(s.program)
-        if found is None:
+        transpose = _match(s.program)
+        if transpose is None:
             return None
-        between = scope.alignment * len(found.buffers)
-        fitting = [side for side in SIDES if side * (side + 1) * found.bytes + between <= scope.capacity]
+        between = scope.alignment * len(transpose.buffers)
+        fitting = [side for side in SIDES if side * (side + 1) * transpose.bytes + between <= scope.capacity]
         if not fitting:
             return None
-        wanted = [side for side in fitting if side <= max(threads_of(context).subgroup, SIDES[0])]
-        side = context.decide("side", fitting, wanted[-1])
+        subgroup_sides = [side for side in fitting if side <= max(device_threads(context).subgroup, SIDES[0])]
+        side = context.decide("side", fitting, subgroup_sides[-1])
         try:
-            scheduled = _schedule(s, found, side.number, scope.name, threads_of(context).block)
+            scheduled = _schedule(s, transpose, side.number, scope.name, device_threads(context).block)
         except ScheduleError:
             return None
         return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: scheduled), decisions=(side,))
@@ -66,15 +66,15 @@ class _Transpose:
 
 def _match(program: ir.LoopProgram) -> _Transpose | None:
     """Match a transpose; None if no load is transposed, or loads are contiguous along different axes."""
-    (block, *others) = blocks_of(program)
-    if others or not isinstance(block.body, ir.Store):
+    (block, *other_blocks) = collect_blocks(program)
+    if other_blocks or not isinstance(block.body, ir.Store):
         return None
-    variables: dict[arith.Expr, int] = {item.var: place for place, item in enumerate(block.iters)}
+    variables: dict[arith.Expr, int] = {item.var: axis for axis, item in enumerate(block.iters)}
     store = block.body
     if not store.indices or store.indices[-1] is not block.iters[-1].var or not _is_long(block.iters[-1]):
         return None
     written = block.iters[-1].var
-    found: dict[ir.Buffer, tuple[arith.Expr, ...]] = {}
+    load_indices: dict[ir.Buffer, tuple[arith.Expr, ...]] = {}
     along: set[int] = set()
     for node in ir.walk_exprs(store.value):
         if not isinstance(node, ir.Load) or not node.indices or written not in node.free_vars():
@@ -83,27 +83,29 @@ def _match(program: ir.LoopProgram) -> _Transpose | None:
         if last is written:
             continue
         plain = all(isinstance(index, arith.Const) or index in variables for index in node.indices)
-        if not plain or last not in variables or found.setdefault(node.buffer, node.indices) != node.indices:
+        if not plain or last not in variables or load_indices.setdefault(node.buffer, node.indices) != node.indices:
             return None
         along.add(variables[last])
     if len(along) != 1:
         return None
-    (place,) = along
-    if not _is_long(block.iters[place]):
+    (axis,) = along
+    if not _is_long(block.iters[axis]):
         return None
     twice = {
-        node.buffer for node in ir.walk_exprs(store.value) if isinstance(node, ir.Load) and node.indices != found.get(node.buffer)
+        node.buffer
+        for node in ir.walk_exprs(store.value)
+        if isinstance(node, ir.Load) and node.indices != load_indices.get(node.buffer)
     }
-    buffers = tuple((buffer.name, indices.index(written)) for buffer, indices in found.items() if buffer not in twice)
-    size = sum(buffer.dtype.bytes for buffer in found)
-    return _Transpose(block.name, place, buffers, size) if len(buffers) == len(found) else None
+    buffers = tuple((buffer.name, indices.index(written)) for buffer, indices in load_indices.items() if buffer not in twice)
+    size = sum(buffer.dtype.bytes for buffer in load_indices)
+    return _Transpose(block.name, axis, buffers, size) if len(buffers) == len(load_indices) else None
 
 
 def _is_long(item: ir.IterVar) -> bool:
     return expected(item.extent) >= SHORTEST
 
 
-def _schedule(s: Schedule, found: _Transpose, side: int, scope: str, threads: int) -> Schedule:
+def _schedule(s: Schedule, transpose: _Transpose, side: int, scope: str, threads: int) -> Schedule:
     """Stage a tile in shared memory:
 
     for i: for j: out[i, j] = f(x[j, i])
@@ -114,20 +116,20 @@ def _schedule(s: Schedule, found: _Transpose, side: int, scope: str, threads: in
 
     Rows of a tile are padded by one element, so that column accesses have no bank conflicts.
     """
-    loops = list(s.loops(found.block))
-    (block,) = blocks_of(s.program)
+    loops = list(s.loops(transpose.block))
+    (block,) = collect_blocks(s.program)
     # Iteration variables of extent 1 may lack loops.
-    reading, writing = (loop for place in (found.along, -1) for loop in loops if loop is block.bindings[place])
+    reading, writing = (loop for dim in (transpose.along, -1) for loop in loops if loop is block.bindings[dim])
     around = [loop for loop in loops if loop not in (reading, writing)]
     outer, inner = zip(*(s.split(loop, (None, _tile_side(s, loop, side))) for loop in (reading, writing)), strict=True)
     s.reorder(*around, *outer, *inner)
     group = s.fuse(*around, *outer)
-    for name, axis in found.buffers:
-        copied = s.cache_read(found.block, name, scope)
+    for name, axis in transpose.buffers:
+        copied = s.cache_read(transpose.block, name, scope)
         s.compute_at(copied, group)
         s.storage_align(copied, axis, side, 1)
         _bind_tile(s, copied, group, threads)
-    _bind_tile(s, found.block, group, threads)
+    _bind_tile(s, transpose.block, group, threads)
     s.bind(group, BLOCKS)
     return s
 

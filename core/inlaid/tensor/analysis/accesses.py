@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import values_of
+from inlaid.tensor.analysis.footprint import statement_values
 from inlaid_runtime import arith
 from inlaid_runtime.records import dataclass
 
@@ -48,39 +48,39 @@ _Boxes = dict[tuple[ir.Buffer, bool], list[tuple[StmtPath, Box, _Ranges, arith.A
 
 def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[StmtPath, Access]]:
     """Iterate over the reads or writes of a buffer, each with the path to its statement. Raises `UnknownAccessError`."""
-    for place, box, ranges, analyzer in _boxes(body).get((buffer, reads), ()):
-        yield place, _access(buffer, box, ranges, analyzer)
+    for path, box, ranges, analyzer in _boxes(body).get((buffer, reads), ()):
+        yield path, _access(buffer, box, ranges, analyzer)
 
 
 @functools.lru_cache(maxsize=16)  # callers ask about one buffer of a statement after the other
 def _boxes(body: ir.Stmt) -> _Boxes:
-    found: _Boxes = {}
+    boxes_by_access: _Boxes = {}
     stack: list[tuple[ir.Stmt, StmtPath, _Ranges, arith.Analyzer]] = [(body, (), {}, arith.Analyzer())]
     while stack:
-        stmt, place, ranges, analyzer = stack.pop()
+        stmt, path, ranges, analyzer = stack.pop()
         if isinstance(stmt, (ir.While, ir.Block)):
             raise UnknownAccessError
         boxes: list[tuple[ir.Buffer, bool, Box]] = []
         if isinstance(stmt, ir.Intrinsic):
-            for access, read in ((ir.Access.READ, True), (ir.Access.WRITE, False)):
-                boxes += [(region.buffer, read, region.ranges) for region in stmt.touching(access)]
-        for node in ir.walk_exprs(*values_of(stmt)):
+            for access, is_read in ((ir.Access.READ, True), (ir.Access.WRITE, False)):
+                boxes += [(region.buffer, is_read, region.ranges) for region in stmt.touching(access)]
+        for node in ir.walk_exprs(*statement_values(stmt)):
             if isinstance(node, ir.Load):
                 boxes.append((node.buffer, True, tuple((index, arith.ONE) for index in node.indices)))
         if isinstance(stmt, ir.Store):
             boxes.append((stmt.buffer, False, tuple((index, arith.ONE) for index in stmt.indices)))
-        for buffer, read, box in boxes:
-            found.setdefault((buffer, read), []).append(((*place, PathStep(stmt)), box, ranges, analyzer))
+        for buffer, is_read, box in boxes:
+            boxes_by_access.setdefault((buffer, is_read), []).append(((*path, PathStep(stmt)), box, ranges, analyzer))
         count = 1
         if isinstance(stmt, ir.For):
-            most = analyzer.bounds(stmt.extent)[1]
-            if most is None:
+            max_extent = analyzer.bounds(stmt.extent)[1]
+            if max_extent is None:
                 raise UnknownAccessError
-            count, ranges = most, {**ranges, stmt.var: (0, max(most, 1) - 1)}
+            count, ranges = max_extent, {**ranges, stmt.var: (0, max(max_extent, 1) - 1)}
             analyzer = arith.Analyzer(ranges)
         for part, inner in enumerate(ir.substatements(stmt)):
-            stack.append((inner, (*place, PathStep(stmt, part, count)), ranges, analyzer))
-    return found
+            stack.append((inner, (*path, PathStep(stmt, part, count)), ranges, analyzer))
+    return boxes_by_access
 
 
 def _access(
@@ -104,9 +104,9 @@ def _access(
             if least is None or greatest is None:
                 raise UnknownAccessError
             low, high = low + min(count * least, count * greatest), high + max(count * least, count * greatest)
-    beyond = analyzer.bounds(arith.add(last, arith.mul(first, -1)))[1]
-    if beyond is None:
+    last_offset = analyzer.bounds(arith.add(last, arith.mul(first, -1)))[1]
+    if last_offset is None:
         raise UnknownAccessError
-    each = buffer.dtype.bytes
-    scaled = tuple((atom, count * each) for atom, count in steps.items())
-    return Access(scaled, low * each, (high + beyond + 1) * each)
+    element_bytes = buffer.dtype.bytes
+    byte_steps = tuple((atom, count * element_bytes) for atom, count in steps.items())
+    return Access(byte_steps, low * element_bytes, (high + last_offset + 1) * element_bytes)

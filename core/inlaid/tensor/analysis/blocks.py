@@ -6,7 +6,7 @@ from inlaid.tensor import ir
 from inlaid_runtime import arith
 
 
-def blocks_of(program: ir.LoopProgram) -> list[ir.Block]:
+def collect_blocks(program: ir.LoopProgram) -> list[ir.Block]:
     """Return the blocks of a program in order."""
     return [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)]
 

@@ -10,27 +10,27 @@ from dataclasses import dataclass, field
 from inlaid_runtime import arith
 
 
-def determined(var: arith.Var, extent: arith.Expr, indices: Sequence[arith.Expr], ranges: arith.Bounds) -> bool:
+def is_determined(var: arith.Var, extent: arith.Expr, indices: Sequence[arith.Expr], ranges: arith.Bounds) -> bool:
     """Test whether the values of `indices` determine the value of `var` in [0, extent). `ranges` gives the bounds of all variables.
 
     A mixed-radix number, whose weights may be symbolic, determines its digits. If digits `e // a % b` cover an expression `e`, they
     determine `e`, which may be a mixed-radix number again. If they cover only a part of `e`, they determine a remainder of it. A
     digit of an expression is also a digit of every expression that differs from it by a multiple of the digit's range.
     """
-    return all_determined({var: extent}, indices, ranges)
+    return are_determined({var: extent}, indices, ranges)
 
 
-def all_determined(extents: Mapping[arith.Var, arith.Expr], indices: Sequence[arith.Expr], ranges: arith.Bounds) -> bool:
-    """Test whether the values of `indices` determine all variables in `extents`, which gives their extents; see `determined`."""
+def are_determined(extents: Mapping[arith.Var, arith.Expr], indices: Sequence[arith.Expr], ranges: arith.Bounds) -> bool:
+    """Test whether the values of `indices` determine all variables in `extents`, which gives their extents; see `is_determined`."""
     analyzer = arith.Analyzer(ranges)
-    wanted = {var for var, extent in extents.items() if not analyzer.prove(arith.compare("<=", extent, 1))}
-    if not wanted:
+    variables = {var for var, extent in extents.items() if not analyzer.prove(arith.compare("<=", extent, 1))}
+    if not variables:
         return True
     facts = _Facts(analyzer, ranges)
-    known = [analyzer.simplify(index) for index in indices]
-    for index in (*known, *known):  # one may determine what another one needs
+    numbers = [analyzer.simplify(index) for index in indices]
+    for index in (*numbers, *numbers):  # one may determine what another one needs
         facts.learn(index)
-    return wanted <= facts.variables
+    return variables <= facts.variables
 
 
 Factors = tuple[arith.Expr, ...]
@@ -59,12 +59,12 @@ class _Facts:
             if _moves(digit):
                 weights[digit] = weights.get(digit, arith.ZERO) + weight
         for digit, weight in weights.items():
-            others = [(other, factor) for other, factor in weights.items() if other is not digit]
-            if not all(self._proves("<=", 0, other) and self._proves("<=", 0, factor) for other, factor in others):
+            other_terms = [(other, factor) for other, factor in weights.items() if other is not digit]
+            if not all(self._proves("<=", 0, other) and self._proves("<=", 0, factor) for other, factor in other_terms):
                 continue
-            rest = self.analyzer.simplify(sum((other * factor for other, factor in others), arith.ZERO))
-            most = sum((self._most(other) * factor for other, factor in others), arith.ZERO)
-            if self._proves("<", rest, weight) or self._proves("<", most, weight):
+            rest = self.analyzer.simplify(sum((other * factor for other, factor in other_terms), arith.ZERO))
+            max_rest = sum((self._max_digit(other) * factor for other, factor in other_terms), arith.ZERO)
+            if self._proves("<", rest, weight) or self._proves("<", max_rest, weight):
                 self._learn_digit(digit)
                 self.learn(rest)
                 return
@@ -72,12 +72,12 @@ class _Facts:
     def _proves(self, op: str, a: arith.Dim, b: arith.Dim) -> bool:
         return self.analyzer.prove(arith.compare(op, a, b))
 
-    def _most(self, digit: arith.Expr) -> arith.Expr:
+    def _max_digit(self, digit: arith.Expr) -> arith.Expr:
         """Return the largest value of a digit, or the digit itself if its maximum is unknown."""
         if isinstance(digit, arith.FloorMod):
             return digit.operands[1] - 1
-        most = self.ranges.get(digit, (None, None))[1]
-        return digit if most is None else arith.wrap(most)
+        upper_bound = self.ranges.get(digit, (None, None))[1]
+        return digit if upper_bound is None else arith.wrap(upper_bound)
 
     def _learn_digit(self, digit: arith.Expr) -> None:
         size: arith.Expr | None = None
@@ -100,14 +100,14 @@ class _Facts:
         for number in [number for number in self.digits if number not in self.complete]:
             if number in self.complete:
                 continue
-            reach = self._reach(number, self._digits_of(number))
-            if reach is None or self._is_all(number, reach):
+            reach = self._reach(number, self._collect_digits(number))
+            if reach is None or self._remainder_determines(number, reach):
                 self.complete.add(number)
                 self.learn(number)
             elif isinstance(reach, arith.Const):
                 self._learn_remainder(number, reach.value)
 
-    def _is_all(self, number: arith.Expr, reach: arith.Expr) -> bool:
+    def _remainder_determines(self, number: arith.Expr, reach: arith.Expr) -> bool:
         """Test whether the remainder of `number` by `reach` determines `number`: its quotient is known, or `number` is in [0,
         reach). The quotient may be known in lower terms: (16 * a + b) // 10 for (32 * a + 2 * b + c) // 20."""
         if self.analyzer.simplify(number // reach) in self.values:
@@ -118,10 +118,10 @@ class _Facts:
         """Record the facts that a known remainder implies: `n * 16 + i` modulo 80 determines `i` in [0, 16)."""
         form = self.analyzer.linear(number)
         for weight in sorted({abs(count) for count in form.terms.values()}):
-            below = {atom: count for atom, count in form.terms.items() if count % weight}
-            if modulus % weight or not below or (number, weight) in self.remainders:
+            low_terms = {atom: count for atom, count in form.terms.items() if count % weight}
+            if modulus % weight or not low_terms or (number, weight) in self.remainders:
                 continue
-            rest = arith.Linear(below, form.constant % weight).expr()
+            rest = arith.Linear(low_terms, form.constant % weight).expr()
             if self._proves("<=", 0, rest) and self._proves("<", rest, weight):
                 self.remainders.add((number, weight))
                 self.learn(self.analyzer.simplify(rest))
@@ -133,8 +133,8 @@ class _Facts:
         match base:
             case arith.FloorDiv(operands=(number, factor)):
                 return number, (*divisor, factor), size
-            case arith.FloorMod(operands=(number, arith.Const(value=modulus))) if (known := _constant(divisor)) is not None:
-                room, rest = divmod(modulus, known)
+            case arith.FloorMod(operands=(number, arith.Const(value=modulus))) if (divisor_value := _constant(divisor)) is not None:
+                room, rest = divmod(modulus, divisor_value)
                 if not rest and (
                     size is None or (isinstance(size, arith.Const) and (size.value >= room or room % size.value == 0))
                 ):
@@ -151,10 +151,10 @@ class _Facts:
                     return self.analyzer.simplify(rest.scaled(factor).expr() + divided), factor
         return None
 
-    def _digits_of(self, number: arith.Expr) -> list[tuple[Factors, arith.Expr | None]]:
+    def _collect_digits(self, number: arith.Expr) -> list[tuple[Factors, arith.Expr | None]]:
         """Return the known digits of `number`: those recorded for it, for expressions that differ from it by multiples of the
         digit's range, and for its quotients, e.g. for `n` if `number` is `n * 32 + i`."""
-        found = list(self.digits[number])
+        digits_of_number = list(self.digits[number])
         form = self.analyzer.linear(number)
         for other, digits in self.digits.items():
             if other is number:
@@ -162,12 +162,12 @@ class _Facts:
             times = self._times(form, number, other)
             for divisor, size in digits:
                 if times is not None:
-                    found.append(((*divisor, arith.Const(times)), size))
-                elif (known := _constant(divisor)) is not None and isinstance(size, arith.Const):
-                    apart = self.analyzer.simplify((number - other) % (known * size.value))
-                    if apart == arith.ZERO:
-                        found.append((divisor, size))
-        return found
+                    digits_of_number.append(((*divisor, arith.Const(times)), size))
+                elif (divisor_value := _constant(divisor)) is not None and isinstance(size, arith.Const):
+                    difference = self.analyzer.simplify((number - other) % (divisor_value * size.value))
+                    if difference == arith.ZERO:
+                        digits_of_number.append((divisor, size))
+        return digits_of_number
 
     def _times(self, form: arith.Linear, number: arith.Expr, quotient: arith.Expr) -> int | None:
         """Return the constant divisor for which `number // divisor` is `quotient`; None if there is no such constant."""
@@ -185,7 +185,9 @@ class _Facts:
             following = next((digit for digit in digits if self._continues(digit[0], reach)), None)
             if following is None and not reach:
                 # The lowest digits of 8 * a + b are the lowest digits of b.
-                lowest = min((known for divisor, _ in digits if (known := _constant(divisor)) is not None), default=0)
+                lowest = min(
+                    (divisor_value for divisor, _ in digits if (divisor_value := _constant(divisor)) is not None), default=0
+                )
                 if lowest and self.analyzer.simplify(number % lowest) in self.values:
                     reach = (arith.Const(lowest),)
                     continue

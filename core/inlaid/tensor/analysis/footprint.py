@@ -14,89 +14,89 @@ Box = tuple[tuple[arith.Expr, arith.Expr], ...]
 _Key = tuple[ir.Buffer, Box]
 
 
-def reads(stmt: ir.Stmt, written: tuple[ir.Region, ...] | None = None) -> tuple[ir.Region, ...]:
+def reads(stmt: ir.Stmt, written_regions: tuple[ir.Region, ...] | None = None) -> tuple[ir.Region, ...]:
     """Return the boxes that a statement reads, except in buffers that it also writes or allocates. A box read under a condition may
-    extend outside its buffer. `written` are the boxes that it writes, if known."""
-    buffers = {region.buffer for region in (writes(stmt) if written is None else written)}
-    private = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
-    found: dict[_Key, None] = {}
+    extend outside its buffer. `written_regions` are the boxes that it writes, if known."""
+    buffers = {region.buffer for region in (writes(stmt) if written_regions is None else written_regions)}
+    local_buffers = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
+    boxes: dict[_Key, None] = {}
     for node, ranges in _leaves(stmt, {}):
         if isinstance(node, ir.Block):
             regions: list[ir.Region] = list(outside(node, node.reads, ranges))
         else:
             regions = [
                 ir.Region(load.buffer, _box(load.indices, load.buffer, ranges))
-                for load in ir.walk_exprs(*values_of(node))
+                for load in ir.walk_exprs(*statement_values(node))
                 if isinstance(load, ir.Load)
             ]
-            regions += _of_intrinsic(node, ir.Access.READ, ranges)
+            regions += _intrinsic_regions(node, ir.Access.READ, ranges)
         for region in regions:
-            if region.buffer not in buffers and region.buffer not in private:
-                found[region.buffer, region.ranges] = None
-    return tuple(ir.Region(buffer, box) for buffer, box in found)
+            if region.buffer not in buffers and region.buffer not in local_buffers:
+                boxes[region.buffer, region.ranges] = None
+    return tuple(ir.Region(buffer, box) for buffer, box in boxes)
 
 
 def writes(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
     """Return the boxes that a statement writes, except in buffers that it allocates."""
-    private = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
-    found: dict[_Key, None] = {}
+    local_buffers = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
+    boxes: dict[_Key, None] = {}
     for node, ranges in _leaves(stmt, {}):
         if isinstance(node, ir.Store):
-            found[node.buffer, _box(node.indices, node.buffer, ranges)] = None
+            boxes[node.buffer, _box(node.indices, node.buffer, ranges)] = None
         elif isinstance(node, ir.Block):
             for region in outside(node, node.writes, ranges):
-                found[region.buffer, region.ranges] = None
-        for region in _of_intrinsic(node, ir.Access.WRITE, ranges):
-            found[region.buffer, region.ranges] = None
-    return tuple(ir.Region(buffer, box) for buffer, box in found if buffer not in private)
+                boxes[region.buffer, region.ranges] = None
+        for region in _intrinsic_regions(node, ir.Access.WRITE, ranges):
+            boxes[region.buffer, region.ranges] = None
+    return tuple(ir.Region(buffer, box) for buffer, box in boxes if buffer not in local_buffers)
 
 
 def with_footprint(block: ir.Block) -> ir.Block:
     """Recompute the reads and writes of a block from its body. The reads and writes of nested blocks must be correct."""
-    written = writes(block.body)
-    return replace(block, reads=reads(block.body, written), writes=written)
+    written_regions = writes(block.body)
+    return replace(block, reads=reads(block.body, written_regions), writes=written_regions)
 
 
 class Uses:
     """The buffers that statements access, memoised by statement. The statements must have no blocks."""
 
     def __init__(self) -> None:
-        self._known: dict[ir.Stmt, frozenset[ir.Buffer]] = {}
+        self._buffers: dict[ir.Stmt, frozenset[ir.Buffer]] = {}
 
-    def of(self, stmt: ir.Stmt) -> frozenset[ir.Buffer]:
+    def buffers(self, stmt: ir.Stmt) -> frozenset[ir.Buffer]:
         """Return the buffers that a statement and its substatements access. Hints count as accesses."""
-        found = self._known.get(stmt)
-        if found is None:
-            own = {load.buffer for load in ir.walk_exprs(*values_of(stmt)) if isinstance(load, ir.Load)}
+        buffers = self._buffers.get(stmt)
+        if buffers is None:
+            direct_buffers = {load.buffer for load in ir.walk_exprs(*statement_values(stmt)) if isinstance(load, ir.Load)}
             if isinstance(stmt, ir.Store):
-                own.add(stmt.buffer)
+                direct_buffers.add(stmt.buffer)
             elif isinstance(stmt, ir.Intrinsic):
-                own.update(region.buffer for region in stmt.regions)
-            found = self._known[stmt] = frozenset(own).union(*map(self.of, ir.substatements(stmt)))
-        return found
+                direct_buffers.update(region.buffer for region in stmt.regions)
+            buffers = self._buffers[stmt] = frozenset(direct_buffers).union(*map(self.buffers, ir.substatements(stmt)))
+        return buffers
 
     def boxes(self, stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
         """Return the boxes of a buffer that a statement reads, and the boxes that it writes."""
-        read: dict[Box, None] = {}
-        written: dict[Box, None] = {}
-        around: Ranges = {}
-        analyzer = arith.Analyzer(around)
+        read_boxes: dict[Box, None] = {}
+        written_boxes: dict[Box, None] = {}
+        analyzer_ranges: Ranges = {}
+        analyzer = arith.Analyzer(analyzer_ranges)
         boxes: dict[tuple[arith.Expr, ...], Box] = {}
-        for node, ranges in _leaves(stmt, around, lambda part: buffer in self.of(part)):
-            if ranges is not around:
-                around, analyzer, boxes = ranges, arith.Analyzer(ranges), {}
-            loads = (load for load in ir.walk_exprs(*values_of(node)) if isinstance(load, ir.Load) and load.buffer is buffer)
-            places = [(load.indices, read) for load in loads]
+        for node, ranges in _leaves(stmt, analyzer_ranges, lambda part: buffer in self.buffers(part)):
+            if ranges is not analyzer_ranges:
+                analyzer_ranges, analyzer, boxes = ranges, arith.Analyzer(ranges), {}
+            loads = (load for load in ir.walk_exprs(*statement_values(node)) if isinstance(load, ir.Load) and load.buffer is buffer)
+            places = [(load.indices, read_boxes) for load in loads]
             if isinstance(node, ir.Store) and node.buffer is buffer:
-                places.append((node.indices, written))
-            for indices, found in places:
+                places.append((node.indices, written_boxes))
+            for indices, access_boxes in places:
                 if indices not in boxes:
                     boxes[indices] = _box(indices, buffer, ranges, analyzer)
-                found[boxes[indices]] = None
-            for access, found in ((ir.Access.READ, read), (ir.Access.WRITE, written)):
-                for region in _of_intrinsic(node, access, ranges, analyzer, buffer):
-                    found[region.ranges] = None
-        return tuple(read), tuple(written)
+                access_boxes[boxes[indices]] = None
+            for access, access_boxes in ((ir.Access.READ, read_boxes), (ir.Access.WRITE, written_boxes)):
+                for region in _intrinsic_regions(node, access, ranges, analyzer, buffer):
+                    access_boxes[region.ranges] = None
+        return tuple(read_boxes), tuple(written_boxes)
 
 
 def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Box, ...]]:
@@ -104,9 +104,9 @@ def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Bo
     return Uses().boxes(stmt, buffer)
 
 
-def accesses_of(stmt: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
+def statement_accesses(stmt: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
     """Iterate over the accesses of a statement, without those of its substatements, in program order. Hints count as accesses."""
-    for node in ir.walk_exprs(*values_of(stmt)):
+    for node in ir.walk_exprs(*statement_values(stmt)):
         if isinstance(node, ir.Load):
             yield ir.Region(node.buffer, tuple((index, arith.ONE) for index in node.indices)), ir.Access.READ
     if isinstance(stmt, ir.Store):
@@ -115,43 +115,45 @@ def accesses_of(stmt: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
         yield from zip(stmt.regions, stmt.access, strict=True)
 
 
-def buffers_of(stmt: ir.Stmt) -> set[ir.Buffer]:
+def statement_buffers(stmt: ir.Stmt) -> set[ir.Buffer]:
     """Return the buffers that a statement accesses, without those that only its substatements access. Hints count as accesses."""
-    return {region.buffer for region, _ in accesses_of(stmt)}
+    return {region.buffer for region, _ in statement_accesses(stmt)}
 
 
 def semantic_access(semantics: ir.LoopProgram) -> tuple[ir.Access, ...]:
     """Return how an intrinsic accesses each operand, in the order of the parameters of its semantics. An output stored under a
     condition is read and written, since its other elements keep their values. An input that holds a size is read."""
-    found = dict.fromkeys(semantics.params, ir.Access.HINT)
-    found |= {buffer: ir.Access.READ for _, buffer in semantics.defines if buffer in semantics.inputs}
+    access_by_buffer = dict.fromkeys(semantics.params, ir.Access.HINT)
+    access_by_buffer |= {buffer: ir.Access.READ for _, buffer in semantics.defines if buffer in semantics.inputs}
     stack = [(semantics.body, False)]
     while stack:
         stmt, partly = stack.pop()
         partly = partly or isinstance(stmt, (ir.If, ir.While)) or (isinstance(stmt, ir.Block) and stmt.predicate != arith.ONE)
         stack += [(inner, partly) for inner in ir.substatements(stmt)]
-        touched = [(node.buffer, ir.Access.READ) for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load)]
+        buffer_accesses = [
+            (node.buffer, ir.Access.READ) for node in ir.walk_exprs(*statement_values(stmt)) if isinstance(node, ir.Load)
+        ]
         if isinstance(stmt, ir.Store):
-            touched.append((stmt.buffer, ir.Access.UPDATE if partly else ir.Access.WRITE))
+            buffer_accesses.append((stmt.buffer, ir.Access.UPDATE if partly else ir.Access.WRITE))
         if isinstance(stmt, ir.Intrinsic):
             pairs = zip(stmt.regions, stmt.access, strict=True)
-            touched += [(region.buffer, access | ir.Access.READ if partly else access) for region, access in pairs]
-        for buffer, access in touched:
-            if buffer in found:
-                found[buffer] |= access
-    return tuple(found.values())
+            buffer_accesses += [(region.buffer, access | ir.Access.READ if partly else access) for region, access in pairs]
+        for buffer, access in buffer_accesses:
+            if buffer in access_by_buffer:
+                access_by_buffer[buffer] |= access
+    return tuple(access_by_buffer.values())
 
 
-def whole(buffer: ir.Buffer) -> ir.Region:
+def full_region(buffer: ir.Buffer) -> ir.Region:
     """Return the region that covers a whole buffer."""
     return ir.Region(buffer, tuple((arith.ZERO, arith.wrap(extent)) for extent in buffer.shape))
 
 
 def outside(block: ir.Block, regions: tuple[ir.Region, ...], ranges: Ranges) -> Iterator[ir.Region]:
     """Express regions of a block in terms of the enclosing loops, widened over the loops in `ranges`."""
-    bound = dict(zip((item.var for item in block.iters), block.bindings, strict=True))
+    bindings = dict(zip((item.var for item in block.iters), block.bindings, strict=True))
     for region in regions:
-        box = tuple((substitute(first, bound), substitute(extent, bound)) for first, extent in region.ranges)
+        box = tuple((substitute(first, bindings), substitute(extent, bindings)) for first, extent in region.ranges)
         yield ir.Region(
             region.buffer, tuple(widened(*pair, dim, ranges) for pair, dim in zip(box, region.buffer.shape, strict=True))
         )
@@ -171,7 +173,7 @@ def substitute(expr: arith.Expr, mapping: Mapping[arith.Var, arith.Expr]) -> ari
     return arith.substitute(expr, dict(mapping.items()))
 
 
-def values_of(stmt: ir.Stmt) -> tuple[ir.Expr, ...]:
+def statement_values(stmt: ir.Stmt) -> tuple[ir.Expr, ...]:
     """Return the value expressions of a statement, except those of its substatements. Payloads of checked indices count."""
     values: tuple[ir.Expr, ...] = ()
     indices: tuple[arith.Expr, ...] = ()
@@ -210,12 +212,12 @@ def _leaves(
         stack += [(part, ranges) for part in reversed(ir.substatements(stmt)) if enters(part)]
 
 
-def _of_intrinsic(
-    stmt: ir.Stmt, access: ir.Access, ranges: Ranges, analyzer: arith.Analyzer | None = None, of: ir.Buffer | None = None
+def _intrinsic_regions(
+    stmt: ir.Stmt, access: ir.Access, ranges: Ranges, analyzer: arith.Analyzer | None = None, buffer: ir.Buffer | None = None
 ) -> Iterator[ir.Region]:
-    """Iterate over the boxes that an intrinsic accesses, only in buffer `of` if given. Yields nothing for other statements."""
+    """Iterate over the boxes that an intrinsic accesses, only in buffer `buffer` if given. Yields nothing for other statements."""
     for region in stmt.touching(access) if isinstance(stmt, ir.Intrinsic) else ():
-        if of is not None and region.buffer is not of:
+        if buffer is not None and region.buffer is not buffer:
             continue
         pairs = zip(region.ranges, region.buffer.shape, strict=True)
         yield ir.Region(region.buffer, tuple(widened(*pair, dim, ranges, analyzer) for pair, dim in pairs))

@@ -25,15 +25,15 @@ def head_start(program: ir.LoopProgram, output: int, operand: int) -> int | None
     """Return how many bytes output number `output` must at least begin before input number `operand` if the two overlap; negative
     if it may begin after. None if the program is not plain loops over static sizes, or no bound is known. Ignores the kernel's
     other parameters. If the kernel has loops in unspecified order, their iterations must be independent."""
-    written, read = program.outputs[output], program.inputs[operand]
+    output_buffer, input_buffer = program.outputs[output], program.inputs[operand]
     try:
-        stores = _grouped(accesses(program.body, written, reads=False), greatest=True)
-        loads = _grouped(accesses(program.body, read, reads=True), greatest=False)
+        stores = _grouped(accesses(program.body, output_buffer, reads=False), greatest=True)
+        loads = _grouped(accesses(program.body, input_buffer, reads=True), greatest=False)
     except UnknownAccessError:
         return None
-    found = [_distance(*store, *load) for store in stores for load in loads]
-    needed = max((bound for bound in found if bound is not None), default=-_size(read))
-    return max(needed, -_size(read)) if loads else None
+    distances = [_distance(*store, *load) for store in stores for load in loads]
+    max_distance = max((bound for bound in distances if bound is not None), default=-_size(input_buffer))
+    return max(max_distance, -_size(input_buffer)) if loads else None
 
 
 def _size(buffer: ir.Buffer) -> int:
@@ -43,58 +43,62 @@ def _size(buffer: ir.Buffer) -> int:
 
 def _grouped(accesses: Iterator[tuple[StmtPath, Access]], greatest: bool) -> list[tuple[StmtPath, Access]]:
     """Merge accesses of one statement with equal strides into the one that ends last (`greatest`) or begins first."""
-    found: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[StmtPath, Access]] = {}
-    for place, access in accesses:
-        key = tuple(part for entry in place for part in (id(entry.stmt), entry.part)), frozenset(access.steps)
-        known = found.get(key)
-        if known is None or (access.high > known[1].high if greatest else access.low < known[1].low):
-            found[key] = place, access
-    return list(found.values())
+    groups: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[StmtPath, Access]] = {}
+    for path, access in accesses:
+        key = tuple(part for entry in path for part in (id(entry.stmt), entry.part)), frozenset(access.steps)
+        previous = groups.get(key)
+        if previous is None or (access.high > previous[1].high if greatest else access.low < previous[1].low):
+            groups[key] = path, access
+    return list(groups.values())
 
 
-def _distance(write_place: StmtPath, write: Access, read_place: StmtPath, read: Access) -> int | None:
+def _distance(write_path: StmtPath, write: Access, read_path: StmtPath, read: Access) -> int | None:
     """Return the largest difference between the end of a store and the beginning of a later load; None if no load is later."""
-    shared = 0
-    for mine, other in zip(write_place, read_place, strict=False):
+    prefix_length = 0
+    for mine, other in zip(write_path, read_path, strict=False):
         if mine.stmt is not other.stmt or mine.part != other.part:
             break
-        shared += 1
-    both = [entry for entry in write_place[:shared] if isinstance(entry.stmt, ir.For)]
-    apart = write.high - read.low
-    apart += sum(_most(write.step(entry), entry) for entry in write_place[shared:])
-    apart += sum(_most(-read.step(entry), entry) for entry in read_place[shared:])
-    found = []
-    for number, entry in enumerate(both):
+        prefix_length += 1
+    common_loops = [entry for entry in write_path[:prefix_length] if isinstance(entry.stmt, ir.For)]
+    base_distance = write.high - read.low
+    base_distance += sum(_max_advance(write.step(entry), entry) for entry in write_path[prefix_length:])
+    base_distance += sum(_max_advance(-read.step(entry), entry) for entry in read_path[prefix_length:])
+    distances = []
+    for number, entry in enumerate(common_loops):
         # Outer loops are at the same iteration, this loop advances between store and load, and inner loops are arbitrary.
-        outer = sum(_most(write.step(item) - read.step(item), item) for item in both[:number])
-        inner = sum(_most(write.step(item), item) + _most(-read.step(item), item) for item in both[number + 1 :])
-        found += [apart + outer + inner + between for between in _between(entry, write.step(entry), read.step(entry))]
-    if _before(write_place, read_place, shared):
-        found.append(apart + sum(_most(write.step(item) - read.step(item), item) for item in both))
-    return max(found, default=None)
+        outer = sum(_max_advance(write.step(item) - read.step(item), item) for item in common_loops[:number])
+        inner = sum(
+            _max_advance(write.step(item), item) + _max_advance(-read.step(item), item) for item in common_loops[number + 1 :]
+        )
+        distances += [
+            base_distance + outer + inner + advance for advance in _carried_distances(entry, write.step(entry), read.step(entry))
+        ]
+    if _before(write_path, read_path, prefix_length):
+        distances.append(base_distance + sum(_max_advance(write.step(item) - read.step(item), item) for item in common_loops))
+    return max(distances, default=None)
 
 
-def _before(write_place: StmtPath, read_place: StmtPath, shared: int) -> bool:
+def _before(write_path: StmtPath, read_path: StmtPath, prefix_length: int) -> bool:
     """Test whether a store precedes a load in the same iteration of all loops around both."""
-    if shared == len(write_place):
-        return isinstance(write_place[-1].stmt, ir.Intrinsic)  # whose order of reads and writes is unknown
-    if shared == len(read_place):
+    if prefix_length == len(write_path):
+        return isinstance(write_path[-1].stmt, ir.Intrinsic)  # whose order of reads and writes is unknown
+    if prefix_length == len(read_path):
         return False  # the operands of a store are read before it
-    write, read = write_place[shared], read_place[shared]
-    return isinstance(write.stmt, ir.Seq) and write.part < read.part
+    write_step, read_step = write_path[prefix_length], read_path[prefix_length]
+    return isinstance(write_step.stmt, ir.Seq) and write_step.part < read_step.part
 
 
-def _most(step: int, loop: PathStep) -> int:
+def _max_advance(step: int, loop: PathStep) -> int:
     """Return the largest product of a step and the number of an iteration of a loop, at least 0."""
     return max(0, step * (loop.count - 1))
 
 
-def _between(loop: PathStep, write: int, read: int) -> list[int]:
+def _carried_distances(loop: PathStep, write: int, read: int) -> list[int]:
     """Return the differences in bytes, at the extremes, between a store in one iteration of a loop and a load in a later one."""
     last = loop.count - 1
     if last < 1:
         return []
     pairs = [(0, 1), (0, last), (last - 1, last)]
     if isinstance(loop.stmt, ir.For) and loop.stmt.kind not in _IN_ORDER:
-        pairs += [(later, earlier) for earlier, later in pairs]
-    return [write * earlier - read * later for earlier, later in pairs]
+        pairs += [(read_iteration, write_iteration) for write_iteration, read_iteration in pairs]
+    return [write * write_iteration - read * read_iteration for write_iteration, read_iteration in pairs]

@@ -21,8 +21,9 @@ class Nest:
     body: ir.Stmt
 
 
-def independent_nest(stmt: ir.For, sizes: Mapping[arith.SizeVar, int], least: int, most: int) -> Nest | None:
-    """Split the perfect loop nest at a statement so that its lanes have `least` to `most` iterations in total; None if impossible.
+def independent_nest(stmt: ir.For, sizes: Mapping[arith.SizeVar, int], min_iterations: int, max_iterations: int) -> Nest | None:
+    """Split the perfect loop nest at a statement so that its lanes have `min_iterations` to `max_iterations` iterations in total;
+    None if impossible.
 
     A loop can be a lane if each store below it uses its variable as exactly one index, each buffer is stored at only one index
     tuple, and loads of stored buffers use the same tuple. Extents must be constant or depend only on `sizes`.
@@ -32,8 +33,8 @@ def independent_nest(stmt: ir.For, sizes: Mapping[arith.SizeVar, int], least: in
     while isinstance(body, ir.For):
         loops.append(body)
         body = body.body
-    places = _places(body)
-    if not places:
+    points = _stored_points(body)
+    if not points:
         return None
     values: dict[arith.Expr, int] = dict(sizes.items())
     lanes: list[ir.For] = []
@@ -41,12 +42,12 @@ def independent_nest(stmt: ir.For, sizes: Mapping[arith.SizeVar, int], least: in
         if arith.free_vars(loop.extent) - values.keys() or arith.reads_data(loop.extent):
             return None
         extent = arith.evaluate(loop.extent, values)
-        if all(place.count(loop.var) == 1 for place in places) and extent * _size(lanes, values) <= most:
+        if all(point.count(loop.var) == 1 for point in points) and extent * _size(lanes, values) <= max_iterations:
             lanes.append(loop)
     variables = {loop.var for loop in lanes}
-    if _size(lanes, values) < least or any(_varies(index, variables) for place in places for index in place):
+    if _size(lanes, values) < min_iterations or any(_varies(index, variables) for point in points for index in point):
         return None
-    if isinstance(body, ir.Block) and not _same_for_all(body, variables):
+    if isinstance(body, ir.Block) and not _is_uniform(body, variables):
         return None
     return Nest(tuple(loop for loop in loops if loop not in lanes), tuple(reversed(lanes)), body)
 
@@ -59,28 +60,28 @@ def _varies(index: arith.Expr, variables: set[arith.Var]) -> bool:
     return not isinstance(index, arith.Var) and bool(arith.free_vars(index) & variables)
 
 
-def _same_for_all(block: ir.Block, variables: set[arith.Var]) -> bool:
+def _is_uniform(block: ir.Block, variables: set[arith.Var]) -> bool:
     """Test whether the predicate of a block, and the condition of its init, have the same value in all lanes."""
-    bound: dict[arith.Expr, arith.Expr] = {item.var: value for item, value in zip(block.iters, block.bindings, strict=True)}
-    decisive = [binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.REDUCTION]
-    decisive.append(arith.substitute(block.predicate, bound))
-    return not any(arith.free_vars(expr) & variables for expr in decisive)
+    bindings: dict[arith.Expr, arith.Expr] = {item.var: value for item, value in zip(block.iters, block.bindings, strict=True)}
+    conditions = [binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.REDUCTION]
+    conditions.append(arith.substitute(block.predicate, bindings))
+    return not any(arith.free_vars(expr) & variables for expr in conditions)
 
 
-def _places(body: ir.Stmt) -> list[tuple[arith.Expr, ...]] | None:
+def _stored_points(body: ir.Stmt) -> list[tuple[arith.Expr, ...]] | None:
     """Return one index tuple per stored buffer, in terms of the loops. None if stored buffers are accessed in any other way."""
-    bound: dict[arith.Expr, arith.Expr] = {}
+    bindings: dict[arith.Expr, arith.Expr] = {}
     if isinstance(body, ir.Block):
-        bound = {item.var: binding for item, binding in zip(body.iters, body.bindings, strict=True)}
-    places: dict[ir.Buffer, tuple[arith.Expr, ...]] = {}
-    private: set[ir.Buffer] = set()
+        bindings = {item.var: binding for item, binding in zip(body.iters, body.bindings, strict=True)}
+    points: dict[ir.Buffer, tuple[arith.Expr, ...]] = {}
+    local_buffers: set[ir.Buffer] = set()
     stores: list[ir.Store] = []
     for stmt in ir.walk_stmts(body):
         match stmt:
             case ir.Store():
                 stores.append(stmt)
             case ir.Alloc(buffer=buffer) if not buffer.shape:
-                private.add(buffer)
+                local_buffers.add(buffer)
             case ir.Seq():
                 pass
             case ir.Block() if stmt is body:
@@ -88,14 +89,14 @@ def _places(body: ir.Stmt) -> list[tuple[arith.Expr, ...]] | None:
             case _:
                 return None
     for store in stores:
-        place = tuple(arith.substitute(index, bound) for index in store.indices)
-        if store.buffer not in private and places.setdefault(store.buffer, place) != place:
+        point = tuple(arith.substitute(index, bindings) for index in store.indices)
+        if store.buffer not in local_buffers and points.setdefault(store.buffer, point) != point:
             return None
     roots = [store.value for store in stores]
     roots += [ir.Index(dtype("int64"), index) for store in stores for index in store.indices]
     for node in ir.walk_exprs(*roots):
-        if isinstance(node, ir.Load) and node.buffer in places:
-            place = tuple(arith.substitute(index, bound) for index in node.indices)
-            if place != places[node.buffer]:
+        if isinstance(node, ir.Load) and node.buffer in points:
+            point = tuple(arith.substitute(index, bindings) for index in node.indices)
+            if point != points[node.buffer]:
                 return None
-    return list(places.values())
+    return list(points.values())

@@ -31,7 +31,7 @@ def parameter_types(program: ir.LoopProgram) -> tuple[tuple[Any, ...], ...]:
     """Return the dtype and shape of each input and each output, with None for each symbolic dimension."""
     return tuple(
         tuple(
-            (buffer.dtype.name, *(dim if isinstance(dim := arith.unwrap(of), int) else None for of in buffer.shape))
+            (buffer.dtype.name, *(dim if isinstance(dim := arith.unwrap(extent), int) else None for extent in buffer.shape))
             for buffer in side
         )
         for side in (program.inputs, program.outputs)
@@ -121,19 +121,19 @@ class _Walk:
         return self._exprs[root]
 
     def _expr_anew(self, node: ir.Expr) -> int:
-        of = node.dtype.name
+        dtype_name = node.dtype.name
         match node:
             case ir.Const(value=value):
-                return self._number("const", of, repr(value))
+                return self._number("const", dtype_name, repr(value))
             case ir.Index(index=index):
-                return self._number("index", of, self._index(index))
+                return self._number("index", dtype_name, self._index(index))
             case ir.Load(buffer=buffer, indices=indices):
                 return self._number("load", self._buffer(buffer), *map(self._index, indices))
             case ir.Unary(op=name) | ir.Binary(op=name) | ir.CallMath(name=name) | ir.CallIntrinsic(name=name):
                 pass
             case _:
                 name = ""
-        return self._number(type(node).__name__, of, name, *(self._exprs[part] for part in ir.operands(node)))
+        return self._number(type(node).__name__, dtype_name, name, *(self._exprs[part] for part in ir.operands(node)))
 
     def _region(self, region: ir.Region) -> tuple[Any, ...]:
         return self._buffer(region.buffer), *((self._index(first), self._index(extent)) for first, extent in region.ranges)

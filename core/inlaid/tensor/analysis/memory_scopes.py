@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import buffers_of
+from inlaid.tensor.analysis.footprint import statement_buffers
 from inlaid_runtime import arith
 from inlaid_runtime.errors import ScheduleError
 from inlaid_runtime.memory.planner import Lifetime, plan
@@ -30,27 +30,29 @@ def check_scopes(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> None
     """Check that the scope of each allocated buffer is declared by the target and large enough. The program must have no blocks.
     Raises `ScheduleError`, which names the buffer, the scope and the loop."""
     declared = {scope.name: scope for scope in scopes}
-    used: dict[str, None] = {}
+    scope_names: dict[str, None] = {}
     for buffer, loops in _allocations(program.body, ()):
         if buffer.scope not in BUILT_IN:
-            used[buffer.scope] = None
+            scope_names[buffer.scope] = None
             if buffer.scope not in declared:
-                known = ", ".join(map(repr, declared)) or "none"
-                raise _error(program, buffer, loops, f"expected a scope that the target declares ({known})")
-    for name in used:
-        if not (declared[name].owner == "thread" and _used_together(program, name)):
+                declared_names = ", ".join(map(repr, declared)) or "none"
+                raise _error(program, buffer, loops, f"expected a scope that the target declares ({declared_names})")
+    for name in scope_names:
+        if not (declared[name].owner == "thread" and _has_collective_use(program, name)):
             places(program, declared[name])
 
 
-def _used_together(program: ir.LoopProgram, scope: str) -> bool:
+def _has_collective_use(program: ir.LoopProgram, scope: str) -> bool:
     """Test whether a collective intrinsic uses a buffer of `scope` that is allocated around thread loops. `split_launches` then
     splits the buffer into the parts of the threads, and checks that each part fits."""
     for alloc in ir.walk_stmts(program.body):
         if isinstance(alloc, ir.Alloc) and alloc.buffer.scope == scope:
-            inside = list(ir.walk_stmts(alloc.body))
-            loops = [stmt for stmt in inside if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD]
-            together = any(isinstance(stmt, ir.Intrinsic) and stmt.over and alloc.buffer in buffers_of(stmt) for stmt in inside)
-            if together and loops and all(loop.over_threads for loop in loops):
+            stmts = list(ir.walk_stmts(alloc.body))
+            loops = [stmt for stmt in stmts if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD]
+            is_collective = any(
+                isinstance(stmt, ir.Intrinsic) and stmt.over and alloc.buffer in statement_buffers(stmt) for stmt in stmts
+            )
+            if is_collective and loops and all(loop.over_threads for loop in loops):
                 return True
     return False
 
@@ -68,7 +70,7 @@ def places(program: ir.LoopProgram, scope: MemoryScope) -> dict[ir.Buffer, int]:
         return {}
     uses = _Uses(program, scope)
     uses.collect(program.body, ())
-    return (_registers if scope.count else _offsets)(program, scope, list(uses.found.values()))
+    return (_registers if scope.count else _offsets)(program, scope, list(uses.by_buffer.values()))
 
 
 @dataclass
@@ -87,7 +89,7 @@ class _Uses:
     """Collects the uses of a scope's buffers. Each statement is a step; the uses inside a loop extend over the whole loop."""
 
     def __init__(self, program: ir.LoopProgram, scope: MemoryScope) -> None:
-        self.found: dict[ir.Buffer, _Use] = {}
+        self.by_buffer: dict[ir.Buffer, _Use] = {}
         self._program = program
         self._scope = scope
         self._step = 0
@@ -97,32 +99,32 @@ class _Uses:
         start = self._step = self._step + 1
         if isinstance(stmt, ir.Alloc) and stmt.buffer.scope == self._scope.name:
             self._allocate(stmt.buffer, loops)
-        own = {buffer for buffer in buffers_of(stmt) if buffer in self.found}
-        for buffer in own:
-            self._check_shared(self.found[buffer], loops)
-        inside = (*loops, stmt) if isinstance(stmt, ir.For) else loops
-        used = own.union(*(self.collect(part, inside) for part in ir.substatements(stmt)))
-        for buffer in used if isinstance(stmt, (ir.For, ir.While)) else own:
-            use = self.found[buffer]
+        direct_buffers = {buffer for buffer in statement_buffers(stmt) if buffer in self.by_buffer}
+        for buffer in direct_buffers:
+            self._check_shared(self.by_buffer[buffer], loops)
+        inner_loops = (*loops, stmt) if isinstance(stmt, ir.For) else loops
+        buffers = direct_buffers.union(*(self.collect(part, inner_loops) for part in ir.substatements(stmt)))
+        for buffer in buffers if isinstance(stmt, (ir.For, ir.While)) else direct_buffers:
+            use = self.by_buffer[buffer]
             use.first, use.last = min(use.first, start), max(use.last, self._step)
-        if isinstance(stmt, ir.Alloc) and stmt.buffer in self.found:
-            self.found[stmt.buffer].freed = self._step
-            used.discard(stmt.buffer)
-        return used
+        if isinstance(stmt, ir.Alloc) and stmt.buffer in self.by_buffer:
+            self.by_buffer[stmt.buffer].freed = self._step
+            buffers.discard(stmt.buffer)
+        return buffers
 
     def _allocate(self, buffer: ir.Buffer, loops: _Loops) -> None:
         for loop in loops:
             if _rank(loop, 0) > _OWNERS[self._scope.owner]:
-                wanted = f"expected one buffer per {self._scope.owner}, found one per iteration of loop {loop.var}"
-                raise _error(self._program, buffer, loops, wanted, f"allocate it outside of loop {loop.var}")
+                problem = f"expected one buffer per {self._scope.owner}, found one per iteration of loop {loop.var}"
+                raise _error(self._program, buffer, loops, problem, f"allocate it outside of loop {loop.var}")
         # Copied code may allocate a buffer at several places.
-        self.found.setdefault(buffer, _Use(buffer, loops, self._step)).loops = loops
+        self.by_buffer.setdefault(buffer, _Use(buffer, loops, self._step)).loops = loops
 
     def _check_shared(self, use: _Use, loops: _Loops) -> None:
         for loop in loops[len(use.loops) :]:
             if _rank(loop, 3) <= _OWNERS[self._scope.owner]:
-                wanted = f"expected one buffer per {self._scope.owner}, found one for all iterations of loop {loop.var}"
-                raise _error(self._program, use.buffer, use.loops, wanted, f"allocate it inside loop {loop.var}")
+                problem = f"expected one buffer per {self._scope.owner}, found one for all iterations of loop {loop.var}"
+                raise _error(self._program, use.buffer, use.loops, problem, f"allocate it inside loop {loop.var}")
 
 
 def _rank(loop: ir.For, serial: int) -> int:
@@ -142,46 +144,46 @@ def _offsets(program: ir.LoopProgram, scope: MemoryScope, uses: list[_Use]) -> d
     sizes = [prod(_extents(program, use)) * use.buffer.dtype.bytes for use in uses]
     alignment = max((scope.alignment, *(use.buffer.dtype.bytes for use in uses)))
     arena = plan([Lifetime(size, use.first, use.last) for size, use in zip(sizes, uses, strict=True)], alignment)
-    found = arith.evaluate(arena.size, {})
-    if found > scope.capacity:
-        sized = list(zip(sizes, uses, strict=True))
-        together = [[(size, use) for size, use in sized if use.first <= other.first <= use.last] for other in uses]
-        most = max(together, key=lambda items: sum(size for size, _ in items))
-        names = ", ".join(f"{use.buffer} of {size}" for size, use in most)
-        wanted = f"expected at most {scope.capacity} bytes in use at once, found {found}: {names}"
-        raise _error(program, most[-1][1].buffer, most[-1][1].loops, wanted)
-    return {use.buffer: arith.evaluate(at, {}) for use, at in zip(uses, arena.offsets, strict=True)}
+    arena_bytes = arith.evaluate(arena.size, {})
+    if arena_bytes > scope.capacity:
+        sizes_and_uses = list(zip(sizes, uses, strict=True))
+        live_sets = [[(size, use) for size, use in sizes_and_uses if use.first <= other.first <= use.last] for other in uses]
+        largest = max(live_sets, key=lambda items: sum(size for size, _ in items))
+        names = ", ".join(f"{use.buffer} of {size}" for size, use in largest)
+        problem = f"expected at most {scope.capacity} bytes in use at once, found {arena_bytes}: {names}"
+        raise _error(program, largest[-1][1].buffer, largest[-1][1].loops, problem)
+    return {use.buffer: arith.evaluate(offset, {}) for use, offset in zip(uses, arena.offsets, strict=True)}
 
 
 def _registers(program: ir.LoopProgram, scope: MemoryScope, uses: list[_Use]) -> dict[ir.Buffer, int]:
     shapes: dict[object, list[_Use]] = {}
     for use in uses:
         shapes.setdefault((use.buffer.shape, use.buffer.dtype), []).append(use)
-        rows, *others = _extents(program, use) or [1]
-        width = prod(others) * use.buffer.dtype.bytes
+        rows, *columns = _extents(program, use) or [1]
+        width = prod(columns) * use.buffer.dtype.bytes
         if rows > scope.rows or width > scope.row_bytes:
-            wanted = f"expected at most {scope.rows} rows of {scope.row_bytes} bytes, found {rows} of {width}"
-            raise _error(program, use.buffer, use.loops, wanted)
-    found: dict[ir.Buffer, int] = {}
+            problem = f"expected at most {scope.rows} rows of {scope.row_bytes} bytes, found {rows} of {width}"
+            raise _error(program, use.buffer, use.loops, problem)
+    registers: dict[ir.Buffer, int] = {}
     count = 0
-    for alike in shapes.values():
-        arena = plan([Lifetime(1, use.allocated, use.freed) for use in alike], 1)
-        found |= {use.buffer: count + arith.evaluate(at, {}) for use, at in zip(alike, arena.offsets, strict=True)}
+    for group in shapes.values():
+        arena = plan([Lifetime(1, use.allocated, use.freed) for use in group], 1)
+        registers |= {use.buffer: count + arith.evaluate(offset, {}) for use, offset in zip(group, arena.offsets, strict=True)}
         count += arith.evaluate(arena.size, {})
     if count > scope.count:
         raise _error(program, uses[-1].buffer, uses[-1].loops, f"expected at most {scope.count} registers in use, found {count}")
-    return found
+    return registers
 
 
 def _extents(program: ir.LoopProgram, use: _Use) -> list[int]:
     """Return the maximum extent of each dimension of a buffer."""
-    found = []
+    extents = []
     for dim in use.buffer.shape:
-        most = arith.bounds(dim)[1]
-        if most is None:
+        max_extent = arith.bounds(dim)[1]
+        if max_extent is None:
             raise _error(program, use.buffer, use.loops, f"expected extents with constant bounds, found {dim!r}")
-        found.append(most)
-    return found
+        extents.append(max_extent)
+    return extents
 
 
 def _allocations(stmt: ir.Stmt, loops: _Loops) -> Iterator[tuple[ir.Buffer, _Loops]]:
@@ -194,5 +196,5 @@ def _allocations(stmt: ir.Stmt, loops: _Loops) -> Iterator[tuple[ir.Buffer, _Loo
 def _error(
     program: ir.LoopProgram, buffer: ir.Buffer, loops: _Loops, problem: str, remedy: str = "split the loops around it further"
 ) -> ScheduleError:
-    place = f"in loop {loops[-1].var}" if loops else "outside of all loops"
-    return ScheduleError(f"{program.name}: buffer {buffer} in scope {buffer.scope!r}, {place}: {problem}", remedy=remedy)
+    location = f"in loop {loops[-1].var}" if loops else "outside of all loops"
+    return ScheduleError(f"{program.name}: buffer {buffer} in scope {buffer.scope!r}, {location}: {problem}", remedy=remedy)

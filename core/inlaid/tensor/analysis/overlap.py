@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.digits import all_determined
+from inlaid.tensor.analysis.digits import are_determined
 from inlaid_runtime import arith
 
 Values = Mapping[arith.Expr, arith.Expr]
@@ -21,11 +21,11 @@ _Parts = tuple[arith.Linear, arith.Expr, arith.Linear]
 """An index split into three terms: one uniform across threads, one that is enumerated, and the remaining terms."""
 _Column = tuple[arith.Expr, arith.Expr, int, int]
 """The same index of two accesses, the offset to add to the first, and the modulus of the comparison (0: compare exactly)."""
-_MOST_ELEMENTS = 1 << 10
+_MAX_ELEMENTS = 1 << 10
 """Maximum number of elements per thread and access that are enumerated."""
-_MOST_CASES = 64
-_MOST_POINTS = 1 << 14
-_MOST_TABLES = 256
+_MAX_CASES = 64
+_MAX_POINTS = 1 << 14
+_MAX_TABLES = 256
 """Maximum number of points of a cached table, and maximum number of cached tables."""
 
 
@@ -33,8 +33,8 @@ _MOST_TABLES = 256
 class Access:
     """A read or write of `buffer` at `point` that `stmt` makes if all `guards` hold. `free` maps the variables that are not uniform
     across threads, except thread variables, to their extents (None: any value). `over` are the axes whose threads make the access
-    together. `rounds` identify the iterations of enclosing loops. `met` are the axes along which threads have synchronized since
-    the access."""
+    together. `rounds` identify the iterations of enclosing loops. `barrier_axes` are the axes along which threads have synchronized
+    since the access."""
 
     stmt: ir.Stmt
     buffer: ir.Buffer
@@ -44,7 +44,7 @@ class Access:
     free: Mapping[arith.Expr, arith.Expr | None]
     rounds: tuple[tuple[arith.Expr, int], ...]
     over: tuple[str, ...]
-    met: tuple[str, ...] = ()
+    barrier_axes: tuple[str, ...] = ()
 
     def at(self, values: Values) -> Access:
         """Substitute values for uniform variables."""
@@ -79,13 +79,13 @@ class Overlaps:
         `second` to the same element. None if no such threads exist."""
         if first.buffer is not second.buffer:
             first, second = self._in_bytes(first, second)
-            return self._compared(first, second, _MOST_CASES)
+            return self._compared(first, second, _MAX_CASES)
         if first.point == second.point and not first.over + second.over and self._tells_thread(first):
             return None
         for access in (first, second):
             if access not in self._forms:
                 self._forms[access] = self._form(access)
-        return self._compared(first, second, _MOST_CASES)
+        return self._compared(first, second, _MAX_CASES)
 
     def _in_bytes(self, *accesses: Access) -> Iterator[Access]:
         """Rewrite accesses to buffers that share bytes so that both count in the largest unit that divides both element sizes."""
@@ -108,37 +108,40 @@ class Overlaps:
     def _tells_thread_anew(self, access: Access) -> bool:
         if any(map(arith.reads_data, access.point)):
             return False
-        own = {var: (0, arith.unwrap(extent - 1)) for var, extent in access.free.items() if extent is not None}
-        bounds = {**self._bounds, **own}
-        return all_determined({loop.var: loop.extent for loop in self.axes.values()}, access.point, bounds)
+        free_bounds = {var: (0, arith.unwrap(extent - 1)) for var, extent in access.free.items() if extent is not None}
+        bounds = {**self._bounds, **free_bounds}
+        return are_determined({loop.var: loop.extent for loop in self.axes.values()}, access.point, bounds)
 
-    def _compared(self, first: Access, second: Access, most: int) -> Overlap | None:
-        """Compare two accesses. If the result is uncertain, compare for each value of a uniform variable, up to `most` cases."""
-        found = self._enumerated(first, second)
-        if found is None or not found.doubt:
-            return found
-        for var, values in self._cases(first, second, most):
+    def _compared(self, first: Access, second: Access, max_cases: int) -> Overlap | None:
+        """Compare two accesses. If the result is uncertain, compare for each value of a uniform variable, up to `max_cases`."""
+        result = self._enumerated(first, second)
+        if result is None or not result.doubt:
+            return result
+        for var, values in self._cases(first, second, max_cases):
             sides = ((first.at({var: value}), second.at({var: value})) for value in values)
-            overlaps = (self._compared(*pair, most // len(values)) for pair in sides)
-            found = next((overlap for overlap in overlaps if overlap is not None), None)
-            if found is None:
+            overlaps = (self._compared(*pair, max_cases // len(values)) for pair in sides)
+            result = next((overlap for overlap in overlaps if overlap is not None), None)
+            if result is None:
                 break
-        return found
+        return result
 
-    def _cases(self, first: Access, second: Access, most: int) -> list[tuple[arith.Expr, list[arith.Expr]]]:
+    def _cases(self, first: Access, second: Access, max_cases: int) -> list[tuple[arith.Expr, list[arith.Expr]]]:
         """Return uniform variables to split into cases, the one with the fewest cases first: a variable with few values, and the
         remainders of a variable modulo a constant used in an index. If no case has an overlap, there is none."""
-        own = {loop.var for loop in self.axes.values()} | first.free.keys() | second.free.keys()
+        private_variables = {loop.var for loop in self.axes.values()} | first.free.keys() | second.free.keys()
         nodes = [node for access in (first, second) for index in access.point + access.guards for node in arith.walk(index)]
-        found = (self._values(first, second, nodes, own, most), self._remainders(nodes, own, most))
-        return sorted((case for case in found if case is not None), key=lambda case: len(case[1]))
+        cases = (
+            self._values(first, second, nodes, private_variables, max_cases),
+            self._remainders(nodes, private_variables, max_cases),
+        )
+        return sorted((case for case in cases if case is not None), key=lambda case: len(case[1]))
 
     def _values(
-        self, first: Access, second: Access, nodes: Sequence[arith.Expr], own: Collection[arith.Expr], most: int
+        self, first: Access, second: Access, nodes: Sequence[arith.Expr], private_variables: Collection[arith.Expr], max_cases: int
     ) -> tuple[arith.Expr, list[arith.Expr]] | None:
-        for var in dict.fromkeys(node for node in nodes if isinstance(node, arith.Var) and node not in own):
+        for var in dict.fromkeys(node for node in nodes if isinstance(node, arith.Var) and node not in private_variables):
             low, high = self._analyzer.bounds(var)
-            if low is not None and high is not None and high - low < most:
+            if low is not None and high is not None and high - low < max_cases:
                 # The last iteration has no successor.
                 last = high - ((var, 2) in first.rounds + second.rounds)
                 return var, [arith.Const(value) for value in range(low, last + 1)]
@@ -146,38 +149,42 @@ class Overlaps:
 
     @staticmethod
     def _remainders(
-        nodes: Sequence[arith.Expr], own: Collection[arith.Expr], most: int
+        nodes: Sequence[arith.Expr], private_variables: Collection[arith.Expr], max_cases: int
     ) -> tuple[arith.Expr, list[arith.Expr]] | None:
         for node in nodes:
-            if isinstance(node, arith.FloorMod) and isinstance(node.operands[1], arith.Const) and node.operands[1].value <= most:
-                for shared in arith.free_vars(node.operands[0]) - set(own):
-                    if isinstance(shared, arith.Var):
+            if (
+                isinstance(node, arith.FloorMod)
+                and isinstance(node.operands[1], arith.Const)
+                and node.operands[1].value <= max_cases
+            ):
+                for uniform in arith.free_vars(node.operands[0]) - set(private_variables):
+                    if isinstance(uniform, arith.Var):
                         size = node.operands[1].value
-                        return shared, [arith.Var(shared.name) * size + digit for digit in range(size)]
+                        return uniform, [arith.Var(uniform.name) * size + digit for digit in range(size)]
         return None
 
     def _enumerated(self, first: Access, second: Access) -> Overlap | None:
         forms = [self._forms.get(access) or self._form(access) for access in (first, second)]
         columns: list[_Column] = []
         doubt = ""
-        for b, (shared, own, others), (other_shared, other_own, more) in zip(
+        for b, (uniform, enumerated, rest), (other_uniform, other_enumerated, other_rest) in zip(
             second.point, *(form.parts for form in forms), strict=True
         ):
-            shared = shared.plus(other_shared, -1)
-            step = math.gcd(*(count for side in (shared, others, more) for count in side.terms.values()))
+            uniform = uniform.plus(other_uniform, -1)
+            step = math.gcd(*(count for side in (uniform, rest, other_rest) for count in side.terms.values()))
             if step:
                 doubt = f"index {b} is not affine in the threads alone, or of too many elements"
-            if not step and shared.constant and isinstance(own, arith.Const) and isinstance(other_own, arith.Const):
+            if not step and uniform.constant and isinstance(enumerated, arith.Const) and isinstance(other_enumerated, arith.Const):
                 return None
             if step != 1:
-                columns.append((own, other_own, shared.constant, step))
+                columns.append((enumerated, other_enumerated, uniform.constant, step))
         threads = [bound for loop in self.axes.values() if (bound := arith.bounds(loop.extent)[1]) is not None]
         if len(threads) < len(self.axes):
             return Overlap("", "the number of threads has no constant bound")
         if any(not isinstance(loop.extent, arith.Const) for loop in self.axes.values()):
             doubt = doubt or "the number of threads is not constant"
         sides = zip((first, second), forms, strict=True)
-        tables = [self._table(access, form.counts, tuple(threads), first.met) for access, form in sides]
+        tables = [self._table(access, form.counts, tuple(threads), first.barrier_axes) for access, form in sides]
         pair = _pair(tables[0], tables[1], columns)
         if pair is None:
             return None
@@ -194,10 +201,10 @@ class Overlaps:
         for index in access.point + access.guards:
             for var in arith.free_vars(index):
                 extent = access.free.get(var)
-                most = None if extent is None else self._analyzer.bounds(extent)[1]
-                if most is not None:
-                    counts[var] = most
-        while math.prod(counts.values()) > _MOST_ELEMENTS:
+                max_extent = None if extent is None else self._analyzer.bounds(extent)[1]
+                if max_extent is not None:
+                    counts[var] = max_extent
+        while math.prod(counts.values()) > _MAX_ELEMENTS:
             del counts[max(counts, key=counts.__getitem__)]
         return counts
 
@@ -205,37 +212,37 @@ class Overlaps:
         """Split an index into its uniform terms, its enumerated terms, and its remaining terms."""
         form = self._analyzer.linear(index)
         threads = {loop.var for loop in self.axes.values()}
-        shared: _Counts = {}
-        own: _Counts = {}
-        others: _Counts = {}
+        uniform: _Counts = {}
+        enumerated: _Counts = {}
+        rest: _Counts = {}
         for atom, count in form.terms.items():
             variables = arith.free_vars(atom)
             if arith.reads_data(atom):
-                others[atom] = count
+                rest[atom] = count
             elif variables.isdisjoint(threads | access.free.keys()):
-                shared[atom] = count
+                uniform[atom] = count
             else:
-                (own if variables <= threads | counts.keys() else others)[atom] = count
-        return arith.Linear(shared, form.constant), arith.Linear(own, 0).expr(), arith.Linear(others, 0)
+                (enumerated if variables <= threads | counts.keys() else rest)[atom] = count
+        return arith.Linear(uniform, form.constant), arith.Linear(enumerated, 0).expr(), arith.Linear(rest, 0)
 
-    def _table(self, access: Access, counts: _Counts, threads: tuple[int, ...], met: tuple[str, ...]) -> _Table:
+    def _table(self, access: Access, counts: _Counts, threads: tuple[int, ...], barrier_axes: tuple[str, ...]) -> _Table:
         """Enumerate the points of an access. Tables are cached for accesses with equal variables and guards."""
         axes = tuple((axis, loop.var) for axis, loop in self.axes.items())
-        own = tuple((var, count, access.free[var]) for var, count in counts.items())
-        key = (axes, threads, own, access.guards, access.over, met)
-        table = self._tables.get(key) or self._table_anew(access, counts, threads, met)
-        if table.ids.size <= _MOST_POINTS and len(self._tables) < _MOST_TABLES:
+        variables = tuple((var, count, access.free[var]) for var, count in counts.items())
+        key = (axes, threads, variables, access.guards, access.over, barrier_axes)
+        table = self._tables.get(key) or self._table_anew(access, counts, threads, barrier_axes)
+        if table.ids.size <= _MAX_POINTS and len(self._tables) < _MAX_TABLES:
             self._tables[key] = table
         return table
 
-    def _table_anew(self, access: Access, counts: _Counts, threads: tuple[int, ...], met: tuple[str, ...]) -> _Table:
+    def _table_anew(self, access: Access, counts: _Counts, threads: tuple[int, ...], barrier_axes: tuple[str, ...]) -> _Table:
         numbers = [1 if axis in access.over else count for axis, count in zip(self.axes, threads, strict=True)]
         grid = np.indices((*numbers, *counts.values()), sparse=True)
         values = dict(zip((*(loop.var for loop in self.axes.values()), *counts), grid, strict=True))
         # Threads that act collectively count as one additional thread.
         ids: _Array = np.full((*numbers, *counts.values()), math.prod(threads) if access.over else 0)
         for axis, (name, index) in enumerate(zip(self.axes, grid, strict=False)):
-            if name not in met:
+            if name not in barrier_axes:
                 ids += index * math.prod(threads[axis + 1 :])
         chosen = np.ones(ids.shape, np.bool_)
         doubt = "" if all(isinstance(access.free[var], arith.Const) for var in counts) else "extents are not constant"
@@ -248,7 +255,7 @@ class Overlaps:
 
     def _thread(self, number: int, threads: list[int]) -> str:
         places = np.unravel_index(number % math.prod(threads), threads)
-        return f"({', '.join(f'{axis}={place}' for axis, place in zip(self.axes, places, strict=True))})"
+        return f"({', '.join(f'{axis}={index}' for axis, index in zip(self.axes, places, strict=True))})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +275,7 @@ class _Table:
     ids: _Array
     doubt: str
 
-    def of(self, index: arith.Expr) -> _Array:
+    def evaluate(self, index: arith.Expr) -> _Array:
         """Evaluate an index at all points."""
         return np.broadcast_to(_evaluated(index, self.values), self.chosen.shape)[self.chosen]
 
@@ -278,8 +285,8 @@ def _pair(first: _Table, second: _Table, columns: Sequence[_Column]) -> tuple[in
     if not first.ids.size or not second.ids.size:
         return None
     keys: list[_Array] = [np.zeros(table.ids.size, np.int64) for table in (first, second)]
-    for own, other, ahead, step in columns:
-        values = [first.of(own) + ahead, second.of(other)]
+    for first_index, second_index, offset, step in columns:
+        values = [first.evaluate(first_index) + offset, second.evaluate(second_index)]
         values = [value % step for value in values] if step else values
         lows, highs = zip(*((int(value.min()), int(value.max())) for value in values), strict=True)
         if max(lows) > min(highs):
@@ -291,9 +298,12 @@ def _pair(first: _Table, second: _Table, columns: Sequence[_Column]) -> tuple[in
 
 def _two(first: tuple[_Array, _Array], second: tuple[_Array, _Array]) -> tuple[int, int] | None:
     """Find two different threads with equal keys, given the keys and thread numbers of two accesses; None if none exist."""
-    (keys, least, most), (others, low, high) = _extremes(*first), _extremes(*second)
-    _, here, there = np.intersect1d(keys, others, return_indices=True)
-    for a, b in ((least[here], high[there]), (most[here], low[there])):
+    (first_keys, first_min, first_max), (second_keys, second_min, second_max) = _extremes(*first), _extremes(*second)
+    _, first_positions, second_positions = np.intersect1d(first_keys, second_keys, return_indices=True)
+    for a, b in (
+        (first_min[first_positions], second_max[second_positions]),
+        (first_max[first_positions], second_min[second_positions]),
+    ):
         differing = np.flatnonzero(a != b)
         if differing.size:
             return int(a[differing[0]]), int(b[differing[0]])
@@ -325,5 +335,5 @@ def _evaluated(expr: arith.Expr, values: Mapping[arith.Expr, _Array]) -> _Array:
         return values[expr]
     parts = [_evaluated(operand, values) for operand in expr.operands]
     with np.errstate(divide="ignore", invalid="ignore"):
-        made = _COMPARE[expr.op](*parts) if isinstance(expr, arith.Compare) else _NUMPY[type(expr)](*parts)
-    return np.asarray(made, np.int64)
+        result = _COMPARE[expr.op](*parts) if isinstance(expr, arith.Compare) else _NUMPY[type(expr)](*parts)
+    return np.asarray(result, np.int64)

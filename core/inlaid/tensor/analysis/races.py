@@ -12,7 +12,7 @@ from math import prod
 from types import MappingProxyType
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import accesses_of
+from inlaid.tensor.analysis.footprint import statement_accesses
 from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
 from inlaid.tensor.analysis.overlap import Access, Overlap, Overlaps, Values
 from inlaid.tensor.text import show, show_stmt
@@ -93,10 +93,12 @@ class Races:
     def __init__(self, program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None:
         self._program = program
         self._offsets = offsets
-        made = {stmt: tuple(accesses_of(stmt)) for stmt in ir.walk_stmts(program.body)}
-        found = (pair for pairs in made.values() for pair in pairs)
-        touched = {region.buffer for region, access in found if access & ir.Access.WRITE} | offsets.keys()
-        self._accessed = {stmt: tuple(pair for pair in pairs if pair[0].buffer in touched) for stmt, pairs in made.items()}
+        accesses_by_stmt = {stmt: tuple(statement_accesses(stmt)) for stmt in ir.walk_stmts(program.body)}
+        access_pairs = (pair for pairs in accesses_by_stmt.values() for pair in pairs)
+        shared_buffers = {region.buffer for region, access in access_pairs if access & ir.Access.WRITE} | offsets.keys()
+        self._accessed = {
+            stmt: tuple(pair for pair in pairs if pair[0].buffer in shared_buffers) for stmt, pairs in accesses_by_stmt.items()
+        }
         self._stops_at: dict[ir.Stmt, tuple[ir.Barrier, ...]] = {}
         self._relevant: set[ir.Stmt] = set()
         self._survey(program.body)
@@ -105,28 +107,34 @@ class Races:
         self._overlaps = Overlaps(self._analyzer, bounds, offsets)
         self._private: set[ir.Buffer] = set()
         self._axes: dict[str, ir.For] = {}
-        self._without: Collection[ir.Stmt] = ()
-        self._within: Collection[ir.Stmt] = ()
-        self._known: Collection[Problem] | None = None
-        self._made: dict[object, tuple[Access, ...]] = {}
+        self._removed_barriers: Collection[ir.Stmt] = ()
+        self._lane_barriers: Collection[ir.Stmt] = ()
+        self._baseline: Collection[Problem] | None = None
+        self._access_cache: dict[object, tuple[Access, ...]] = {}
         self._moved: dict[object, Access] = {}
         self._clashes: dict[tuple[Access, Access], Problem | None] = {}
         self._sharing: dict[tuple[ir.Buffer, ir.Buffer], bool] = {}
         self._divergences: dict[tuple[ir.Stmt, object], Problem] = {}
         self._symbols: dict[object, arith.Var] = {}
-        self._found: dict[Problem, None] = {}
+        self._problems: dict[Problem, None] = {}
 
-    def problems(self, without: Collection[ir.Stmt] = (), within: Collection[ir.Stmt] = ()) -> list[Problem]:
-        """Return the problems of the program without the barriers in `without`, and with the barriers in `within` narrowed to
-        subgroups (over `LANES`). A problem found by several calls is the same object."""
-        self._without, self._within, self._known = frozenset(without), frozenset(within), None
-        self._found = {}
+    def problems(self, removed_barriers: Collection[ir.Stmt] = (), lane_barriers: Collection[ir.Stmt] = ()) -> list[Problem]:
+        """Return the problems of the program without `removed_barriers`, and with `lane_barriers` narrowed to subgroups (over
+        `LANES`). A problem found by several calls is the same object."""
+        self._removed_barriers, self._lane_barriers, self._baseline = frozenset(removed_barriers), frozenset(lane_barriers), None
+        self._problems = {}
         self._nests(self._program.body, _Context())
-        return list(self._found)
+        return list(self._problems)
 
-    def adds(self, known: Collection[Problem], without: Collection[ir.Stmt] = (), within: Collection[ir.Stmt] = ()) -> bool:
-        """Test whether `problems` would return a problem that is not in `known`. Stops at the first one."""
-        self._without, self._within, self._known = frozenset(without), frozenset(within), known
+    def adds(
+        self, baseline: Collection[Problem], removed_barriers: Collection[ir.Stmt] = (), lane_barriers: Collection[ir.Stmt] = ()
+    ) -> bool:
+        """Test whether `problems` would return a problem that is not in `baseline`. Stops at the first one."""
+        self._removed_barriers, self._lane_barriers, self._baseline = (
+            frozenset(removed_barriers),
+            frozenset(lane_barriers),
+            baseline,
+        )
         try:
             self._nests(self._program.body, _Context())
         except _UnknownProblem:
@@ -140,8 +148,8 @@ class Races:
         parts = ir.substatements(stmt)
         for part in parts:
             self._survey(part)
-        own = (stmt,) if isinstance(stmt, ir.Barrier) else ()
-        self._stops_at[stmt] = (*own, *(barrier for part in parts for barrier in self._stops_at[part]))
+        direct_barriers = (stmt,) if isinstance(stmt, ir.Barrier) else ()
+        self._stops_at[stmt] = (*direct_barriers, *(barrier for part in parts for barrier in self._stops_at[part]))
         acts = isinstance(stmt, ir.Barrier) or bool(self._accessed[stmt])
         acts = acts or (isinstance(stmt, ir.Intrinsic) and bool(stmt.over)) or (isinstance(stmt, ir.For) and stmt.over_threads)
         if acts or not self._relevant.isdisjoint(parts):
@@ -167,36 +175,36 @@ class Races:
         if stmt not in self._relevant:
             return before
         if isinstance(stmt, ir.Barrier):
-            if stmt in self._without:
+            if stmt in self._removed_barriers:
                 return before
             self._reached(stmt, context, context.varying, "a barrier")
-            over = (LANES,) if stmt in self._within else stmt.over
-            return {left: None for access in before if (left := self._after(access, over)) is not None}
+            axes = (LANES,) if stmt in self._lane_barriers else stmt.over
+            return {open_access: None for access in before if (open_access := self._after(access, axes)) is not None}
         if isinstance(stmt, ir.Seq):
             for item in stmt.stmts:
                 before = self._walk(item, context, before)
             return before
         if isinstance(stmt, ir.Intrinsic) and not self._axes.keys().isdisjoint(stmt.over):
-            others = {loop.var for axis, loop in self._axes.items() if axis not in stmt.over}
-            self._reached(stmt, context, context.varying - others, f"collective intrinsic {stmt.name}")
-        now = self._meet(before, self._of(stmt, context))
+            other_variables = {loop.var for axis, loop in self._axes.items() if axis not in stmt.over}
+            self._reached(stmt, context, context.varying - other_variables, f"collective intrinsic {stmt.name}")
+        now = self._meet(before, self._shared_accesses(stmt, context))
         match stmt:
             case ir.Alloc(body=body):
                 return self._walk(body, context, now)
             case ir.If(condition=condition, then=then, otherwise=otherwise):
                 index = condition.index if isinstance(condition, ir.Index) else arith.Opaque(condition, 0, 1)
                 index = self._value(index, context)
-                inside = replace(context, varying=context.varying | self._depends(context, condition))
-                first = self._walk(then, replace(inside, guards=(*context.guards, index)), now)
-                negated = replace(inside, guards=(*context.guards, arith.logical_not(index)))
+                inner_context = replace(context, varying=context.varying | self._depends(context, condition))
+                first = self._walk(then, replace(inner_context, guards=(*context.guards, index)), now)
+                negated = replace(inner_context, guards=(*context.guards, arith.logical_not(index)))
                 return first | (now if otherwise is None else self._walk(otherwise, negated, now))
             case ir.Let(var=var, value=value, body=body):
                 return self._walk(body, self._let(var, value, context), now)
             case ir.While(condition=condition, body=body):
-                inside = replace(context, varying=context.varying | self._depends(context, condition))
+                inner_context = replace(context, varying=context.varying | self._depends(context, condition))
                 for number in (1, 2):
-                    after = self._walk(body, replace(inside, rounds=(*context.rounds, (_WHILE, number))), now)
-                    now = now | self._meet(after, self._of(stmt, context))
+                    after = self._walk(body, replace(inner_context, rounds=(*context.rounds, (_WHILE, number))), now)
+                    now = now | self._meet(after, self._shared_accesses(stmt, context))
                 return now
             case ir.For() if self._stops(stmt):
                 return self._rounds(stmt, context, now)
@@ -204,8 +212,8 @@ class Races:
                 if stmt.over_threads:
                     self._report(stmt, f"expected one perfect nest of loops over threads, found loop {var} inside (see to_spmd)")
                 depends = self._depends(context, ir.Index(_INT64, extent))
-                inside = context.owned(var, self._value(extent, context), bool(depends | context.varying))
-                return self._walk(body, replace(inside, varying=context.varying | depends), now)
+                inner_context = context.owned(var, self._value(extent, context), bool(depends | context.varying))
+                return self._walk(body, replace(inner_context, varying=context.varying | depends), now)
         return now
 
     def _rounds(self, loop: ir.For, context: _Context, before: _OpenAccesses) -> _OpenAccesses:
@@ -237,13 +245,13 @@ class Races:
         return self._symbols.setdefault(key, arith.Var(f"{key[0]}"))
 
     def _stops(self, stmt: ir.Stmt) -> bool:
-        return any(barrier not in self._without for barrier in self._stops_at[stmt])
+        return any(barrier not in self._removed_barriers for barrier in self._stops_at[stmt])
 
     def _surely_stops(self, stmt: ir.Stmt) -> bool:
         """Test whether every path through a statement passes a barrier over all threads."""
         match stmt:
             case ir.Barrier(over=over):
-                return not over and stmt not in self._without and stmt not in self._within
+                return not over and stmt not in self._removed_barriers and stmt not in self._lane_barriers
             case _ if not self._stops(stmt):
                 return False
             case ir.If(then=then, otherwise=otherwise):
@@ -260,22 +268,22 @@ class Races:
         data = any(isinstance(node, ir.Load) and node.buffer in self._private for node in ir.walk_exprs(value))
         return (value.free_vars() & context.differing) | ({_DATA} if data else set())
 
-    def _reached(self, stmt: ir.Stmt, context: _Context, varying: frozenset[arith.Expr], what: str) -> None:
+    def _reached(self, stmt: ir.Stmt, context: _Context, varying: frozenset[arith.Expr], subject: str) -> None:
         if varying:
             names = ", ".join(sorted(f"{var}" for var in varying))
             self._report(
                 stmt,
-                f"expected all threads to reach {what}, found it under conditions or loops that depend on {names}; move it out of "
-                f"them, or put the condition on the statements beside it",
+                f"expected all threads to reach {subject}, found it under conditions or loops that depend on {names}; move it out "
+                f"of them, or put the condition on the statements beside it",
             )
 
     def _report(self, stmt: ir.Stmt, text: str) -> None:
         self._note(self._divergences.setdefault((stmt, text), Problem(stmt, lambda: text, True)))
 
     def _note(self, problem: Problem) -> None:
-        if self._known is not None and problem not in self._known:
+        if self._baseline is not None and problem not in self._baseline:
             raise _UnknownProblem
-        self._found[problem] = None
+        self._problems[problem] = None
 
     def _value(self, index: arith.Expr, context: _Context) -> arith.Expr:
         return arith.substitute(index, context.values)
@@ -302,14 +310,14 @@ class Races:
             self._sharing[a, b] = share_bytes(a, b, self._offsets)
         return self._sharing[a, b]
 
-    def _of(self, stmt: ir.Stmt, context: _Context) -> tuple[Access, ...]:
+    def _shared_accesses(self, stmt: ir.Stmt, context: _Context) -> tuple[Access, ...]:
         """Return the accesses of a statement to memory shared by threads, without those of its substatements."""
         if not self._accessed[stmt]:
             return ()
         key = (stmt, context.key)
-        if key not in self._made:
-            self._made[key] = tuple(self._accesses(stmt, context))
-        return self._made[key]
+        if key not in self._access_cache:
+            self._access_cache[key] = tuple(self._accesses(stmt, context))
+        return self._access_cache[key]
 
     def _accesses(self, stmt: ir.Stmt, context: _Context) -> Iterator[Access]:
         over = tuple(axis for axis in self._axes if axis in stmt.over) if isinstance(stmt, ir.Intrinsic) else ()
@@ -327,16 +335,16 @@ class Races:
                     writes = kind is ir.Access.WRITE
                     yield Access(stmt, region.buffer, tuple(point), writes, context.guards, free, context.rounds, over)
 
-    def _after(self, access: Access, over: tuple[str, ...]) -> Access | None:
-        """Return an open access as it is after a barrier over `over`; None if the barrier orders it before all later accesses."""
+    def _after(self, access: Access, axes: tuple[str, ...]) -> Access | None:
+        """Return an open access as it is after a barrier over `axes`; None if the barrier orders it before all later accesses."""
         if access.buffer.scope != SUBGROUP:
-            return access if over else None
-        met = tuple(axis for axis in self._axes if axis in (*access.met, LANES))
-        if len(met) == len(self._axes):
+            return access if axes else None
+        barrier_axes = tuple(axis for axis in self._axes if axis in (*access.barrier_axes, LANES))
+        if len(barrier_axes) == len(self._axes):
             return None
-        key = (access, met)
+        key = (access, barrier_axes)
         if key not in self._moved:
-            self._moved[key] = access if met == access.met else replace(access, met=met)
+            self._moved[key] = access if barrier_axes == access.barrier_axes else replace(access, barrier_axes=barrier_axes)
         return self._moved[key]
 
     def _with(self, access: Access, values: Values) -> Access:
@@ -347,26 +355,26 @@ class Races:
 
     def _clash(self, first: Access, second: Access) -> Problem | None:
         """Return the race between two accesses by different threads; None if they cannot race."""
-        found = self._overlaps.find(first, second)
-        if found is None:
+        overlap = self._overlaps.find(first, second)
+        if overlap is None:
             return None
         rounds = zip(first.rounds, second.rounds, strict=False)
         loop = next((f", carried by loop {a[0]}" for a, b in rounds if a != b), "")
         if not loop and (common := [var for var in first.free if var in second.free]):
             loop = f", in loop {common[-1]}"
-        return Problem(second.stmt, partial(_race, first, second, found, loop))
+        return Problem(second.stmt, partial(_race, first, second, overlap, loop))
 
 
-def _race(first: Access, second: Access, found: Overlap, loop: str) -> str:
+def _race(first: Access, second: Access, overlap: Overlap, loop: str) -> str:
     """Return the message for a race between two accesses."""
     names = f"{first.buffer}" if first.buffer is second.buffer else f"{first.buffer} and {second.buffer}, which share bytes"
     remedy = "put a barrier between them, or change an index"
     if first.stmt is second.stmt and first.rounds == second.rounds:
         remedy = "give each thread elements of its own"
     texts = " and ".join(f"`{_line(access.stmt)}` ({'write' if access.writes else 'read'})" for access in (first, second))
-    if found.doubt:
-        return f"cannot prove that no two threads race for {names}: {texts}{loop}; {found.doubt}; {remedy}"
-    return f"threads {found.threads} race for {names}: {texts}{loop}; {remedy}"
+    if overlap.doubt:
+        return f"cannot prove that no two threads race for {names}: {texts}{loop}; {overlap.doubt}; {remedy}"
+    return f"threads {overlap.threads} race for {names}: {texts}{loop}; {remedy}"
 
 
 def share_bytes(a: ir.Buffer, b: ir.Buffer, offsets: Offsets) -> bool:
@@ -387,11 +395,11 @@ def _line(stmt: ir.Stmt) -> str:
 
 def variable_bounds(body: ir.Stmt) -> dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]:
     """Return the bounds of a program's variables. Copies of a loop (made by unrolling) may share a variable."""
-    found: dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]] = {}
+    bounds_by_variable: dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]] = {}
     for stmt in ir.walk_stmts(body):
         if isinstance(stmt, ir.For):
             bounds = (0, arith.unwrap(stmt.extent - 1))
-            found[stmt.var] = bounds if found.get(stmt.var, bounds) == bounds else (0, None)
+            bounds_by_variable[stmt.var] = bounds if bounds_by_variable.get(stmt.var, bounds) == bounds else (0, None)
         elif isinstance(stmt, ir.Let) and stmt.bounds is not None:
-            found[stmt.var] = (arith.unwrap(stmt.bounds[0]), arith.unwrap(stmt.bounds[1]))
-    return found
+            bounds_by_variable[stmt.var] = (arith.unwrap(stmt.bounds[0]), arith.unwrap(stmt.bounds[1]))
+    return bounds_by_variable

@@ -22,10 +22,10 @@ _WIDEST = 64
 
 
 class Ranges:
-    """The ranges of a program's integer values. `known` gives the element ranges of buffers that the program only reads."""
+    """The ranges of a program's integer values. `buffer_ranges` gives the element ranges of buffers that the program only reads."""
 
-    def __init__(self, program: ir.LoopProgram, known: Mapping[ir.Buffer, Range] | None = None) -> None:
-        self._buffers: dict[ir.Buffer, Range] = dict(known or {})
+    def __init__(self, program: ir.LoopProgram, buffer_ranges: Mapping[ir.Buffer, Range] | None = None) -> None:
+        self._buffers: dict[ir.Buffer, Range] = dict(buffer_ranges or {})
         self._memo: dict[ir.Expr, Range | None] = {}
         spans: dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]] = {}
         for stmt in ir.walk_stmts(program.body):
@@ -41,7 +41,7 @@ class Ranges:
         self.indices = arith.Analyzer(spans)
         self._buffers.update(self._sums(program))
 
-    def of(self, expr: ir.Expr) -> Range | None:
+    def infer(self, expr: ir.Expr) -> Range | None:
         """Return the range of a value; None if the value is not an integer or bool."""
         if expr not in self._memo:
             stack = [expr]
@@ -56,17 +56,17 @@ class Ranges:
 
     def exact(self, expr: ir.Binary) -> bool:
         """Test whether an integer sum, difference or product never wraps."""
-        found = _ends(expr.op, self.of(expr.a), self.of(expr.b))
-        return found is not None and _within(found, expr.dtype)
+        value_range = _ends(expr.op, self.infer(expr.a), self.infer(expr.b))
+        return value_range is not None and _within(value_range, expr.dtype)
 
     def _range(self, expr: ir.Expr) -> Range | None:
-        of = expr.dtype
-        if of.kind == "bool":
+        dtype = expr.dtype
+        if dtype.kind == "bool":
             return _BOOL
-        if not of.is_int:
+        if not dtype.is_int:
             return None
-        found = self._narrower(expr)
-        return found if found is not None and _within(found, of) else _limits(of)
+        value_range = self._narrower(expr)
+        return value_range if value_range is not None and _within(value_range, dtype) else _limits(dtype)
 
     def _narrower(self, expr: ir.Expr) -> Range | None:
         """Return the range that the operation of a node implies. It exceeds the range of the element type if the value may wrap."""
@@ -79,22 +79,26 @@ class Ranges:
             case ir.Load(buffer=buffer):
                 return self._buffers.get(buffer)
             case ir.Cast(a=a):
-                return self.of(a)
+                return self.infer(a)
             case ir.Select(then=then, otherwise=otherwise):
-                return _union(self.of(then), self.of(otherwise))
+                return _union(self.infer(then), self.infer(otherwise))
             case ir.Binary(op=op, a=a, b=b):
-                return _ends(op, self.of(a), self.of(b))
+                return _ends(op, self.infer(a), self.infer(b))
             case ir.Unary(op="neg", a=a):
-                return _ends("sub", (0, 0), self.of(a))
+                return _ends("sub", (0, 0), self.infer(a))
             case ir.Unary(op="abs", a=a):
-                of = self.of(a)
-                return None if of is None else (max(of[0], -of[1], 0), max(-of[0], of[1]))
+                operand_range = self.infer(a)
+                return (
+                    None
+                    if operand_range is None
+                    else (max(operand_range[0], -operand_range[1], 0), max(-operand_range[0], operand_range[1]))
+                )
         return None
 
     def _sums(self, program: ir.LoopProgram) -> dict[ir.Buffer, Range]:
         """Return the ranges of local integer buffers used as accumulators. Each store sets an element to a value of known range, or
         adds such a value to it at most once per iteration of the enclosing loops that revisit the element."""
-        found: dict[ir.Buffer, list[Range]] = {}
+        ranges_by_buffer: dict[ir.Buffer, list[Range]] = {}
         open_: set[ir.Buffer] = set()
         if any(isinstance(stmt, ir.While) for stmt in ir.walk_stmts(program.body)):
             return {}
@@ -105,25 +109,25 @@ class Ranges:
             buffer = stmt.buffer
             if not buffer.dtype.is_int or buffer in program.params:
                 continue
-            added, times = stmt.value, 1
+            addend, times = stmt.value, 1
             if _adds_to(stmt):
-                assert isinstance(added, ir.Binary)
-                added = added.b
+                assert isinstance(addend, ir.Binary)
+                addend = addend.b
                 for loop in loops:
                     # A loop whose variable is an index visits an element only once per iteration of the outer loops.
                     if loop.var not in stmt.indices:
                         extent = self.indices.bounds(loop.extent)[1]
                         times = 0 if extent is None else times * max(extent, 1)
-            values = self.of(added) if times and not _reads(added, buffer) else None
+            values = self.infer(addend) if times and not _reads(addend, buffer) else None
             if values is None:
                 open_.add(buffer)
-            elif added is stmt.value:
-                found.setdefault(buffer, []).append((min(values[0], 0), max(values[1], 0)))
+            elif addend is stmt.value:
+                ranges_by_buffer.setdefault(buffer, []).append((min(values[0], 0), max(values[1], 0)))
             else:
-                found.setdefault(buffer, []).append((min(values[0] * times, 0), max(values[1] * times, 0)))
+                ranges_by_buffer.setdefault(buffer, []).append((min(values[0] * times, 0), max(values[1] * times, 0)))
         sums = {
             buffer: (sum(low for low, _ in parts), sum(high for _, high in parts))
-            for buffer, parts in found.items()
+            for buffer, parts in ranges_by_buffer.items()
             if buffer not in open_
         }
         self._memo.clear()
@@ -132,18 +136,18 @@ class Ranges:
 
 def _stores(root: ir.Stmt) -> list[tuple[ir.Store | ir.Intrinsic, tuple[ir.For, ...]]]:
     """Return every store and intrinsic, with the loops between it and the allocation of the buffer that it writes."""
-    found: list[tuple[ir.Store | ir.Intrinsic, tuple[ir.For, ...]]] = []
+    stores: list[tuple[ir.Store | ir.Intrinsic, tuple[ir.For, ...]]] = []
     stack: list[tuple[ir.Stmt, tuple[ir.For | ir.Alloc, ...]]] = [(root, ())]
     while stack:
-        stmt, around = stack.pop()
+        stmt, nest = stack.pop()
         if isinstance(stmt, ir.Store):
-            inside = next((n for n, item in enumerate(around) if isinstance(item, ir.Alloc) and item.buffer is stmt.buffer), 0)
-            found.append((stmt, tuple(item for item in around[inside:] if isinstance(item, ir.For))))
+            alloc_depth = next((n for n, item in enumerate(nest) if isinstance(item, ir.Alloc) and item.buffer is stmt.buffer), 0)
+            stores.append((stmt, tuple(item for item in nest[alloc_depth:] if isinstance(item, ir.For))))
         elif isinstance(stmt, ir.Intrinsic):
-            found.append((stmt, ()))
-        within = (*around, stmt) if isinstance(stmt, (ir.For, ir.Alloc)) else around
-        stack += [(child, within) for child in ir.substatements(stmt)]
-    return found
+            stores.append((stmt, ()))
+        inner_nest = (*nest, stmt) if isinstance(stmt, (ir.For, ir.Alloc)) else nest
+        stack += [(child, inner_nest) for child in ir.substatements(stmt)]
+    return stores
 
 
 def _adds_to(store: ir.Store) -> bool:
@@ -158,14 +162,14 @@ def _reads(expr: ir.Expr, buffer: ir.Buffer) -> bool:
     return any(isinstance(node, ir.Load) and node.buffer is buffer for node in ir.walk_exprs(expr))
 
 
-def _limits(of: DType) -> Range:
-    low, high = of.limits
+def _limits(dtype: DType) -> Range:
+    low, high = dtype.limits
     return int(low), int(high)
 
 
-def _within(found: Range, of: DType) -> bool:
-    low, high = _limits(of)
-    return low <= found[0] and found[1] <= high
+def _within(value_range: Range, dtype: DType) -> bool:
+    low, high = _limits(dtype)
+    return low <= value_range[0] and value_range[1] <= high
 
 
 def _union(a: Range | None, b: Range | None) -> Range | None:
@@ -202,15 +206,15 @@ def _ends(op: str, a: Range | None, b: Range | None) -> Range | None:
     return None
 
 
-def _corners(of: Callable[[int, int], int], a: Range, b: Range) -> Range:
-    values = [of(x, y) for x in a for y in b]
+def _corners(operation: Callable[[int, int], int], a: Range, b: Range) -> Range:
+    values = [operation(x, y) for x in a for y in b]
     return min(values), max(values)
 
 
-def narrow(program: ir.LoopProgram, known: Mapping[ir.Buffer, Range] | None = None) -> ir.LoopProgram:
+def narrow(program: ir.LoopProgram, buffer_ranges: Mapping[ir.Buffer, Range] | None = None) -> ir.LoopProgram:
     """Simplify a program by the ranges of its values. Folds minima, maxima, selects and shifts, narrows 64-bit arithmetic to 32
-    bits, and removes local buffers that are no longer read. `known` is as for `Ranges`. The program must have no blocks."""
-    return remove_unread_buffers(_Narrower(Ranges(program, known)).program(program))
+    bits, and removes local buffers that are no longer read. `buffer_ranges` is as for `Ranges`. The program must have no blocks."""
+    return remove_unread_buffers(_Narrower(Ranges(program, buffer_ranges)).program(program))
 
 
 class _Narrower(Rewriter):
@@ -221,9 +225,9 @@ class _Narrower(Rewriter):
     def _changed(self, node: ir.Expr) -> ir.Expr | None:
         if isinstance(node, ir.Const) or not (node.dtype.is_int or node.dtype.kind == "bool"):
             return self._chosen(node)
-        found = self._ranges.of(node)
-        if found is not None and found[0] == found[1] and node.dtype.is_int:
-            return ir.const(found[0], node.dtype)
+        value_range = self._ranges.infer(node)
+        if value_range is not None and value_range[0] == value_range[1] and node.dtype.is_int:
+            return ir.const(value_range[0], node.dtype)
         if isinstance(node, ir.Binary):
             return self._binary(node)
         if isinstance(node, ir.Cast):
@@ -239,15 +243,15 @@ class _Narrower(Rewriter):
     def _direct(self, node: ir.Cast) -> ir.Expr | None:
         """Merge two nested casts into one if the inner cast is lossless; None otherwise."""
         if isinstance(node.a, ir.Cast) and node.a.dtype.is_int and node.a.a.dtype.is_int:
-            found = self._ranges.of(node.a.a)
-            if found is not None and _within(found, node.a.dtype):
+            value_range = self._ranges.infer(node.a.a)
+            if value_range is not None and _within(value_range, node.a.dtype):
                 return ir.cast(node.a.a, node.dtype)
         return None
 
     def _binary(self, node: ir.Binary) -> ir.Expr | None:
         if node.op in ("and", "or") and node.dtype.kind == "bool":
             return self._logical(node)
-        if self._same(node.a, node.b):
+        if self._is_same_value(node.a, node.b):
             match node.op:
                 case "lt":
                     return ir.const(False, node.dtype)
@@ -255,7 +259,7 @@ class _Narrower(Rewriter):
                     return node.a
                 case "le" | "eq" | "ne" if not node.a.dtype.is_float:  # a NaN differs from itself
                     return ir.const(node.op != "ne", node.dtype)
-        a, b = self._ranges.of(node.a), self._ranges.of(node.b)
+        a, b = self._ranges.infer(node.a), self._ranges.infer(node.b)
         if a is None or b is None:
             return None
         match node.op:
@@ -286,7 +290,7 @@ class _Narrower(Rewriter):
                 return other if bool(side.value) == (node.op == "and") else side
         return None
 
-    def _same(self, a: ir.Expr, b: ir.Expr) -> bool:
+    def _is_same_value(self, a: ir.Expr, b: ir.Expr) -> bool:
         """Test whether two operands of an operation are one value, or loads of one element."""
         if a is b:
             return True
@@ -297,21 +301,21 @@ class _Narrower(Rewriter):
 
     def _in_int32(self, expr: ir.Expr) -> ir.Expr | None:
         """Rewrite a 64-bit value to be computed in int32; None if its range exceeds int32."""
-        found = self._ranges.of(expr)
-        if found is None or not _within(found, INT32):
+        value_range = self._ranges.infer(expr)
+        if value_range is None or not _within(value_range, INT32):
             return None
         match expr:
             case ir.Cast(a=a) if a.dtype.is_int:
-                inner = self._ranges.of(a)
+                inner = self._ranges.infer(a)
                 if inner is not None and _within(inner, INT32):
                     return ir.cast(a, INT32)
             case ir.Binary(op="add" | "sub" | "mul" | "min" | "max" | "and" | "or" | "xor" | "shl" | "shr" as op, a=a, b=b):
                 left, right = self._in_int32(a), self._in_int32(b)
-                shift = self._ranges.of(b)
+                shift = self._ranges.infer(b)
                 fits = op not in ("shl", "shr") or (shift is not None and shift[0] >= 0 and shift[1] < INT32.bits)
                 if left is not None and right is not None and fits:
-                    changed = ir.binary(op, left, right)
-                    return self._changed(changed) or changed
+                    narrowed = ir.binary(op, left, right)
+                    return self._changed(narrowed) or narrowed
             case ir.Select(condition=condition, then=then, otherwise=otherwise):
                 left, right = self._in_int32(then), self._in_int32(otherwise)
                 if left is not None and right is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import Box, buffers_of, touched
+from inlaid.tensor.analysis.footprint import Box, statement_buffers, touched
 from inlaid.tensor.analysis.memory_scopes import places
 from inlaid.tensor.text import show
 from inlaid_runtime import arith
@@ -63,8 +63,8 @@ class Staged:
         self.names = [stage.name for stage in stages]
         self.queues: list[Queue] = [queue for one, other in pairwise(range(len(stages))) for queue in ((one, other), (other, one))]
         self._tokens = {self.token(queue, push).name: (queue, push) for queue in self.queues for push in (True, False)}
-        self._stage_of = {scope: number for number, stage in enumerate(stages) for scope in stage.writes}
-        self._of: dict[ir.Stmt, frozenset[int]] = {}
+        self._stage_by_scope = {scope: number for number, stage in enumerate(stages) for scope in stage.writes}
+        self._stages: dict[ir.Stmt, frozenset[int]] = {}
         self._tasks: dict[ir.Stmt, bool] = {}
         self._touches: dict[ir.Stmt, tuple[BoxAccess, ...]] = {}
         self._shared = _shared(program, scopes)
@@ -73,53 +73,55 @@ class Staged:
         """Return the statement that pushes or pops a token."""
         return ir.Intrinsic(f"{'push' if push else 'pop'}.{self.names[queue[0]]}.{self.names[queue[1]]}", ())
 
-    def queue_of(self, stmt: ir.Stmt) -> tuple[Queue, bool] | None:
+    def token_queue(self, stmt: ir.Stmt) -> tuple[Queue, bool] | None:
         """Return the queue of a token statement, and whether the statement pushes; None for other statements."""
         return self._tokens.get(stmt.name) if isinstance(stmt, ir.Intrinsic) else None
 
-    def of(self, stmt: ir.Stmt) -> frozenset[int]:
+    def stage_numbers(self, stmt: ir.Stmt) -> frozenset[int]:
         """Return the stages that run parts of a statement."""
-        if stmt not in self._of:
-            inner = frozenset[int]().union(*map(self.of, ir.substatements(stmt)))
-            self._of[stmt] = inner | self._own(stmt)
-        return self._of[stmt]
+        if stmt not in self._stages:
+            inner = frozenset[int]().union(*map(self.stage_numbers, ir.substatements(stmt)))
+            self._stages[stmt] = inner | self._direct_stages(stmt)
+        return self._stages[stmt]
 
-    def _own(self, stmt: ir.Stmt) -> set[int]:
-        token = self.queue_of(stmt)
+    def _direct_stages(self, stmt: ir.Stmt) -> set[int]:
+        token = self.token_queue(stmt)
         if token is not None:
             (source, target), push = token
             return {source if push else target}
-        written = [stmt.buffer] if isinstance(stmt, ir.Store) else []
+        written_buffers = [stmt.buffer] if isinstance(stmt, ir.Store) else []
         if isinstance(stmt, ir.Intrinsic):
-            written = [region.buffer for region in stmt.touching(ir.Access.WRITE)]
-            if not written and stmt.regions == ():
+            written_buffers = [region.buffer for region in stmt.touching(ir.Access.WRITE)]
+            if not written_buffers and stmt.regions == ():
                 raise self.error(f"an intrinsic must write a buffer or be a token, got {stmt.name}", stmt)
-        written = [buffer for buffer in written if buffer.scope != "register"]  # every stage has its own
-        for buffer in written:
-            if buffer.scope not in self._stage_of:
+        written_buffers = [buffer for buffer in written_buffers if buffer.scope != "register"]  # every stage has its own
+        for buffer in written_buffers:
+            if buffer.scope not in self._stage_by_scope:
                 raise self.error(f"a stage must write the scope of {buffer}, got scope {buffer.scope!r}", stmt)
-        found = {self._stage_of[buffer.scope] for buffer in written}
-        if len(found) > 1:
-            raise self.error(f"expected writes of one stage, found {', '.join(self.names[stage] for stage in sorted(found))}", stmt)
-        return found
+        stages = {self._stage_by_scope[buffer.scope] for buffer in written_buffers}
+        if len(stages) > 1:
+            raise self.error(
+                f"expected writes of one stage, found {', '.join(self.names[stage] for stage in sorted(stages))}", stmt
+            )
+        return stages
 
     def is_task(self, stmt: ir.Stmt) -> bool:
         """Test whether a single stage runs all of a statement, and the statement contains no token."""
         if stmt not in self._tasks:
-            self._tasks[stmt] = len(self.of(stmt)) < 2 and not any(map(self.queue_of, ir.walk_stmts(stmt)))
+            self._tasks[stmt] = len(self.stage_numbers(stmt)) < 2 and not any(map(self.token_queue, ir.walk_stmts(stmt)))
         return self._tasks[stmt]
 
     def touches(self, task: ir.Stmt) -> tuple[BoxAccess, ...]:
         """Return the accesses of a task to buffers that other tasks can access."""
         if task not in self._touches:
             statements = list(ir.walk_stmts(task))
-            own = {stmt.buffer for stmt in statements if isinstance(stmt, ir.Alloc)}
-            used = set[ir.Buffer]().union(*map(buffers_of, statements)) - own
-            stage = next(iter(self.of(task)), 0)
+            local_buffers = {stmt.buffer for stmt in statements if isinstance(stmt, ir.Alloc)}
+            accessed = set[ir.Buffer]().union(*map(statement_buffers, statements)) - local_buffers
+            stage = next(iter(self.stage_numbers(task)), 0)
             self._touches[task] = tuple(
-                BoxAccess(stage, buffer, box, bool(written))
-                for buffer in sorted(used, key=str)
-                for written, boxes in enumerate(touched(task, buffer))
+                BoxAccess(stage, buffer, box, bool(is_write))
+                for buffer in sorted(accessed, key=str)
+                for is_write, boxes in enumerate(touched(task, buffer))
                 for box in boxes
             )
         return self._touches[task]
@@ -146,9 +148,9 @@ class Staged:
     def _expand(
         self, stmt: ir.Stmt, values: Mapping[arith.Expr, arith.Expr], decide: Callable[[ir.Stmt, arith.Expr | None], int]
     ) -> Iterator[Task]:
-        token = self.queue_of(stmt)
+        token = self.token_queue(stmt)
         if token is not None or self.is_task(stmt):
-            for stage in self.of(stmt):
+            for stage in self.stage_numbers(stmt):
                 yield Task(stage, stmt, values, *(token or ()))
             return
         match stmt:
@@ -181,17 +183,19 @@ class Staged:
 
 def _shared(program: ir.LoopProgram, scopes: Sequence[MemoryScope]) -> dict[ir.Buffer, frozenset[ir.Buffer]]:
     """Map each buffer to the buffers that share bytes or a register with it."""
-    found: dict[ir.Buffer, frozenset[ir.Buffer]] = {}
+    sharing: dict[ir.Buffer, frozenset[ir.Buffer]] = {}
     for scope in scopes:
         spans = {
             buffer: (first, first + (1 if scope.count else _bytes(buffer))) for buffer, first in places(program, scope).items()
         }
         for buffer, (first, end) in spans.items():
-            found[buffer] = frozenset({other for other, (start, stop) in spans.items() if start < end and first < stop} | {buffer})
-    return found
+            sharing[buffer] = frozenset(
+                {other for other, (start, stop) in spans.items() if start < end and first < stop} | {buffer}
+            )
+    return sharing
 
 
 def _bytes(buffer: ir.Buffer) -> int:
-    most = arith.bounds(arith.product(buffer.shape))[1]
-    assert most is not None, f"placed buffer {buffer} must have a bounded size"
-    return most * buffer.dtype.bytes
+    max_elements = arith.bounds(arith.product(buffer.shape))[1]
+    assert max_elements is not None, f"placed buffer {buffer} must have a bounded size"
+    return max_elements * buffer.dtype.bytes

@@ -17,7 +17,7 @@ LONGEST = 8
 TRIPS = (0, 1, 2, LONGEST + 1)
 """Iteration counts tried for a loop of symbolic extent. They are sufficient because tokens balance in each iteration, so that the
 order of accesses repeats with the period of the ring."""
-MOST_CHOICES = 1024
+MAX_CHOICES = 1024
 """Maximum number of combinations of symbolic extents and undecided conditions that are tried."""
 
 
@@ -34,53 +34,55 @@ def check_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Seque
     """
     staged = Staged(program, stages, scopes)
     for queue in staged.queues:
-        left = _added(staged, queue, program.body, 0)
-        if left:
-            raise staged.error(f"expected no token {_between(staged, queue)} at the end, found {left}", program.body)
+        surplus = _added(staged, queue, program.body, 0)
+        if surplus:
+            raise staged.error(f"expected no token {_queue_text(staged, queue)} at the end, found {surplus}", program.body)
     for choice in _choices(staged):
         _check_order(staged, choice)
 
 
-def _between(staged: Staged, queue: Queue) -> str:
+def _queue_text(staged: Staged, queue: Queue) -> str:
     return f"from {staged.names[queue[0]]} to {staged.names[queue[1]]}"
 
 
 # --- balance ----------------------------------------------------------------------------------------------------------
 
 
-def _added(staged: Staged, queue: Queue, stmt: ir.Stmt, given: int) -> int:
-    """Return the number of tokens that a statement adds to a queue, which holds at least `given` tokens before it runs."""
-    found = staged.queue_of(stmt)
-    if found is not None:
-        if found == (queue, False) and not given:
-            raise staged.error(f"expected a token {_between(staged, queue)}, found none: the pop deadlocks", stmt)
-        return 0 if found[0] != queue else 1 if found[1] else -1
+def _added(staged: Staged, queue: Queue, stmt: ir.Stmt, token_count: int) -> int:
+    """Return the number of tokens that a statement adds to a queue, which holds at least `token_count` tokens before it runs."""
+    token = staged.token_queue(stmt)
+    if token is not None:
+        if token == (queue, False) and not token_count:
+            raise staged.error(f"expected a token {_queue_text(staged, queue)}, found none: the pop deadlocks", stmt)
+        return 0 if token[0] != queue else 1 if token[1] else -1
     if staged.is_task(stmt):
         return 0
     if isinstance(stmt, ir.For):
-        return _added_by_loop(staged, queue, stmt, given)
+        return _added_by_loop(staged, queue, stmt, token_count)
     if isinstance(stmt, ir.If):
-        sides = {_added(staged, queue, side, given) for side in ir.substatements(stmt)}
+        sides = {_added(staged, queue, side, token_count) for side in ir.substatements(stmt)}
         if len(sides | ({0} if stmt.otherwise is None else set())) > 1:
-            raise staged.error(f"expected equal numbers of tokens {_between(staged, queue)} in both branches", stmt)
+            raise staged.error(f"expected equal numbers of tokens {_queue_text(staged, queue)} in both branches", stmt)
         return sides.pop()
-    added = 0
+    balance = 0
     for part in ir.substatements(stmt):
-        added += _added(staged, queue, part, given + added)
-    return added
+        balance += _added(staged, queue, part, token_count + balance)
+    return balance
 
 
-def _added_by_loop(staged: Staged, queue: Queue, loop: ir.For, given: int) -> int:
+def _added_by_loop(staged: Staged, queue: Queue, loop: ir.For, token_count: int) -> int:
     extent = arith.simplify(loop.extent)
     if isinstance(extent, arith.Const) and extent.value < 1:
         return 0
-    each = _added(staged, queue, loop.body, given)
-    if each and not isinstance(extent, arith.Const):
-        raise staged.error(f"each iteration of loop {loop.var} adds {each} tokens {_between(staged, queue)}, expected 0", loop)
+    tokens_per_iteration = _added(staged, queue, loop.body, token_count)
+    if tokens_per_iteration and not isinstance(extent, arith.Const):
+        raise staged.error(
+            f"each iteration of loop {loop.var} adds {tokens_per_iteration} tokens {_queue_text(staged, queue)}, expected 0", loop
+        )
     count = extent.value if isinstance(extent, arith.Const) else 1
-    if each < 0 and count > 1:  # the last iteration finds the fewest
-        _added(staged, queue, loop.body, max(given + (count - 1) * each, 0))
-    return count * each
+    if tokens_per_iteration < 0 and count > 1:  # the last iteration finds the fewest
+        _added(staged, queue, loop.body, max(token_count + (count - 1) * tokens_per_iteration, 0))
+    return count * tokens_per_iteration
 
 
 # --- order ------------------------------------------------------------------------------------------------------------
@@ -102,10 +104,10 @@ def _choices(staged: Staged) -> Iterator[Mapping[object, int]]:
     count = 1
     for values in ways.values():
         count *= len(values)
-    if count > MOST_CHOICES:
-        raise staged.error(f"expected at most {MOST_CHOICES} paths through control, found {count}", staged.program.body)
-    for chosen in product(*ways.values()):
-        yield dict(zip(ways, chosen, strict=True))
+    if count > MAX_CHOICES:
+        raise staged.error(f"expected at most {MAX_CHOICES} paths through control, found {count}", staged.program.body)
+    for choice in product(*ways.values()):
+        yield dict(zip(ways, choice, strict=True))
 
 
 def _check_order(staged: Staged, choice: Mapping[object, int]) -> None:
@@ -120,7 +122,7 @@ def _check_order(staged: Staged, choice: Mapping[object, int]) -> None:
     stages = range(len(staged.names))
     clocks = [[0] * len(stages) for _ in stages]
     tokens: dict[Queue, deque[tuple[int, ...]]] = defaultdict(deque)
-    seen: dict[ir.Buffer, list[tuple[int, BoxAccess, Box]]] = defaultdict(list)
+    access_history: dict[ir.Buffer, list[tuple[int, BoxAccess, Box]]] = defaultdict(list)
     for task in staged.expand(decide):
         clock = clocks[task.stage]
         if task.queue is not None and task.push:
@@ -132,23 +134,25 @@ def _check_order(staged: Staged, choice: Mapping[object, int]) -> None:
             for touch in staged.touches(task.stmt):
                 box = _box(touch.box, task.values)
                 for buffer in staged.sharing(touch.buffer):
-                    for number, other, other_box in seen[buffer]:
+                    for number, other, other_box in access_history[buffer]:
                         unordered = number > clock[other.stage] and (touch.written or other.written)
                         if unordered and not (buffer is touch.buffer and apart(box, other_box, analyzer)):
                             verb = "writes" if touch.written else "reads"
-                            done = f"{staged.names[other.stage]} has {'written' if other.written else 'read'} {buffer}"
-                            problem = f"{staged.names[task.stage]} {verb} {touch.buffer} without waiting until {done}"
+                            prior_access = f"{staged.names[other.stage]} has {'written' if other.written else 'read'} {buffer}"
+                            problem = f"{staged.names[task.stage]} {verb} {touch.buffer} without waiting until {prior_access}"
                             raise staged.error(f"tokens must order these stages: {problem}", task.stmt)
-                known = seen[touch.buffer]
-                known[:] = [item for item in known if any(item[0] > each[item[1].stage] for each in clocks)]
-                known.append((clock[task.stage], touch, box))
+                buffer_history = access_history[touch.buffer]
+                buffer_history[:] = [
+                    item for item in buffer_history if any(item[0] > stage_clock[item[1].stage] for stage_clock in clocks)
+                ]
+                buffer_history.append((clock[task.stage], touch, box))
 
 
 def _box(box: Box, values: Mapping[arith.Expr, arith.Expr]) -> Box:
-    def known(index: arith.Expr) -> arith.Expr:
+    def resolve(index: arith.Expr) -> arith.Expr:
         return arith.simplify(arith.substitute(index, values)) if arith.free_vars(index) else arith.simplify(index)
 
-    return tuple((known(first), known(extent)) for first, extent in box)
+    return tuple((resolve(first), resolve(extent)) for first, extent in box)
 
 
 def apart(a: Box, b: Box, analyzer: arith.Analyzer) -> bool:

@@ -38,7 +38,7 @@ class _Verifier:
         self._blocks: set[str] = set()
         self._written: set[ir.Buffer] = set()
         self._well_typed: set[ir.Expr] = set()
-        self._around: list[ir.Stmt] = []
+        self._enclosing_stmts: list[ir.Stmt] = []
 
     def run(self) -> None:
         program = self._program
@@ -52,10 +52,12 @@ class _Verifier:
         for _, buffer in program.defines:
             if buffer not in program.params or buffer.shape or buffer.dtype.name != "int64":
                 self._fail(f"{buffer} defines a size and must be a 0-d int64 parameter")
-        for output, given in program.updates:
-            written, read = program.outputs[output], program.inputs[given]
-            if written.dtype is not read.dtype or arith.product(written.shape) != arith.product(read.shape):
-                self._fail(f"{written} updates {read}, so both must have the same dtype and number of elements")
+        for output, operand in program.updates:
+            output_buffer, input_buffer = program.outputs[output], program.inputs[operand]
+            if output_buffer.dtype is not input_buffer.dtype or arith.product(output_buffer.shape) != arith.product(
+                input_buffer.shape
+            ):
+                self._fail(f"{output_buffer} updates {input_buffer}, so both must have the same dtype and number of elements")
         self._stmt(program.body)
         for buffer in program.outputs:
             if buffer not in self._written and not any(arith.bounds(dim)[1] == 0 for dim in buffer.shape):
@@ -65,16 +67,16 @@ class _Verifier:
         raise VerifyError(f"{self._program.name}: {problem}\n{show(self._program, mark=self._at)}")
 
     def _bind(self, variables: Iterable[arith.Var]) -> list[arith.Var]:
-        added = list(variables)
-        for var in added:
+        new_variables = list(variables)
+        for var in new_variables:
             if var in self._scope:
                 self._fail(f"{var} must be bound once, found a binding inside its scope")
             self._scope.add(var)
-        return added
+        return new_variables
 
     def _stmt(self, stmt: ir.Stmt) -> None:
         self._at = stmt
-        self._around.append(stmt)
+        self._enclosing_stmts.append(stmt)
         match stmt:
             case ir.For(var=var, extent=extent, body=body):
                 self._indices(extent)
@@ -86,7 +88,7 @@ class _Verifier:
             case ir.Block():
                 self._block(stmt)
             case ir.Store(buffer=buffer, indices=indices, value=value):
-                self._place(buffer, len(indices))
+                self._check_indexing(buffer, len(indices))
                 self._indices(*indices)
                 self._values(value)
                 if value.dtype is not buffer.dtype:
@@ -119,10 +121,10 @@ class _Verifier:
                 self._access(stmt)
             case ir.Barrier(over=over):
                 self._meeting("a barrier")
-                around = [loop.thread for loop in self._around if isinstance(loop, ir.For)]
-                if missing := [axis for axis in over if axis not in around]:
+                thread_axes = [loop.thread for loop in self._enclosing_stmts if isinstance(loop, ir.For)]
+                if missing := [axis for axis in over if axis not in thread_axes]:
                     self._fail(f"a barrier over {', '.join(over)}: expected loops over all around it, found none over {missing[0]}")
-        self._around.pop()
+        self._enclosing_stmts.pop()
 
     def _access(self, stmt: ir.Intrinsic) -> None:
         name = stmt.name
@@ -131,13 +133,15 @@ class _Verifier:
         semantics = self._intrinsics.get(name)
         if isinstance(semantics, ir.LoopProgram):
             scalars = range(len(semantics.inputs) - len(stmt.args), len(semantics.inputs))
-            wanted = tuple(access for place, access in enumerate(semantic_access(semantics)) if place not in scalars)
-            if wanted != stmt.access:
-                expected, found = (", ".join(map(ACCESS_WORDS.__getitem__, side)) or "none" for side in (wanted, stmt.access))
-                self._fail(f"intrinsic {name}: expected regions marked {expected} as its semantics say, found {found}")
-        around = {loop.thread for loop in self._around if isinstance(loop, ir.For)}
-        if not around.isdisjoint(stmt.over):
-            if not around.issuperset(stmt.over):
+            semantic_marks = tuple(access for position, access in enumerate(semantic_access(semantics)) if position not in scalars)
+            if semantic_marks != stmt.access:
+                expected, actual = (
+                    ", ".join(map(ACCESS_WORDS.__getitem__, side)) or "none" for side in (semantic_marks, stmt.access)
+                )
+                self._fail(f"intrinsic {name}: expected regions marked {expected} as its semantics say, found {actual}")
+        thread_axes = {loop.thread for loop in self._enclosing_stmts if isinstance(loop, ir.For)}
+        if not thread_axes.isdisjoint(stmt.over):
+            if not thread_axes.issuperset(stmt.over):
                 self._fail(
                     f"intrinsic {name} is collective over {', '.join(stmt.over)}: expected loops over all around it, or none"
                 )
@@ -145,14 +149,16 @@ class _Verifier:
         for region in stmt.touching(ir.Access.WRITE):
             self._write(region.buffer)
 
-    def _meeting(self, what: str) -> None:
+    def _meeting(self, subject: str) -> None:
         """Check the loops around a barrier or collective intrinsic."""
-        threads = [place for place, stmt in enumerate(self._around) if isinstance(stmt, ir.For) and stmt.over_threads]
+        threads = [
+            position for position, stmt in enumerate(self._enclosing_stmts) if isinstance(stmt, ir.For) and stmt.over_threads
+        ]
         if not threads or threads[-1] - threads[0] != len(threads) - 1:
-            self._fail(f"{what}: expected one perfect nest of loops bound to threads around it")
-        for stmt in self._around[threads[-1] + 1 :]:
+            self._fail(f"{subject}: expected one perfect nest of loops bound to threads around it")
+        for stmt in self._enclosing_stmts[threads[-1] + 1 :]:
             if isinstance(stmt, ir.For) and stmt.kind not in (ir.ForKind.SERIAL, ir.ForKind.UNROLLED):
-                self._fail(f"{what}: expected serial loops around it, found loop {stmt.var}, which is {stmt.kind.value}")
+                self._fail(f"{subject}: expected serial loops around it, found loop {stmt.var}, which is {stmt.kind.value}")
 
     def _inside(self, variables: list[arith.Var], body: ir.Stmt) -> None:
         for var in self._bind(variables):
@@ -183,7 +189,7 @@ class _Verifier:
             self._stmt(part)
         self._scope -= set(variables)
 
-    def _place(self, buffer: ir.Buffer, count: int) -> None:
+    def _check_indexing(self, buffer: ir.Buffer, count: int) -> None:
         if buffer not in self._buffers:
             self._fail(f"{buffer} must be declared before use")
         if count != len(buffer.shape):
@@ -191,7 +197,7 @@ class _Verifier:
 
     def _regions(self, regions: tuple[ir.Region, ...]) -> None:
         for region in regions:
-            self._place(region.buffer, len(region.ranges))
+            self._check_indexing(region.buffer, len(region.ranges))
             self._indices(*(end for pair in region.ranges for end in pair))
 
     def _write(self, buffer: ir.Buffer) -> None:
@@ -219,16 +225,16 @@ class _Verifier:
                 self._values(node.payload)
 
     def _values(self, *roots: ir.Expr) -> None:
-        seen: set[ir.Expr] = set()
+        visited: set[ir.Expr] = set()
         pending = list(roots)
         while pending:
             node = pending.pop()
-            if node in seen:
+            if node in visited:
                 continue
-            seen.add(node)
+            visited.add(node)
             pending += ir.parts(node)
             if isinstance(node, ir.Load):
-                self._place(node.buffer, len(node.indices))
+                self._check_indexing(node.buffer, len(node.indices))
             for index in ir.index_operands(node):
                 self._plain(index)
             if node not in self._well_typed:
@@ -246,63 +252,67 @@ class _Verifier:
 
 def _type_error(node: ir.Expr) -> str:
     """Return a description of a type error of one node; "" if the node is valid."""
-    of = node.dtype
+    dtype = node.dtype
     match node:
         case ir.Const(value=value):
             return _const_error(node, value)
         case ir.Index():
-            return "" if of.is_int or of.kind == "bool" else f"an index must be an integer or bool, got {of}"
+            return "" if dtype.is_int or dtype.kind == "bool" else f"an index must be an integer or bool, got {dtype}"
         case ir.Load(buffer=buffer):
-            return "" if of is buffer.dtype else f"a load from {buffer} must be {buffer.dtype}, got {of}"
+            return "" if dtype is buffer.dtype else f"a load from {buffer} must be {buffer.dtype}, got {dtype}"
         case ir.Unary(op=op, a=a):
             return _unary_error(op, a, node)
         case ir.Binary(op=op, a=a, b=b):
             return _binary_error(op, a, b, node)
         case ir.Fma(a=a, b=b, c=c):
-            same = of.kind != "bool" and a.dtype is b.dtype is c.dtype is of
-            return "" if same else f"fma needs one numeric dtype, got {a.dtype}, {b.dtype} and {c.dtype}"
+            fits = dtype.kind != "bool" and a.dtype is b.dtype is c.dtype is dtype
+            return "" if fits else f"fma needs one numeric dtype, got {a.dtype}, {b.dtype} and {c.dtype}"
         case ir.Select(condition=condition, then=then, otherwise=otherwise):
             if condition.dtype.kind != "bool":
                 return f"a condition must be a bool, got {condition.dtype}"
-            return "" if then.dtype is otherwise.dtype is of else f"select needs {of} operands, got {then.dtype}, {otherwise.dtype}"
+            return (
+                ""
+                if then.dtype is otherwise.dtype is dtype
+                else f"select needs {dtype} operands, got {then.dtype}, {otherwise.dtype}"
+            )
         case ir.Bitcast(a=a):
-            return "" if a.dtype.bytes == of.bytes else f"bitcast needs dtypes of one width, got {a.dtype} to {of}"
+            return "" if a.dtype.bytes == dtype.bytes else f"bitcast needs dtypes of one width, got {a.dtype} to {dtype}"
         case ir.CallMath(name=name, args=args):
             if name not in ir.MATH:
                 return f"unknown mathematical function {name}"
-            same = of.is_float and all(arg.dtype is of for arg in args)
-            return "" if same else f"{name} needs {of} operands, got {', '.join(str(arg.dtype) for arg in args)}"
+            fits = dtype.is_float and all(arg.dtype is dtype for arg in args)
+            return "" if fits else f"{name} needs {dtype} operands, got {', '.join(str(arg.dtype) for arg in args)}"
     return ""
 
 
 def _const_error(node: ir.Const, value: float | int | bool) -> str:
-    of = node.dtype
-    if of.is_float:
-        return "" if isinstance(value, float) else f"a {of} constant needs a float, got {value!r}"
-    if of.kind == "bool":
+    dtype = node.dtype
+    if dtype.is_float:
+        return "" if isinstance(value, float) else f"a {dtype} constant needs a float, got {value!r}"
+    if dtype.kind == "bool":
         return "" if isinstance(value, bool) else f"a bool constant needs True or False, got {value!r}"
-    low, high = of.limits
+    low, high = dtype.limits
     fits = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-    return "" if fits else f"a {of} constant needs an integer in range, got {value!r}"
+    return "" if fits else f"a {dtype} constant needs an integer in range, got {value!r}"
 
 
 def _unary_error(op: str, a: ir.Expr, node: ir.Unary) -> str:
     if op not in ir.UNARY:
         return f"unknown unary operation {op}"
-    wanted = "bool" if op in ("isnan", "isinf") else a.dtype.name
+    result_dtype = "bool" if op in ("isnan", "isinf") else a.dtype.name
     fits = a.dtype.is_float if op in _FLOAT_ONLY else a.dtype.is_int if op in _INTEGER_ONLY else True
     if op == "not":
         fits = not a.dtype.is_float
     if op in ("neg", "abs"):
         fits = a.dtype.kind != "bool"
-    return "" if fits and node.dtype.name == wanted else f"{op} does not accept {a.dtype} with result {node.dtype}"
+    return "" if fits and node.dtype.name == result_dtype else f"{op} does not accept {a.dtype} with result {node.dtype}"
 
 
 def _binary_error(op: str, a: ir.Expr, b: ir.Expr, node: ir.Binary) -> str:
     if op not in ir.BINARY:
         return f"unknown binary operation {op}"
-    wanted = "bool" if op in ir.COMPARISONS else a.dtype.name
-    fits = a.dtype is b.dtype and node.dtype.name == wanted
+    result_dtype = "bool" if op in ir.COMPARISONS else a.dtype.name
+    fits = a.dtype is b.dtype and node.dtype.name == result_dtype
     if op in _BITWISE or op in ("shl", "shr"):
         fits = fits and not a.dtype.is_float
     if op in _NO_BOOL:

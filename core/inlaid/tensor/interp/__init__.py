@@ -19,7 +19,7 @@ from inlaid.tensor.analysis.stages import Stage
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.interp import values
 from inlaid.tensor.interp.stages import random_stage_order
-from inlaid.tensor.interp.to_python import Emitter, Semantics, capacity, known_shape, translate
+from inlaid.tensor.interp.to_python import Emitter, Semantics, capacity, evaluate_shape, translate
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.errors import InputError
@@ -49,26 +49,26 @@ def run(
     or a binding outside the range of its iteration variable.
     """
     verify(program, intrinsics)
-    known = bind_sizes(program, inputs, sizes or {})
+    size_values = bind_sizes(program, inputs, sizes or {})
     defined = {size for size, _ in program.defines}
     arrays: dict[ir.Buffer, Array] = dict(zip(program.inputs, inputs, strict=True))
     for buffer in program.outputs:
-        arrays[buffer] = values.poison(capacity(buffer, known, frozenset(defined)), buffer.dtype)
-    for output, given in program.updates:
-        arrays[program.outputs[output]] = np.array(inputs[given])
+        arrays[buffer] = values.poison(capacity(buffer, size_values, frozenset(defined)), buffer.dtype)
+    for output, operand in program.updates:
+        arrays[program.outputs[output]] = np.array(inputs[operand])
     with np.errstate(all="ignore"):
-        ordered = random_stage_order(program, stages, known, seed) if stages else program
-        translate(ordered, known, intrinsics, seed)(*(arrays[buffer] for buffer in program.params))
+        ordered = random_stage_order(program, stages, size_values, seed) if stages else program
+        translate(ordered, size_values, intrinsics, seed)(*(arrays[buffer] for buffer in program.params))
     for size, buffer in program.defines:
-        known[size] = int(arrays[buffer][()])
-    return [_trimmed(arrays[buffer], buffer, known, defined) for buffer in program.outputs]
+        size_values[size] = int(arrays[buffer][()])
+    return [_trimmed(arrays[buffer], buffer, size_values, defined) for buffer in program.outputs]
 
 
 def bind_sizes(program: ir.LoopProgram, inputs: Sequence[Array], sizes: Mapping[SizeVar, int]) -> dict[SizeVar, int]:
     """Return the values of a program's size variables, including those given by bare dimensions of inputs. Raises `InputError`."""
     if len(inputs) != len(program.inputs):
         raise InputError(f"{program.name} takes {len(program.inputs)} inputs, got {len(inputs)}")
-    known = dict(sizes)
+    size_values = dict(sizes)
     for buffer, array in zip(program.inputs, inputs, strict=True):
         if array.dtype != buffer.dtype.numpy:
             raise InputError(f"input {buffer} of {program.name} holds {buffer.dtype}, got {array.dtype}")
@@ -76,11 +76,11 @@ def bind_sizes(program: ir.LoopProgram, inputs: Sequence[Array], sizes: Mapping[
             raise InputError(f"input {buffer} of {program.name} has {len(buffer.shape)} dimensions, got {array.ndim}")
         for dim, actual in zip(buffer.shape, array.shape, strict=True):
             if isinstance(dim, SizeVar):
-                known.setdefault(dim, actual)
+                size_values.setdefault(dim, actual)
     for buffer, array in zip(program.inputs, inputs, strict=True):
-        if known_shape(buffer, known) != array.shape:
+        if evaluate_shape(buffer, size_values) != array.shape:
             raise InputError(f"input {buffer} of {program.name} has shape {list(buffer.shape)}, got {list(array.shape)}")
-    return known
+    return size_values
 
 
 def evaluate_vector(expr: ir.Expr, arrays: Mapping[ir.Buffer, Array], intrinsics: Mapping[str, Semantics] = NONE) -> Array:
@@ -96,12 +96,12 @@ def evaluate_vector(expr: ir.Expr, arrays: Mapping[ir.Buffer, Array], intrinsics
     code.require(bad, "the expression")
     code.line(f"return {result}")
     with np.errstate(all="ignore"):
-        found = values.stored(np.asarray(code.compile()()), expr.dtype)
-    return np.broadcast_to(found, shape)
+        output = values.stored(np.asarray(code.compile()()), expr.dtype)
+    return np.broadcast_to(output, shape)
 
 
 def _trimmed(array: Array, buffer: ir.Buffer, sizes: Mapping[SizeVar, int], defined: set[SizeVar]) -> Array:
     if not any(isinstance(dim, arith.Expr) and arith.free_vars(dim) & defined for dim in buffer.shape):
         return array
-    shape = known_shape(buffer, sizes)
+    shape = evaluate_shape(buffer, sizes)
     return array.reshape(-1)[: int(np.prod(shape))].reshape(shape)

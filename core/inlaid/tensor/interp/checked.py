@@ -17,33 +17,33 @@ OUT_OF_BOUNDS, FAULT = 1, 2
 the data)."""
 
 
-def fail(flag: int, what: str) -> None:
+def fail(flag: int, context: str) -> None:
     """Raise the error of a flag: `KernelFault` for an error in the data, AssertionError for an error in the program."""
     if flag == FAULT:
-        raise KernelFault(f"an index out of range in {what}")
-    raise AssertionError(f"an index outside its buffer, or a division by zero, in {what}")
+        raise KernelFault(f"an index out of range in {context}")
+    raise AssertionError(f"an index outside its buffer, or a division by zero, in {context}")
 
 
-def gather(array: Array, indices: tuple[Any, ...], of: DType) -> tuple[Any, Any]:
+def gather(array: Array, indices: tuple[Any, ...], dtype: DType) -> tuple[Any, Any]:
     """Load elements at arrays of indices, with flag 0. An index out of bounds gives an arbitrary value and a nonzero flag."""
     bad: Any = 0
-    inside = []
+    clamped_indices = []
     for index, extent in zip(indices, array.shape, strict=True):
-        outside = (index < 0) | (index >= extent)
-        if np.any(outside):
-            bad = np.maximum(bad, np.where(outside, OUT_OF_BOUNDS, 0))
-            index = np.where(outside, 0, index)
-        inside.append(index)
+        is_outside = (index < 0) | (index >= extent)
+        if np.any(is_outside):
+            bad = np.maximum(bad, np.where(is_outside, OUT_OF_BOUNDS, 0))
+            index = np.where(is_outside, 0, index)
+        clamped_indices.append(index)
     if 0 in array.shape and np.any(bad):
-        return values.carrier(of).type(0), bad
-    return values.load(array[tuple(inside)], of), bad
+        return values.carrier(dtype).type(0), bad
+    return values.load(array[tuple(clamped_indices)], dtype), bad
 
 
-def scatter(array: Array, indices: tuple[Any, ...], value: Any, what: str) -> None:
+def scatter(array: Array, indices: tuple[Any, ...], value: Any, context: str) -> None:
     """Store elements at arrays of indices."""
     for index, extent in zip(indices, array.shape, strict=True):
         if np.any((index < 0) | (index >= extent)):
-            fail(OUT_OF_BOUNDS, what)
+            fail(OUT_OF_BOUNDS, context)
     array[indices] = value
 
 
@@ -56,17 +56,17 @@ def strided(base: Array, shape: tuple[int, ...]) -> Array:
 
 def check_index(value: Any, lower: Any, upper: Any) -> tuple[Any, Any]:
     """Check data used as an index. Returns the data and flag 0, or an index in range and a nonzero flag."""
-    outside = (value < lower) | (value > upper)
-    if np.ndim(outside) == 0:
-        return (lower, FAULT) if outside else (value, 0)
-    return np.where(outside, lower, value), np.where(outside, FAULT, 0)
+    is_outside = (value < lower) | (value > upper)
+    if np.ndim(is_outside) == 0:
+        return (lower, FAULT) if is_outside else (value, 0)
+    return np.where(is_outside, lower, value), np.where(is_outside, FAULT, 0)
 
 
-def region(array: Array, ranges: tuple[tuple[int, int], ...], what: str) -> Array:
+def region(array: Array, ranges: tuple[tuple[int, int], ...], context: str) -> Array:
     """View a box of an array, given the first index and the extent of each axis."""
     for (first, extent), size in zip(ranges, array.shape, strict=True):
         if first < 0 or extent < 0 or first + extent > size:
-            fail(OUT_OF_BOUNDS, what)
+            fail(OUT_OF_BOUNDS, context)
     places: tuple[Any, ...] = tuple(slice(first, first + extent) for first, extent in ranges)
     return array[(*places, ...)]
 

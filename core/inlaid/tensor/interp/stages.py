@@ -21,12 +21,12 @@ def random_stage_order(
     for a token. `seed` determines the order. A buffer that several stages use is allocated once. Raises `VerifyError` on deadlock,
     i.e. if all stages wait."""
     staged = Staged(program, stages)
-    known: dict[arith.Expr, int] = dict(sizes.items())
+    size_values: dict[arith.Expr, int] = dict(sizes.items())
 
     def decide(stmt: ir.Stmt, value: arith.Expr | None) -> int:
         if value is None:
             raise staged.error("control around tasks must depend only on sizes, got data", stmt)
-        return arith.evaluate(value, known)
+        return arith.evaluate(value, size_values)
 
     waiting: list[deque[Task]] = [deque() for _ in stages]
     for task in staged.expand(decide):
@@ -36,16 +36,16 @@ def random_stage_order(
     random = np.random.default_rng(seed)
     weights = random.random(len(stages)) ** 3  # some stages run far ahead
     while any(waiting):
-        ready = [
+        candidates = [
             number
             for number, tasks in enumerate(waiting)
             if tasks and (tasks[0].queue is None or tasks[0].push or tokens[tasks[0].queue])
         ]
-        if not ready:
+        if not candidates:
             stuck = next(tasks[0] for tasks in waiting if tasks)
             raise staged.error(f"expected a token for {staged.names[stuck.stage]}, found all stages waiting", stuck.stmt)
-        share = weights[ready] / weights[ready].sum()
-        task = waiting[int(random.choice(ready, p=share))].popleft()
+        share = weights[candidates] / weights[candidates].sum()
+        task = waiting[int(random.choice(candidates, p=share))].popleft()
         if task.queue is not None:
             tokens[task.queue] += 1 if task.push else -1
         else:

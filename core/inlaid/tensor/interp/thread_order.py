@@ -32,10 +32,10 @@ class ThreadOrder:
         """Run the threads of a block, each up to its next barrier, until all threads end. Fails on deadlock."""
         running = [thread(*index) for index in np.ndindex(*counts)]
         stops: list[_Stop | None] = [_START] * len(running)
-        ready = {_START}
-        while ready:
+        open_stops = {_START}
+        while open_stops:
             for number in self.next(len(running)):
-                if stops[number] in ready:
+                if stops[number] in open_stops:
                     stops[number] = next(running[number], None)
-            ready = {stop for stop, count in Counter(stops).items() if stop is not None and stop[2] == count}
+            open_stops = {stop for stop, count in Counter(stops).items() if stop is not None and stop[2] == count}
         assert not any(stops), "some threads wait at a barrier that others never reach"

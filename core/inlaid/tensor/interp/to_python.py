@@ -42,7 +42,7 @@ def translate(
     return code.compile([code.buffers[buffer] for buffer in program.params])
 
 
-def known_shape(buffer: ir.Buffer, sizes: Mapping[SizeVar, int]) -> tuple[int, ...]:
+def evaluate_shape(buffer: ir.Buffer, sizes: Mapping[SizeVar, int]) -> tuple[int, ...]:
     """Evaluate the shape of a buffer at given sizes."""
     return tuple(arith.evaluate(dim, _by_expr(sizes)) for dim in buffer.shape)
 
@@ -123,10 +123,10 @@ class Emitter:
         function: Callable[..., Any] = space["generated"]
         return function
 
-    def require(self, flag: str | None, what: str) -> None:
+    def require(self, flag: str | None, context: str) -> None:
         """Emit a check that a flag is 0."""
         if flag is not None:
-            self.line(f"if {f'(worst := int(np.max({flag})))' if self.lanes else f'(worst := {flag})'}: fail(worst, {what!r})")
+            self.line(f"if {f'(worst := int(np.max({flag})))' if self.lanes else f'(worst := {flag})'}: fail(worst, {context!r})")
 
     def _forget(self) -> None:
         """Discard memoised values, since memory may have changed."""
@@ -134,13 +134,13 @@ class Emitter:
         self._indices.clear()
 
     def _any(self, *flags: str | None) -> str | None:
-        given = sorted({flag for flag in flags if flag is not None})
-        if len(given) < 2:
-            return given[0] if given else None
+        distinct_flags = sorted({flag for flag in flags if flag is not None})
+        if len(distinct_flags) < 2:
+            return distinct_flags[0] if distinct_flags else None
         if not self.lanes:
-            return self.temporary(" or ".join(given))
-        text = given[0]
-        for flag in given[1:]:
+            return self.temporary(" or ".join(distinct_flags))
+        text = distinct_flags[0]
+        for flag in distinct_flags[1:]:
             text = f"np.maximum({text}, {flag})"
         return self.temporary(text)
 
@@ -153,15 +153,15 @@ class Emitter:
 
     def index(self, expr: arith.Expr) -> tuple[str, str | None]:
         """Translate an integer expression to its text and flag."""
-        done = self._indices.get(expr)
-        if done is None:
-            done = self._indices[expr] = self._index(expr)
-        return done
+        translation = self._indices.get(expr)
+        if translation is None:
+            translation = self._indices[expr] = self._index(expr)
+        return translation
 
-    def integer(self, expr: arith.Expr, what: str) -> str:
+    def integer(self, expr: arith.Expr, context: str) -> str:
         """Translate an integer expression, and emit a check that its flag is 0."""
         text, flag = self.index(expr)
-        self.require(flag, what)
+        self.require(flag, context)
         return text
 
     def _index(self, expr: arith.Expr) -> tuple[str, str | None]:
@@ -184,13 +184,13 @@ class Emitter:
         flags = [flag for _, flag in parts]
         match expr:
             case arith.Select():
-                chosen = None
+                branch_flag = None
                 if flags[1] is not None or flags[2] is not None:
-                    chosen = self.temporary(self._choose(texts[0], flags[1] or "0", flags[2] or "0"))
-                return self.temporary(self._choose(texts[0], texts[1], texts[2])), self._any(flags[0], chosen)
+                    branch_flag = self.temporary(self._choose(texts[0], flags[1] or "0", flags[2] or "0"))
+                return self.temporary(self._choose(texts[0], texts[1], texts[2])), self._any(flags[0], branch_flag)
             case arith.And() if flags[1] is not None:
-                chosen = self.temporary(self._choose(texts[0], flags[1], "0"))
-                return self.temporary(f"(({texts[0]} != 0) & ({texts[1]} != 0)) * 1"), self._any(flags[0], chosen)
+                branch_flag = self.temporary(self._choose(texts[0], flags[1], "0"))
+                return self.temporary(f"(({texts[0]} != 0) & ({texts[1]} != 0)) * 1"), self._any(flags[0], branch_flag)
             case arith.FloorDiv() | arith.FloorMod():
                 sign = "//" if isinstance(expr, arith.FloorDiv) else "%"
                 if isinstance(expr.operands[1], arith.Const) and expr.operands[1].value:
@@ -240,26 +240,26 @@ class Emitter:
         parts = [self._values[arg] for arg in ir.operands(node)]
         texts = [text for text, _ in parts]
         flags = [flag for _, flag in parts]
-        of = node.dtype
+        dtype = node.dtype
         match node:
             case ir.Const(value=value):
-                return self.bind(values.constant(value, of)), None
+                return self.bind(values.constant(value, dtype)), None
             case ir.Index(index=index):
                 text, flag = self.index(index)
-                if of.kind == "bool" and not self.lanes:
+                if dtype.kind == "bool" and not self.lanes:
                     return self.temporary(f"np.bool_({text} != 0)"), flag
-                return self.temporary(f"values.from_index({text}, {self.bind(of)})"), flag
+                return self.temporary(f"values.from_index({text}, {self.bind(dtype)})"), flag
             case ir.Load(buffer=buffer, indices=indices):
                 return self._load(buffer, indices)
             case ir.Select():
-                chosen = None
+                branch_flag = None
                 if flags[1] is not None or flags[2] is not None:
-                    chosen = self.temporary(self._choose(texts[0], flags[1] or "0", flags[2] or "0"))
-                return self.temporary(self._choose(*texts)), self._any(flags[0], chosen)
+                    branch_flag = self.temporary(self._choose(texts[0], flags[1] or "0", flags[2] or "0"))
+                return self.temporary(self._choose(*texts)), self._any(flags[0], branch_flag)
         return self.temporary(self._compute(node, texts)), self._any(*flags)
 
     def _compute(self, node: ir.Expr, texts: list[str]) -> str:
-        of = node.dtype
+        dtype = node.dtype
         args = ", ".join(texts)
         match node:
             case ir.Binary(op=op, a=a):
@@ -269,13 +269,13 @@ class Emitter:
             case ir.Unary(op=op, a=a):
                 return f"values.unary({op!r}, {self.bind(a.dtype)}, {args})"
             case ir.Fma():
-                return f"values.fma({self.bind(of)}, {args})"
+                return f"values.fma({self.bind(dtype)}, {args})"
             case ir.Cast(a=a):
-                return f"values.cast({args}, {self.bind(a.dtype)}, {self.bind(of)})"
+                return f"values.cast({args}, {self.bind(a.dtype)}, {self.bind(dtype)})"
             case ir.Bitcast(a=a):
-                return f"values.bitcast({args}, {self.bind(a.dtype)}, {self.bind(of)})"
+                return f"values.bitcast({args}, {self.bind(a.dtype)}, {self.bind(dtype)})"
             case ir.CallMath(name=name):
-                return f"values.math({name!r}, {self.bind(of)}, {args})"
+                return f"values.math({name!r}, {self.bind(dtype)}, {args})"
             case ir.CallIntrinsic(name=name):
                 return f"{self.bind(self.intrinsics[name])}({args})"
         raise AssertionError(f"expected a value expression, got {type(node).__name__}")
@@ -286,27 +286,27 @@ class Emitter:
         parts = [self.index(index) for index in indices]
         array = self._array(buffer)
         if self.lanes:
-            place = "".join(f"{text}, " for text, _ in parts)
-            name = self.temporary(f"gather({array}, ({place}), {self.bind(buffer.dtype)})")
+            subscript = "".join(f"{text}, " for text, _ in parts)
+            name = self.temporary(f"gather({array}, ({subscript}), {self.bind(buffer.dtype)})")
             return f"{name}[0]", self._any(f"{name}[1]", *(flag for _, flag in parts))
-        place, inside = self._place(buffer, array, [text for text, _ in parts])
+        subscript, in_bounds = self._subscript(buffer, array, [text for text, _ in parts])
         value, flag = f"t{next(self._names)}", f"t{next(self._names)}"
-        of = values.carrier(buffer.dtype)
-        self.line(f"if {inside}:")
+        carrier = values.carrier(buffer.dtype)
+        self.line(f"if {in_bounds}:")
         self.line(f"    {flag} = 0")
-        converted = "" if of == buffer.dtype.numpy else f".astype({self.bind(of)})"
-        self.line(f"    {value} = {array}[{place}]{converted}")
-        self.line(f"else: {value}, {flag} = {self.bind(of.type(0))}, {OUT_OF_BOUNDS}")
+        conversion = "" if carrier == buffer.dtype.numpy else f".astype({self.bind(carrier)})"
+        self.line(f"    {value} = {array}[{subscript}]{conversion}")
+        self.line(f"else: {value}, {flag} = {self.bind(carrier.type(0))}, {OUT_OF_BOUNDS}")
         return value, self._any(flag, *(flag for _, flag in parts))
 
-    def _place(self, buffer: ir.Buffer, array: str, indices: Sequence[str]) -> tuple[str, str]:
+    def _subscript(self, buffer: ir.Buffer, array: str, indices: Sequence[str]) -> tuple[str, str]:
         """Return the subscript of an element, with indices bound to names, and the condition under which it is in bounds."""
         names = [text if text.isidentifier() or text.isdecimal() else self.temporary(text) for text in indices]
         extents = [f"{array}.shape[{axis}]" for axis in range(len(names))]
         if array == self.buffers[buffer]:
             extents = [str(extent) for extent in capacity(buffer, self.sizes, self._moving)]
-        inside = " and ".join(f"0 <= {name} < {extent}" for name, extent in zip(names, extents, strict=True))
-        return "".join(f"{name}, " for name in names) or "()", inside or "True"
+        in_bounds = " and ".join(f"0 <= {name} < {extent}" for name, extent in zip(names, extents, strict=True))
+        return "".join(f"{name}, " for name in names) or "()", in_bounds or "True"
 
     def _array(self, buffer: ir.Buffer) -> str:
         """Return the array of a buffer, viewed at its current size if the kernel computes its shape."""
@@ -415,11 +415,11 @@ class Emitter:
             variables.append(self.variables[body.var])
             self._axes[body.thread] = (variables[-1], count)
             body = body.body
-        around, self._nesting = self._nesting, 0
+        outer_nesting, self._nesting = self._nesting, 0
         thread, inner = f"thread{next(self._names)}", body
         self._inside(f"def {thread}({', '.join(variables)}):", lambda: self.stmt(inner))
         self.line(f"{self.bind(self._threads)}.run({thread}, ({''.join(f'{count}, ' for _, count in self._axes.values())}))")
-        self._nesting, self._axes = around, {}
+        self._nesting, self._axes = outer_nesting, {}
 
     def _collective(self, stmt: ir.Intrinsic) -> None:
         """Translate a collective intrinsic: the threads of a group wait for each other, and one of them runs it."""
@@ -428,10 +428,10 @@ class Emitter:
         self._inside(f"if {first}:", lambda: self._intrinsic(stmt))
         self._meet(stmt, stmt.over)
 
-    def _meet(self, stmt: ir.Stmt, over: Collection[str]) -> None:
-        """Make each thread wait for the threads that differ from it only along the axes `over`."""
-        group = "".join(f"{variable}, " for axis, (variable, _) in self._axes.items() if axis not in over)
-        self.line(f"yield {self.bind(stmt)}, ({group}), {self._count(over)}")
+    def _meet(self, stmt: ir.Stmt, axes: Collection[str]) -> None:
+        """Make each thread wait for the threads that differ from it only along the axes `axes`."""
+        group = "".join(f"{variable}, " for axis, (variable, _) in self._axes.items() if axis not in axes)
+        self.line(f"yield {self.bind(stmt)}, ({group}), {self._count(axes)}")
 
     def _count(self, axes: Iterable[str]) -> str:
         return " * ".join(self._axes[axis][1] for axis in axes)
@@ -450,8 +450,8 @@ class Emitter:
             self._open(f"if {self.integer(block.predicate, f'the predicate of {block.name}')}:")
         for item in block.iters:
             name, limit = self.variables[item.var], self.integer(item.extent, f"the extents of {block.name}")
-            inside = f"np.all(({name} >= 0) & ({name} < {limit}))" if self.lanes else f"0 <= {name} < {limit}"
-            self.line(f"assert {inside}, 'binding of {item.var} in {block.name} is outside its extent'")
+            condition = f"np.all(({name} >= 0) & ({name} < {limit}))" if self.lanes else f"0 <= {name} < {limit}"
+            self.line(f"assert {condition}, 'binding of {item.var} in {block.name} is outside its extent'")
         if block.init is not None:
             first = " and ".join(f"{self.variables[item.var]} == 0" for item in block.iters if item.kind is ir.IterKind.REDUCTION)
             init = block.init
@@ -461,38 +461,40 @@ class Emitter:
             self._close()
 
     def _store(self, store: ir.Store) -> None:
-        what = f"the store to {store.buffer}"
+        context = f"the store to {store.buffer}"
         text, flag = self.value(store.value)
-        self.require(flag, what)
+        self.require(flag, context)
         if store.buffer in self.privates:
             self.line(f"{self.privates[store.buffer]} = {text}")
             return
-        indices = [self.integer(index, what) for index in store.indices]
+        indices = [self.integer(index, context) for index in store.indices]
         array = self._array(store.buffer)
-        stored = text if values.carrier(store.buffer.dtype) == store.buffer.dtype.numpy else self._stored(text, store.buffer.dtype)
+        element = text if values.carrier(store.buffer.dtype) == store.buffer.dtype.numpy else self._stored(text, store.buffer.dtype)
         if self.lanes:
-            place = "".join(f"{index}, " for index in indices)
-            self.line(f"scatter({array}, ({place}), {stored}, {what!r})")
+            subscript = "".join(f"{index}, " for index in indices)
+            self.line(f"scatter({array}, ({subscript}), {element}, {context!r})")
             return
-        place, inside = self._place(store.buffer, array, indices)
-        self.line(f"if {inside}: {array}[{place}] = {stored}")
-        self.line(f"else: fail({OUT_OF_BOUNDS}, {what!r} + f', at {{[{place}]}}')")
+        subscript, in_bounds = self._subscript(store.buffer, array, indices)
+        self.line(f"if {in_bounds}: {array}[{subscript}] = {element}")
+        self.line(f"else: fail({OUT_OF_BOUNDS}, {context!r} + f', at {{[{subscript}]}}')")
 
-    def _stored(self, text: str, of: DType) -> str:
-        return f"values.stored({text}, {self.bind(of)})"
+    def _stored(self, text: str, dtype: DType) -> str:
+        return f"values.stored({text}, {self.bind(dtype)})"
 
     def _intrinsic(self, stmt: ir.Intrinsic) -> None:
         program = self.intrinsics[stmt.name]
         assert isinstance(program, ir.LoopProgram), f"the semantics of {stmt.name} must be a loop program"
-        what = f"a region of {stmt.name}"
+        context = f"a region of {stmt.name}"
         operands = []
         for region in stmt.regions:
-            ranges = "".join(f"({self.integer(first, what)}, {self.integer(extent, what)}), " for first, extent in region.ranges)
-            operands.append(f"region({self._array(region.buffer)}, ({ranges}), {what!r})")
+            ranges = "".join(
+                f"({self.integer(first, context)}, {self.integer(extent, context)}), " for first, extent in region.ranges
+            )
+            operands.append(f"region({self._array(region.buffer)}, ({ranges}), {context!r})")
         scalars = []
         for arg in stmt.args:
             text, flag = self.value(arg)
-            self.require(flag, what)
+            self.require(flag, context)
             scalars.append(f"np.asarray({self._stored(text, arg.dtype)})")
         first = len(program.inputs) - len(scalars)
         arrays = ", ".join((*operands[:first], *scalars, *operands[first:]))
@@ -525,7 +527,7 @@ class _Call:
         self._seed = seed
         self._program = program
         self._intrinsics = intrinsics
-        self._made: dict[tuple[int, ...], Callable[..., Any]] = {}
+        self._functions: dict[tuple[int, ...], Callable[..., Any]] = {}
 
     def __call__(self, *arrays: Array) -> None:
         params = self._program.params
@@ -539,13 +541,13 @@ class _Call:
         sizes = {**self._sizes, **sizes}
         views = []
         for buffer, array in zip(params, arrays, strict=True):
-            shape = known_shape(buffer, sizes)
+            shape = evaluate_shape(buffer, sizes)
             extra = array.ndim - len(shape)
             assert extra >= 0 and array.shape == (1,) * extra + shape, (
                 f"{self._name}: {buffer} has shape {shape}, got {array.shape}"
             )
             views.append(array[(0,) * extra + (...,)])
         key = tuple(sizes.values())
-        if key not in self._made:
-            self._made[key] = translate(self._program, sizes, self._intrinsics, self._seed)
-        self._made[key](*views)
+        if key not in self._functions:
+            self._functions[key] = translate(self._program, sizes, self._intrinsics, self._seed)
+        self._functions[key](*views)

@@ -22,111 +22,111 @@ Value = Any
 """A numpy array or scalar of a carrier dtype."""
 
 
-def carrier(of: DType) -> np.dtype[Any]:
+def carrier(dtype: DType) -> np.dtype[Any]:
     """Return the numpy dtype in which values of a dtype are computed."""
-    if of.is_float and of.bits < 32:
+    if dtype.is_float and dtype.bits < 32:
         return np.dtype(np.float32)
-    if of.is_int and of.bits < 8:
-        return np.dtype(np.int8 if of.kind == "int" else np.uint8)
-    return of.numpy
+    if dtype.is_int and dtype.bits < 8:
+        return np.dtype(np.int8 if dtype.kind == "int" else np.uint8)
+    return dtype.numpy
 
 
-def load(value: Value, of: DType) -> Value:
+def load(value: Value, dtype: DType) -> Value:
     """Convert stored elements to the carrier."""
-    return value.astype(carrier(of)) if value.dtype != carrier(of) else value
+    return value.astype(carrier(dtype)) if value.dtype != carrier(dtype) else value
 
 
-def constant(value: float, of: DType) -> Value:
+def constant(value: float, dtype: DType) -> Value:
     """Convert a constant to the carrier. Floats are rounded; integers must be in range."""
-    if of.is_float:
-        return rounded(carrier(of).type(value), of)
-    return carrier(of).type(value)
+    if dtype.is_float:
+        return rounded(carrier(dtype).type(value), dtype)
+    return carrier(dtype).type(value)
 
 
-def poison(shape: tuple[int, ...], of: DType) -> np.ndarray[Any, Any]:
+def poison(shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
     """Return an array of poison values, to detect reads of uninitialized memory: NaN, or else bytes 0xA5 (bool: true)."""
-    if of.kind == "bool":
+    if dtype.kind == "bool":
         return np.ones(shape, np.bool_)
-    if of.is_float and of.name != "float4e2m1":
-        return np.full(shape, np.nan, np.float32).astype(of.numpy)
-    filled = np.full((*shape, of.bytes), 0xA5 if of.bits >= 8 else 0xA5 & ((1 << of.bits) - 1), np.uint8)
-    return filled.view(of.numpy).reshape(shape)
+    if dtype.is_float and dtype.name != "float4e2m1":
+        return np.full(shape, np.nan, np.float32).astype(dtype.numpy)
+    elements = np.full((*shape, dtype.bytes), 0xA5 if dtype.bits >= 8 else 0xA5 & ((1 << dtype.bits) - 1), np.uint8)
+    return elements.view(dtype.numpy).reshape(shape)
 
 
-def rounded(value: Value, of: DType) -> Value:
+def rounded(value: Value, dtype: DType) -> Value:
     """Round the result of a float operation in the carrier to the dtype."""
-    return value if of.bits >= 32 else value.astype(of.numpy).astype(np.float32)
+    return value if dtype.bits >= 32 else value.astype(dtype.numpy).astype(np.float32)
 
 
-def wrapped(value: Value, of: DType) -> Value:
+def wrapped(value: Value, dtype: DType) -> Value:
     """Wrap the result of an integer operation in the carrier to the dtype."""
-    if of.bits >= 8:
+    if dtype.bits >= 8:
         return value
-    if of.kind == "uint":
-        return value & np.uint8((1 << of.bits) - 1)
-    shift = np.int8(8 - of.bits)
+    if dtype.kind == "uint":
+        return value & np.uint8((1 << dtype.bits) - 1)
+    shift = np.int8(8 - dtype.bits)
     return (value << shift) >> shift
 
 
-def from_index(value: Value, of: DType) -> Value:
+def from_index(value: Value, dtype: DType) -> Value:
     """Convert an integer (a Python int or an int64 array) to a value of an integer dtype or bool."""
-    if of.kind == "bool":
+    if dtype.kind == "bool":
         return np.not_equal(value, 0)
     if isinstance(value, int):
         value = np.int64((value + (1 << 63)) % (1 << 64) - (1 << 63))
-    return wrapped(value.astype(carrier(of)), of)
+    return wrapped(value.astype(carrier(dtype)), dtype)
 
 
 def _where(condition: Value, then: Value, otherwise: Value) -> Value:
     """Select like numpy.where, but return a scalar for scalars."""
-    chosen: Value = np.where(condition, then, otherwise)
-    return chosen[()]
+    result: Value = np.where(condition, then, otherwise)
+    return result[()]
 
 
 # --- unary ------------------------------------------------------------------------------------------------------------
 
 
-def unary(op: str, of: DType, a: Value) -> Value:
+def unary(op: str, dtype: DType, a: Value) -> Value:
     """Apply operator `op` of ir.UNARY."""
-    return _UNARY[op](a, of)
+    return _UNARY[op](a, dtype)
 
 
-def _invert(a: Value, of: DType) -> Value:
-    return np.logical_not(a) if of.kind == "bool" else wrapped(~a, of)
+def _invert(a: Value, dtype: DType) -> Value:
+    return np.logical_not(a) if dtype.kind == "bool" else wrapped(~a, dtype)
 
 
-def _unsigned(a: Value, of: DType) -> Value:
+def _unsigned(a: Value, dtype: DType) -> Value:
     """Return the bits of an integer as uint64."""
-    return a.astype(np.uint64) & np.uint64((1 << of.bits) - 1)
+    return a.astype(np.uint64) & np.uint64((1 << dtype.bits) - 1)
 
 
-def _popcount(a: Value, of: DType) -> Value:
-    bits = _unsigned(a, of)
+def _popcount(a: Value, dtype: DType) -> Value:
+    bits = _unsigned(a, dtype)
     count = bits & np.uint64(0)
-    for position in range(of.bits):
+    for position in range(dtype.bits):
         count = count + ((bits >> np.uint64(position)) & np.uint64(1))
-    return wrapped(count.astype(carrier(of)), of)
+    return wrapped(count.astype(carrier(dtype)), dtype)
 
 
-def _clz(a: Value, of: DType) -> Value:
-    bits = _unsigned(a, of)
+def _clz(a: Value, dtype: DType) -> Value:
+    bits = _unsigned(a, dtype)
     zeros = bits & np.uint64(0)
-    for position in range(of.bits):
+    for position in range(dtype.bits):
         zeros = zeros + (bits >> np.uint64(position) == 0)
-    return wrapped(zeros.astype(carrier(of)), of)
+    return wrapped(zeros.astype(carrier(dtype)), dtype)
 
 
 _UNARY: dict[str, Callable[[Value, DType], Value]] = {
-    "neg": lambda a, of: -a if of.is_float else wrapped(np.negative(a), of),
-    "abs": lambda a, of: np.abs(a) if of.is_float else wrapped(np.abs(a), of),
+    "neg": lambda a, dtype: -a if dtype.is_float else wrapped(np.negative(a), dtype),
+    "abs": lambda a, dtype: np.abs(a) if dtype.is_float else wrapped(np.abs(a), dtype),
     "not": _invert,
-    "sqrt": lambda a, of: rounded(np.sqrt(a), of),
-    "floor": lambda a, of: rounded(np.floor(a), of),
-    "ceil": lambda a, of: rounded(np.ceil(a), of),
-    "round": lambda a, of: rounded(np.rint(a), of),
-    "trunc": lambda a, of: rounded(np.trunc(a), of),
-    "isnan": lambda a, of: np.isnan(a),
-    "isinf": lambda a, of: np.isinf(a),
+    "sqrt": lambda a, dtype: rounded(np.sqrt(a), dtype),
+    "floor": lambda a, dtype: rounded(np.floor(a), dtype),
+    "ceil": lambda a, dtype: rounded(np.ceil(a), dtype),
+    "round": lambda a, dtype: rounded(np.rint(a), dtype),
+    "trunc": lambda a, dtype: rounded(np.trunc(a), dtype),
+    "isnan": lambda a, dtype: np.isnan(a),
+    "isinf": lambda a, dtype: np.isinf(a),
     "popcount": _popcount,
     "clz": _clz,
 }
@@ -135,20 +135,20 @@ _UNARY: dict[str, Callable[[Value, DType], Value]] = {
 # --- binary -----------------------------------------------------------------------------------------------------------
 
 
-def binary(op: str, of: DType, a: Value, b: Value) -> Value:
-    """Apply operator `op` of ir.BINARY to two values of dtype `of`."""
-    result = _BINARY[op](a, b, of)
+def binary(op: str, dtype: DType, a: Value, b: Value) -> Value:
+    """Apply operator `op` of ir.BINARY to two values of dtype `dtype`."""
+    result = _BINARY[op](a, b, dtype)
     if op in _EXACT:
         return result
-    return rounded(result, of) if of.is_float else wrapped(result, of) if of.is_int else result
+    return rounded(result, dtype) if dtype.is_float else wrapped(result, dtype) if dtype.is_int else result
 
 
-def _quotient(a: Value, b: Value, of: DType) -> Value:
+def _quotient(a: Value, b: Value, dtype: DType) -> Value:
     """Compute truncating integer division; 0 where b is 0."""
-    if of.is_float:
+    if dtype.is_float:
         return a / b
     safe = _where(b == 0, b.dtype.type(1), b)
-    if of.kind == "uint":
+    if dtype.kind == "uint":
         return _where(b == 0, b.dtype.type(0), a // safe)
     down = np.floor_divide(a, safe)
     # Floor division differs from truncation where the signs differ and the division is inexact.
@@ -156,37 +156,37 @@ def _quotient(a: Value, b: Value, of: DType) -> Value:
     return _where(b == 0, b.dtype.type(0), down + inexact.astype(b.dtype))
 
 
-def _remainder(a: Value, b: Value, of: DType) -> Value:
-    if of.is_float:
+def _remainder(a: Value, b: Value, dtype: DType) -> Value:
+    if dtype.is_float:
         return np.fmod(a, b)
-    return _where(b == 0, b.dtype.type(0), a - _quotient(a, b, of) * b)
+    return _where(b == 0, b.dtype.type(0), a - _quotient(a, b, dtype) * b)
 
 
-def _shift(a: Value, b: Value, of: DType, left: bool) -> Value:
-    inside = (b >= 0) & (b < of.bits)
-    safe = _where(inside, b, b.dtype.type(0))
+def _shift(a: Value, b: Value, dtype: DType, left: bool) -> Value:
+    in_range = (b >= 0) & (b < dtype.bits)
+    safe = _where(in_range, b, b.dtype.type(0))
     if left:
-        return _where(inside, a << safe, a.dtype.type(0))
-    return _where(inside, a >> safe, -(a < 0).astype(a.dtype) if of.kind == "int" else a.dtype.type(0))
+        return _where(in_range, a << safe, a.dtype.type(0))
+    return _where(in_range, a >> safe, -(a < 0).astype(a.dtype) if dtype.kind == "int" else a.dtype.type(0))
 
 
 _BINARY: dict[str, Callable[[Value, Value, DType], Value]] = {
-    "add": lambda a, b, of: a + b,
-    "sub": lambda a, b, of: a - b,
-    "mul": lambda a, b, of: a * b,
+    "add": lambda a, b, dtype: a + b,
+    "sub": lambda a, b, dtype: a - b,
+    "mul": lambda a, b, dtype: a * b,
     "div": _quotient,
     "mod": _remainder,
-    "min": lambda a, b, of: np.minimum(a, b),
-    "max": lambda a, b, of: np.maximum(a, b),
-    "and": lambda a, b, of: a & b,
-    "or": lambda a, b, of: a | b,
-    "xor": lambda a, b, of: a ^ b,
-    "shl": lambda a, b, of: _shift(a, b, of, left=True),
-    "shr": lambda a, b, of: _shift(a, b, of, left=False),
-    "lt": lambda a, b, of: a < b,
-    "le": lambda a, b, of: a <= b,
-    "eq": lambda a, b, of: a == b,
-    "ne": lambda a, b, of: a != b,
+    "min": lambda a, b, dtype: np.minimum(a, b),
+    "max": lambda a, b, dtype: np.maximum(a, b),
+    "and": lambda a, b, dtype: a & b,
+    "or": lambda a, b, dtype: a | b,
+    "xor": lambda a, b, dtype: a ^ b,
+    "shl": lambda a, b, dtype: _shift(a, b, dtype, left=True),
+    "shr": lambda a, b, dtype: _shift(a, b, dtype, left=False),
+    "lt": lambda a, b, dtype: a < b,
+    "le": lambda a, b, dtype: a <= b,
+    "eq": lambda a, b, dtype: a == b,
+    "ne": lambda a, b, dtype: a != b,
 }
 _EXACT = frozenset(("min", "max", "and", "or", "xor", "lt", "le", "eq", "ne"))
 
@@ -194,15 +194,15 @@ _EXACT = frozenset(("min", "max", "and", "or", "xor", "lt", "le", "eq", "ne"))
 # --- fma --------------------------------------------------------------------------------------------------------------
 
 
-def fma(of: DType, a: Value, b: Value, c: Value) -> Value:
+def fma(dtype: DType, a: Value, b: Value, c: Value) -> Value:
     """Compute a * b + c with one rounding."""
-    if not of.is_float:
-        return binary("add", of, binary("mul", of, a, b), c)
-    if of.bits < 64:
+    if not dtype.is_float:
+        return binary("add", dtype, binary("mul", dtype, a, b), c)
+    if dtype.bits < 64:
         # The product of two float32 is exact in float64. The sum, rounded to odd there, then rounds to the dtype as the exact sum
         # would (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
         wide = _sum_to_odd(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64))
-        return rounded(wide.astype(np.float32), of) if of.bits == 32 else _narrow_wide(wide, of)
+        return rounded(wide.astype(np.float32), dtype) if dtype.bits == 32 else _narrow_wide(wide, dtype)
     return _fma_wide(a, b, c)
 
 
@@ -218,13 +218,16 @@ def _fma_wide(a: Value, b: Value, c: Value) -> Value:
     second, second_low = _two_sum(high, first)
     result = np.asarray(second + _sum_to_odd(second_low, first_low))
     wide = np.abs(high)
-    plain = (wide > 2.0**-900) & (wide < 2.0**900) & (np.maximum(np.abs(a), np.abs(b)) < 2.0**900) & (np.abs(c) < 2.0**900)
-    if not np.all(plain):
-        every = np.broadcast_arrays(result, plain, a, b, c)
+    in_range = (wide > 2.0**-900) & (wide < 2.0**900) & (np.maximum(np.abs(a), np.abs(b)) < 2.0**900) & (np.abs(c) < 2.0**900)
+    if not np.all(in_range):
+        operands = np.broadcast_arrays(result, in_range, a, b, c)
         result = np.array(
-            [kept if good else _fma_exact(x, y, z) for kept, good, x, y, z in zip(*(item.flat for item in every), strict=True)],
+            [
+                element if good else _fma_exact(x, y, z)
+                for element, good, x, y, z in zip(*(item.flat for item in operands), strict=True)
+            ],
             np.float64,
-        ).reshape(every[0].shape)
+        ).reshape(operands[0].shape)
     return result[()]
 
 
@@ -234,14 +237,14 @@ def _two_sum(a: Value, b: Value) -> tuple[Value, Value]:
     return total, (a - (total - part)) + (b - part)
 
 
-def _narrow_wide(wide: Value, of: DType) -> Value:
+def _narrow_wide(wide: Value, dtype: DType) -> Value:
     """Round a float64, which was rounded to odd, to a dtype narrower than float32, via float32 rounded to odd."""
-    near = wide.astype(np.float32)
-    back = near.astype(np.float64)
-    bits = near.view(np.int32)
+    nearest = wide.astype(np.float32)
+    back = nearest.astype(np.float64)
+    bits = nearest.view(np.int32)
     step = _where(np.abs(back) < np.abs(wide), np.int32(1), np.int32(-1))
-    odd = _where((back != wide) & (bits & 1 == 0) & np.isfinite(near), bits + step, bits).astype(np.int32).view(np.float32)
-    return rounded(odd, of)
+    odd = _where((back != wide) & (bits & 1 == 0) & np.isfinite(nearest), bits + step, bits).astype(np.int32).view(np.float32)
+    return rounded(odd, dtype)
 
 
 def _sum_to_odd(p: Value, c: Value) -> Value:
@@ -269,46 +272,46 @@ def _fma_exact(a: float, b: float, c: float) -> float:
 # --- conversions ------------------------------------------------------------------------------------------------------
 
 
-def cast(a: Value, source: DType, to: DType) -> Value:
+def cast(a: Value, source: DType, target: DType) -> Value:
     """Convert a value from one dtype to another."""
-    if to.kind == "bool":
+    if target.kind == "bool":
         return a != 0
-    if to.is_float:
-        if to.bits >= 32:
-            return a.astype(to.numpy)
-        return _narrow_wide(a.astype(np.float64), to) if source.bits > 32 else rounded(a.astype(np.float32), to)
+    if target.is_float:
+        if target.bits >= 32:
+            return a.astype(target.numpy)
+        return _narrow_wide(a.astype(np.float64), target) if source.bits > 32 else rounded(a.astype(np.float32), target)
     if source.is_float:
-        return _saturated(a, to)
-    return wrapped(a.astype(carrier(to)), to)
+        return _saturated(a, target)
+    return wrapped(a.astype(carrier(target)), target)
 
 
-def _saturated(a: Value, to: DType) -> Value:
-    low, high = to.limits
+def _saturated(a: Value, target: DType) -> Value:
+    low, high = target.limits
     wide = np.trunc(a.astype(np.float64))
-    inside = (wide >= low) & (wide < float(high + 1))
-    kind = carrier(to).type
-    whole = _where(inside, wide, 0.0).astype(np.uint64 if to.kind == "uint" else np.int64).astype(kind)
-    return _where(inside, whole, _where(wide < low, kind(low), _where(wide > 0, kind(high), kind(0))))
+    in_range = (wide >= low) & (wide < float(high + 1))
+    kind = carrier(target).type
+    integer = _where(in_range, wide, 0.0).astype(np.uint64 if target.kind == "uint" else np.int64).astype(kind)
+    return _where(in_range, integer, _where(wide < low, kind(low), _where(wide > 0, kind(high), kind(0))))
 
 
-def stored(value: Value, of: DType) -> Value:
+def stored(value: Value, dtype: DType) -> Value:
     """Convert a value from the carrier to the numpy dtype in which it is stored."""
-    return value if value.dtype == of.numpy else value.astype(of.numpy)
+    return value if value.dtype == dtype.numpy else value.astype(dtype.numpy)
 
 
-def bitcast(a: Value, source: DType, to: DType) -> Value:
+def bitcast(a: Value, source: DType, target: DType) -> Value:
     """Reinterpret the bits of a value as another dtype."""
-    bits = np.ascontiguousarray(stored(np.asarray(a), source)).view(to.numpy).reshape(np.shape(a))
-    return load(bits, to)[()]
+    bits = np.ascontiguousarray(stored(np.asarray(a), source)).view(target.numpy).reshape(np.shape(a))
+    return load(bits, target)[()]
 
 
 # --- mathematical functions -------------------------------------------------------------------------------------------
 
 
-def math(name: str, of: DType, *args: Value) -> Value:
+def math(name: str, dtype: DType, *args: Value) -> Value:
     """Apply a function of ir.MATH, computed in float64 and rounded to the dtype."""
     wide = _MATH[name](*(arg.astype(np.float64) for arg in args))
-    return wide if of.bits == 64 else _narrow_wide(wide, of) if of.bits < 32 else wide.astype(np.float32)
+    return wide if dtype.bits == 64 else _narrow_wide(wide, dtype) if dtype.bits < 32 else wide.astype(np.float32)
 
 
 def _sigmoid(x: Value) -> Value:

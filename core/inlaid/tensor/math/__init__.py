@@ -24,7 +24,7 @@ from inlaid.tensor.math import pairs as p
 from inlaid.tensor.math import trigonometric as t
 from inlaid.tensor.math.floats import FLOAT32, FLOAT64, Format, scale
 from inlaid.tensor.transform.rewrite import Rewriter
-from inlaid_runtime.types import dtype
+from inlaid_runtime.types import dtype as as_dtype
 
 
 def _rsqrt(x: Expr, form: Format) -> Expr:
@@ -108,12 +108,12 @@ def _rewriter(keep: frozenset[str], wide: bool) -> Rewriter:
 
 
 def _call(node: ir.CallMath, wide: bool) -> Expr:
-    name, args, of = node.name, node.args, node.dtype
+    name, args, dtype = node.name, node.args, node.dtype
     if name == "flush":
         return args[0]
-    if of.bits < 32:
-        return ir.cast(_call(ir.CallMath(FLOAT32.dtype, name, tuple(ir.cast(arg, FLOAT32.dtype) for arg in args)), wide), of)
-    short = of is dtype("float32")
+    if dtype.bits < 32:
+        return ir.cast(_call(ir.CallMath(FLOAT32.dtype, name, tuple(ir.cast(arg, FLOAT32.dtype) for arg in args)), wide), dtype)
+    short = dtype is as_dtype("float32")
     if name == "scalb":
         return scale(args[0], args[1], FLOAT32 if short else FLOAT64)
     if short and not wide and name in _PAIRS:
@@ -131,4 +131,4 @@ def _call(node: ir.CallMath, wide: bool) -> Expr:
         value = t.atan_short(*widened)
     else:
         value = _WIDE[name](*widened)
-    return ir.cast(value, of)
+    return ir.cast(value, dtype)

@@ -14,8 +14,8 @@ from inlaid.tensor.math.floats import (
     INFINITY,
     NAN,
     Format,
-    at_least,
-    at_most,
+    clamp_max,
+    clamp_min,
     copysign,
     exponent,
     horner,
@@ -57,21 +57,21 @@ def _exp_reduced(r: Expr, form: Format) -> Expr:
 def exp(x: Expr, form: Format) -> Expr:
     """Compute e ** x."""
     low, high = _EXP_RANGE[form]
-    n, _, r = _reduce(at_least(at_most(x, high), low), form, form.bias)
+    n, _, r = _reduce(clamp_min(clamp_max(x, high), low), form, form.bias)
     return math("scalb", _exp_reduced(r, form), n)
 
 
 def exp2(x: Expr, form: Format) -> Expr:
     """Compute 2 ** x."""
     low, high = _EXP2_RANGE[form]
-    x = at_least(at_most(x, high), low)
+    x = clamp_min(clamp_max(x, high), low)
     n, _ = exponent(x, form, form.bias)
     return math("scalb", _exp_reduced((x - n) * form.ln2[0], form), n)
 
 
 def expm1(x: Expr, form: Format) -> Expr:
     """Compute e ** x - 1."""
-    return where_tiny(x, form, _expm1_between(at_least(at_most(x, _EXP_RANGE[form][1]), _ONE_BELOW[form]), form))
+    return where_tiny(x, form, _expm1_between(clamp_min(clamp_max(x, _EXP_RANGE[form][1]), _ONE_BELOW[form]), form))
 
 
 def _expm1_between(x: Expr, form: Format) -> Expr:
@@ -89,7 +89,7 @@ def _expm1_reduced(r: Expr, form: Format) -> Expr:
 
 def sigmoid(x: Expr, form: Format) -> Expr:
     """Compute 1 / (1 + e ** -x)."""
-    n, _, r = _reduce(at_least(-magnitude(x), _EXP_RANGE[form][0]), form, form.falling)
+    n, _, r = _reduce(clamp_min(-magnitude(x), _EXP_RANGE[form][0]), form, form.falling)
     small = math("scalb", _exp_reduced(r, form), n)
     return select(x < 0.0, small, const(1, form.dtype)) / (small + 1.0)
 
@@ -97,9 +97,9 @@ def sigmoid(x: Expr, form: Format) -> Expr:
 def tanh(x: Expr, form: Format) -> Expr:
     """Compute the hyperbolic tangent."""
     # From 22 on the result rounds to 1 in both formats. A tiny x is preserved: 2x / 2.
-    _, power, r = _reduce(at_most(magnitude(x) * 2.0, 44.0), form)
-    grown = fma(power, _expm1_reduced(r, form), power - 1.0)
-    return copysign(grown / (grown + 2.0), x, form)
+    _, power, r = _reduce(clamp_max(magnitude(x) * 2.0, 44.0), form)
+    exp_minus_one = fma(power, _expm1_reduced(r, form), power - 1.0)
+    return copysign(exp_minus_one / (exp_minus_one + 2.0), x, form)
 
 
 def _split(x: Expr, form: Format) -> tuple[Expr, Expr]:
@@ -163,45 +163,45 @@ def erf(x: Expr, form: Format) -> Expr:
     small = fma(x, horner(x * x, polynomials.ERF_32 if form is FLOAT32 else polynomials.ERF_64), x)
     if form is FLOAT32:
         # From 4 on the result rounds to 1.
-        logarithm = horner(at_most(a, 4.0), polynomials.ERFC_LOG2_32)
+        logarithm = horner(clamp_max(a, 4.0), polynomials.ERFC_LOG2_32)
         n, power = exponent(logarithm, form)
         rest = horner(logarithm - n, polynomials.EXP2_SHORT_32) * power
     else:
-        far = at_most(a, 6.0)
-        rest = horner((far - 2.0) / (far + 2.0), polynomials.ERFC_64) * exp(-far * far, form)
+        argument = clamp_max(a, 6.0)
+        rest = horner((argument - 2.0) / (argument + 2.0), polynomials.ERFC_64) * exp(-argument * argument, form)
     return select(a < 1.0, small, copysign(1.0 - rest, x, form))
 
 
 def sinh(x: Expr) -> Expr:
     """Compute the hyperbolic sine of a float64."""
     a = magnitude(x)
-    grown = expm1(a, FLOAT64)
+    exp_minus_one = expm1(a, FLOAT64)
     half = exp(a * 0.5, FLOAT64)
-    value = select(a < 700.0, (grown + grown / (grown + 1.0)) * 0.5, half * 0.5 * half)
+    value = select(a < 700.0, (exp_minus_one + exp_minus_one / (exp_minus_one + 1.0)) * 0.5, half * 0.5 * half)
     return where_tiny(x, FLOAT64, copysign(value, x, FLOAT64))
 
 
 def cosh(x: Expr) -> Expr:
     """Compute the hyperbolic cosine of a float64."""
     a = magnitude(x)
-    grown, half = exp(a, FLOAT64), exp(a * 0.5, FLOAT64)
-    return select(a < 700.0, fma(grown, const(0.5, x.dtype), 0.5 / grown), half * 0.5 * half)
+    exponential, half = exp(a, FLOAT64), exp(a * 0.5, FLOAT64)
+    return select(a < 700.0, fma(exponential, const(0.5, x.dtype), 0.5 / exponential), half * 0.5 * half)
 
 
 def asinh(x: Expr) -> Expr:
     """Compute the inverse hyperbolic sine of a float64."""
     a = magnitude(x)
     square = a * a
-    near = log1p(a + square / (unary("sqrt", square + 1.0) + 1.0), FLOAT64)
-    value = select(a < 2.0**28, near, log(a, FLOAT64) + FLOAT64.ln2[0])
+    moderate_result = log1p(a + square / (unary("sqrt", square + 1.0) + 1.0), FLOAT64)
+    value = select(a < 2.0**28, moderate_result, log(a, FLOAT64) + FLOAT64.ln2[0])
     return where_tiny(x, FLOAT64, copysign(value, x, FLOAT64))
 
 
 def acosh(x: Expr) -> Expr:
     """Compute the inverse hyperbolic cosine of a float64."""
-    over = x - 1.0
-    near = log1p(over + unary("sqrt", fma(over, over, over + over)), FLOAT64)
-    value = select(x < 2.0**28, near, log(x, FLOAT64) + FLOAT64.ln2[0])
+    excess = x - 1.0
+    moderate_result = log1p(excess + unary("sqrt", fma(excess, excess, excess + excess)), FLOAT64)
+    value = select(x < 2.0**28, moderate_result, log(x, FLOAT64) + FLOAT64.ln2[0])
     return select(x < 1.0, const(NAN, x.dtype), value)
 
 
@@ -214,17 +214,17 @@ def atanh(x: Expr) -> Expr:
 
 def _log2_pair(x: Expr, form: Format) -> tuple[Expr, Expr]:
     """Compute log2 of a positive finite number as an unevaluated sum of two, with about 66 bits for float64 and 35 for float32."""
-    of = x.dtype
+    dtype = x.dtype
     k, m = _split(x, form)
-    f, below = m - 1.0, m + 1.0
+    f, denominator = m - 1.0, m + 1.0
     # s = f / below as a sum of two, because m + 1 is inexact.
-    lost = m - (below - 1.0)
-    s = f / below
-    s_low = fma(-s, lost, fma(-s, below, f)) / below
+    lost = m - (denominator - 1.0)
+    s = f / denominator
+    s_low = fma(-s, lost, fma(-s, denominator, f)) / denominator
     z, z_low = two_product(s, s)
     z_low = fma(s + s, s_low, z_low)
     # log(m) = 2 s + s^3 (2/3 + z P(z)).
-    third = tuple(const(part, of) for part in _TWO_THIRDS[form])
+    third = tuple(const(part, dtype) for part in _TWO_THIRDS[form])
     tail = z * horner(z, _LOG_LATE[form])
     inner, inner_low = quick_two_sum(third[0], tail)
     inner_low = inner_low + third[1]
@@ -236,25 +236,25 @@ def _log2_pair(x: Expr, form: Format) -> tuple[Expr, Expr]:
     low = low + (late_low + (s_low + s_low))
     # Convert to base 2, and add k.
     factor = LOG2_E if form is FLOAT64 else LOG2_E_SHORT
-    scaled, scaled_low = two_product(high, const(factor[0], of))
-    scaled_low = fma(high, const(factor[1], of), fma(low, const(factor[0], of), scaled_low))
+    scaled, scaled_low = two_product(high, const(factor[0], dtype))
+    scaled_low = fma(high, const(factor[1], dtype), fma(low, const(factor[0], dtype), scaled_low))
     total, total_low = two_sum(to_float(k, form), scaled)
     return quick_two_sum(total, total_low + scaled_low)
 
 
 def _power_special(x: Expr, y: Expr, grows: Expr, value: Expr, form: Format) -> Expr:
     """Add the special cases of x ** y to `value`, valid for positive finite x. If `grows`, an x of 0 or infinity gives infinity."""
-    of = x.dtype
+    dtype = x.dtype
     a = magnitude(x)
-    value = select((a.equal(0.0)) | (a.equal(INFINITY)), select(grows, const(INFINITY, of), const(0, of)), value)
-    whole = unary("floor", y).equal(y)
-    odd = whole & unary("floor", y * 0.5).not_equal(y * 0.5)
+    value = select((a.equal(0.0)) | (a.equal(INFINITY)), select(grows, const(INFINITY, dtype), const(0, dtype)), value)
+    is_integer = unary("floor", y).equal(y)
+    odd = is_integer & unary("floor", y * 0.5).not_equal(y * 0.5)
     negative = (x < 0.0) | (x.equal(0.0) & (bitcast(x, form.integer) < 0))
     value = select(negative & odd, -value, value)
-    value = select((x < 0.0) & (x.not_equal(-INFINITY)) & ~whole, const(NAN, of), value)
+    value = select((x < 0.0) & (x.not_equal(-INFINITY)) & ~is_integer, const(NAN, dtype), value)
     value = select(unary("isnan", x) | unary("isnan", y), x + y, value)
     one = x.equal(1.0) | y.equal(0.0) | (x.equal(-1.0) & unary("isinf", y))
-    return select(one, const(1, of), value)
+    return select(one, const(1, dtype), value)
 
 
 def _sure(a: Expr) -> Expr:
@@ -268,7 +268,7 @@ def power(x: Expr, y: Expr, form: Format) -> Expr:
     low_edge, high_edge = _EXP2_RANGE[form]
     t, t_low = two_product(high, y)
     t_low = fma(low, y, t_low)
-    clamped = at_least(at_most(t, high_edge), low_edge)
+    clamped = clamp_min(clamp_max(t, high_edge), low_edge)
     t_low = select(clamped.equal(t), t_low, 0.0)
     n, _ = exponent(clamped, form, form.bias)
     # 2^(d + e) for small e: (d + e) ln(2), with a single rounding where it matters.
@@ -284,7 +284,7 @@ def power_short(x: Expr, y: Expr) -> Expr:
     f = cast(m, FLOAT64.dtype) - 1.0
     t = fma(f, horner(f, polynomials.LOG2_SHORT_64), cast(k, FLOAT64.dtype)) * cast(y, FLOAT64.dtype)
     low_edge, high_edge = _EXP2_RANGE[FLOAT32]
-    t = at_least(at_most(t, high_edge), low_edge)
+    t = clamp_min(clamp_max(t, high_edge), low_edge)
     n, power = exponent(t, FLOAT64)
     value = cast(horner(t - n, polynomials.EXP2_SHORT_64) * power, FLOAT32.dtype)
     falls = y < 0.0

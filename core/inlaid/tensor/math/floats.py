@@ -124,9 +124,9 @@ def scale(x: Expr, n: Expr, form: Format) -> Expr:
         case _:
             moved = n + (form.magic + 2 * form.bias)
     # The low bits hold the sum of two biased exponents. The bits of `magic` above them are shifted out to the left.
-    whole = bitcast(moved, form.unsigned)
-    half = whole >> 1
-    return x * _power(half, form) * _power(whole - half, form)
+    exponent_sum = bitcast(moved, form.unsigned)
+    half = exponent_sum >> 1
+    return x * _power(half, form) * _power(exponent_sum - half, form)
 
 
 def magnitude(x: Expr) -> Expr:
@@ -149,12 +149,12 @@ def _sign(x: Expr, form: Format) -> Expr:
     return bitcast(x, form.integer) & const(-1 << (form.dtype.bits - 1), form.integer)
 
 
-def at_most(x: Expr, limit: float) -> Expr:
+def clamp_max(x: Expr, limit: float) -> Expr:
     """Return the smaller of x and `limit`; NaN if x is NaN."""
     return select(const(limit, x.dtype) < x, const(limit, x.dtype), x)
 
 
-def at_least(x: Expr, limit: float) -> Expr:
+def clamp_min(x: Expr, limit: float) -> Expr:
     """Return the larger of x and `limit`; NaN if x is NaN."""
     return select(x < const(limit, x.dtype), const(limit, x.dtype), x)
 

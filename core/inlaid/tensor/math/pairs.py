@@ -14,7 +14,7 @@ from inlaid.tensor.math.floats import (
     FLOAT32,
     INFINITY,
     NAN,
-    at_most,
+    clamp_max,
     copysign,
     exponent,
     horner,
@@ -78,15 +78,15 @@ def _any_angle(a: Expr) -> Expr:
     significand = cast((bits & 0x7FFFFF) | 0x800000, "uint64")
     # The significand's last place is 2^(exponent - 23): the first digit has weight 2^-(exponent - 24). Eight zeros precede 2/pi.
     first = (bits >> 23) - (127 + 17)
-    words = [const((polynomials.TWO_OVER_PI >> (1288 - 32 * place)) & 0xFFFFFFFF, "uint64") for place in range(1, 8)]
-    chosen = []
-    for place in range(4):
-        word: Expr = words[place]
+    words = [const((polynomials.TWO_OVER_PI >> (1288 - 32 * position)) & 0xFFFFFFFF, "uint64") for position in range(1, 8)]
+    digit_words = []
+    for position in range(4):
+        word: Expr = words[position]
         for step in range(1, 4):
-            word = select(first < 32 * step, word, words[place + step])
-        chosen.append(word)
+            word = select(first < 32 * step, word, words[position + step])
+        digit_words.append(word)
     shift = cast(first & 31, "uint64")
-    digits = [(((chosen[k] << 32) | chosen[k + 1]) << shift) >> 32 for k in range(3)]
+    digits = [(((digit_words[k] << 32) | digit_words[k + 1]) << shift) >> 32 for k in range(3)]
     fraction = ((significand * digits[0]) << 32) + significand * digits[1] + ((significand * digits[2]) >> 32)
     quadrant = cast((fraction + (1 << 61)) >> 62, "int32")
     signed = bitcast(fraction << 2, "int64")
@@ -180,7 +180,7 @@ def atan(x: Expr) -> Expr:
     """Compute the arctangent."""
     one = const(1, x.dtype)
     # From 2^26 on the result rounds to pi / 2.
-    a = at_most(magnitude(x), 2.0**26)
+    a = clamp_max(magnitude(x), 2.0**26)
     steep = a > 1.0
     high, low = _atan_ratio(select(steep, one, a), select(steep, a, one))
     return where_tiny(x, FLOAT32, copysign(select(steep, _subtracted(_HALF_PI[:2], high, low), high + low), x, FLOAT32))
@@ -190,8 +190,8 @@ def atan2(y: Expr, x: Expr) -> Expr:
     """Compute the angle of the point (x, y), in [-pi, pi]."""
     one, zero = const(1, x.dtype), const(0, x.dtype)
     a, b = magnitude(y), magnitude(x)
-    both = a.equal(INFINITY) & b.equal(INFINITY)
-    a, b = select(both, one, a), select(both, one, b)
+    both_infinite = a.equal(INFINITY) & b.equal(INFINITY)
+    a, b = select(both_infinite, one, a), select(both_infinite, one, b)
     # Scaled down if the sum would overflow, and up if the remainder of the division would underflow. A finite number divided by
     # an infinite one is 0.
     huge, small_both = (a >= 2.0**125) | (b >= 2.0**125), (a < 2.0**-90) & (b < 2.0**-90)
@@ -201,10 +201,10 @@ def atan2(y: Expr, x: Expr) -> Expr:
     small, large = select(steep, b, a), select(steep, a, b)
     endless = large.equal(INFINITY)
     high, low = _atan_ratio(select(endless, zero, small), select(endless, one, large))
-    left = copysign(one, x, FLOAT32) < 0.0
+    is_negative = copysign(one, x, FLOAT32) < 0.0
     pi = (2 * _HALF_PI[0], 2 * _HALF_PI[1])
-    upright = select(left, _subtracted(_HALF_PI[:2], -high, -low), _subtracted(_HALF_PI[:2], high, low))
-    value = select(steep, upright, select(left, _subtracted(pi, high, low), high + low))
+    upright = select(is_negative, _subtracted(_HALF_PI[:2], -high, -low), _subtracted(_HALF_PI[:2], high, low))
+    value = select(steep, upright, select(is_negative, _subtracted(pi, high, low), high + low))
     return select(unary("isnan", x) | unary("isnan", y), x + y, copysign(value, y, FLOAT32))
 
 
@@ -230,8 +230,8 @@ def _log1p(x: Expr, low: Expr) -> Expr:
 def _eighth_exp(a: Expr) -> tuple[Expr, Expr]:
     """Compute e ** a / 8 for 0 <= a <= `_COSH_LIMIT`, as a sum of two."""
     n, power = exponent(a * LOG2_E[0], FLOAT32, -3)
-    near = fma(n, const(-FLOAT32.ln2[0], a.dtype), a)
-    r, low = two_sum(near, n * -FLOAT32.ln2[1])
+    remainder = fma(n, const(-FLOAT32.ln2[0], a.dtype), a)
+    r, low = two_sum(remainder, n * -FLOAT32.ln2[1])
     first, rest = quick_two_sum(const(1, a.dtype), r)
     high, late = quick_two_sum(first, fma(r * r, horner(r, polynomials.EXPM1_32), low))
     return high * power, (late + rest) * power
@@ -239,7 +239,7 @@ def _eighth_exp(a: Expr) -> tuple[Expr, Expr]:
 
 def _hyperbolic(a: Expr, sign: int) -> Expr:
     """Compute (e ** a + sign e ** -a) / 2 for a >= 0."""
-    high, low = _eighth_exp(at_most(a, _COSH_LIMIT))
+    high, low = _eighth_exp(clamp_max(a, _COSH_LIMIT))
     # A quarter of the result is high + low + sign / 64 / (high + low).
     inverse = 0.015625 / high
     correction = (fma(-inverse, high, const(0.015625, a.dtype)) - inverse * low) * (inverse * 64.0)
@@ -250,8 +250,8 @@ def _hyperbolic(a: Expr, sign: int) -> Expr:
 def sinh(x: Expr) -> Expr:
     """Compute the hyperbolic sine."""
     a, z = magnitude(x), x * x
-    near = fma(x * z, horner(z, polynomials.SINH_32), x)
-    return select(a < 1.0, near, copysign(_hyperbolic(a, -1), x, FLOAT32))
+    small_result = fma(x * z, horner(z, polynomials.SINH_32), x)
+    return select(a < 1.0, small_result, copysign(_hyperbolic(a, -1), x, FLOAT32))
 
 
 def cosh(x: Expr) -> Expr:
@@ -259,7 +259,7 @@ def cosh(x: Expr) -> Expr:
     return _hyperbolic(magnitude(x), 1)
 
 
-def _far_logarithm(x: Expr) -> Expr:
+def _log_2x(x: Expr) -> Expr:
     """Compute log(2 x) for x from `_LARGE` on."""
     return log(x, FLOAT32) + FLOAT32.ln2[0]
 
@@ -268,19 +268,19 @@ def asinh(x: Expr) -> Expr:
     """Compute the inverse hyperbolic sine."""
     a = magnitude(x)
     square = a * a
-    near = _log1p(*quick_two_sum(a, square / (unary("sqrt", square + 1.0) + 1.0)))
-    return where_tiny(x, FLOAT32, copysign(select(a < _LARGE, near, _far_logarithm(a)), x, FLOAT32))
+    moderate_result = _log1p(*quick_two_sum(a, square / (unary("sqrt", square + 1.0) + 1.0)))
+    return where_tiny(x, FLOAT32, copysign(select(a < _LARGE, moderate_result, _log_2x(a)), x, FLOAT32))
 
 
 def acosh(x: Expr) -> Expr:
     """Compute the inverse hyperbolic cosine."""
-    over = x - 1.0
-    square, square_low = two_product(over, over + 2.0)
+    excess = x - 1.0
+    square, square_low = two_product(excess, excess + 2.0)
     root = unary("sqrt", square)
     # The error of the root is (square - root^2) / (2 root).
     lost = (fma(-root, root, square) + square_low) / select(root.equal(0.0), const(1, x.dtype), root + root)
-    high, low = two_sum(root, over)
-    value = select(x < _LARGE, _log1p(high, low + lost), _far_logarithm(x))
+    high, low = two_sum(root, excess)
+    value = select(x < _LARGE, _log1p(high, low + lost), _log_2x(x))
     return select(x < 1.0, const(NAN, x.dtype), value)
 
 
@@ -288,8 +288,8 @@ def atanh(x: Expr) -> Expr:
     """Compute the inverse hyperbolic tangent."""
     a = magnitude(x)
     denominator, denominator_low = two_sum(const(1, x.dtype), -a)
-    inside = a < 1.0
-    safe = select(inside, denominator, const(1, x.dtype))
+    in_domain = a < 1.0
+    safe = select(in_domain, denominator, const(1, x.dtype))
     value = _log1p(*_quotient(a + a, const(0, x.dtype), safe, denominator_low)) * 0.5
     edge = select(a.equal(1.0), const(INFINITY, x.dtype), const(NAN, x.dtype))
-    return where_tiny(x, FLOAT32, copysign(select(inside, value, edge), x, FLOAT32))
+    return where_tiny(x, FLOAT32, copysign(select(in_domain, value, edge), x, FLOAT32))

@@ -13,7 +13,7 @@ from inlaid.tensor.math import polynomials
 from inlaid.tensor.math.floats import (
     FLOAT32,
     FLOAT64,
-    at_least,
+    clamp_min,
     copysign,
     horner,
     magnitude,
@@ -52,8 +52,8 @@ def _digits(first: int, count: int) -> int:
 
 def _piece(first: int, count: int, shift: int) -> float:
     """Return the value of `count` digits of 2/pi from weight 2**-first on, times 2**shift."""
-    exact = _digits(first, count)
-    return float(exact) * 2.0 ** (shift - first - count + 1) if exact else 0.0
+    digits = _digits(first, count)
+    return float(digits) * 2.0 ** (shift - first - count + 1) if digits else 0.0
 
 
 def _modulo_four(x: Expr) -> Expr:
@@ -68,28 +68,31 @@ def _reduce_short(x: Expr) -> tuple[Expr, Expr]:
     # below 2^47: its error term needs no reduction modulo 4, and subtracting n from it is exact.
     pieces: list[Expr] = [const(_piece(1 + 53 * index, 53, 0), x.dtype) for index in range(2)]
     for k in range(44, 128, 22):
-        beyond = magnitude(x) >= 2.0**k
-        pieces = [select(beyond, const(_piece(k - 24 + 53 * index, 53, 0), x.dtype), piece) for index, piece in enumerate(pieces)]
+        is_larger = magnitude(x) >= 2.0**k
+        pieces = [
+            select(is_larger, const(_piece(k - 24 + 53 * index, 53, 0), x.dtype), piece) for index, piece in enumerate(pieces)
+        ]
     product, error = two_product(x, pieces[0])
     turns = _modulo_four(product)
-    n, whole = nearest(turns, FLOAT64)
-    return whole, (turns - n) + fma(x, pieces[1], error)
+    n, quadrant = nearest(turns, FLOAT64)
+    return quadrant, (turns - n) + fma(x, pieces[1], error)
 
 
 def _reduce(x: Expr) -> tuple[Expr, Expr, Expr]:
     """Reduce any float64: x = (quadrant + r + e) pi/2. Returns the quadrant, r, and e."""
-    of = x.dtype
+    dtype = x.dtype
     a = magnitude(x)
     # For x in [2^(128 j), 2^(128 (j + 1))): x 2^(-128 j) times the digits of 2/pi 2^(128 j) from weight 2^53 on, since earlier
     # digits contribute multiples of 4. Six pieces of 53 digits reach 2^-264, i.e. 2^-136 after the point, while no float64 is
     # closer to a multiple of pi/2 than 2^-62.
     scaled = x
-    pieces: list[Expr] = [const(_piece(53 * index - 53, 53, 0), of) for index in range(6)]
+    pieces: list[Expr] = [const(_piece(53 * index - 53, 53, 0), dtype) for index in range(6)]
     for j in range(1, 8):
-        beyond = a >= 2.0 ** (128 * j)
-        scaled = select(beyond, x * 2.0 ** (-128 * j), scaled)
+        is_larger = a >= 2.0 ** (128 * j)
+        scaled = select(is_larger, x * 2.0 ** (-128 * j), scaled)
         pieces = [
-            select(beyond, const(_piece(128 * j + 53 * index - 53, 53, 128 * j), of), piece) for index, piece in enumerate(pieces)
+            select(is_larger, const(_piece(128 * j + 53 * index - 53, 53, 128 * j), dtype), piece)
+            for index, piece in enumerate(pieces)
         ]
     products = [two_product(scaled, piece) for piece in pieces]
     return _quadrant([_modulo_four(part) for product in products for part in product])
@@ -105,9 +108,9 @@ def _quadrant(terms: Sequence[Expr]) -> tuple[Expr, Expr, Expr]:
     for error in errors[1:]:
         rest, less = two_sum(rest, error)
         lost = less if lost is None else lost + less
-    n, whole = nearest(total, FLOAT64)
+    n, quadrant = nearest(total, FLOAT64)
     r, e = two_sum(total - n, rest)
-    return whole, r, e if lost is None else e + lost
+    return quadrant, r, e if lost is None else e + lost
 
 
 def _radians(r: Expr, e: Expr) -> tuple[Expr, Expr]:
@@ -130,8 +133,8 @@ def _sine_and_cosine(x: Expr, short: bool) -> tuple[Expr, Expr, Expr]:
     z = y * y
     sine = y + fma(y * z, horner(z, polynomials.SIN_64), low * fma(z, const(-0.5, x.dtype), const(1, x.dtype)))
     half = z * 0.5
-    near = 1.0 - half
-    cosine = near + (((1.0 - near) - half) + fma(z * z, horner(z, polynomials.COS_64), -(y * low)))
+    leading_term = 1.0 - half
+    cosine = leading_term + (((1.0 - leading_term) - half) + fma(z * z, horner(z, polynomials.COS_64), -(y * low)))
     return quadrant, sine, cosine
 
 
@@ -165,14 +168,14 @@ def tan(x: Expr, short: bool) -> Expr:
 
 def _atan_ratio(small: Expr, large: Expr) -> tuple[Expr, Expr]:
     """Compute atan(small / large) for 0 <= small <= large, as a sum of two; 0 if both arguments are 0."""
-    of = small.dtype
+    dtype = small.dtype
     # Above tan(pi / 8): atan(t) = pi / 4 + atan((t - 1) / (t + 1)).
     turned = large * _TAN_PI_8 < small
     numerator, denominator = select(turned, small - large, small), select(turned, small + large, large)
-    t = numerator / select(denominator.equal(0.0), const(1, of), denominator)
+    t = numerator / select(denominator.equal(0.0), const(1, dtype), denominator)
     z = t * t
-    late = fma(t * z, horner(z, polynomials.ATAN_64), select(turned, const(QUARTER_PI[1], of), 0.0))
-    return quick_two_sum(select(turned, const(QUARTER_PI[0], of), t), select(turned, late + t, late))
+    late = fma(t * z, horner(z, polynomials.ATAN_64), select(turned, const(QUARTER_PI[1], dtype), 0.0))
+    return quick_two_sum(select(turned, const(QUARTER_PI[0], dtype), t), select(turned, late + t, late))
 
 
 def atan(x: Expr) -> Expr:
@@ -199,23 +202,23 @@ def _octants(y: Expr, x: Expr) -> Expr:
 
 def atan2(y: Expr, x: Expr) -> Expr:
     """Compute the angle of the point (x, y), in [-pi, pi]."""
-    of = x.dtype
+    dtype = x.dtype
     infinity = float("inf")
     a, b = magnitude(y), magnitude(x)
-    both = a.equal(infinity) & b.equal(infinity)
-    a, b = select(both, const(1, of), a), select(both, const(1, of), b)
+    both_infinite = a.equal(infinity) & b.equal(infinity)
+    a, b = select(both_infinite, const(1, dtype), a), select(both_infinite, const(1, dtype), b)
     # Scaled down if the sum would overflow. A finite number divided by an infinite one is 0.
-    huge = select((a >= 2.0**1000) | (b >= 2.0**1000), const(0.25, of), 1.0)
+    huge = select((a >= 2.0**1000) | (b >= 2.0**1000), const(0.25, dtype), 1.0)
     a, b = a * huge, b * huge
     steep = b < a
     small, large = select(steep, b, a), select(steep, a, b)
     endless = large.equal(infinity)
-    high, low = _atan_ratio(select(endless, const(0, of), small), select(endless, const(1, of), large))
+    high, low = _atan_ratio(select(endless, const(0, dtype), small), select(endless, const(1, dtype), large))
     upright = HALF_PI[0] - (high - (HALF_PI[1] - low))
     value = select(steep, upright, high + low)
-    left = copysign(const(1, of), x, FLOAT64) < 0.0
-    beyond = select(steep, HALF_PI[0] + (high + (HALF_PI[1] + low)), PI[0] - (high - (PI[1] - low)))
-    value = copysign(select(left, beyond, value), y, FLOAT64)
+    is_negative = copysign(const(1, dtype), x, FLOAT64) < 0.0
+    left_angle = select(steep, HALF_PI[0] + (high + (HALF_PI[1] + low)), PI[0] - (high - (PI[1] - low)))
+    value = copysign(select(is_negative, left_angle, value), y, FLOAT64)
     return select(unary("isnan", x) | unary("isnan", y), x + y, value)
 
 
@@ -231,10 +234,10 @@ def asin(x: Expr) -> Expr:
     root = unary("sqrt", z)
     # The error of the root is (z - root^2) / (2 root).
     lost = fma(-root, root, z) / select(root.equal(0.0), const(1, x.dtype), root + root)
-    near = fma(a, _asin_late(a * a), a)
+    small_result = fma(a, _asin_late(a * a), a)
     half = root + (lost + root * _asin_late(z))
-    far = fma(half, const(-2, x.dtype), const(HALF_PI[1], x.dtype)) + HALF_PI[0]
-    return where_tiny(x, FLOAT64, copysign(select(a <= 0.5, near, far), x, FLOAT64))
+    large_result = fma(half, const(-2, x.dtype), const(HALF_PI[1], x.dtype)) + HALF_PI[0]
+    return where_tiny(x, FLOAT64, copysign(select(a <= 0.5, small_result, large_result), x, FLOAT64))
 
 
 def acos(x: Expr) -> Expr:
@@ -244,36 +247,36 @@ def acos(x: Expr) -> Expr:
     root = unary("sqrt", z)
     lost = fma(-root, root, z) / select(root.equal(0.0), const(1, x.dtype), root + root)
     half = root + (lost + root * _asin_late(z))
-    near = HALF_PI[0] - (x - fma(-x, _asin_late(x * x), const(HALF_PI[1], x.dtype)))
-    far = select(x < 0.0, PI[0] - (half + half - PI[1]), half + half)
-    return select(a <= 0.5, near, far)
+    small_result = HALF_PI[0] - (x - fma(-x, _asin_late(x * x), const(HALF_PI[1], x.dtype)))
+    large_result = select(x < 0.0, PI[0] - (half + half - PI[1]), half + half)
+    return select(a <= 0.5, small_result, large_result)
 
 
 def _asin_short(x: Expr) -> tuple[Expr, Expr, Expr]:
     """Return, for a float32, whether |x| <= 1/2; and asin(|x|) if so, else asin(sqrt((1 - |x|) / 2)), as a sum of two."""
     a = magnitude(x)
-    near = a <= 0.5
-    z = select(near, a * a, (1.0 - a) * 0.5)
+    is_small = a <= 0.5
+    z = select(is_small, a * a, (1.0 - a) * 0.5)
     root = unary("sqrt", z)
     # As in `asin`. Nonzero roots are greater than this limit.
-    lost = fma(-root, root, z) / at_least(root + root, 1e-20)
-    high = select(near, a, root)
-    return near, high, fma(high * z, horner(z, polynomials.ASIN_32), select(near, const(0, x.dtype), lost))
+    lost = fma(-root, root, z) / clamp_min(root + root, 1e-20)
+    high = select(is_small, a, root)
+    return is_small, high, fma(high * z, horner(z, polynomials.ASIN_32), select(is_small, const(0, x.dtype), lost))
 
 
 def asin_short(x: Expr) -> Expr:
     """Compute the arcsine of a float32."""
-    near, high, low = _asin_short(x)
+    is_small, high, low = _asin_short(x)
     rest, lost = quick_two_sum(const(HALF_PI_SHORT[0], x.dtype), high * -2.0)
-    far = rest + (lost + fma(low, const(-2, x.dtype), const(HALF_PI_SHORT[1], x.dtype)))
-    return copysign(select(near, high + low, far), x, FLOAT32)
+    large_result = rest + (lost + fma(low, const(-2, x.dtype), const(HALF_PI_SHORT[1], x.dtype)))
+    return copysign(select(is_small, high + low, large_result), x, FLOAT32)
 
 
 def acos_short(x: Expr) -> Expr:
     """Compute the arccosine of a float32."""
-    near, high, low = _asin_short(x)
+    is_small, high, low = _asin_short(x)
     # The angle pi, pi/2 or 0, and the factor of the arcsine added to it: -2, -1, 1 or 2.
-    angle = select(near, const(HALF_PI_SHORT[0], x.dtype), select(x < 0.0, const(2 * HALF_PI_SHORT[0], x.dtype), 0.0))
-    times = xor_sign(select(near, const(-1, x.dtype), 2.0), x, FLOAT32)
+    angle = select(is_small, const(HALF_PI_SHORT[0], x.dtype), select(x < 0.0, const(2 * HALF_PI_SHORT[0], x.dtype), 0.0))
+    times = xor_sign(select(is_small, const(-1, x.dtype), 2.0), x, FLOAT32)
     rest, lost = quick_two_sum(angle, times * high)
     return rest + fma(times, low, fma(angle, const(HALF_PI_SHORT[1] / HALF_PI_SHORT[0], x.dtype), lost))

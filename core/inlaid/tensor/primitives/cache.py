@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inlaid.tensor import ir
-from inlaid.tensor.primitives.place import block_of, failed, named_buffer, outer_block, writers, written_buffer
-from inlaid.tensor.primitives.regions import Spans, domain_of, produced_box, regenerated, touched_box
+from inlaid.tensor.primitives.lookup import failed, last_block, named_buffer, outer_block, writers, written_buffer
+from inlaid.tensor.primitives.regions import Spans, infer_domain, produced_box, regenerated, touched_box
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import (
     Path,
@@ -39,18 +39,18 @@ def cache_read(program: ir.LoopProgram, block: str, buffer: str, scope: str = ""
     does not read the buffer.
     """
     path = outer_block(program, block)
-    reader = block_of(path)
+    reader = last_block(path)
     source = named_buffer(program, buffer)
     if not any(region.buffer is source for region in reader.reads):
         raise failed(program, f"block {block} does not read {buffer}", reader)
     name = unique_name(program, f"{buffer}_{scope or 'cache'}")
     copy = ir.Buffer(name, source.shape, source.dtype, scope)
-    changed = Rewriter(buffers={source: copy}).stmt(reader)
-    top, below = nest_of(path, source)
+    new_reader = Rewriter(buffers={source: copy}).stmt(reader)
+    top, site = find_copy_position(path, source)
     ranges = loop_ranges(*loops_around(top[:-1]))
-    boxes = [touched_box(below, box, ranges) for box in below.regions(reader.reads, source)]
+    boxes = [touched_box(site, box, ranges) for box in site.regions(reader.reads, source)]
     copying = _copied(name, source, copy, boxes, ranges)
-    program = with_body(program, rebuilt(top, joined(copying, rebuilt(path[len(top) - 1 :], changed))))
+    program = with_body(program, rebuilt(top, joined(copying, rebuilt(path[len(top) - 1 :], new_reader))))
     return add_alloc(program, copy), name
 
 
@@ -66,19 +66,19 @@ def cache_write(program: ir.LoopProgram, block: str, scope: str = "") -> tuple[i
     the block writes several buffers, or another block writes the same buffer.
     """
     path = outer_block(program, block)
-    writer = block_of(path)
+    writer = last_block(path)
     target = written_buffer(program, writer)
     if len(writers(program, target)) > 1:
         raise failed(program, f"{target} must be written by {block} alone, found other writers", writer)
     name = unique_name(program, f"{target.name}_{scope or 'cache'}")
-    own = ir.Buffer(name, target.shape, target.dtype, scope)
-    changed = Rewriter(buffers={target: own}).stmt(writer)
-    top, below = nest_of(path, target)
+    cache = ir.Buffer(name, target.shape, target.dtype, scope)
+    new_writer = Rewriter(buffers={target: cache}).stmt(writer)
+    top, site = find_copy_position(path, target)
     ranges = loop_ranges(*loops_around(top[:-1]))
-    box, condition = last_box(program, below, target, ranges)
-    copying = _copied(name, own, target, [box], ranges, condition)
-    program = with_body(program, rebuilt(top, joined(rebuilt(path[len(top) - 1 :], changed), copying)))
-    return add_alloc(replace_allocs(program, (target,)), own), name
+    box, condition = last_box(program, site, target, ranges)
+    copying = _copied(name, cache, target, [box], ranges, condition)
+    program = with_body(program, rebuilt(top, joined(rebuilt(path[len(top) - 1 :], new_writer), copying)))
+    return add_alloc(replace_allocs(program, (target,)), cache), name
 
 
 def set_scope(program: ir.LoopProgram, buffer: str, scope: str) -> ir.LoopProgram:
@@ -99,23 +99,23 @@ class _Moved(Rewriter):
     """Rewrites the blocks that use or allocate the buffers, and skips all other blocks."""
 
     def _block(self, block: ir.Block) -> ir.Block:
-        used = any(region.buffer in self._buffers for region in (*block.reads, *block.writes))
-        if used or any(isinstance(stmt, ir.Alloc) for stmt in ir.walk_stmts(block.body)):
+        is_accessed = any(region.buffer in self._buffers for region in (*block.reads, *block.writes))
+        if is_accessed or any(isinstance(stmt, ir.Alloc) for stmt in ir.walk_stmts(block.body)):
             return super()._block(block)
         return block
 
 
-def nest_of(path: Path, buffer: ir.Buffer) -> tuple[Path, Site]:
+def find_copy_position(path: Path, buffer: ir.Buffer) -> tuple[Path, Site]:
     """Return the path to the statement next to which a copy of `buffer` may be placed: the outermost one around the block that is
     inside the buffer's allocation and not around other uses of it. Also returns the block with the loops from this statement on."""
-    start = next(place for place, stmt in enumerate(path) if isinstance(stmt, (ir.For, ir.While, ir.Block)))
-    for place, stmt in enumerate(path[:-1]):
+    start = next(depth for depth, stmt in enumerate(path) if isinstance(stmt, (ir.For, ir.While, ir.Block)))
+    for depth, stmt in enumerate(path[:-1]):
         if isinstance(stmt, ir.Alloc) and stmt.buffer is buffer:
-            start = max(start, place + 1)
+            start = max(start, depth + 1)
     for other in paths_to_users(path[0], buffer):
         if other[-1] is not path[-1]:
             start = max(start, shared_length(path, other))
-    return path[: start + 1], Site(block_of(path), tuple(loops_around(path[start:])))
+    return path[: start + 1], Site(last_block(path), tuple(loops_around(path[start:])))
 
 
 def last_box(program: ir.LoopProgram, site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans | None, arith.Expr]:
@@ -132,9 +132,9 @@ def _copied(
     name: str, source: ir.Buffer, target: ir.Buffer, boxes: Sequence[Spans | None], outer: Ranges, condition: arith.Expr = arith.ONE
 ) -> ir.Stmt:
     """Build loops that copy at least the given boxes of a buffer (None: all of it), under a condition on the outer loops."""
-    iters = tuple(ir.IterVar(Var(f"v{place}"), arith.wrap(extent)) for place, extent in enumerate(source.shape))
+    iters = tuple(ir.IterVar(Var(f"v{axis}"), arith.wrap(extent)) for axis, extent in enumerate(source.shape))
     indices = tuple(item.var for item in iters)
     box = tuple((index, arith.ONE) for index in indices)
     body = ir.Store(target, indices, ir.Load(source.dtype, source, indices))
     block = ir.Block(name, iters, (), (ir.Region(source, box),), (ir.Region(target, box),), body)
-    return regenerated(block, domain_of(block, [(target, box) for box in boxes], arith.Analyzer(outer)), outer, condition)
+    return regenerated(block, infer_domain(block, [(target, box) for box in boxes], arith.Analyzer(outer)), outer, condition)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, with_footprint, writes
-from inlaid.tensor.primitives.place import (
-    block_of,
+from inlaid.tensor.primitives.lookup import (
     block_path,
     check_not_overwritten,
     check_not_tensorized,
     failed,
+    last_block,
     outer_block,
     readers,
     writers,
@@ -46,7 +46,7 @@ def compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
     an output of the program.
     """
     path = outer_block(program, block)
-    producer = block_of(path)
+    producer = last_block(path)
     buffer, store = _elementwise(program, producer)
     position = _positions(program, producer, store)
     if len(writers(program, buffer)) > 1:
@@ -79,7 +79,7 @@ def reverse_compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgra
     or other blocks read that buffer.
     """
     path = outer_block(program, block)
-    consumer = block_of(path)
+    consumer = last_block(path)
     target, store = _elementwise(program, consumer)
     buffer = _source(program, consumer, store)
     producers = writers(program, buffer)
@@ -88,23 +88,23 @@ def reverse_compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgra
     producer = producers[0].block
     _check_sources(program, consumer, producer, buffer)
     condition = _condition(program, path, block_path(program, producer.name))
-    stored, first = _elementwise(program, producer)
-    assert stored is buffer
+    output_buffer, first = _elementwise(program, producer)
+    assert output_buffer is buffer
     load = next(node for node in ir.walk_exprs(store.value) if isinstance(node, ir.Load) and node.buffer is buffer)
-    values = {var: first.indices[place] for place, var in enumerate(load.indices)}
-    seen = Rewriter(values, expr=lambda node: first.value if isinstance(node, ir.Load) and node.buffer is buffer else None)
-    body = ir.Store(target, tuple(map(seen.index, store.indices)), seen.expr(store.value))
+    values = {var: first.indices[axis] for axis, var in enumerate(load.indices)}
+    rewriter = Rewriter(values, expr=lambda node: first.value if isinstance(node, ir.Load) and node.buffer is buffer else None)
+    body = ir.Store(target, tuple(map(rewriter.index, store.indices)), rewriter.expr(store.value))
     program = _without(program, path, buffer)
-    where = block_path(program, producer.name)
+    producer_path = block_path(program, producer.name)
     predicate = arith.logical_and(producer.predicate, condition)
     new = replace(producer, body=body, reads=reads(body), writes=writes(body), predicate=predicate)
-    program = with_body(program, rebuilt(where, new))
+    program = with_body(program, rebuilt(producer_path, new))
     return replace_allocs(program, (region.buffer for region in (*consumer.reads, *consumer.writes) if region.buffer is not buffer))
 
 
 def _condition(program: ir.LoopProgram, path: Path, other: Path) -> arith.Expr:
     """Return the conjuncts of a consumer's predicate that the producer must adopt: the conditions on their common loops."""
-    block = block_of(path)
+    block = last_block(path)
     common = {loop.var for loop in loops_around(path)} & {loop.var for loop in loops_around(other)}
     analyzer = arith.Analyzer(loop_ranges(*loops_around(path)))
     limits = index_limits(block, analyzer)
@@ -119,12 +119,12 @@ def _condition(program: ir.LoopProgram, path: Path, other: Path) -> arith.Expr:
 
 def _check_sources(program: ir.LoopProgram, consumer: ir.Block, producer: ir.Block, buffer: ir.Buffer) -> None:
     """Check that the consumer's other operands are complete before the loops around the producer start."""
-    place = block_path(program, producer.name)
-    nest = next(stmt for stmt in place if isinstance(stmt, (ir.For, ir.Block)))
-    inside = {site.block for site in sites(nest)}
+    path = block_path(program, producer.name)
+    nest = next(stmt for stmt in path if isinstance(stmt, (ir.For, ir.Block)))
+    nest_blocks = {site.block for site in sites(nest)}
     before = set()
     for site in sites(program.body):
-        if site.block in inside:
+        if site.block in nest_blocks:
             break
         before.add(site.block)
     for source in dict.fromkeys(region.buffer for region in consumer.reads if region.buffer is not buffer):
@@ -145,33 +145,33 @@ def _elementwise(program: ir.LoopProgram, block: ir.Block) -> tuple[ir.Buffer, i
 
 def _positions(program: ir.LoopProgram, block: ir.Block, store: ir.Store) -> dict[arith.Expr, int]:
     """Map each iteration variable to its position in the indices of the store."""
-    position: dict[arith.Expr, int] = {index: place for place, index in enumerate(store.indices) if isinstance(index, arith.Var)}
+    position: dict[arith.Expr, int] = {index: axis for axis, index in enumerate(store.indices) if isinstance(index, arith.Var)}
     for item in block.iters:
         if item.var not in position:
             raise failed(program, f"iteration variable {item.var} of block {block.name} must index its store", block)
-    for place, index in enumerate(store.indices):
-        if not isinstance(index, (arith.Var, arith.Const)) or (isinstance(index, arith.Var) and position[index] != place):
+    for axis, index in enumerate(store.indices):
+        if not isinstance(index, (arith.Var, arith.Const)) or (isinstance(index, arith.Var) and position[index] != axis):
             raise failed(
-                program, f"index {place} of {store.buffer}, {index!r}, must be an iteration variable of block {block.name}", block
+                program, f"index {axis} of {store.buffer}, {index!r}, must be an iteration variable of block {block.name}", block
             )
     return position
 
 
 def _source(program: ir.LoopProgram, block: ir.Block, store: ir.Store) -> ir.Buffer:
     """Return the intermediate buffer of which an element-wise block reads each element once, indexed by its iteration variables."""
-    places = {
+    indices_by_buffer = {
         node.buffer: node.indices
         for node in ir.walk_exprs(store.value)
         if isinstance(node, ir.Load) and allocated(program, node.buffer) is not None
     }
     variables = {item.var: item.extent for item in block.iters}
-    for buffer, indices in places.items():
+    for buffer, indices in indices_by_buffer.items():
         loads = [node for node in ir.walk_exprs(store.value) if isinstance(node, ir.Load) and node.buffer is buffer]
-        whole = all(
+        is_full = all(
             isinstance(index, arith.Var) and arith.Analyzer().equal(variables.get(index, -1), extent)
             for index, extent in zip(indices, buffer.shape, strict=True)
         )
-        if whole and set(indices) == variables.keys() and all(load.indices == indices for load in loads):
+        if is_full and set(indices) == variables.keys() and all(load.indices == indices for load in loads):
             return buffer
     raise failed(program, f"block {block.name} must read each element of one intermediate buffer exactly once", block)
 

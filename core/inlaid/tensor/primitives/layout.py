@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.digits import determined
+from inlaid.tensor.analysis.digits import is_determined
 from inlaid.tensor.analysis.footprint import writes
-from inlaid.tensor.primitives.cache import nest_of
-from inlaid.tensor.primitives.place import block_path, check_not_tensorized, failed, named_buffer, writers
+from inlaid.tensor.primitives.cache import find_copy_position
+from inlaid.tensor.primitives.lookup import block_path, check_not_tensorized, failed, named_buffer, writers
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import Ranges, nest, rebuilt, remapped, sites, unique_name, with_body
 from inlaid_runtime import arith
@@ -35,7 +35,7 @@ def transform_layout(program: ir.LoopProgram, buffer: str, layout: str, fill: in
         raise failed(program, f"{layout} must map {len(old.shape)} indices, the dimensions of {buffer}")
     ranges: Ranges = {var: (0, arith.unwrap(arith.wrap(dim) - 1)) for var, dim in zip(index_map.variables, old.shape, strict=True)}
     for var, dim in zip(index_map.variables, old.shape, strict=True):
-        if not determined(var, arith.wrap(dim), index_map.results, ranges):
+        if not is_determined(var, arith.wrap(dim), index_map.results, ranges):
             raise failed(program, f"{layout} must be injective on {buffer}: elements that differ in {var} get the same index")
     for site in sites(program.body):
         if site.reads(old) or site.writes(old):
@@ -56,23 +56,23 @@ def _filled(
     program: ir.LoopProgram, old: ir.Buffer, new: ir.Buffer, index_map: arith.IndexMap, fill: int | float
 ) -> ir.LoopProgram:
     """Insert a block before the first writer of a buffer that stores `fill` to its padding elements."""
-    loops = [(Var(f"i{place}"), arith.wrap(extent)) for place, extent in enumerate(new.shape)]
-    iters = tuple(ir.IterVar(Var(f"v{place}"), extent) for place, (_, extent) in enumerate(loops))
+    loops = [(Var(f"i{axis}"), arith.wrap(extent)) for axis, extent in enumerate(new.shape)]
+    iters = tuple(ir.IterVar(Var(f"v{axis}"), extent) for axis, (_, extent) in enumerate(loops))
     places = dict(zip(index_map.results, (item.var for item in iters), strict=True))
-    spare: arith.Expr = arith.ZERO
+    is_padding: arith.Expr = arith.ZERO
     for var, dim in zip(index_map.variables, old.shape, strict=True):
         for result in index_map.results:
             if isinstance(result, arith.FloorDiv) and result.operands[0] is var:
                 low = places.get(var % result.operands[1])
                 if low is None:
                     raise failed(program, f"cannot invert {index_map!r} to find the padding of {new}")
-                spare = arith.logical_or(spare, arith.compare("<=", dim, places[result] * result.operands[1] + low))
+                is_padding = arith.logical_or(is_padding, arith.compare("<=", dim, places[result] * result.operands[1] + low))
     store = ir.Store(new, tuple(item.var for item in iters), ir.const(fill, new.dtype))
     bindings = tuple(var for var, _ in loops)
-    bound: dict[arith.Expr, arith.Expr] = {item.var: var for item, (var, _) in zip(iters, loops, strict=True)}
+    loop_by_iter: dict[arith.Expr, arith.Expr] = {item.var: var for item, (var, _) in zip(iters, loops, strict=True)}
     name = unique_name(program, f"{new.name}_fill")
-    block = ir.Block(name, iters, bindings, (), writes(store), store, None, arith.substitute(spare, bound))
-    top, _ = nest_of(block_path(program, writers(program, new)[0].block.name), new)
+    block = ir.Block(name, iters, bindings, (), writes(store), store, None, arith.substitute(is_padding, loop_by_iter))
+    top, _ = find_copy_position(block_path(program, writers(program, new)[0].block.name), new)
     return with_body(program, rebuilt(top, joined(nest(loops, block), top[-1])))
 
 
@@ -85,11 +85,11 @@ def storage_align(program: ir.LoopProgram, buffer: str, axis: int, factor: int, 
 
     Raises `ScheduleError` for parameters and for the last axis, whose stride is always one element.
     """
-    found = named_buffer(program, buffer)
-    if found in program.params:
+    target = named_buffer(program, buffer)
+    if target in program.params:
         raise failed(program, f"expected an intermediate buffer, got parameter {buffer}, whose memory the caller provides")
-    if not 0 <= axis < len(found.shape) - 1 or factor < 1 or not 0 <= offset < factor:
+    if not 0 <= axis < len(target.shape) - 1 or factor < 1 or not 0 <= offset < factor:
         raise failed(program, f"{buffer} needs an axis before the last and 0 <= offset < factor, got {axis}, {offset}, {factor}")
-    listed = dict(program.annotations).get(ALIGNMENTS, ())
-    others = tuple(pair for pair in program.annotations if pair[0] != ALIGNMENTS)
-    return replace(program, annotations=(*others, (ALIGNMENTS, (*listed, (buffer, axis, factor, offset)))))
+    alignments = dict(program.annotations).get(ALIGNMENTS, ())
+    annotations = tuple(pair for pair in program.annotations if pair[0] != ALIGNMENTS)
+    return replace(program, annotations=(*annotations, (ALIGNMENTS, (*alignments, (buffer, axis, factor, offset)))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from inlaid.tensor import ir
-from inlaid.tensor.primitives.place import failed, loop_of, loop_path
+from inlaid.tensor.primitives.lookup import failed, last_loop, loop_path
 from inlaid.tensor.transform.paths import Path, loop_ranges, loops_around, nest, rebound, rebuilt, sites, with_body
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
@@ -22,13 +22,13 @@ def split(program: ir.LoopProgram, loop: Var, factors: tuple[int | None, ...]) -
     `ScheduleError` for an annotated or non-serial loop, or factors that are too small.
     """
     path = loop_path(program, loop)
-    old = loop_of(path)
+    old = last_loop(path)
     _plain(program, old)
     if sum(factor is None for factor in factors) > 1 or any(factor is not None and factor < 1 for factor in factors) or not factors:
         raise failed(program, f"factors for loop {loop} must be positive, at most one None, got {factors}", old)
-    known = prod(factor for factor in factors if factor is not None)
+    factor_product = prod(factor for factor in factors if factor is not None)
     analyzer = arith.Analyzer(loop_ranges(*loops_around(path[:-1])))
-    rest = analyzer.simplify(arith.ceildiv(old.extent, known))
+    rest = analyzer.simplify(arith.ceildiv(old.extent, factor_product))
     extents = tuple(rest if factor is None else arith.Const(factor) for factor in factors)
     total = arith.wrap(arith.product(tuple(map(arith.unwrap, extents))))
     if None not in factors and not analyzer.prove(arith.compare("<=", old.extent, total)):
@@ -38,11 +38,11 @@ def split(program: ir.LoopProgram, loop: Var, factors: tuple[int | None, ...]) -
     for variable, extent in zip(variables, extents, strict=True):
         value = value * extent + variable
     loops = list(zip(variables, extents, strict=True))
-    inside = arith.Analyzer(
+    inner_analyzer = arith.Analyzer(
         loop_ranges(*loops_around(path), *_below(old.body)) | {var: (0, arith.unwrap(extent - 1)) for var, extent in loops}
     )
-    condition = arith.ONE if analyzer.equal(old.extent, total) else arith.compare("<", inside.simplify(value), old.extent)
-    body = rebound(old.body, {loop: value}, inside, condition)
+    condition = arith.ONE if analyzer.equal(old.extent, total) else arith.compare("<", inner_analyzer.simplify(value), old.extent)
+    body = rebound(old.body, {loop: value}, inner_analyzer, condition)
     return with_body(program, rebuilt(path, nest(loops, body))), variables
 
 
@@ -88,7 +88,7 @@ def reorder(program: ir.LoopProgram, loops: tuple[Var, ...]) -> ir.LoopProgram:
     paths = sorted((loop_path(program, loop) for loop in loops), key=len)
     outer, inner = paths[0], paths[-1]
     if any(path != inner[: len(path)] for path in paths):
-        raise failed(program, f"loops {', '.join(map(repr, loops))} must be nested in one another", loop_of(inner))
+        raise failed(program, f"loops {', '.join(map(repr, loops))} must be nested in one another", last_loop(inner))
     chain = _chain(program, outer, tuple(loop.var for loop in loops_around(inner[len(outer) - 1 :])))
     for site in sites(chain[-1].body):
         _check_order(program, site.block, set(loops))
@@ -105,15 +105,15 @@ def reorder(program: ir.LoopProgram, loops: tuple[Var, ...]) -> ir.LoopProgram:
 
 def _check_order(program: ir.LoopProgram, block: ir.Block, loops: set[Var]) -> None:
     """Check that permuting the loops around a block does not change its result."""
-    used: dict[ir.IterKind, set[arith.Expr]] = {kind: set() for kind in ir.IterKind}
+    variables: dict[ir.IterKind, set[arith.Expr]] = {kind: set() for kind in ir.IterKind}
     for item, binding in zip(block.iters, block.bindings, strict=True):
-        used[item.kind] |= arith.free_vars(binding)
-    if not used[ir.IterKind.OPAQUE].isdisjoint(loops):
+        variables[item.kind] |= arith.free_vars(binding)
+    if not variables[ir.IterKind.OPAQUE].isdisjoint(loops):
         raise failed(program, f"block {block.name} depends on the order in which the loops run", block)
     # A loop that iterates over both reduction and spatial positions must start each reduction at 0.
-    mixed = used[ir.IterKind.REDUCTION] & used[ir.IterKind.SPATIAL] & loops
-    if block.init is not None and mixed:
-        loop = min(map(repr, mixed))
+    shared_loops = variables[ir.IterKind.REDUCTION] & variables[ir.IterKind.SPATIAL] & loops
+    if block.init is not None and shared_loops:
+        loop = min(map(repr, shared_loops))
         raise failed(program, f"loop {loop} iterates over both elements and reductions of block {block.name}", block)
 
 
@@ -144,24 +144,24 @@ def _plain(program: ir.LoopProgram, loop: ir.For) -> None:
         )
 
 
-def _chain(program: ir.LoopProgram, path: Path, wanted: tuple[Var, ...]) -> list[ir.For]:
-    """Return the loops from the end of a path inwards. They must be `wanted`, each directly inside the previous one."""
-    chain = [loop_of(path)]
-    for var in wanted[1:]:
-        below = chain[-1].body
-        if not isinstance(below, ir.For):
-            raise failed(program, f"loop {var} must be directly inside loop {chain[-1].var}: other statements intervene", below)
-        if below.var is not var:
-            raise failed(program, f"loop {var} is not directly inside loop {chain[-1].var}", below)
-        if not arith.free_vars(below.extent).isdisjoint(loop.var for loop in chain):
-            raise failed(program, f"the extent {below.extent!r} of loop {var} must not depend on the loops around it", below)
-        chain.append(below)
+def _chain(program: ir.LoopProgram, path: Path, variables: tuple[Var, ...]) -> list[ir.For]:
+    """Return the loops from the end of a path inwards. They must be `variables`, each directly inside the previous one."""
+    chain = [last_loop(path)]
+    for var in variables[1:]:
+        inner = chain[-1].body
+        if not isinstance(inner, ir.For):
+            raise failed(program, f"loop {var} must be directly inside loop {chain[-1].var}: other statements intervene", inner)
+        if inner.var is not var:
+            raise failed(program, f"loop {var} is not directly inside loop {chain[-1].var}", inner)
+        if not arith.free_vars(inner.extent).isdisjoint(loop.var for loop in chain):
+            raise failed(program, f"the extent {inner.extent!r} of loop {var} must not depend on the loops around it", inner)
+        chain.append(inner)
     return chain
 
 
 def _below(stmt: ir.Stmt) -> list[ir.For]:
     """Return the loops below a statement, except those inside blocks."""
-    found: dict[ir.For, None] = {}
+    loops: dict[ir.For, None] = {}
     for site in sites(stmt):
-        found.update(dict.fromkeys(site.loops))
-    return list(found)
+        loops.update(dict.fromkeys(site.loops))
+    return list(loops)

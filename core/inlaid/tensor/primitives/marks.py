@@ -6,7 +6,7 @@ from typing import Any
 
 from inlaid.tensor import ir
 from inlaid.tensor.primitives.independence import check_independent
-from inlaid.tensor.primitives.place import failed, loop_of, loop_path
+from inlaid.tensor.primitives.lookup import failed, last_loop, loop_path
 from inlaid.tensor.transform.paths import Path, loops_around, rebuilt, with_body
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
@@ -44,12 +44,12 @@ def vectorize(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
     vectorized, or the extent of a loop inside depends on this loop.
     """
     path = loop_path(program, loop)
-    _constant(program, loop_of(path))
-    below = [stmt for stmt in ir.walk_stmts(loop_of(path).body) if isinstance(stmt, ir.For)]
-    for other in (*loops_around(path[:-1]), *below):
+    _constant(program, last_loop(path))
+    inner_loops = [stmt for stmt in ir.walk_stmts(last_loop(path).body) if isinstance(stmt, ir.For)]
+    for other in (*loops_around(path[:-1]), *inner_loops):
         if other.kind is ir.ForKind.VECTORIZED:
             raise failed(program, f"loop {loop} cannot be vectorized: loop {other.var} already is", other)
-    for other in below:
+    for other in inner_loops:
         if loop in arith.free_vars(other.extent):
             raise failed(program, f"loop {loop} cannot be vectorized: the extent {other.extent!r} depends on it", other)
     return _independent(program, path, ir.ForKind.VECTORIZED)
@@ -63,7 +63,7 @@ def unroll(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
     Raises `ScheduleError` if the extent is not constant.
     """
     path = loop_path(program, loop)
-    _constant(program, loop_of(path))
+    _constant(program, last_loop(path))
     return _marked(program, path, ir.ForKind.UNROLLED)
 
 
@@ -91,13 +91,13 @@ def vthread(program: ir.LoopProgram, loop: Var, tasks: Var | None = None) -> ir.
     independent, the extent is not constant, or `tasks` is not nested in `loop`.
     """
     path = loop_path(program, loop)
-    _constant(program, loop_of(path))
+    _constant(program, last_loop(path))
     program = _independent(program, path, ir.ForKind.VTHREAD)
     if tasks is None:
         return program
     inner = loop_path(program, tasks)
     if not any(outer.var is loop for outer in loops_around(inner)):
-        raise failed(program, f"expected a tasks loop inside loop {loop}, got {tasks} outside it", loop_of(inner))
+        raise failed(program, f"expected a tasks loop inside loop {loop}, got {tasks} outside it", last_loop(inner))
     return annotate(program, tasks, TASKS, True)
 
 
@@ -109,7 +109,7 @@ def annotate(program: ir.LoopProgram, loop: Var, key: AnnotationKey, value: int 
     Raises `ScheduleError` if the value does not have the type that the key declares.
     """
     path = loop_path(program, loop)
-    old = loop_of(path)
+    old = last_loop(path)
     if type(value) is not key.type:
         raise failed(program, f"annotation {key.name} must be of type {key.type.__name__}, got {value!r}", old)
     annotations: tuple[tuple[str, Any], ...] = (*(pair for pair in old.annotations if pair[0] != key.name), (key.name, value))
@@ -127,7 +127,7 @@ def _independent(program: ir.LoopProgram, path: Path, kind: ir.ForKind, thread: 
 
 
 def _marked(program: ir.LoopProgram, path: Path, kind: ir.ForKind, thread: str = "") -> ir.LoopProgram:
-    old = loop_of(path)
+    old = last_loop(path)
     if old.kind is not ir.ForKind.SERIAL:
         raise failed(program, f"loop {old.var} is already {old.kind.value}", old)
     return with_body(program, rebuilt(path, ir.For(old.var, old.extent, old.body, kind, thread, old.annotations)))

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, writes
-from inlaid.tensor.primitives.cache import nest_of
-from inlaid.tensor.primitives.place import check_not_tensorized, failed, outer_block
+from inlaid.tensor.primitives.cache import find_copy_position
+from inlaid.tensor.primitives.lookup import check_not_tensorized, failed, outer_block
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import nest, rebuilt, unique_name, with_body
 from inlaid.tensor.transform.rewrite import Rewriter
@@ -36,7 +36,7 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: 
     check_not_tensorized(program, old)
     if len(multiples) != len(old.iters) or any(multiple < 1 for multiple in multiples):
         raise failed(program, f"block {block} needs {len(old.iters)} positive multiples, one per variable, got {multiples}", old)
-    top, site = nest_of(path, old.writes[0].buffer)
+    top, site = find_copy_position(path, old.writes[0].buffer)
     if (
         old.predicate != arith.ONE
         or [binding for binding in old.bindings if binding != arith.ZERO] != [loop.var for loop in site.loops]
@@ -48,41 +48,41 @@ def pad(program: ir.LoopProgram, block: str, multiples: tuple[int, ...], owned: 
         ir.IterVar(item.var, arith.simplify(arith.ceildiv(item.extent, multiple) * multiple), item.kind)
         for item, multiple in zip(old.iters, multiples, strict=True)
     )
-    grown = {
+    padded_extents = {
         new.var: new.extent
         for item, new in zip(old.iters, iters, strict=True)
         if not arith.Analyzer().equal(item.extent, new.extent)
     }
-    _check_sum(program, old, grown)
+    _check_sum(program, old, padded_extents)
     inputs = {buffer.name for buffer in program.inputs}
     if not inputs.issuperset(owned):
         raise failed(program, f"owned buffers must be inputs, got {', '.join(sorted({*owned} - inputs))}", old)
     before: list[ir.Stmt] = []
     after: list[ir.Stmt] = []
-    fresh: list[ir.Buffer] = []
-    taken: dict[ir.Buffer, ir.Buffer] = {}
+    padded_buffers: list[ir.Buffer] = []
+    padded_copies: dict[ir.Buffer, ir.Buffer] = {}
     grown_inputs: dict[ir.Buffer, ir.Buffer] = {}
     for region in (*old.reads, *old.writes):
         buffer = region.buffer
-        shape = _grown_shape(program, old, region, grown)
-        if shape == buffer.shape or buffer in taken or buffer in grown_inputs:
+        shape = _grown_shape(program, old, region, padded_extents)
+        if shape == buffer.shape or buffer in padded_copies or buffer in grown_inputs:
             continue
         if buffer.name in owned:
             grown_inputs[buffer] = ir.Buffer(buffer.name, shape, buffer.dtype, buffer.scope)
             continue
-        taken[buffer] = new = ir.Buffer(f"{buffer.name}_pad", shape, buffer.dtype)
-        fresh.append(new)
+        padded_copies[buffer] = new = ir.Buffer(f"{buffer.name}_pad", shape, buffer.dtype)
+        padded_buffers.append(new)
         name = unique_name(program, f"{buffer.name}_pad")
         if region in old.writes:
             after.append(_copy(unique_name(program, f"{buffer.name}_cut"), new, buffer, buffer.shape, None))
         else:
             before.append(_copy(name, buffer, new, shape, buffer.shape))
-    inner = _replaced(with_body(program, replace(old, iters=iters)), taken).body
+    inner = _replaced(with_body(program, replace(old, iters=iters)), padded_copies).body
     # A variable bound to 0 has extent 1 and no loop.
     extents = [item.extent for item, binding in zip(iters, old.bindings, strict=True) if binding != arith.ZERO]
     loops = [(loop.var, extent) for loop, extent in zip(site.loops, extents, strict=True)]
     body: ir.Stmt = joined(*before, nest(loops, inner), *after)
-    for new in reversed(fresh):
+    for new in reversed(padded_buffers):
         body = ir.Alloc(new, body)
     return _replaced(with_body(program, rebuilt(top, body)), grown_inputs)
 
@@ -93,23 +93,25 @@ def _replaced(program: ir.LoopProgram, buffers: dict[ir.Buffer, ir.Buffer]) -> i
 
 
 def _grown_shape(
-    program: ir.LoopProgram, block: ir.Block, region: ir.Region, grown: dict[Var, arith.Expr]
+    program: ir.LoopProgram, block: ir.Block, region: ir.Region, padded_extents: dict[Var, arith.Expr]
 ) -> tuple[arith.Dim, ...]:
     """Return the shape of a buffer after padding the dimensions that padded iteration variables index."""
     shape = list(region.buffer.shape)
-    for place, (first, extent) in enumerate(region.ranges):
-        used = [var for var in grown if var in arith.free_vars(first) | arith.free_vars(extent)]
-        if not used:
+    for axis, (first, extent) in enumerate(region.ranges):
+        variables = [var for var in padded_extents if var in arith.free_vars(first) | arith.free_vars(extent)]
+        if not variables:
             continue
-        if first is not used[0]:
-            raise failed(program, f"index {place} of {region.buffer} must be the padded variable {used[0]}, got {first!r}", block)
-        shape[place] = arith.unwrap(grown[used[0]])
+        if first is not variables[0]:
+            raise failed(
+                program, f"index {axis} of {region.buffer} must be the padded variable {variables[0]}, got {first!r}", block
+            )
+        shape[axis] = arith.unwrap(padded_extents[variables[0]])
     return tuple(shape)
 
 
-def _check_sum(program: ir.LoopProgram, block: ir.Block, grown: dict[Var, arith.Expr]) -> None:
+def _check_sum(program: ir.LoopProgram, block: ir.Block, padded_extents: dict[Var, arith.Expr]) -> None:
     """Check that the zeros read along padded reduction variables leave the sum unchanged."""
-    variables = {item.var for item in block.iters if item.kind is ir.IterKind.REDUCTION and item.var in grown}
+    variables = {item.var for item in block.iters if item.kind is ir.IterKind.REDUCTION and item.var in padded_extents}
     if not variables:
         return
     store = block.body
@@ -133,16 +135,16 @@ def _vanishes(term: ir.Expr, variables: set[Var]) -> bool:
 
 
 def _copy(
-    name: str, source: ir.Buffer, target: ir.Buffer, shape: tuple[arith.Dim, ...], inside: tuple[arith.Dim, ...] | None
+    name: str, source: ir.Buffer, target: ir.Buffer, shape: tuple[arith.Dim, ...], valid_shape: tuple[arith.Dim, ...] | None
 ) -> ir.Stmt:
-    """Build loops that copy a box of a buffer, and store zeros outside `inside`."""
-    loops = [(Var(f"i{place}"), arith.wrap(extent)) for place, extent in enumerate(shape)]
-    iters = tuple(ir.IterVar(Var(f"v{place}"), extent) for place, (_, extent) in enumerate(loops))
+    """Build loops that copy a box of a buffer, and store zeros outside `valid_shape`."""
+    loops = [(Var(f"i{axis}"), arith.wrap(extent)) for axis, extent in enumerate(shape)]
+    iters = tuple(ir.IterVar(Var(f"v{axis}"), extent) for axis, (_, extent) in enumerate(loops))
     indices = tuple(item.var for item in iters)
     value: ir.Expr = ir.load(source, indices)
-    if inside is not None:
+    if valid_shape is not None:
         condition: arith.Expr = arith.ONE
-        for index, extent, limit in zip(indices, shape, inside, strict=True):
+        for index, extent, limit in zip(indices, shape, valid_shape, strict=True):
             if extent != limit:
                 condition = arith.logical_and(condition, arith.compare("<", index, limit))
         value = ir.select(condition, value, ir.const(0, source.dtype))

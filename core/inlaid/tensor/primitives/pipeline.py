@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
-from inlaid.tensor.primitives.place import check_not_tensorized, failed, loop_of, outer_block, outer_loop, written_buffer
+from inlaid.tensor.primitives.lookup import check_not_tensorized, failed, last_loop, outer_block, outer_loop, written_buffer
 from inlaid.tensor.primitives.regions import touched_box
 from inlaid.tensor.transform.lower_blocks import joined, mapped
 from inlaid.tensor.transform.paths import (
@@ -50,7 +50,7 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
     flight. Raises `ScheduleError` if the extent is not constant, or a stage needs the result of a later stage.
     """
     path = outer_loop(program, loop)
-    old = loop_of(path)
+    old = last_loop(path)
     allocs, parts = _parts(old)
     last = max(stages, default=0)
     extent = arith.simplify(old.extent)
@@ -60,28 +60,28 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
         raise failed(program, f"loop {loop} must be serial with a constant extent > {last}, got {old.extent!r}", old)
     staged = list(zip(stages, parts, strict=True))
     _check_stages(program, old, staged, set(allocs))
-    around = loops_around(path)
+    enclosing_loops = loops_around(path)
     inner: list[ir.Buffer] = []
     for buffer in allocs:
-        using = [stage for stage, part in staged if uses(part, buffer)]
-        copies = max(using, default=0) - min(using, default=0) + 1
+        user_stages = [stage for stage, part in staged if uses(part, buffer)]
+        copies = max(user_stages, default=0) - min(user_stages, default=0) + 1
         if copies == 1:
             inner.append(buffer)
             continue
-        ring, window = _ring(buffer, [part for _, part in staged], copies, loop_ranges(*around))
+        ring, window = _ring(buffer, [part for _, part in staged], copies, loop_ranges(*enclosing_loops))
         for site in sites(old.body):
             if (site.reads(buffer) or site.writes(buffer)) and not _stays_inside(site.block, buffer, window):
                 check_not_tensorized(program, site.block)
         staged = [(stage, _ringed(part, buffer, ring, window, loop, copies)) for stage, part in staged]
         allocs = [ring if item is buffer else item for item in allocs]
     names = {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)}
-    ranges = loop_ranges(*around[:-1])
+    ranges = loop_ranges(*enclosing_loops[:-1])
     before = _round(staged, loop, range(last), extent.value, ranges, names, inner)
     after = _round(staged, loop, range(extent.value, extent.value + last), extent.value, ranges, names, inner)
     steady = arith.Analyzer({**ranges, loop: (0, extent.value - last - 1)})
     body = joined(*(rebound(part, {loop: loop + (last - stage)}, steady) for stage, part in staged))
-    whole = joined(*before, ir.For(loop, arith.Const(extent.value - last), _allocated(inner, body)), *after)
-    return with_body(program, rebuilt(path, _allocated([item for item in allocs if item not in inner], whole)))
+    pipeline = joined(*before, ir.For(loop, arith.Const(extent.value - last), _allocated(inner, body)), *after)
+    return with_body(program, rebuilt(path, _allocated([item for item in allocs if item not in inner], pipeline)))
 
 
 def double_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
@@ -118,7 +118,7 @@ def prefetch(program: ir.LoopProgram, block: str, buffer: str, loop: Var, distan
     `ScheduleError` if the block is not in the loop, does not read the buffer, or does not read a box of constant size.
     """
     path = outer_loop(program, loop)
-    old = loop_of(path)
+    old = last_loop(path)
     site = next((site for site in sites(old.body) if site.block.name == block), None)
     if site is None:
         raise failed(program, f"block {block} is not inside loop {loop}", old)
@@ -130,23 +130,23 @@ def prefetch(program: ir.LoopProgram, block: str, buffer: str, loop: Var, distan
     ranges = loop_ranges(*loops_around(path))
     analyzer = arith.Analyzer(ranges)
     box = touched_box(site, next(site.regions(site.block.reads, source)), ranges)
-    later: dict[arith.Expr, arith.Expr] = {loop: loop + distance}
+    substitution: dict[arith.Expr, arith.Expr] = {loop: loop + distance}
     loops: list[tuple[Var, arith.Expr]] = []
     bindings: list[arith.Expr] = []
-    for place, dim in enumerate(source.shape):
-        extent = None if box is None else analyzer.bounds(box[place][1] - box[place][0] + 1)[1]
+    for axis, dim in enumerate(source.shape):
+        extent = None if box is None else analyzer.bounds(box[axis][1] - box[axis][0] + 1)[1]
         if box is None or extent is None:
             raise failed(program, f"block {block} must read a box of constant size of {buffer} per iteration of {loop}", site.block)
-        step = max(64 // source.dtype.bytes, 1) if place == len(source.shape) - 1 else 1
-        var = Var(f"l{place}")
-        first = arith.substitute(box[place][0], later) + var * step
+        step = max(64 // source.dtype.bytes, 1) if axis == len(source.shape) - 1 else 1
+        var = Var(f"l{axis}")
+        first = arith.substitute(box[axis][0], substitution) + var * step
         loops.append((var, arith.Const(-(-extent // step))))
         bindings.append(analyzer.simplify(arith.maximum(arith.minimum(first, arith.wrap(dim) - 1), 0)))
-    iters = tuple(ir.IterVar(Var(f"p{place}"), arith.wrap(dim)) for place, dim in enumerate(source.shape))
+    iters = tuple(ir.IterVar(Var(f"p{axis}"), arith.wrap(dim)) for axis, dim in enumerate(source.shape))
     region = ir.Region(source, tuple((item.var, arith.ONE) for item in iters))
     name = unique_name(program, f"{buffer}_prefetch")
-    asking = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,), (ir.Access.HINT,)))
-    return with_body(program, rebuilt((*path, old.body), joined(nest(loops, asking), old.body))), name
+    prefetch_block = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,), (ir.Access.HINT,)))
+    return with_body(program, rebuilt((*path, old.body), joined(nest(loops, prefetch_block), old.body))), name
 
 
 # --- parts of loops ---------------------------------------------------------------------------------------------------
@@ -168,13 +168,13 @@ def _allocated(buffers: list[ir.Buffer], stmt: ir.Stmt) -> ir.Stmt:
     return stmt
 
 
-def _check_stages(program: ir.LoopProgram, loop: ir.For, staged: list[tuple[int, ir.Stmt]], private: set[ir.Buffer]) -> None:
+def _check_stages(program: ir.LoopProgram, loop: ir.For, staged: list[tuple[int, ir.Stmt]], local_buffers: set[ir.Buffer]) -> None:
     for stage, part in staged:
         for buffer in dict.fromkeys(region.buffer for site in sites(part) for region in site.block.writes):
             for other, reader in staged:
                 if other == stage or not uses(reader, buffer):
                     continue
-                if other < stage or buffer not in private or any(site.writes(buffer) for site in sites(reader)):
+                if other < stage or buffer not in local_buffers or any(site.writes(buffer) for site in sites(reader)):
                     raise failed(
                         program,
                         f"stage {other} of loop {loop.var} uses {buffer}, which stage {stage} writes"
@@ -193,15 +193,15 @@ def _ring(buffer: ir.Buffer, parts: list[ir.Stmt], copies: int, ranges: Ranges) 
         for site in sites(part)
         for box in (*site.regions(site.block.reads, buffer), *site.regions(site.block.writes, buffer))
     ]
-    for place, dim in enumerate(buffer.shape):
+    for axis, dim in enumerate(buffer.shape):
         low: arith.Expr | None = None
         high: arith.Expr | None = None
         for box in boxes:
             if box is None:
                 low = high = None
                 break
-            low = box[place][0] if low is None else arith.minimum(low, box[place][0])
-            high = box[place][1] if high is None else arith.maximum(high, box[place][1])
+            low = box[axis][0] if low is None else arith.minimum(low, box[axis][0])
+            high = box[axis][1] if high is None else arith.maximum(high, box[axis][1])
         extent = None if low is None or high is None else analyzer.bounds(high - low + 1)[1]
         window.append(None if extent is None or (isinstance(dim, int) and dim <= extent) else extent)
     shape = (copies, *(dim if extent is None else extent for dim, extent in zip(buffer.shape, window, strict=True)))
@@ -228,23 +228,23 @@ def _ringed(stmt: ir.Stmt, buffer: ir.Buffer, ring: ir.Buffer, window: tuple[int
         version = ir.IterVar(Var("version"), arith.Const(copies), ir.IterKind.OPAQUE)
         analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in stmt.iters})
 
-        def place(indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+        def ring_indices(indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
             wrapped = (index if extent is None else index % extent for index, extent in zip(indices, window, strict=True))
             return (version.var, *map(analyzer.simplify, wrapped))
 
-        def region(given: ir.Region) -> ir.Region:
-            if given.buffer is not buffer:
-                return given
-            extents = (arith.ONE, *(extent for _, extent in given.ranges))
-            return ir.Region(ring, tuple(zip(place(tuple(first for first, _ in given.ranges)), extents, strict=True)))
+        def region(original: ir.Region) -> ir.Region:
+            if original.buffer is not buffer:
+                return original
+            extents = (arith.ONE, *(extent for _, extent in original.ranges))
+            return ir.Region(ring, tuple(zip(ring_indices(tuple(first for first, _ in original.ranges)), extents, strict=True)))
 
         def load(node: ir.Expr) -> ir.Expr | None:
-            return ir.load(ring, place(node.indices)) if isinstance(node, ir.Load) and node.buffer is buffer else None
+            return ir.load(ring, ring_indices(node.indices)) if isinstance(node, ir.Load) and node.buffer is buffer else None
 
         def store(node: ir.Stmt) -> ir.Stmt | None:
             match node:
                 case ir.Store() if node.buffer is buffer:
-                    return ir.Store(ring, place(node.indices), node.value)
+                    return ir.Store(ring, ring_indices(node.indices), node.value)
                 case ir.Intrinsic(regions=regions):
                     return replace(node, regions=tuple(map(region, regions)))
                 case ir.Block():
@@ -267,10 +267,10 @@ def _round(
     inner: list[ir.Buffer],
 ) -> list[ir.Stmt]:
     """Build the iterations that fill or drain a pipeline. They run only the stages that have an iteration to process."""
-    done = []
+    iterations = []
     analyzer = arith.Analyzer(ranges)
     for step in rounds:
         parts = [rebound(part, {loop: arith.Const(step - stage)}, analyzer) for stage, part in staged if 0 <= step - stage < extent]
         if parts:
-            done.append(fresh_copy(_allocated(inner, joined(*parts)), names))
-    return done
+            iterations.append(fresh_copy(_allocated(inner, joined(*parts)), names))
+    return iterations

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, writes
-from inlaid.tensor.primitives.place import block_of, failed, outer_block
+from inlaid.tensor.primitives.lookup import failed, last_block, outer_block
 from inlaid.tensor.transform.lower_blocks import conjuncts, joined
 from inlaid.tensor.transform.paths import (
     Path,
@@ -35,25 +35,27 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
     Returns the new block's name. Raises `ScheduleError` if the block has no init, or a loop outside is part of the reduction.
     """
     path = outer_block(program, block)
-    old = block_of(path)
-    place = next((place for place, stmt in enumerate(path) if isinstance(stmt, ir.For) and stmt.var is loop), None)
-    if old.init is None or place is None:
+    old = last_block(path)
+    depth = next((depth for depth, stmt in enumerate(path) if isinstance(stmt, ir.For) and stmt.var is loop), None)
+    if old.init is None or depth is None:
         problem = "has no init" if old.init is None else f"is not inside loop {loop}"
         raise failed(program, f"block {block} {problem}", old)
-    outside = {item.var for item in loops_around(path[:place])}
-    reducing: set[arith.Expr] = set()
+    outer_vars = {item.var for item in loops_around(path[:depth])}
+    reduction_vars: set[arith.Expr] = set()
     for item, binding in zip(old.iters, old.bindings, strict=True):
         if item.kind is ir.IterKind.REDUCTION:
-            reducing |= arith.free_vars(binding)
-    check_start(program, old, reducing)
-    if not outside.isdisjoint(reducing):
+            reduction_vars |= arith.free_vars(binding)
+    check_start(program, old, reduction_vars)
+    if not outer_vars.isdisjoint(reduction_vars):
         raise failed(program, f"loops around {loop} must not reduce block {block}", old, "choose an outer loop")
     # An unused loop runs at most once (extent 1), and the init must run even where the reduction has no iteration.
-    used = frozenset().union(arith.free_vars(old.predicate), *map(arith.free_vars, old.bindings))
+    free_variables = frozenset().union(arith.free_vars(old.predicate), *map(arith.free_vars, old.bindings))
     inner = [
-        item for item in loops_around(path[place:]) if item.var not in reducing and (item.var in used or item.extent == arith.ONE)
+        item
+        for item in loops_around(path[depth:])
+        if item.var not in reduction_vars and (item.var in free_variables or item.extent == arith.ONE)
     ]
-    if any(item.kind is ir.IterKind.OPAQUE for item in old.iters) and _goes_round(path, place):
+    if any(item.kind is ir.IterKind.OPAQUE for item in old.iters) and _goes_round(path, depth):
         raise failed(program, f"block {block} overwrites a rolling buffer in loop {loop}", old, "choose an inner loop")
     renamed: dict[arith.Expr, arith.Expr] = {item.var: Var(item.var.name) for item in inner}
     spatial = tuple(item for item in old.iters if item.kind is not ir.IterKind.REDUCTION)
@@ -61,32 +63,32 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
     bindings = []
     for item, binding in zip(old.iters, old.bindings, strict=True):
         if item.kind is not ir.IterKind.REDUCTION:
-            if not reducing.isdisjoint(arith.free_vars(binding)):
+            if not reduction_vars.isdisjoint(arith.free_vars(binding)):
                 raise failed(program, f"variable {item.var} of block {block} must not share loops with the reduction", old)
             bindings.append(arith.substitute(binding, renamed))
     predicate: arith.Expr = arith.ONE
     for part in conjuncts(old.predicate):
-        used = arith.free_vars(part)
-        if reducing.isdisjoint(used):
+        free_variables = arith.free_vars(part)
+        if reduction_vars.isdisjoint(free_variables):
             predicate = arith.logical_and(predicate, arith.substitute(part, renamed))
-        elif not used <= reducing | {item for item in used if isinstance(item, arith.SizeVar)}:
+        elif not free_variables <= reduction_vars | {item for item in free_variables if isinstance(item, arith.SizeVar)}:
             raise failed(program, f"condition {part!r} of block {block} must not mix reduction and other loops", old)
     body = Rewriter(variables).stmt(old.init)
     name = unique_name(program, f"{block}_init")
     init = ir.Block(name, iters, tuple(bindings), reads(body), writes(body), body, None, predicate)
     loops = [(var, item.extent) for item, var in zip(inner, renamed.values(), strict=True) if isinstance(var, Var)]
-    update = rebuilt(path[place:], replace(old, init=None))
-    program = with_body(program, rebuilt(path[: place + 1], joined(nest(loops, init), update)))
+    update = rebuilt(path[depth:], replace(old, init=None))
+    program = with_body(program, rebuilt(path[: depth + 1], joined(nest(loops, init), update)))
     return replace_allocs(program, (region.buffer for region in old.writes)), name
 
 
-def _goes_round(path: Path, place: int) -> bool:
-    """Test whether the last block on a path may overwrite its own results in the loops from `place` inwards: these loops determine
+def _goes_round(path: Path, depth: int) -> bool:
+    """Test whether the last block on a path may overwrite its own results in the loops from `depth` inwards: these loops determine
     an opaque variable, or contain the buffer's allocation."""
-    block = block_of(path)
-    inner = {loop.var for loop in loops_around(path[place:])}
+    block = last_block(path)
+    inner = {loop.var for loop in loops_around(path[depth:])}
     buffers = {region.buffer for region in block.writes}
-    return any(isinstance(stmt, ir.Alloc) and stmt.buffer in buffers for stmt in path[place:]) or any(
+    return any(isinstance(stmt, ir.Alloc) and stmt.buffer in buffers for stmt in path[depth:]) or any(
         item.kind is ir.IterKind.OPAQUE and not inner.isdisjoint(arith.free_vars(binding))
         for item, binding in zip(block.iters, block.bindings, strict=True)
     )

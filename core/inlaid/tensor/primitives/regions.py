@@ -5,7 +5,7 @@ from __future__ import annotations
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import Box, inside
 from inlaid.tensor.transform.lower_blocks import conjuncts
-from inlaid.tensor.transform.paths import Ranges, Site, loop_ranges, nest, spans_of, with_bindings
+from inlaid.tensor.transform.paths import Ranges, Site, loop_ranges, loop_spans, nest, with_bindings
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
 
@@ -16,7 +16,7 @@ Spans = list[arith.Span]
 def touched_box(site: Site, box: Box, outer: Ranges) -> Spans | None:
     """Return the first and last index per dimension of a box, over all iterations of a site's loops; None if no bound is known."""
     analyzer = arith.Analyzer(outer | loop_ranges(*site.loops))
-    spans = spans_of(*site.loops)
+    spans = loop_spans(*site.loops)
     result = []
     for first, extent in box:
         span = inside(first, extent, spans, analyzer)
@@ -26,11 +26,12 @@ def touched_box(site: Site, box: Box, outer: Ranges) -> Spans | None:
     return result
 
 
-def covers(given: Spans, wanted: Spans, analyzer: arith.Analyzer) -> bool:
+def covers(outer: Spans, inner: Spans, analyzer: arith.Analyzer) -> bool:
     """Test whether one box provably contains another."""
     return all(
-        analyzer.prove(arith.compare("<=", have[0], need[0])) and analyzer.prove(arith.compare("<=", need[1], have[1]))
-        for have, need in zip(given, wanted, strict=True)
+        analyzer.prove(arith.compare("<=", outer_span[0], inner_span[0]))
+        and analyzer.prove(arith.compare("<=", inner_span[1], outer_span[1]))
+        for outer_span, inner_span in zip(outer, inner, strict=True)
     )
 
 
@@ -49,52 +50,52 @@ def produced_box(site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans, a
     block = site.block
     analyzer = arith.Analyzer(outer | loop_ranges(*site.loops))
     limits = index_limits(block, analyzer)
-    moving = {loop.var for loop in site.loops}
+    loop_vars = {loop.var for loop in site.loops}
     condition: arith.Expr = arith.ONE
     for part in conjuncts(block.predicate):
-        if moving.isdisjoint(arith.free_vars(part)):
+        if loop_vars.isdisjoint(arith.free_vars(part)):
             condition = arith.logical_and(condition, part)
-        elif analyzer.simplify(part) not in limits and not _ends_reduction(block, part, moving):
+        elif analyzer.simplify(part) not in limits and not _ends_reduction(block, part, loop_vars):
             return None
     for box in site.regions(block.writes, buffer):
-        touched = touched_box(site, box, outer) if _without_gaps(site, box) else None
-        if touched is not None:
-            return touched, condition
+        spans = touched_box(site, box, outer) if _without_gaps(site, box) else None
+        if spans is not None:
+            return spans, condition
     return None
 
 
-def _ends_reduction(block: ir.Block, part: arith.Expr, moving: set[Var]) -> bool:
+def _ends_reduction(block: ir.Block, part: arith.Expr, loop_vars: set[Var]) -> bool:
     """Test whether a condition only bounds a reduction: it depends only on reduction loops, and holds in their first iteration
     unless the reduction is empty."""
     spatial: set[arith.Expr] = set()
     for item, binding in zip(block.iters, block.bindings, strict=True):
         if item.kind is not ir.IterKind.REDUCTION:
             spatial |= arith.free_vars(binding)
-    used = arith.free_vars(part)
-    if not spatial.isdisjoint(used) or not any(item.kind is ir.IterKind.REDUCTION for item in block.iters):
+    variables = arith.free_vars(part)
+    if not spatial.isdisjoint(variables) or not any(item.kind is ir.IterKind.REDUCTION for item in block.iters):
         return False
-    start = arith.substitute(part, dict.fromkeys(used & moving, arith.ZERO))
+    start = arith.substitute(part, dict.fromkeys(variables & loop_vars, arith.ZERO))
     sizes: Ranges = {var: (1, None) for var in arith.free_vars(start) if isinstance(var, arith.SizeVar)}
     return arith.Analyzer(sizes).prove(start)
 
 
 def _without_gaps(site: Site, box: Box) -> bool:
     """Test whether loops fill a box without gaps: each loop advances one dimension by at most the extent filled before."""
-    left = {loop.var: loop.extent for loop in site.loops}
+    extents = {loop.var: loop.extent for loop in site.loops}
     analyzer = arith.Analyzer(loop_ranges(*site.loops))
     for first, extent in box:
         reach: int | None = analyzer.bounds(extent)[0] or 1
         terms = analyzer.linear(first).terms.items()
-        moving = [(atom, count) for atom, count in terms if not arith.free_vars(atom).isdisjoint(left)]
-        for atom, count in sorted(moving, key=lambda term: abs(term[1])):
-            if reach is None or not isinstance(atom, Var) or atom not in left or abs(count) > reach:
+        loop_terms = [(atom, count) for atom, count in terms if not arith.free_vars(atom).isdisjoint(extents)]
+        for atom, count in sorted(loop_terms, key=lambda term: abs(term[1])):
+            if reach is None or not isinstance(atom, Var) or atom not in extents or abs(count) > reach:
                 return False
-            most = analyzer.bounds(left.pop(atom))[1]
-            reach = None if most is None else reach + abs(count) * (most - 1)
+            max_extent = analyzer.bounds(extents.pop(atom))[1]
+            reach = None if max_extent is None else reach + abs(count) * (max_extent - 1)
     return True
 
 
-def offset_of(index: arith.Expr, var: Var) -> arith.Expr | None:
+def index_offset(index: arith.Expr, var: Var) -> arith.Expr | None:
     """Return `c` if the index is `var + c` and `c` does not depend on `var`; None otherwise."""
     if index is var:
         return arith.ZERO
@@ -112,7 +113,7 @@ def regenerated(block: ir.Block, domain: dict[Var, arith.Span], outer: Ranges, c
     """Build new loops around a block over the given ranges of its iteration variables, under a condition on the outer loops."""
     loops: list[tuple[Var, arith.Expr]] = []
     bindings: list[arith.Expr] = []
-    wanted: list[tuple[ir.IterVar, arith.Expr]] = []
+    domain_bindings: list[tuple[ir.IterVar, arith.Expr]] = []
     analyzer = arith.Analyzer(outer)
     for item in block.iters:
         low, extent = _range(item, domain.get(item.var), analyzer)
@@ -123,10 +124,10 @@ def regenerated(block: ir.Block, domain: dict[Var, arith.Span], outer: Ranges, c
             loops.append((var, extent))
             bindings.append(analyzer.simplify(low + var))
         if item.var in domain:
-            wanted.append((item, bindings[-1]))
+            domain_bindings.append((item, bindings[-1]))
     inner = arith.Analyzer(outer | {var: (0, arith.unwrap(extent - 1)) for var, extent in loops})
     predicate = condition
-    for item, binding in wanted:
+    for item, binding in domain_bindings:
         for limit in (arith.compare("<=", 0, binding), arith.compare("<", binding, item.extent)):
             predicate = arith.logical_and(predicate, inner.simplify(limit))
     return nest(loops, with_bindings(block, tuple(bindings), predicate))
@@ -139,20 +140,20 @@ def _range(item: ir.IterVar, span: arith.Span | None, analyzer: arith.Analyzer) 
     low = analyzer.simplify(span[0])
     extent = analyzer.simplify(span[1] - low + 1)
     if not isinstance(extent, arith.Const):
-        most = analyzer.bounds(extent)[1]
-        extent = extent if most is None else arith.Const(most)
+        max_extent = analyzer.bounds(extent)[1]
+        extent = extent if max_extent is None else arith.Const(max_extent)
     if analyzer.prove(arith.compare("<=", item.extent, extent)):
         return arith.ZERO, item.extent
     return low, extent
 
 
-def domain_of(block: ir.Block, needed: list[tuple[ir.Buffer, Spans | None]], analyzer: arith.Analyzer) -> dict[Var, arith.Span]:
+def infer_domain(block: ir.Block, boxes: list[tuple[ir.Buffer, Spans | None]], analyzer: arith.Analyzer) -> dict[Var, arith.Span]:
     """Return ranges of the iteration variables that compute at least the needed boxes. An omitted variable needs all values."""
-    found: dict[Var, arith.Span] = {}
+    domain: dict[Var, arith.Span] = {}
     for item in block.iters:
         spans: Spans = []
-        for buffer, box in needed:
-            span = None if box is None else _needed_of(block, item, buffer, box)
+        for buffer, box in boxes:
+            span = None if box is None else _infer_span(block, item, buffer, box)
             if span is None:
                 break
             spans.append(span)
@@ -160,17 +161,17 @@ def domain_of(block: ir.Block, needed: list[tuple[ir.Buffer, Spans | None]], ana
             low, high = spans[0]
             for other in spans[1:]:
                 low, high = analyzer.simplify(arith.minimum(low, other[0])), analyzer.simplify(arith.maximum(high, other[1]))
-            found[item.var] = (low, high)
-    return found
+            domain[item.var] = (low, high)
+    return domain
 
 
-def _needed_of(block: ir.Block, item: ir.IterVar, buffer: ir.Buffer, box: Spans) -> arith.Span | None:
+def _infer_span(block: ir.Block, item: ir.IterVar, buffer: ir.Buffer, box: Spans) -> arith.Span | None:
     if item.kind is not ir.IterKind.SPATIAL:
         return None
     for region in block.writes:
         if region.buffer is buffer:
             for (first, extent), (low, high) in zip(region.ranges, box, strict=True):
-                offset = offset_of(first, item.var)
+                offset = index_offset(first, item.var)
                 if offset is not None and extent == arith.ONE and isinstance(offset, arith.Const):
                     return low - offset, high - offset
     return None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, writes
-from inlaid.tensor.primitives.cache import last_box, nest_of
-from inlaid.tensor.primitives.place import block_of, failed, outer_block, written_buffer
+from inlaid.tensor.primitives.cache import find_copy_position, last_box
+from inlaid.tensor.primitives.lookup import failed, last_block, outer_block, written_buffer
 from inlaid.tensor.primitives.reduction import check_start
-from inlaid.tensor.primitives.regions import domain_of, regenerated
+from inlaid.tensor.primitives.regions import infer_domain, regenerated
 from inlaid.tensor.transform.lower_blocks import conjuncts, joined, truth
 from inlaid.tensor.transform.paths import add_alloc, fresh_iters, loop_ranges, loops_around, rebuilt, unique_name, with_body
 from inlaid.tensor.transform.rewrite import Rewriter
@@ -34,9 +34,9 @@ class _Update:
         """The neutral element of `op`. For sums of floats it is -0.0: adding 0.0 would turn -0.0 into 0.0."""
         return ir.const(-0.0, self.identity.dtype) if self.op == "add" and self.identity.dtype.is_float else self.identity
 
-    def store(self, buffer: ir.Buffer, place: tuple[arith.Expr, ...], value: ir.Expr) -> ir.Store:
+    def store(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], value: ir.Expr) -> ir.Store:
         """Build the same reduction step for another element and another value."""
-        return ir.Store(buffer, place, ir.binary(self.op, ir.Load(buffer.dtype, buffer, place), value))
+        return ir.Store(buffer, indices, ir.binary(self.op, ir.Load(buffer.dtype, buffer, indices), value))
 
 
 def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tuple[ir.LoopProgram, str]:
@@ -52,44 +52,44 @@ def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tu
     reduction, or the block combines by an operator other than add, mul, min, max, and, or, xor.
     """
     path = outer_block(program, block)
-    old = block_of(path)
+    old = last_block(path)
     buffer = written_buffer(program, old)
-    chosen = next((item for item in loops_around(path) if item.var is loop), None)
-    if chosen is None or old.init is None:
+    factored_loop = next((item for item in loops_around(path) if item.var is loop), None)
+    if factored_loop is None or old.init is None:
         problem = "has no init" if old.init is None else f"is not inside loop {loop}"
         raise failed(program, f"block {block} {problem}", old)
-    update = _update_of(program, old)
-    over = _reducing_loops(program, old, loops_around(path), loop)
+    update = _match_update(program, old)
+    reduction_loops = _reducing_loops(program, old, loops_around(path), loop)
     if not 0 <= axis <= len(buffer.shape):
         raise failed(program, f"axis must be in [0, {len(buffer.shape)}], got {axis}", old)
-    shape = (*buffer.shape[:axis], arith.unwrap(chosen.extent), *buffer.shape[axis:])
+    shape = (*buffer.shape[:axis], arith.unwrap(factored_loop.extent), *buffer.shape[axis:])
     name = unique_name(program, f"{block}_rf")
     partial = ir.Buffer(buffer.name + name.removeprefix(block), shape, buffer.dtype, buffer.scope)
-    first = _partial_block(program, name, old, update, over, chosen, partial, axis)
-    final = _final_block(old, update, chosen, partial, axis)
-    top, below = nest_of(path, buffer)
+    first = _partial_block(program, name, old, update, reduction_loops, factored_loop, partial, axis)
+    final = _final_block(old, update, factored_loop, partial, axis)
+    top, site = find_copy_position(path, buffer)
     outer = loop_ranges(*loops_around(top[:-1]))
-    box, condition = last_box(program, below, buffer, outer)
-    summed = regenerated(final, domain_of(final, [(buffer, box)], arith.Analyzer(outer)), outer, condition)
+    box, condition = last_box(program, site, buffer, outer)
+    summed = regenerated(final, infer_domain(final, [(buffer, box)], arith.Analyzer(outer)), outer, condition)
     program = with_body(program, rebuilt(top, joined(rebuilt(path[len(top) - 1 :], first), summed)))
     return add_alloc(program, partial), name
 
 
-def _reducing_loops(program: ir.LoopProgram, block: ir.Block, loops: list[ir.For], wanted: Var) -> list[ir.For]:
-    """Return the loops that belong only to the reduction of a block. They must include the loop of `wanted`."""
-    reducing: set[arith.Expr] = set()
+def _reducing_loops(program: ir.LoopProgram, block: ir.Block, loops: list[ir.For], variable: Var) -> list[ir.For]:
+    """Return the loops that belong only to the reduction of a block. They must include the loop of `variable`."""
+    reduction_vars: set[arith.Expr] = set()
     for item, binding in zip(block.iters, block.bindings, strict=True):
         if item.kind is ir.IterKind.REDUCTION:
-            reducing |= arith.free_vars(binding)
+            reduction_vars |= arith.free_vars(binding)
     for item, binding in zip(block.iters, block.bindings, strict=True):
         if item.kind is ir.IterKind.OPAQUE:
             raise failed(program, f"block {block.name} must not write a rolling buffer", block)
-        if item.kind is ir.IterKind.SPATIAL and not reducing.isdisjoint(arith.free_vars(binding)):
+        if item.kind is ir.IterKind.SPATIAL and not reduction_vars.isdisjoint(arith.free_vars(binding)):
             raise failed(program, f"variable {item.var} of block {block.name} must not share loops with the reduction", block)
-    check_start(program, block, reducing)
-    if wanted not in reducing:
-        raise failed(program, f"loop {wanted} must be part of the reduction of block {block.name}", block)
-    return [loop for loop in loops if loop.var in reducing]
+    check_start(program, block, reduction_vars)
+    if variable not in reduction_vars:
+        raise failed(program, f"loop {variable} must be part of the reduction of block {block.name}", block)
+    return [loop for loop in loops if loop.var in reduction_vars]
 
 
 def _partial_block(
@@ -97,18 +97,18 @@ def _partial_block(
     name: str,
     old: ir.Block,
     update: _Update,
-    over: list[ir.For],
-    chosen: ir.For,
+    reduction_loops: list[ir.For],
+    factored_loop: ir.For,
     partial: ir.Buffer,
     axis: int,
 ) -> ir.Block:
     """Build the block of partial results. Its iteration variables are the loops of the reduction; the factored loop is spatial."""
     iters, variables = fresh_iters(tuple(item for item in old.iters if item.kind is ir.IterKind.SPATIAL))
-    part = ir.IterVar(Var(chosen.var.name), chosen.extent)
-    others = [loop for loop in over if loop is not chosen]
-    rest = tuple(ir.IterVar(Var(loop.var.name), loop.extent, ir.IterKind.REDUCTION) for loop in others)
-    as_iters: dict[arith.Expr, arith.Expr] = {loop.var: item.var for loop, item in zip(others, rest, strict=True)}
-    as_iters[chosen.var] = part.var
+    part = ir.IterVar(Var(factored_loop.var.name), factored_loop.extent)
+    other_loops = [loop for loop in reduction_loops if loop is not factored_loop]
+    rest = tuple(ir.IterVar(Var(loop.var.name), loop.extent, ir.IterKind.REDUCTION) for loop in other_loops)
+    as_iters: dict[arith.Expr, arith.Expr] = {loop.var: item.var for loop, item in zip(other_loops, rest, strict=True)}
+    as_iters[factored_loop.var] = part.var
     bindings: list[arith.Expr] = []
     for item, binding in zip(old.iters, old.bindings, strict=True):
         if item.kind is ir.IterKind.REDUCTION:
@@ -116,8 +116,8 @@ def _partial_block(
         else:
             bindings.append(binding)
     rewriter = Rewriter(variables)
-    at = tuple(map(rewriter.index, update.indices))
-    place = (*at[:axis], part.var, *at[axis:])
+    old_indices = tuple(map(rewriter.index, update.indices))
+    indices = (*old_indices[:axis], part.var, *old_indices[axis:])
     value = rewriter.expr(update.value)
     predicate: arith.Expr = arith.ONE
     for condition in conjuncts(old.predicate):
@@ -125,31 +125,31 @@ def _partial_block(
             predicate = arith.logical_and(predicate, condition)
         else:  # a partial result must be initialized even if the condition never holds
             value = ir.select(truth(_over_iters(program, old, condition, as_iters)), value, update.neutral)
-    body = update.store(partial, place, value)
+    body = update.store(partial, indices, value)
     return ir.Block(
         name,
         (*iters, part, *rest),
-        (*bindings, chosen.var, *(loop.var for loop in others)),
+        (*bindings, factored_loop.var, *(loop.var for loop in other_loops)),
         reads(body),
         writes(body),
         body,
-        ir.Store(partial, place, update.neutral),
+        ir.Store(partial, indices, update.neutral),
         predicate,
         old.annotations,
     )
 
 
-def _final_block(old: ir.Block, update: _Update, chosen: ir.For, partial: ir.Buffer, axis: int) -> ir.Block:
+def _final_block(old: ir.Block, update: _Update, factored_loop: ir.For, partial: ir.Buffer, axis: int) -> ir.Block:
     """Build the block that reduces the partial results. It is not yet bound to loops."""
     iters, variables = fresh_iters(tuple(item for item in old.iters if item.kind is ir.IterKind.SPATIAL))
-    last = ir.IterVar(Var(chosen.var.name), chosen.extent, ir.IterKind.REDUCTION)
-    at = tuple(arith.substitute(index, variables) for index in update.indices)
-    body = update.store(update.buffer, at, ir.load(partial, (*at[:axis], last.var, *at[axis:])))
-    init = ir.Store(update.buffer, at, update.identity)
+    last = ir.IterVar(Var(factored_loop.var.name), factored_loop.extent, ir.IterKind.REDUCTION)
+    indices = tuple(arith.substitute(index, variables) for index in update.indices)
+    body = update.store(update.buffer, indices, ir.load(partial, (*indices[:axis], last.var, *indices[axis:])))
+    init = ir.Store(update.buffer, indices, update.identity)
     return ir.Block(old.name, (*iters, last), (), reads(body), writes(body), body, init)
 
 
-def _update_of(program: ir.LoopProgram, block: ir.Block) -> _Update:
+def _match_update(program: ir.LoopProgram, block: ir.Block) -> _Update:
     """Return the reduction step of a block. Raises `ScheduleError` if the block is not a reduction by a known operator."""
     store, init = block.body, block.init
     if isinstance(store, ir.Store) and isinstance(init, ir.Store) and isinstance(store.value, ir.Binary):
@@ -171,8 +171,8 @@ def _over_iters(
     program: ir.LoopProgram, block: ir.Block, condition: arith.Expr, as_iters: dict[arith.Expr, arith.Expr]
 ) -> arith.Expr:
     """Rewrite a condition on the loops of a reduction in terms of iteration variables."""
-    inside = arith.substitute(condition, as_iters)
-    known = set(as_iters.values())
-    if any(isinstance(var, Var) and var not in known for var in arith.free_vars(inside)):
+    result = arith.substitute(condition, as_iters)
+    iter_vars = set(as_iters.values())
+    if any(isinstance(var, Var) and var not in iter_vars for var in arith.free_vars(result)):
         raise failed(program, f"condition {condition!r} of block {block.name} must not mix reduction and other loops", block)
-    return inside
+    return result

@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inlaid.tensor import ir
-from inlaid.tensor.primitives.place import block_of, block_path, check_not_tensorized, failed, outer_block, writers, written_buffer
-from inlaid.tensor.primitives.regions import offset_of, produced_box
+from inlaid.tensor.primitives.lookup import (
+    block_path,
+    check_not_tensorized,
+    failed,
+    last_block,
+    outer_block,
+    writers,
+    written_buffer,
+)
+from inlaid.tensor.primitives.regions import index_offset, produced_box
 from inlaid.tensor.transform.paths import Site, loop_ranges, loops_around, rebuilt, remapped, sites, with_body
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
@@ -25,34 +33,38 @@ def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
     step along one dimension.
     """
     path = outer_block(program, block)
-    producer = block_of(path)
+    producer = last_block(path)
     buffer = written_buffer(program, producer)
-    place = next((place for place, stmt in enumerate(path) if isinstance(stmt, ir.Alloc) and stmt.buffer is buffer), None)
-    around = loops_around(path[:place])
-    if place is None or not around or any(isinstance(stmt, ir.Seq) for stmt in path[path.index(around[-1]) : place]):
+    depth = next((depth for depth, stmt in enumerate(path) if isinstance(stmt, ir.Alloc) and stmt.buffer is buffer), None)
+    enclosing_loops = loops_around(path[:depth])
+    if (
+        depth is None
+        or not enclosing_loops
+        or any(isinstance(stmt, ir.Seq) for stmt in path[path.index(enclosing_loops[-1]) : depth])
+    ):
         raise failed(
             program, f"{buffer}, which block {block} writes, must be allocated directly in a loop", producer, "use compute_at"
         )
-    loop = around[-1]
+    loop = enclosing_loops[-1]
     if loop.kind is not ir.ForKind.SERIAL or len(writers(program, buffer)) != 1:
         raise failed(program, f"loop {loop.var} must be serial, and {buffer} must have exactly one writer", loop)
-    ranges = loop_ranges(*around)
+    ranges = loop_ranges(*enclosing_loops)
     for user in sites(loop.body):
         if user.reads(buffer) or user.writes(buffer):
             check_not_tensorized(program, user.block)
     site = next(site for site in sites(loop.body) if site.block is producer)
     axis, low, extent, step = _window(program, site, buffer, loop, arith.Analyzer(ranges))
     binding = _along(program, producer, buffer, axis)
-    fresh = arith.logical_or(arith.compare("==", loop.var, 0), arith.compare("<=", low + (extent - step), binding))
-    inside = arith.Analyzer(ranges | loop_ranges(*site.loops))
+    is_new = arith.logical_or(arith.compare("==", loop.var, 0), arith.compare("<=", low + (extent - step), binding))
+    inner_analyzer = arith.Analyzer(ranges | loop_ranges(*site.loops))
     order = ir.IterVar(Var("step"), loop.extent, ir.IterKind.OPAQUE)
-    kept = replace(
+    guarded_block = replace(
         producer,
         iters=(*producer.iters, order),
         bindings=(*producer.bindings, loop.var),
-        predicate=arith.logical_and(producer.predicate, inside.simplify(fresh)),
+        predicate=arith.logical_and(producer.predicate, inner_analyzer.simplify(is_new)),
     )
-    program = with_body(program, rebuilt(path, kept))
+    program = with_body(program, rebuilt(path, guarded_block))
     shape = tuple(extent if index == axis else dim for index, dim in enumerate(buffer.shape))
     ring = ir.Buffer(buffer.name, shape, buffer.dtype, buffer.scope)
 
@@ -75,27 +87,27 @@ def _window(
     box = produced_box(site, buffer, loop_ranges(loop))
     if box is None or loop.var in arith.free_vars(box[1]):
         raise failed(program, f"an iteration of loop {loop.var} must write one box of {buffer}", site.block)
-    found: list[tuple[int, arith.Expr, int, int]] = []
+    windows: list[tuple[int, arith.Expr, int, int]] = []
     for axis, (low, high) in enumerate(box[0]):
-        moving = arith.affine(low, loop.var)
+        form = arith.affine(low, loop.var)
         extent = analyzer.bounds(high - low + 1)[1]
-        if moving is not None and moving[0] == arith.ZERO:
+        if form is not None and form[0] == arith.ZERO:
             continue
-        if moving is None or not isinstance(moving[0], arith.Const) or extent is None or not 0 < moving[0].value < extent:
+        if form is None or not isinstance(form[0], arith.Const) or extent is None or not 0 < form[0].value < extent:
             raise failed(program, f"windows of successive iterations must overlap along dimension {axis} of {buffer}", site.block)
-        found.append((axis, low, extent, moving[0].value))
-    if len(found) != 1:
+        windows.append((axis, low, extent, form[0].value))
+    if len(windows) != 1:
         raise failed(
-            program, f"the window of {buffer} must advance along one dimension with loop {loop.var}, not {len(found)}", site.block
+            program, f"the window of {buffer} must advance along one dimension with loop {loop.var}, not {len(windows)}", site.block
         )
-    return found[0]
+    return windows[0]
 
 
 def _along(program: ir.LoopProgram, block: ir.Block, buffer: ir.Buffer, axis: int) -> arith.Expr:
     """Return the index along an axis at which a block writes, in terms of the loops around the block."""
     region = next(region for region in block.writes if region.buffer is buffer)
     for item, binding in zip(block.iters, block.bindings, strict=True):
-        offset = offset_of(region.ranges[axis][0], item.var)
+        offset = index_offset(region.ranges[axis][0], item.var)
         if isinstance(offset, arith.Const):
             return binding + offset
     raise failed(program, f"dimension {axis} of {buffer} must be indexed by an iteration variable of block {block.name}", block)

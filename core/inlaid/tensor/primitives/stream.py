@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from inlaid.tensor import ir
+from inlaid.tensor.primitives.lookup import failed, last_loop, outer_loop
 from inlaid.tensor.primitives.pipeline import PREFETCH
-from inlaid.tensor.primitives.place import failed, loop_of, outer_loop
 from inlaid.tensor.primitives.regions import touched_box
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import loop_ranges, loops_around, rebuilt, sites, unique_name, with_body
@@ -37,14 +37,14 @@ def stream(
     the block does not read the buffer, or does not read a box of constant size.
     """
     path = outer_loop(program, inner)
-    around = loops_around(path)
-    place = next((place for place, other in enumerate(around[:-1]) if other.var is loop), None)
-    if place is None:
-        raise failed(program, f"loop {inner} is not inside loop {loop}", loop_of(path))
-    top = path.index(around[place])
-    site = next((site for site in sites(around[place].body) if site.block.name == block), None)
+    enclosing_loops = loops_around(path)
+    depth = next((depth for depth, other in enumerate(enclosing_loops[:-1]) if other.var is loop), None)
+    if depth is None:
+        raise failed(program, f"loop {inner} is not inside loop {loop}", last_loop(path))
+    top = path.index(enclosing_loops[depth])
+    site = next((site for site in sites(enclosing_loops[depth].body) if site.block.name == block), None)
     if site is None or inner not in [other.var for other in site.loops]:
-        raise failed(program, f"block {block} is not inside loop {inner}", loop_of(path))
+        raise failed(program, f"block {block} is not inside loop {inner}", last_loop(path))
     source = next((region.buffer for region in site.block.reads if region.buffer.name == buffer), None)
     if source is None:
         raise failed(program, f"block {block} does not read {buffer}", site.block)
@@ -52,37 +52,37 @@ def stream(
     analyzer = arith.Analyzer(ranges)
     box = touched_box(site, next(site.regions(site.block.reads, source)), ranges)
     extents = [] if box is None else [analyzer.bounds(last - first + 1)[1] for first, last in box]
-    between = around[-1:] if each else around[place + 1 :]
-    if box is None or None in extents or not isinstance(between[-1].extent, arith.Const):
+    inner_loops = enclosing_loops[-1:] if each else enclosing_loops[depth + 1 :]
+    if box is None or None in extents or not isinstance(inner_loops[-1].extent, arith.Const):
         raise failed(program, f"block {block} must read a box of constant size of {buffer} per iteration of {loop}", site.block)
     sizes = [extent for extent in extents if extent is not None]
-    rounds = prod(other.extent.value for other in between if isinstance(other.extent, arith.Const))
+    rounds = prod(other.extent.value for other in inner_loops if isinstance(other.extent, arith.Const))
     steps = _line(source, sizes)
     sizes = [-(-size // step) for size, step in zip(sizes, steps, strict=True)]
     lines = prod(sizes)
-    rounds *= 1 if all(isinstance(other.extent, arith.Const) for other in between) else expected
+    rounds *= 1 if all(isinstance(other.extent, arith.Const) for other in inner_loops) else expected
     share = -(-lines // rounds)
-    some = Var("l")
+    line_var = Var("l")
     number: arith.Expr = arith.ZERO
-    for other in between:
+    for other in inner_loops:
         number = number * other.extent + other.var
     # Where there are fewer lines than iterations, several iterations prefetch the same line.
-    line = number * share + some if share > 1 else number * lines // rounds
-    later: dict[arith.Expr, arith.Expr] = {loop: loop + 1}
-    inside = arith.Analyzer(loop_ranges(*around) | {some: (0, share - 1)})
+    line = number * share + line_var if share > 1 else number * lines // rounds
+    substitution: dict[arith.Expr, arith.Expr] = {loop: loop + 1}
+    inner_analyzer = arith.Analyzer(loop_ranges(*enclosing_loops) | {line_var: (0, share - 1)})
     bindings: list[arith.Expr] = []
-    left = lines
+    stride = lines
     for axis, dim in enumerate(source.shape):
-        left //= sizes[axis]
-        offset = inside.simplify(line // left % sizes[axis] * steps[axis])
-        first = arith.substitute(box[axis][0], later) + offset
-        bindings.append(inside.simplify(arith.maximum(arith.minimum(first, arith.wrap(dim) - 1), 0)))
+        stride //= sizes[axis]
+        offset = inner_analyzer.simplify(line // stride % sizes[axis] * steps[axis])
+        first = arith.substitute(box[axis][0], substitution) + offset
+        bindings.append(inner_analyzer.simplify(arith.maximum(arith.minimum(first, arith.wrap(dim) - 1), 0)))
     iters = tuple(ir.IterVar(Var(f"p{axis}"), arith.wrap(dim)) for axis, dim in enumerate(source.shape))
     region = ir.Region(source, tuple((item.var, arith.ONE) for item in iters))
     name = unique_name(program, f"{buffer}_stream")
-    asking = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,), (ir.Access.HINT,)))
-    body = joined(ir.For(some, arith.Const(share), asking, ir.ForKind.UNROLLED), loop_of(path).body)
-    return with_body(program, rebuilt((*path, loop_of(path).body), body)), name
+    prefetch_block = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,), (ir.Access.HINT,)))
+    body = joined(ir.For(line_var, arith.Const(share), prefetch_block, ir.ForKind.UNROLLED), last_loop(path).body)
+    return with_body(program, rebuilt((*path, last_loop(path).body), body)), name
 
 
 def _line(buffer: ir.Buffer, sizes: list[int]) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import reads, semantic_access, writes
-from inlaid.tensor.primitives.place import block_of, block_path, failed, loop_of, loop_path
+from inlaid.tensor.primitives.lookup import block_path, failed, last_block, last_loop, loop_path
 from inlaid.tensor.transform.lower_blocks import conjuncts, flatten_blocks
 from inlaid.tensor.transform.paths import (
     Site,
@@ -45,7 +45,7 @@ class TensorIntrin:
         access = semantic_access(self.semantics)
         scalars = range(len(self.semantics.inputs) - len(args), len(self.semantics.inputs))
         return ir.Intrinsic(
-            self.name, regions, tuple(item for place, item in enumerate(access) if place not in scalars), args, self.over
+            self.name, regions, tuple(item for position, item in enumerate(access) if position not in scalars), args, self.over
         )
 
 
@@ -60,9 +60,9 @@ def blockize(program: ir.LoopProgram, loop: Var) -> tuple[ir.LoopProgram, str]:
     more than one block, or do not fill whole tiles.
     """
     path = loop_path(program, loop)
-    block = _chain_end(loop_of(path))
+    block = _chain_end(last_loop(path))
     if not isinstance(block, ir.Block):
-        raise failed(program, f"loop {loop} must be a nest around one block", loop_of(path))
+        raise failed(program, f"loop {loop} must be a nest around one block", last_loop(path))
     (site,) = sites(path[-1])
     outer_iters: list[ir.IterVar] = []
     outer_bindings: list[arith.Expr] = []
@@ -77,9 +77,9 @@ def blockize(program: ir.LoopProgram, loop: Var) -> tuple[ir.LoopProgram, str]:
         outer_iters.append(ir.IterVar(var, tiles, item.kind))
         outer_bindings.append(outer)
         inner_bindings.append(arith.simplify(var * size + inner))
-    inside = {item.var for item in site.loops}
+    inner_vars = {item.var for item in site.loops}
     for part in conjuncts(block.predicate):
-        if not inside.isdisjoint(arith.free_vars(part)):
+        if not inner_vars.isdisjoint(arith.free_vars(part)):
             raise failed(program, f"the tiles of block {block.name} must be whole, found condition {part!r}", block, "pad it first")
     body = rebuilt((*site.loops, block), with_bindings(replace(block, init=None), tuple(inner_bindings), arith.ONE))
     init = None if block.init is None else _tile_init(program, site, tuple(inner_bindings))
@@ -101,7 +101,7 @@ def tensorize(program: ir.LoopProgram, loop: Var, intrinsic: TensorIntrin) -> ir
     """
     program, name = blockize(program, loop)
     path = block_path(program, name)
-    tile = block_of(path)
+    tile = last_block(path)
     target = _flat_nest(tile.body)
     pattern = _flat_nest(flatten_blocks(intrinsic.semantics).body)
     match = _Match(intrinsic)
@@ -126,17 +126,17 @@ def _divided(
     program: ir.LoopProgram, site: Site, item: ir.IterVar, binding: arith.Expr
 ) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
     """Return (o, r, size) with `binding == o * size + r`. r depends only on the inner loops and takes every value in [0, size)."""
-    inside = {loop.var: loop for loop in site.loops}
+    inner_loops = {loop.var: loop for loop in site.loops}
     analyzer = arith.Analyzer(loop_ranges(*site.loops))
     form = analyzer.linear(binding)
-    moving = {atom: count for atom, count in form.terms.items() if not arith.free_vars(atom).isdisjoint(inside)}
+    inner_terms = {atom: count for atom, count in form.terms.items() if not arith.free_vars(atom).isdisjoint(inner_loops)}
     reach: arith.Expr = arith.ONE
-    for atom, count in sorted(moving.items(), key=lambda term: term[1]):
+    for atom, count in sorted(inner_terms.items(), key=lambda term: term[1]):
         if not isinstance(atom, Var) or not analyzer.equal(reach, count):
             raise failed(program, f"{item.var} of block {site.block.name} must cover whole tiles, got {binding!r}", site.block)
-        reach = analyzer.simplify(reach * inside[atom].extent)
-    inner = arith.Linear(moving, 0).expr()
-    outer = arith.Linear({atom: count for atom, count in form.terms.items() if atom not in moving}, form.constant).expr()
+        reach = analyzer.simplify(reach * inner_loops[atom].extent)
+    inner = arith.Linear(inner_terms, 0).expr()
+    outer = arith.Linear({atom: count for atom, count in form.terms.items() if atom not in inner_terms}, form.constant).expr()
     tile = analyzer.simplify(outer // reach)
     if not analyzer.equal(tile * reach, outer):
         raise failed(program, f"{item.var} of block {site.block.name} must start at a tile, got {binding!r}", site.block)
@@ -147,11 +147,11 @@ def _tile_init(program: ir.LoopProgram, site: Site, bindings: tuple[arith.Expr, 
     """Build the init of a block over those loops of a tile that are not part of the reduction."""
     block = site.block
     assert block.init is not None
-    reducing: set[arith.Expr] = set()
+    reduction_vars: set[arith.Expr] = set()
     for item, binding in zip(block.iters, bindings, strict=True):
         if item.kind is ir.IterKind.REDUCTION:
-            reducing |= arith.free_vars(binding)
-    loops = [loop for loop in site.loops if loop.var not in reducing]
+            reduction_vars |= arith.free_vars(binding)
+    loops = [loop for loop in site.loops if loop.var not in reduction_vars]
     renamed: dict[arith.Expr, arith.Expr] = {loop.var: Var(loop.var.name) for loop in loops}
     spatial = tuple(item for item in block.iters if item.kind is not ir.IterKind.REDUCTION)
     iters, variables = fresh_iters(spatial)
@@ -189,10 +189,10 @@ class _Match:
         """Return the region of the program's buffer that a buffer of the intrinsic's semantics matches."""
         target, base = self._places[buffer]
         lead = len(base) - len(buffer.shape)
-        extents = [arith.ONE] * lead + [arith.simplify(self._known(arith.wrap(dim))) for dim in buffer.shape]
+        extents = [arith.ONE] * lead + [arith.simplify(self._resolve(arith.wrap(dim))) for dim in buffer.shape]
         return ir.Region(target, tuple(zip(base, extents, strict=True)))
 
-    def _known(self, expr: arith.Expr) -> arith.Expr:
+    def _resolve(self, expr: arith.Expr) -> arith.Expr:
         return arith.substitute(expr, self._values)
 
     def nests(self, pattern: tuple[list[ir.For], ir.Stmt], target: tuple[list[ir.For], ir.Stmt]) -> str:
@@ -202,7 +202,7 @@ class _Match:
         for loop, other in zip(loops, actual_loops, strict=True):
             if isinstance(loop.extent, SizeVar):
                 self._values.setdefault(loop.extent, other.extent)
-            if not self._analyzer.equal(self._known(loop.extent), other.extent):
+            if not self._analyzer.equal(self._resolve(loop.extent), other.extent):
                 return f"expected extent {loop.extent!r} of loop {other.var}, found {other.extent!r}"
             self._values[loop.var] = other.var
             self._inner.add(other.var)
@@ -226,28 +226,28 @@ class _Match:
         lead = len(actual) - len(indices)
         if lead < 0:
             return f"expected at least {len(indices)} dimensions of {other} for {buffer}, found {len(actual)}"
-        wanted = [arith.ZERO] * lead + [self._known(index) for index in indices]
-        base = tuple(self._analyzer.simplify(have - want) for have, want in zip(actual, wanted, strict=True))
-        for place, first in enumerate(base):
+        expected = [arith.ZERO] * lead + [self._resolve(index) for index in indices]
+        base = tuple(self._analyzer.simplify(have - want) for have, want in zip(actual, expected, strict=True))
+        for axis, first in enumerate(base):
             if not self._inner.isdisjoint(arith.free_vars(first)):
-                return f"expected index {place} of {other} to vary as index {place - lead} of {buffer}, found {actual[place]!r}"
-        known = self._places.setdefault(buffer, (other, base))
-        if known[0] is not other or not all(map(self._analyzer.equal, known[1], base)):
-            return f"expected one box for {buffer}, found two, in {known[0]} and {other}"
+                return f"expected index {axis} of {other} to vary as index {axis - lead} of {buffer}, found {actual[axis]!r}"
+        operand = self._places.setdefault(buffer, (other, base))
+        if operand[0] is not other or not all(map(self._analyzer.equal, operand[1], base)):
+            return f"expected one box for {buffer}, found two, in {operand[0]} and {other}"
         return ""
 
     def _exprs(self, pattern: ir.Expr, actual: ir.Expr) -> str:
         if type(pattern) is not type(actual) or pattern.dtype is not actual.dtype:
             return f"expected {type(pattern).__name__} of {pattern.dtype}, found {type(actual).__name__} of {actual.dtype}"
         match pattern, actual:
-            case ir.Load(buffer=buffer, indices=indices), ir.Load(buffer=other, indices=found):
-                return self._access(buffer, indices, other, found)
-            case ir.Index(index=index), ir.Index(index=found_index):
-                same = self._analyzer.equal(self._known(index), found_index)
-                return "" if same else f"expected {index!r}, found {found_index!r}"
-            case ir.Const(value=value), ir.Const(value=found_value):
-                return "" if value == found_value else f"expected {value}, found {found_value}"
-            case ir.Binary(op=op), ir.Binary(op=found_op) if op == found_op and op in (
+            case ir.Load(buffer=buffer, indices=indices), ir.Load(buffer=other, indices=other_indices):
+                return self._access(buffer, indices, other, other_indices)
+            case ir.Index(index=index), ir.Index(index=other_index):
+                is_equal = self._analyzer.equal(self._resolve(index), other_index)
+                return "" if is_equal else f"expected {index!r}, found {other_index!r}"
+            case ir.Const(value=value), ir.Const(value=other_value):
+                return "" if value == other_value else f"expected {value}, found {other_value}"
+            case ir.Binary(op=op), ir.Binary(op=other_op) if op == other_op and op in (
                 "add",
                 "mul",
                 "min",
@@ -256,21 +256,21 @@ class _Match:
                 "or",
                 "xor",
             ):
-                kept = dict(self._places)
-                problem = self._all(pattern, actual)
+                saved_places = dict(self._places)
+                problem = self._compare_operands(pattern, actual)
                 if problem:  # the operands of a commutative operator may be swapped
-                    self._places = kept
+                    self._places = saved_places
                     turned = ir.with_operands(actual, tuple(reversed(ir.operands(actual))))
-                    return problem if self._all(pattern, turned) else ""
+                    return problem if self._compare_operands(pattern, turned) else ""
                 return ""
         for field in ("op", "name"):
             if getattr(pattern, field, None) != getattr(actual, field, None):
                 return f"expected {getattr(pattern, field)}, found {getattr(actual, field)}"
-        return self._all(pattern, actual)
+        return self._compare_operands(pattern, actual)
 
-    def _all(self, pattern: ir.Expr, actual: ir.Expr) -> str:
-        for part, found in zip(ir.operands(pattern), ir.operands(actual), strict=True):
-            problem = self._exprs(part, found)
+    def _compare_operands(self, pattern: ir.Expr, actual: ir.Expr) -> str:
+        for part, actual_part in zip(ir.operands(pattern), ir.operands(actual), strict=True):
+            problem = self._exprs(part, actual_part)
             if problem:
                 return problem
         return ""

@@ -22,7 +22,7 @@ class ByHandRule:
 
     name = "by_hand"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer the kernel unchanged. Declines kernels without the mark."""
         if (BY_HAND, True) not in program.annotations:
             return None

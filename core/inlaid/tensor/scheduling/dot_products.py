@@ -17,13 +17,13 @@ from inlaid_runtime.types import dtype
 @cache
 def dot_product(a: str, b: str, total: str, lanes: int, group: int) -> ir.LoopProgram:
     """Build the semantics of a dot-product instruction: total[i] += sum over j < group of a[j] * b[i, j] for each lane i."""
-    shared, own = ir.Buffer("a", (group,), dtype(a)), ir.Buffer("b", (lanes, group), dtype(b))
+    vector, matrix = ir.Buffer("a", (group,), dtype(a)), ir.Buffer("b", (lanes, group), dtype(b))
     acc = ir.Buffer("total", (lanes,), dtype(total))
     i, j = Var("i"), Var("j")
-    product = ir.cast(ir.load(shared, (j,)), total) * ir.cast(ir.load(own, (i, j)), total)
+    product = ir.cast(ir.load(vector, (j,)), total) * ir.cast(ir.load(matrix, (i, j)), total)
     store = ir.Store(acc, (i,), ir.load(acc, (i,)) + product)
     body = ir.For(i, arith.wrap(lanes), ir.For(j, arith.wrap(group), store))
-    return ir.LoopProgram("dot", (shared, own), (acc,), body)
+    return ir.LoopProgram("dot", (vector, matrix), (acc,), body)
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Dot:
     group: int
 
 
-def dots_of(a: str, b: str, total: str, context: KernelContext) -> list[Dot]:
+def find_dots(a: str, b: str, total: str, context: KernelContext) -> list[Dot]:
     """Find the dot-product intrinsics for operand dtypes `a` and `b` and accumulator dtype `total`, the widest first."""
-    found = []
+    dots = []
     for intrinsic in context.intrinsics:
         params = intrinsic.semantics.params
         if [buffer.dtype.name for buffer in params] != [a, b, total] or [len(buffer.shape) for buffer in params] != [1, 2, 1]:
@@ -46,13 +46,13 @@ def dots_of(a: str, b: str, total: str, context: KernelContext) -> list[Dot]:
         if not isinstance(lanes, int) or not isinstance(group, int):
             continue
         if structurally_equal(intrinsic.semantics, dot_product(a, b, total, lanes, group)):
-            found.append(Dot(intrinsic, lanes, group))
-    return sorted(found, key=lambda dot: -dot.lanes * dot.group)
+            dots.append(Dot(intrinsic, lanes, group))
+    return sorted(dots, key=lambda dot: -dot.lanes * dot.group)
 
 
 def fastest(a: str, b: str, total: str, context: KernelContext) -> float:
-    """Return the products per multiply-add time of the fastest intrinsic in `dots_of`; 0 without intrinsics."""
-    return max((dot.lanes * dot.group / dot.intrinsic.cost for dot in dots_of(a, b, total, context)), default=0)
+    """Return the products per multiply-add time of the fastest intrinsic in `find_dots`; 0 without intrinsics."""
+    return max((dot.lanes * dot.group / dot.intrinsic.cost for dot in find_dots(a, b, total, context)), default=0)
 
 
 def multiplies_in_scopes(a: str, b: str, total: str, context: KernelContext) -> bool:

@@ -63,7 +63,7 @@ class KernelContext:
         """Create a decision with the fixed value, if any, else the default. Raises `ScheduleError` if the fixed value is not
         legal."""
         decision = Decision(name, tuple(dict.fromkeys((*legal, default))), default, default)
-        return next((decision.chosen(value) for known, value in self.decided if known == name), decision)
+        return next((decision.chosen(value) for decision_name, value in self.decided if decision_name == name), decision)
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class Offer:
     `layouts` are the layouts of the program's parameters in order. `schedule` transforms the program into a scheduled one whose
     parameters have these layouts. `cost` is predicted seconds without copies of inputs; only differences between offers for one
     kernel matter. Schedule and layouts are determined by the program and the `decisions`. `utilization` is for predictions of
-    time and for warnings. Lowering sets `rule` ("" for an unscheduled kernel), `given`, and `number`, the position among the rule's
-    offers for the kernel.
+    time and for warnings. Lowering sets `rule` ("" for an unscheduled kernel), `inputs`, and `number`, the position among the
+    rule's offers for the kernel.
 
     If the best schedule depends on symbolic dimensions, the region runs the first of the `versions` whose condition holds, or
     `schedule` if no condition holds. Each version is one more kernel to compile, so rules should offer few versions, and no version
@@ -116,7 +116,7 @@ class Offer:
     decisions: tuple[Decision, ...] = ()
     utilization: Utilization = Utilization.FULL
     rule: str = ""
-    given: tuple[InputInfo, ...] = ()
+    inputs: tuple[InputInfo, ...] = ()
     number: int = 0
 
     @property
@@ -132,10 +132,12 @@ class ScheduleRule(Protocol):
     def name(self) -> str:
         """Name in reports and traces."""
 
-    def offer(self, program: LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | tuple[Offer, ...] | None:
+    def offer(
+        self, program: LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]
+    ) -> Offer | tuple[Offer, ...] | None:
         """Enumerate schedule offers for an unscheduled kernel; None or an empty tuple to decline. Among several offers, lowering
         takes the offer that minimizes the cost of kernels and copies over the region.
 
-        `given` describes the inputs in order, in one possible combination of layouts. Requesting another layout for an input costs
+        `inputs` describes the inputs in order, in one possible combination of layouts. Requesting another layout for an input costs
         a copy, except for constants, which are packed at compile time.
         """

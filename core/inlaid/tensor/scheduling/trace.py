@@ -46,7 +46,7 @@ class KernelTrace:
     rule: str
     offer: int
     version: int
-    given: tuple[InputInfo, ...]
+    inputs: tuple[InputInfo, ...]
     layouts: tuple[Layout, ...]
     decisions: tuple[Decision, ...]
     steps: Trace | None = None
@@ -54,19 +54,19 @@ class KernelTrace:
 
     def __str__(self) -> str:
         head = [Step("kernel", (self.name, self.kernel, self.target)), Step("rule", (self.rule, self.offer, self.version))]
-        head += [Step("given", (item.layout.blocks, item.constant)) for item in self.given]
+        head += [Step("given", (item.layout.blocks, item.constant)) for item in self.inputs]
         head.append(Step("layouts", tuple(layout.blocks for layout in self.layouts)))
         for item in self.decisions:
-            chosen = () if item.value == item.default else (item.value,)
-            head.append(Step("decide", (item.name, item.legal, item.default, *chosen)))
+            value_args = () if item.value == item.default else (item.value,)
+            head.append(Step("decide", (item.name, item.legal, item.default, *value_args)))
         steps = () if self.steps is None else (Step("steps", self.values), *self.steps.steps)
         return str(Trace((*head, *steps)))
 
     def choose(self, name: str, value: Value) -> KernelTrace:
         """Return the trace with another value of a decision. Raises `ScheduleError` for an unknown decision or an illegal value."""
         if name not in [item.name for item in self.decisions]:
-            known = ", ".join(item.name for item in self.decisions) or "none"
-            raise ScheduleError(f"unknown decision {name}", remedy=f"the decisions of kernel {self.name} are {known}")
+            decision_names = ", ".join(item.name for item in self.decisions) or "none"
+            raise ScheduleError(f"unknown decision {name}", remedy=f"the decisions of kernel {self.name} are {decision_names}")
         return replace(self, decisions=tuple(item.chosen(value) if item.name == name else item for item in self.decisions))
 
     @property
@@ -87,40 +87,40 @@ class Scheduled:
 def parse_kernel_trace(text: str, transforms: Sequence[Transform]) -> KernelTrace:
     """Parse a trace printed by `str`. Raises `ParseError` for malformed text, `ScheduleError` for an illegal value."""
     steps = parse_trace(text, (*_HEAD, *(transform.name for transform in transforms))).steps
-    given: list[InputInfo] = []
+    inputs: list[InputInfo] = []
     decisions: list[Decision] = []
     names: tuple[Argument, ...] = ()
     rule: tuple[Argument, ...] = ()
     values: tuple[Argument, ...] = ()
     layouts: tuple[Layout, ...] = ()
     rest: Trace | None = None
-    for place, step in enumerate(steps):
+    for position, step in enumerate(steps):
         match step:
             case Step("kernel", (str(), str(), str())):
                 names = step.args
             case Step("rule", (str(), int(), int())):
                 rule = step.args
             case Step("given", (tuple(blocks), bool(constant))):
-                given.append(InputInfo(Layout(blocks), constant))  # type: ignore[arg-type]
+                inputs.append(InputInfo(Layout(blocks), constant))  # type: ignore[arg-type]
             case Step("layouts"):
                 layouts = tuple(map(Layout, step.args))  # type: ignore[arg-type]
-            case Step("decide", (str(name), tuple(legal), default, *chosen)) if len(chosen) < 2:
-                known = Decision(name, legal, default, default)  # type: ignore[arg-type]
-                decisions.append(known.chosen(*chosen) if chosen else known)  # type: ignore[arg-type]
+            case Step("decide", (str(name), tuple(legal), default, *value_args)) if len(value_args) < 2:
+                decision = Decision(name, legal, default, default)  # type: ignore[arg-type]
+                decisions.append(decision.chosen(*value_args) if value_args else decision)  # type: ignore[arg-type]
             case Step("steps"):
-                values, rest = step.args, Trace(steps[place + 1 :])
+                values, rest = step.args, Trace(steps[position + 1 :])
                 break
             case _:
                 raise ScheduleError(f"expected kernel, rule, given, layouts, decide or steps in the head of a trace, found {step}")
     if not names or not rule:
         raise ScheduleError("a trace must have a kernel and a rule line, found at most one of them", remedy="pass the whole text")
-    return KernelTrace(*names, *rule, tuple(given), layouts, tuple(decisions), rest, values)  # type: ignore[arg-type, call-arg]
+    return KernelTrace(*names, *rule, tuple(inputs), layouts, tuple(decisions), rest, values)  # type: ignore[arg-type, call-arg]
 
 
 def target_key(context: KernelContext) -> str:
     """Return a hexadecimal hash of the target information that rules can use."""
-    known = (context.capabilities, context.threads, sorted(intrinsic.name for intrinsic in context.intrinsics))
-    return hashlib.sha256(repr(known).encode()).hexdigest()[:16]
+    target_info = (context.capabilities, context.threads, sorted(intrinsic.name for intrinsic in context.intrinsics))
+    return hashlib.sha256(repr(target_info).encode()).hexdigest()[:16]
 
 
 def scheduled(source: LoopProgram, offer: Offer, version: int, context: KernelContext) -> Scheduled:
@@ -129,13 +129,13 @@ def scheduled(source: LoopProgram, offer: Offer, version: int, context: KernelCo
     decisions = (*(item.decisions for item in offer.versions), offer.decisions)[version]
     steps: Trace | None = None
     if isinstance(schedule, Traced):
-        made = schedule.make()
-        program, steps = made.program, made.trace
+        traced_schedule = schedule.make()
+        program, steps = traced_schedule.program, traced_schedule.trace
     else:
         program = schedule(source)
     values = () if steps is None else tuple(item.value for item in decisions)
-    own = (source.name, structural_key(source)[:32], target_key(context), offer.rule, offer.number, version)
-    return Scheduled(source, program, KernelTrace(*own, offer.given, offer.layouts, decisions, steps, values))
+    header = (source.name, structural_key(source)[:32], target_key(context), offer.rule, offer.number, version)
+    return Scheduled(source, program, KernelTrace(*header, offer.inputs, offer.layouts, decisions, steps, values))
 
 
 def replay_kernel(
@@ -152,12 +152,12 @@ def replay_kernel(
     of a decision.
     """
     trace = parse_kernel_trace(trace, transforms) if isinstance(trace, str) else trace
-    for what, wanted, found in (
+    for label, expected, actual in (
         ("kernel", trace.kernel, structural_key(source)[:32]),
         ("target", trace.target, target_key(context)),
     ):
-        if wanted != found:
-            raise ScheduleError(f"the trace is for {what} {wanted}, found {what} {found}", remedy=f"replay it on that {what}")
+        if expected != actual:
+            raise ScheduleError(f"the trace is for {label} {expected}, found {label} {actual}", remedy=f"replay it on that {label}")
     if trace.steps is not None and trace.is_current:
         program = replay(source, trace.steps, context.intrinsics, (REMAINDERS,), tuple(transforms)).program
         return Scheduled(source, program, trace)
@@ -166,25 +166,29 @@ def replay_kernel(
 
 def _offered(source: LoopProgram, trace: KernelTrace, rules: Sequence[ScheduleRule], context: KernelContext) -> Offer:
     """Find the offer of a trace, with its chosen values as decisions."""
-    chosen = replace(context, decided=tuple((item.name, item.value) for item in trace.decisions if item.value != item.default))
+    decided_context = replace(
+        context, decided=tuple((item.name, item.value) for item in trace.decisions if item.value != item.default)
+    )
     if not trace.rule:
-        return unscheduled(source, trace.given)
+        return unscheduled(source, trace.inputs)
     for rule in rules:
         if rule.name == trace.rule:
-            every = offers_of(rule, source, chosen, trace.given)
-            if trace.offer < len(every) and trace.version <= len(every[trace.offer].versions):
-                return every[trace.offer]
+            offers = collect_offers(rule, source, decided_context, trace.inputs)
+            if trace.offer < len(offers) and trace.version <= len(offers[trace.offer].versions):
+                return offers[trace.offer]
     raise ScheduleError(f"rule {trace.rule} does not offer schedule {trace.offer}.{trace.version} for kernel {trace.name}")
 
 
-def offers_of(rule: ScheduleRule, source: LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
+def collect_offers(
+    rule: ScheduleRule, source: LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]
+) -> tuple[Offer, ...]:
     """Return the numbered offers of a rule for a kernel; empty if the rule declines."""
-    offered = rule.offer(source, context, given)
-    every = offered if isinstance(offered, tuple) else (offered,) if offered else ()
-    return tuple(replace(offer, rule=rule.name, given=given, number=number) for number, offer in enumerate(every))
+    offered = rule.offer(source, context, inputs)
+    offers = offered if isinstance(offered, tuple) else (offered,) if offered else ()
+    return tuple(replace(offer, rule=rule.name, inputs=inputs, number=number) for number, offer in enumerate(offers))
 
 
-def unscheduled(source: LoopProgram, given: tuple[InputInfo, ...]) -> Offer:
+def unscheduled(source: LoopProgram, inputs: tuple[InputInfo, ...]) -> Offer:
     """Return the offer for a kernel that no rule accepts: the unscheduled program with row-major parameters."""
     layouts = (ROW_MAJOR,) * len(source.params)
-    return Offer(layouts, lambda program: program, utilization=Utilization.SCALAR, given=given)
+    return Offer(layouts, lambda program: program, utilization=Utilization.SCALAR, inputs=inputs)

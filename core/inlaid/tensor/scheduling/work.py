@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlaid.plugins.contract import Capabilities
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import block_size, blocks_of
+from inlaid.tensor.analysis.blocks import block_size, collect_blocks
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
 
@@ -12,14 +12,14 @@ from inlaid_runtime.arith import Dim
 def operations(program: ir.LoopProgram) -> Dim:
     """Count the arithmetic operations of an unscheduled kernel, as an expression over its dimensions; a multiply-add counts as
     two."""
-    counts = (arith.mul(_times(block), _arithmetic(block)) for block in blocks_of(program))
+    counts = (arith.mul(_times(block), _arithmetic(block)) for block in collect_blocks(program))
     return arith.unwrap(arith.simplify(sum(counts, arith.ZERO)))
 
 
-def roofline(operations: int, moved: int, capabilities: Capabilities) -> float:
+def roofline(operations: int, bytes_moved: int, capabilities: Capabilities) -> float:
     """Predict seconds by the roofline model (Williams et al., CACM 2009): the longer of the times of arithmetic and of transferring
-    `moved` bytes."""
-    return max(operations / capabilities.peak, moved / capabilities.bandwidth)
+    `bytes_moved` bytes."""
+    return max(operations / capabilities.peak, bytes_moved / capabilities.bandwidth)
 
 
 def predicted_seconds(program: ir.LoopProgram, capabilities: Capabilities, share: int = 1) -> float:
@@ -29,8 +29,8 @@ def predicted_seconds(program: ir.LoopProgram, capabilities: Capabilities, share
 
 def is_bound_by_reductions(program: ir.LoopProgram, capabilities: Capabilities) -> bool:
     """Test whether a kernel is compute-bound by its reductions rather than memory-bound."""
-    reducing = [block for block in blocks_of(program) if any(item.kind is ir.IterKind.REDUCTION for item in block.iters)]
-    work = sum(arith.size_hint(_times(block)) * _arithmetic(block) for block in reducing)
+    reductions = [block for block in collect_blocks(program) if any(item.kind is ir.IterKind.REDUCTION for item in block.iters)]
+    work = sum(arith.size_hint(_times(block)) * _arithmetic(block) for block in reductions)
     return work / capabilities.peak > _moved(program) / capabilities.bandwidth
 
 
@@ -42,8 +42,8 @@ def _moved(program: ir.LoopProgram) -> int:
 def _times(block: ir.Block) -> Dim:
     """Return the number of iterations of a block; 1 if it depends on the loops of an opaque loop program."""
     size = block_size(block)
-    known = all(isinstance(variable, arith.SizeVar) for variable in arith.free_vars(size))
-    return arith.unwrap(size) if known else 1
+    is_size_expr = all(isinstance(variable, arith.SizeVar) for variable in arith.free_vars(size))
+    return arith.unwrap(size) if is_size_expr else 1
 
 
 def _arithmetic(block: ir.Block) -> int:

@@ -16,15 +16,15 @@ def align_buffers(program: ir.LoopProgram) -> ir.LoopProgram:
 
     A buffer with a symbolic dimension after the axis is unchanged.
     """
-    wanted = {name: (axis, factor, offset) for name, axis, factor, offset in dict(program.annotations).get(ALIGNMENTS, ())}
-    if not wanted:
+    alignments = {name: (axis, factor, offset) for name, axis, factor, offset in dict(program.annotations).get(ALIGNMENTS, ())}
+    if not alignments:
         return program
     buffers = {}
     for stmt in ir.walk_stmts(program.body):
-        if isinstance(stmt, ir.Alloc) and stmt.buffer.name in wanted:
-            buffers[stmt.buffer] = _widened(stmt.buffer, *wanted[stmt.buffer.name])
-    left = tuple(pair for pair in program.annotations if pair[0] != ALIGNMENTS)
-    return replace(program, body=Rewriter(buffers=buffers).stmt(program.body), annotations=left)
+        if isinstance(stmt, ir.Alloc) and stmt.buffer.name in alignments:
+            buffers[stmt.buffer] = _widened(stmt.buffer, *alignments[stmt.buffer.name])
+    annotations = tuple(pair for pair in program.annotations if pair[0] != ALIGNMENTS)
+    return replace(program, body=Rewriter(buffers=buffers).stmt(program.body), annotations=annotations)
 
 
 def _widened(buffer: ir.Buffer, axis: int, factor: int, offset: int) -> ir.Buffer:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.digits import determined
-from inlaid.tensor.analysis.footprint import accesses_of
+from inlaid.tensor.analysis.digits import is_determined
+from inlaid.tensor.analysis.footprint import statement_accesses
 from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
 from inlaid.tensor.analysis.races import Offsets, Races, share_bytes, variable_bounds
-from inlaid.tensor.primitives.place import failed
+from inlaid.tensor.primitives.lookup import failed
 from inlaid.tensor.transform.lower_blocks import guarded, joined, mapped, simplify_program
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
@@ -40,13 +40,13 @@ def to_spmd(
     thread loops that cannot be one nest, a divergent barrier, and a per-thread buffer with elements that several threads use.
     """
     body = program.body
-    around: list[ir.For | ir.Let] = []
+    outer_stmts: list[ir.For | ir.Let] = []
     while isinstance(body, ir.Let) or (isinstance(body, ir.For) and body.kind is ir.ForKind.THREAD and not body.over_threads):
-        around.append(body)
+        outer_stmts.append(body)
         body = body.body
     kernel = _Kernel(program, scopes, body, offsets, subgroup)
     body = kernel.body()
-    for outer in reversed(around):
+    for outer in reversed(outer_stmts):
         body = replace(outer, body=body)
     program = simplify_program(replace(program, body=body))
     return _remove_redundant(program, offsets, any(buffer.scope == SUBGROUP for buffer in kernel.hoisted))
@@ -59,7 +59,7 @@ class _Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class _Inside:
+class _ThreadContext:
     """The thread loops around a statement: axes, substitutions of loop variables, and guards of loops shorter than their axis."""
 
     axes: frozenset[str] = frozenset()
@@ -87,7 +87,7 @@ class _Kernel:
 
     def body(self) -> ir.Stmt:
         """Build the nest of thread loops. Allocations of buffers that a block owns are hoisted out of it, into `hoisted`."""
-        body = self._stmt(self._body, _Inside())
+        body = self._stmt(self._body, _ThreadContext())
         for axis in sorted(self._axes):
             body = ir.For(self._axes[axis].var, self._axes[axis].extent, body, ir.ForKind.THREAD, axis)
         for buffer in reversed(self.hoisted):
@@ -100,9 +100,9 @@ class _Kernel:
         """Check that threads that differ only along `LANES` are in one subgroup."""
         lanes = self._axes[LANES].extent if LANES in self._axes else arith.ONE
         if not isinstance(lanes, arith.Const) or self._subgroup % lanes.value:
-            found = f"expected a divisor of {self._subgroup} as extent of {LANES}, found {lanes}"
+            problem = f"expected a divisor of {self._subgroup} as extent of {LANES}, found {lanes}"
             remedy = "bind shorter loops to it, or give the buffer a scope that a block owns"
-            raise failed(self._program, f"buffer {buffer} in scope {SUBGROUP!r}: {found}", self._body, remedy)
+            raise failed(self._program, f"buffer {buffer} in scope {SUBGROUP!r}: {problem}", self._body, remedy)
 
     def _add(self, loop: ir.For) -> None:
         """Extend the axis of a thread loop to the extent of the loop."""
@@ -110,11 +110,11 @@ class _Kernel:
             raise failed(self._program, f"loop {loop.var} over {loop.thread} must be around all statements of its kernel", loop)
         extent = loop.extent
         if not self._inner.isdisjoint(arith.free_vars(extent)) or arith.reads_data(extent):
-            most = self._analyzer.bounds(extent)[1]
-            if most is None:
+            max_extent = self._analyzer.bounds(extent)[1]
+            if max_extent is None:
                 problem = f"loop {loop.var} over {loop.thread}: expected an extent with a constant upper bound, found {extent}"
                 raise failed(self._program, problem, loop)
-            extent = arith.Const(most)
+            extent = arith.Const(max_extent)
         axis = self._axes.setdefault(loop.thread, _Axis(arith.Var(loop.thread), extent))
         if not self._analyzer.prove(arith.compare("<=", extent, axis.extent)):
             larger = self._analyzer.prove(arith.compare("<=", axis.extent, extent))
@@ -122,84 +122,84 @@ class _Kernel:
 
     # -- statements --
 
-    def _stmt(self, stmt: ir.Stmt, inside: _Inside) -> ir.Stmt:
-        if not any(map(_of_threads, ir.walk_stmts(stmt))):
-            return self._guarded(stmt, inside)
-        rewriter = Rewriter(inside.variables)
-        if inside.guards != arith.ONE and any(map(arith.reads_data, _controls(stmt))):
+    def _stmt(self, stmt: ir.Stmt, context: _ThreadContext) -> ir.Stmt:
+        if not any(map(_is_thread_stmt, ir.walk_stmts(stmt))):
+            return self._guarded(stmt, context)
+        rewriter = Rewriter(context.variables)
+        if context.guards != arith.ONE and any(map(arith.reads_data, _controls(stmt))):
             raise failed(self._program, "guarded control flow around thread loops must not depend on data", stmt)
         match stmt:
             case ir.For() if stmt.over_threads:
-                if stmt.thread in inside.axes:
+                if stmt.thread in context.axes:
                     raise failed(
                         self._program, f"loop {stmt.var}: expected an axis without an enclosing loop, found {stmt.thread}", stmt
                     )
                 axis, extent = self._axes[stmt.thread], rewriter.index(stmt.extent)
-                variables = {**inside.variables, stmt.var: axis.var}
+                variables = {**context.variables, stmt.var: axis.var}
                 equal = self._analyzer.equal(extent, axis.extent)
-                guards = inside.guards if equal else arith.logical_and(inside.guards, arith.compare("<", axis.var, extent))
-                return self._stmt(stmt.body, _Inside(inside.axes | {stmt.thread}, variables, guards))
+                guards = context.guards if equal else arith.logical_and(context.guards, arith.compare("<", axis.var, extent))
+                return self._stmt(stmt.body, _ThreadContext(context.axes | {stmt.thread}, variables, guards))
             case ir.For(var=var, extent=extent, body=body):
                 if stmt.kind is not ir.ForKind.SERIAL:
                     raise failed(
                         self._program, f"loop {var}: expected a serial loop around thread loops, found {stmt.kind.value}", stmt
                     )
-                looped = joined(self._stmt(body, inside), ir.Barrier())
+                looped = joined(self._stmt(body, context), ir.Barrier())
                 return replace(stmt, extent=rewriter.index(extent), body=looped)
             case ir.While(condition=condition, body=body):
-                return ir.While(rewriter.expr(condition), joined(self._stmt(body, inside), ir.Barrier()))
+                return ir.While(rewriter.expr(condition), joined(self._stmt(body, context), ir.Barrier()))
             case ir.If(condition=condition, then=then, otherwise=otherwise):
-                other = None if otherwise is None else self._stmt(otherwise, inside)
-                return ir.If(rewriter.expr(condition), self._stmt(then, inside), other)
+                other = None if otherwise is None else self._stmt(otherwise, context)
+                return ir.If(rewriter.expr(condition), self._stmt(then, context), other)
             case ir.Let(value=value, bounds=bounds, body=body):
                 limits = bounds and (rewriter.index(bounds[0]), rewriter.index(bounds[1]))
-                return replace(stmt, value=rewriter.expr(value), bounds=limits, body=self._stmt(body, inside))
+                return replace(stmt, value=rewriter.expr(value), bounds=limits, body=self._stmt(body, context))
             case ir.Seq(stmts=stmts):
-                return joined(*self._phases(stmts, inside))
+                return joined(*self._phases(stmts, context))
             case ir.Alloc():
-                return self._alloc(stmt, inside)
-        return self._guarded(stmt, inside)
+                return self._alloc(stmt, context)
+        return self._guarded(stmt, context)
 
-    def _phases(self, stmts: tuple[ir.Stmt, ...], inside: _Inside) -> Iterator[ir.Stmt]:
+    def _phases(self, stmts: tuple[ir.Stmt, ...], context: _ThreadContext) -> Iterator[ir.Stmt]:
         """Yield statements in order, and join adjacent statements without thread loops. A barrier precedes each statement that
         accesses a buffer written since the last barrier, or writes a buffer accessed since the last barrier."""
         alone: list[ir.Stmt] = []
         since: dict[ir.Buffer, bool] = {}
         for stmt in (*stmts, None):
-            if stmt is not None and not any(map(_of_threads, ir.walk_stmts(stmt))):
+            if stmt is not None and not any(map(_is_thread_stmt, ir.walk_stmts(stmt))):
                 alone.append(stmt)
                 continue
             for item in ([joined(*alone)] if alone else []) + ([] if stmt is None else [stmt]):
-                touched = self._touched(item)
-                if self._meet(since, touched):
+                writes_by_buffer = self._touched(item)
+                if self._meet(since, writes_by_buffer):
                     yield ir.Barrier()
                     since = {}
-                since |= {buffer: writes or since.get(buffer, False) for buffer, writes in touched.items()}
-                yield self._stmt(item, inside)
+                since |= {buffer: writes or since.get(buffer, False) for buffer, writes in writes_by_buffer.items()}
+                yield self._stmt(item, context)
             alone = []
 
     def _touched(self, stmt: ir.Stmt) -> dict[ir.Buffer, bool]:
         """Map the buffers that a statement accesses and threads may share to whether the statement writes them."""
-        found: dict[ir.Buffer, bool] = {}
+        writes_by_buffer: dict[ir.Buffer, bool] = {}
         for node in ir.walk_stmts(stmt):
-            for region, access in accesses_of(node):
+            for region, access in statement_accesses(node):
                 if self._owners.get(region.buffer.scope) != "thread":
-                    found[region.buffer] = found.get(region.buffer, False) or bool(access & ir.Access.WRITE)
-        return found
+                    writes_by_buffer[region.buffer] = writes_by_buffer.get(region.buffer, False) or bool(access & ir.Access.WRITE)
+        return writes_by_buffer
 
     def _meet(self, before: Mapping[ir.Buffer, bool], after: Mapping[ir.Buffer, bool]) -> bool:
         """Test whether one of two sets of accesses writes a buffer, or bytes shared with it, that the other set accesses."""
         pairs = ((a, b) for a, first in before.items() for b, second in after.items() if first or second)
         return any(share_bytes(a, b, self._offsets) for a, b in pairs)
 
-    def _guarded(self, stmt: ir.Stmt, inside: _Inside) -> ir.Stmt:
+    def _guarded(self, stmt: ir.Stmt, context: _ThreadContext) -> ir.Stmt:
         """Guard a statement to thread 0 of each axis, except axes of enclosing loops and of a collective intrinsic."""
-        condition = inside.guards
-        together = stmt.over if isinstance(stmt, ir.Intrinsic) else ()
+        condition = context.guards
+        collective_axes = stmt.over if isinstance(stmt, ir.Intrinsic) else ()
         for name, axis in sorted(self._axes.items()):
-            if name not in inside.axes and name not in together:
+            if name not in context.axes and name not in collective_axes:
                 condition = arith.logical_and(condition, arith.compare("==", axis.var, 0))
-        return guarded(Rewriter(inside.variables, stmt=self._hoist).stmt(stmt), condition)
+        return guarded(Rewriter(context.variables, stmt=self._hoist).stmt(stmt), condition)
 
     # -- buffers --
 
@@ -218,20 +218,20 @@ class _Kernel:
             raise failed(self._program, f"buffer {alloc.buffer}: the target does not declare scope {alloc.buffer.scope!r}", alloc)
         return owner
 
-    def _alloc(self, alloc: ir.Alloc, inside: _Inside) -> ir.Stmt:
+    def _alloc(self, alloc: ir.Alloc, context: _ThreadContext) -> ir.Stmt:
         """Lower an allocation that encloses thread loops."""
         hoisted = self._hoist(alloc)
-        body = self._stmt(alloc.body, inside)
+        body = self._stmt(alloc.body, context)
         if hoisted is not None:
             return body
         if self._owner(alloc) != "thread":
             problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r} must be allocated outside the kernel"
             raise failed(self._program, problem, alloc, "give it a scope that a block or a thread owns")
-        missing = {name: axis for name, axis in self._axes.items() if name not in inside.axes}
-        return _own_part(self._program, alloc, body, self._axes.values(), missing)
+        missing = {name: axis for name, axis in self._axes.items() if name not in context.axes}
+        return _thread_part(self._program, alloc, body, self._axes.values(), missing)
 
 
-def _of_threads(stmt: ir.Stmt) -> bool:
+def _is_thread_stmt(stmt: ir.Stmt) -> bool:
     """Test whether a statement is a thread loop or a collective intrinsic."""
     return (isinstance(stmt, ir.For) and stmt.over_threads) or (isinstance(stmt, ir.Intrinsic) and bool(stmt.over))
 
@@ -245,37 +245,39 @@ def _controls(stmt: ir.Stmt) -> Iterator[arith.Expr]:
             yield value.index if isinstance(value, ir.Index) else arith.Opaque(value, 0, 1)
 
 
-def _own_part(
+def _thread_part(
     program: ir.LoopProgram, alloc: ir.Alloc, body: ir.Stmt, axes: Collection[_Axis], missing: Mapping[str, _Axis]
 ) -> ir.Stmt:
     """Split a per-thread buffer that is allocated around loops over the missing axes, and keep the part of one thread. Elements
     that only collective intrinsics use stay shared."""
     bounds = variable_bounds(body) | {axis.var: (0, arith.unwrap(axis.extent - 1)) for axis in axes}
     analyzer = arith.Analyzer(bounds)
-    found = [(stmt, region) for stmt in ir.walk_stmts(body) for region, _ in accesses_of(stmt) if region.buffer is alloc.buffer]
-    if not found:
+    accesses = [
+        (stmt, region) for stmt in ir.walk_stmts(body) for region, _ in statement_accesses(stmt) if region.buffer is alloc.buffer
+    ]
+    if not accesses:
         return body
-    together = [stmt.over if isinstance(stmt, ir.Intrinsic) else () for stmt, _ in found]
-    apart = [axis for name, axis in missing.items() if any(name not in over for over in together)]
+    collective_axes = [stmt.over if isinstance(stmt, ir.Intrinsic) else () for stmt, _ in accesses]
+    split_axes = [axis for name, axis in missing.items() if any(name not in over for over in collective_axes)]
     starts: list[arith.Expr] = []
     widths: list[arith.Dim] = []
     indices: list[arith.Expr] = []
-    for place in range(len(alloc.buffer.shape)):
-        ranges = [region.ranges[place] for _, region in found]
-        bases = [_of_thread(analyzer.linear(first), {axis.var for axis in axes}) for first, _ in ranges]
+    for dim in range(len(alloc.buffer.shape)):
+        ranges = [region.ranges[dim] for _, region in accesses]
+        bases = [_thread_terms(analyzer.linear(first), {axis.var for axis in axes}) for first, _ in ranges]
         spans = [analyzer.bounds(first - base) for (first, _), base in zip(ranges, bases, strict=True)]
         ends = [analyzer.bounds(first + extent - base)[1] for (first, extent), base in zip(ranges, bases, strict=True)]
-        same = all(analyzer.equal(base, bases[0]) for base in bases) and all(low is not None and low >= 0 for low, _ in spans)
-        known = [end for end in ends if end is not None]
-        if not same or len(known) < len(ends):
+        is_uniform = all(analyzer.equal(base, bases[0]) for base in bases) and all(low is not None and low >= 0 for low, _ in spans)
+        const_ends = [end for end in ends if end is not None]
+        if not is_uniform or len(const_ends) < len(ends):
             raise failed(program, f"buffer {alloc.buffer}: all accesses of a thread must be in one part of it", alloc, _REMEDY)
         starts.append(bases[0])
-        widths.append(max(known))
+        widths.append(max(const_ends))
         element = arith.Var("element")
-        bounds[element] = (0, max(known) - 1)
+        bounds[element] = (0, max(const_ends) - 1)
         indices.append(bases[0] + element)
-    for axis in apart:
-        if not determined(axis.var, axis.extent, indices, bounds):
+    for axis in split_axes:
+        if not is_determined(axis.var, axis.extent, indices, bounds):
             problem = f"buffer {alloc.buffer} in scope {alloc.buffer.scope!r}: each thread must use distinct elements"
             raise failed(program, f"{problem}, but threads of {axis.var} share some", alloc, _REMEDY)
     part = replace(alloc.buffer, shape=tuple(widths))
@@ -294,16 +296,16 @@ def _own_part(
                 return replace(stmt, regions=tuple(map(region, regions)))
         return None
 
-    def region(given: ir.Region) -> ir.Region:
-        if given.buffer is not alloc.buffer:
-            return given
-        firsts = moved(first for first, _ in given.ranges)
-        return ir.Region(part, tuple((first, extent) for first, (_, extent) in zip(firsts, given.ranges, strict=True)))
+    def region(original: ir.Region) -> ir.Region:
+        if original.buffer is not alloc.buffer:
+            return original
+        firsts = moved(first for first, _ in original.ranges)
+        return ir.Region(part, tuple((first, extent) for first, (_, extent) in zip(firsts, original.ranges, strict=True)))
 
     return ir.Alloc(part, Rewriter(expr=load, stmt=change).stmt(body))
 
 
-def _of_thread(form: arith.Linear, threads: Collection[arith.Expr]) -> arith.Expr:
+def _thread_terms(form: arith.Linear, threads: Collection[arith.Expr]) -> arith.Expr:
     """Return the terms of an index that depend only on thread axes."""
     terms = {atom: count for atom, count in form.terms.items() if arith.free_vars(atom) and arith.free_vars(atom) <= set(threads)}
     return arith.Linear(terms, 0).expr()
@@ -316,42 +318,42 @@ def _remove_redundant(program: ir.LoopProgram, offsets: Offsets, subgroups: bool
     """Remove barriers that no race requires, innermost first. With `subgroups`, narrow barriers that are required only by buffers
     of scope `SUBGROUP` to `LANES`."""
     races = Races(program, offsets)
-    known = set(races.problems())
-    dropped: list[ir.Stmt] = []
+    baseline = set(races.problems())
+    removed_barriers: list[ir.Stmt] = []
     barriers = _innermost_first(program.body)
 
     # The analysis is more precise for loops without barriers: a removal may prove another barrier redundant.
     def redundant() -> ir.Stmt | None:
-        return next((barrier for barrier in barriers if not races.adds(known, [*dropped, barrier])), None)
+        return next((barrier for barrier in barriers if not races.adds(baseline, [*removed_barriers, barrier])), None)
 
     while (barrier := redundant()) is not None:
-        dropped.append(barrier)
+        removed_barriers.append(barrier)
         barriers.remove(barrier)
-    for problem in races.problems(dropped):
+    for problem in races.problems(removed_barriers):
         if problem.diverges:
             raise failed(program, problem.text(), problem.at)
 
-    within: list[ir.Stmt] = []
+    lane_barriers: list[ir.Stmt] = []
     for barrier in barriers if subgroups else ():
-        if not races.adds(known, dropped, [*within, barrier]):
-            within.append(barrier)
+        if not races.adds(baseline, removed_barriers, [*lane_barriers, barrier]):
+            lane_barriers.append(barrier)
 
     def rewritten(stmt: ir.Stmt) -> ir.Stmt:
-        if stmt in within:
+        if stmt in lane_barriers:
             return ir.Barrier((LANES,))
-        return ir.Seq(()) if stmt in dropped else mapped(stmt, rewritten)
+        return ir.Seq(()) if stmt in removed_barriers else mapped(stmt, rewritten)
 
-    return replace(program, body=rewritten(program.body)) if dropped or within else program
+    return replace(program, body=rewritten(program.body)) if removed_barriers or lane_barriers else program
 
 
 def _innermost_first(body: ir.Stmt) -> list[ir.Stmt]:
     """Return the barriers of a program, ordered by loop depth, deepest first."""
-    found: list[tuple[int, ir.Stmt]] = []
+    barriers: list[tuple[int, ir.Stmt]] = []
     stack = [(body, 0)]
     while stack:
         stmt, depth = stack.pop()
         if isinstance(stmt, ir.Barrier):
-            found.append((depth, stmt))
-        inside = depth + isinstance(stmt, (ir.For, ir.While))
-        stack.extend((part, inside) for part in reversed(ir.substatements(stmt)))
-    return [stmt for _, stmt in sorted(found, key=lambda item: -item[0])]
+            barriers.append((depth, stmt))
+        inner_depth = depth + isinstance(stmt, (ir.For, ir.While))
+        stack.extend((part, inner_depth) for part in reversed(ir.substatements(stmt)))
+    return [stmt for _, stmt in sorted(barriers, key=lambda item: -item[0])]

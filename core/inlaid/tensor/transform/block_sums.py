@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import buffers_of
+from inlaid.tensor.analysis.footprint import statement_buffers
 from inlaid.tensor.transform.compact import shrunk
 from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, joined, mapped
 from inlaid.tensor.transform.rewrite import Rewriter
@@ -54,7 +54,7 @@ class _Update:
     around: tuple[ir.Stmt, ...] = ()
 
     @property
-    def used(self) -> frozenset[arith.Expr]:
+    def index_vars(self) -> frozenset[arith.Expr]:
         """The variables that select the element."""
         return frozenset().union(*map(arith.free_vars, self.store.indices))
 
@@ -62,7 +62,7 @@ class _Update:
     def reducing(self) -> tuple[ir.For, ...]:
         """The loops whose iterations add to the same element."""
         loops = (stmt for stmt in self.around if isinstance(stmt, ir.For) and stmt.kind not in _CONCURRENT)
-        return tuple(loop for loop in loops if loop.var not in self.used)
+        return tuple(loop for loop in loops if loop.var not in self.index_vars)
 
     @property
     def count(self) -> arith.Expr:
@@ -75,7 +75,7 @@ class _Uses:
     """The uses of buffers in a statement: updates, and the buffers that are accessed in other ways."""
 
     updates: tuple[_Update, ...]
-    others: frozenset[ir.Buffer]
+    other_buffers: frozenset[ir.Buffer]
 
 
 class _Blocking:
@@ -87,31 +87,33 @@ class _Blocking:
 
     def stmt(self, stmt: ir.Stmt, ranges: _Ranges) -> ir.Stmt:
         """Rebuild a statement. `ranges` are the ranges of the loops around it."""
-        if not self._of(stmt).updates:
+        if not self._find_uses(stmt).updates:
             return stmt
         if isinstance(stmt, ir.For):
-            changed = mapped(stmt, partial(self.stmt, ranges=_within(ranges, stmt)))
-            return self._loop(stmt, changed, ranges) if stmt.kind is ir.ForKind.SERIAL else changed
+            new_stmt = mapped(stmt, partial(self.stmt, ranges=_within(ranges, stmt)))
+            return self._loop(stmt, new_stmt, ranges) if stmt.kind is ir.ForKind.SERIAL else new_stmt
         return mapped(stmt, partial(self.stmt, ranges=ranges))
 
-    def _loop(self, loop: ir.For, changed: ir.Stmt, ranges: _Ranges) -> ir.Stmt:
-        """Run a loop in blocks if it adds too many numbers to a sum. `changed` is the loop with its inner loops in blocks."""
-        uses = self._of(loop.body)
+    def _loop(self, loop: ir.For, new_loop: ir.Stmt, ranges: _Ranges) -> ir.Stmt:
+        """Run a loop in blocks if it adds too many numbers to a sum. `new_loop` is the loop with its inner loops in blocks."""
+        uses = self._find_uses(loop.body)
         sums = [
             update
             for update in uses.updates
-            if update.store.buffer not in uses.others and loop.var not in update.used and _is_long(loop, update, ranges)
+            if update.store.buffer not in uses.other_buffers
+            and loop.var not in update.index_vars
+            and _is_long(loop, update, ranges)
         ]
-        inside = {local for stmt in ir.walk_stmts(loop) if (local := getattr(stmt, "var", None)) is not None}
+        inner_vars = {local for stmt in ir.walk_stmts(loop) if (local := getattr(stmt, "var", None)) is not None}
         counts = {update.count for update in sums}
-        if len(counts) != 1 or not inside.isdisjoint(arith.free_vars(count := counts.pop())):
-            return changed
+        if len(counts) != 1 or not inner_vars.isdisjoint(arith.free_vars(count := counts.pop())):
+            return new_loop
         buffers = {update.store.buffer: None for update in sums}
         elements = _elements(loop, [update for update in uses.updates if update.store.buffer in buffers])
-        assert isinstance(changed, ir.For)
-        return changed if elements is None else _in_blocks(changed, count, elements, tuple(buffers), self._total)
+        assert isinstance(new_loop, ir.For)
+        return new_loop if elements is None else _in_blocks(new_loop, count, elements, tuple(buffers), self._total)
 
-    def _of(self, stmt: ir.Stmt) -> _Uses:
+    def _find_uses(self, stmt: ir.Stmt) -> _Uses:
         uses = self._uses.get(stmt)
         if uses is None:
             uses = self._uses[stmt] = self._examined(stmt)
@@ -119,11 +121,11 @@ class _Blocking:
 
     def _examined(self, stmt: ir.Stmt) -> _Uses:
         if isinstance(stmt, ir.Store) and _is_update(stmt):
-            return _Uses((_Update(stmt),), frozenset(buffers_of(stmt)) - {stmt.buffer})
-        parts = [self._of(part) for part in ir.substatements(stmt)]
-        around = () if isinstance(stmt, (ir.Seq, ir.Alloc)) else (stmt,)
-        updates = tuple(_Update(update.store, (*around, *update.around)) for part in parts for update in part.updates)
-        return _Uses(updates, frozenset(buffers_of(stmt)).union(*(part.others for part in parts)))
+            return _Uses((_Update(stmt),), frozenset(statement_buffers(stmt)) - {stmt.buffer})
+        parts = [self._find_uses(part) for part in ir.substatements(stmt)]
+        outer_stmts = () if isinstance(stmt, (ir.Seq, ir.Alloc)) else (stmt,)
+        updates = tuple(_Update(update.store, (*outer_stmts, *update.around)) for part in parts for update in part.updates)
+        return _Uses(updates, frozenset(statement_buffers(stmt)).union(*(part.other_buffers for part in parts)))
 
 
 def _within(ranges: _Ranges, loop: ir.For) -> _Ranges:
@@ -148,8 +150,8 @@ def _is_long(loop: ir.For, update: _Update, ranges: _Ranges) -> bool:
     """Test whether a loop may add more than `BLOCK` numbers to an element."""
     for item in (loop, *(stmt for stmt in update.around if isinstance(stmt, ir.For))):
         ranges = _within(ranges, item)
-    most = arith.Analyzer(ranges).bounds(loop.extent * update.count)[1]
-    return most is None or most > BLOCK
+    max_additions = arith.Analyzer(ranges).bounds(loop.extent * update.count)[1]
+    return max_additions is None or max_additions > BLOCK
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ class _Elements:
     indices: tuple[arith.Expr, ...]
     around: tuple[ir.For | arith.Expr, ...]
 
-    def all(self, change: Callable[[ir.Buffer, tuple[arith.Expr, ...]], ir.Stmt]) -> ir.Stmt:
+    def for_each(self, change: Callable[[ir.Buffer, tuple[arith.Expr, ...]], ir.Stmt]) -> ir.Stmt:
         """Apply a change to all elements."""
         stmt = change(self.buffer, self.indices)
         for item in reversed(self.around):
@@ -172,29 +174,29 @@ def _elements(loop: ir.For, updates: Sequence[_Update]) -> tuple[_Elements, ...]
     """List the elements that updates in a loop change; None if they cannot be listed without the loop's other statements."""
     result: dict[_Elements, None] = {}
     for update in updates:
-        dropped: set[arith.Expr] = {loop.var, *(item.var for item in update.reducing)}
-        around: list[ir.For | arith.Expr] = []
+        summed_vars: set[arith.Expr] = {loop.var, *(item.var for item in update.reducing)}
+        outer_stmts: list[ir.For | arith.Expr] = []
         for stmt in update.around:
             match stmt:
                 case ir.For(var=var, extent=extent):
-                    if var in dropped:
+                    if var in summed_vars:
                         continue
-                    if not dropped.isdisjoint(arith.free_vars(extent)):
+                    if not summed_vars.isdisjoint(arith.free_vars(extent)):
                         return None
-                    around.append(stmt)
+                    outer_stmts.append(stmt)
                 case ir.Let(var=var):
-                    dropped.add(var)
+                    summed_vars.add(var)
                 case ir.If(condition=ir.Index(index=condition), otherwise=None):
                     for part in conjuncts(condition):
-                        if dropped.isdisjoint(arith.free_vars(part)) and not arith.reads_data(part):
-                            around.append(part)
-                        elif not update.used.isdisjoint(arith.free_vars(part)):
+                        if summed_vars.isdisjoint(arith.free_vars(part)) and not arith.reads_data(part):
+                            outer_stmts.append(part)
+                        elif not update.index_vars.isdisjoint(arith.free_vars(part)):
                             return None  # it may keep the element inside the buffer
                 case _:
                     return None
-        if not dropped.isdisjoint(update.used) or any(map(arith.reads_data, update.store.indices)):
+        if not summed_vars.isdisjoint(update.index_vars) or any(map(arith.reads_data, update.store.indices)):
             return None
-        result[_Elements(update.store.buffer, update.store.indices, tuple(around))] = None
+        result[_Elements(update.store.buffer, update.store.indices, tuple(outer_stmts))] = None
     return tuple(result)
 
 
@@ -210,20 +212,20 @@ def _in_blocks(
         return ir.Store(totals[buffer], indices, ir.const(0, total))
 
     def flush(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> ir.Stmt:
-        added = ir.load(totals[buffer], indices) + ir.cast(ir.load(buffer, indices), total)
-        return joined(ir.Store(totals[buffer], indices, added), ir.Store(buffer, indices, ir.const(0, buffer.dtype)))
+        new_total = ir.load(totals[buffer], indices) + ir.cast(ir.load(buffer, indices), total)
+        return joined(ir.Store(totals[buffer], indices, new_total), ir.Store(buffer, indices, ir.const(0, buffer.dtype)))
 
     def store(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> ir.Stmt:
         return ir.Store(buffer, indices, ir.cast(ir.load(totals[buffer], indices), buffer.dtype))
 
-    several = arith.simplify(arith.compare("<", size, loop.extent))
-    before, between, after = (
-        guarded(joined(*(item.all(change) for item in elements)), several) for change in (clear, flush, store)
+    has_several_blocks = arith.simplify(arith.compare("<", size, loop.extent))
+    clear_stmt, flush_stmt, store_stmt = (
+        guarded(joined(*(item.for_each(change) for item in elements)), has_several_blocks) for change in (clear, flush, store)
     )
     rest = arith.simplify(arith.minimum(size, loop.extent - block * size))
     body = Rewriter({loop.var: block * size + inner}).stmt(loop.body)
-    added = joined(replace(loop, var=inner, extent=rest, body=body), between)
-    stmt = joined(before, ir.For(block, arith.simplify(arith.ceildiv(loop.extent, size)), added), after)
+    block_body = joined(replace(loop, var=inner, extent=rest, body=body), flush_stmt)
+    stmt = joined(clear_stmt, ir.For(block, arith.simplify(arith.ceildiv(loop.extent, size)), block_body), store_stmt)
     for item in totals.values():
         stmt = shrunk(item, stmt)
     return stmt
@@ -231,7 +233,7 @@ def _in_blocks(
 
 def _iterations(extent: arith.Expr, count: arith.Expr) -> arith.Expr:
     """Return the iterations of a loop in a block: as many as fit; if `extent` is known, about equally many in each block."""
-    most = arith.simplify(arith.maximum(arith.floordiv(BLOCK, arith.maximum(count, 1)), 1))
-    if isinstance(most, arith.Const) and isinstance(extent, arith.Const):
-        return arith.ceildiv(extent, -(-extent.value // most.value))
-    return most
+    max_iterations = arith.simplify(arith.maximum(arith.floordiv(BLOCK, arith.maximum(count, 1)), 1))
+    if isinstance(max_iterations, arith.Const) and isinstance(extent, arith.Const):
+        return arith.ceildiv(extent, -(-extent.value // max_iterations.value))
+    return max_iterations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import Box, Uses, accesses_of
+from inlaid.tensor.analysis.footprint import Box, Uses, statement_accesses
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
 
@@ -33,7 +33,7 @@ def _compact(stmt: ir.Stmt, uses: Uses) -> ir.Stmt:
     match stmt:
         case ir.Alloc(buffer=buffer, body=body):
             inner = _compact(body, uses)
-            return _sink(buffer, inner, uses) if buffer in uses.of(inner) else inner
+            return _sink(buffer, inner, uses) if buffer in uses.buffers(inner) else inner
         case ir.For(body=body) | ir.Let(body=body) | ir.While(body=body):
             inner = _compact(body, uses)
             return stmt if inner is body else replace(stmt, body=inner)
@@ -52,7 +52,7 @@ def _sink(buffer: ir.Buffer, body: ir.Stmt, uses: Uses) -> ir.Stmt:
     over."""
     match body:
         case ir.Seq(stmts=stmts):
-            users = [index for index, item in enumerate(stmts) if buffer in uses.of(item)]
+            users = [index for index, item in enumerate(stmts) if buffer in uses.buffers(item)]
             if len(users) == 1:
                 index = users[0]
                 return ir.Seq((*stmts[:index], _sink(buffer, stmts[index], uses), *stmts[index + 1 :]))
@@ -70,18 +70,23 @@ def _sink(buffer: ir.Buffer, body: ir.Stmt, uses: Uses) -> ir.Stmt:
 
 def _spans_threads(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
     """Test whether a buffer is allocated around thread loops in a statement. They cannot share main memory allocated there."""
-    found = [node for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc) and node.buffer.name == buffer.name]
-    return any(isinstance(node, ir.For) and node.over_threads for alloc in found for node in ir.walk_stmts(alloc.body))
+    allocs = [node for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc) and node.buffer.name == buffer.name]
+    return any(isinstance(node, ir.For) and node.over_threads for alloc in allocs for node in ir.walk_stmts(alloc.body))
 
 
 def _starts_afresh(stmt: ir.Stmt, buffer: ir.Buffer, uses: Uses) -> bool:
     """Test whether a statement writes each element of a buffer before it reads it."""
     if not _writes_first(stmt, buffer, uses):  # cheaper than the boxes
         return False
-    read, written = uses.boxes(stmt, buffer)
+    read_boxes, written_boxes = uses.boxes(stmt, buffer)
     for axis in range(len(buffer.shape)):
-        own, every = _union(written, axis), _union((*written, *read), axis)
-        if own is None or every is None or own[1] != every[1] or arith.simplify(own[0] - every[0]) != arith.ZERO:
+        written_span, access_span = _union(written_boxes, axis), _union((*written_boxes, *read_boxes), axis)
+        if (
+            written_span is None
+            or access_span is None
+            or written_span[1] != access_span[1]
+            or arith.simplify(written_span[0] - access_span[0]) != arith.ZERO
+        ):
             return False
     return True
 
@@ -90,12 +95,12 @@ def _writes_first(stmt: ir.Stmt, buffer: ir.Buffer, uses: Uses) -> bool:
     """Test whether the first use of a buffer in a statement is an unconditional store that does not read the buffer."""
     match stmt:
         case ir.Seq(stmts=stmts):
-            first = next((item for item in stmts if buffer in uses.of(item)), None)
+            first = next((item for item in stmts if buffer in uses.buffers(item)), None)
             return first is not None and _writes_first(first, buffer, uses)
         case ir.For(body=body) | ir.Alloc(body=body):
             return _writes_first(body, buffer, uses)
         case ir.Let(body=body):
-            return all(region.buffer is not buffer for region, _ in accesses_of(stmt)) and _writes_first(body, buffer, uses)
+            return all(region.buffer is not buffer for region, _ in statement_accesses(stmt)) and _writes_first(body, buffer, uses)
         case ir.Store(buffer=target, value=value):
             reads = any(isinstance(node, ir.Load) and node.buffer is buffer for node in ir.walk_exprs(value))
             return target is buffer and not reads
@@ -108,17 +113,17 @@ def shrunk(buffer: ir.Buffer, body: ir.Stmt) -> ir.Stmt:
 
 
 def _shrunk(buffer: ir.Buffer, body: ir.Stmt, uses: Uses) -> ir.Stmt:
-    read, written = uses.boxes(body, buffer)
-    boxes = (*written, *read)
+    read_boxes, written_boxes = uses.boxes(body, buffer)
+    boxes = (*written_boxes, *read_boxes)
     if not boxes or not buffer.shape:
         return ir.Alloc(buffer, body)
-    inside = {stmt.var for stmt in ir.walk_stmts(body) if isinstance(stmt, (ir.For, ir.Let))}
+    inner_vars = {stmt.var for stmt in ir.walk_stmts(body) if isinstance(stmt, (ir.For, ir.Let))}
     bases: list[arith.Expr] = []
     extents: list[arith.Dim] = []
     for axis, dim in enumerate(buffer.shape):
         base, extent = _union(boxes, axis) or (arith.ZERO, dim)
         as_large = isinstance(dim, int) and isinstance(extent, int) and extent >= dim
-        if as_large or not inside.isdisjoint(arith.free_vars(base)):  # the base is evaluated at the allocation
+        if as_large or not inner_vars.isdisjoint(arith.free_vars(base)):  # the base is evaluated at the allocation
             base, extent = arith.ZERO, dim
         bases.append(base)
         extents.append(extent)

@@ -45,7 +45,7 @@ class _Piece:
 
     extent: Dim
     step: Dim
-    place: int
+    position: int
 
 
 def copy_dimensions(
@@ -54,17 +54,17 @@ def copy_dimensions(
     """Return the dimensions of a copy of a tensor from one layout to another, in the target's order, outermost first. `perm`
     permutes axes (target axis k is source axis perm[k]). None if a block does not divide its axis, or two blocks each other."""
     order = list(perm) if perm is not None else list(range(len(shape)))
-    moved = [shape[axis] for axis in order]
-    if source.pads(tuple(shape)) or target.pads(tuple(moved)):
+    target_shape = [shape[axis] for axis in order]
+    if source.pads(tuple(shape)) or target.pads(tuple(target_shape)):
         return None
     reads = _pieces(shape, source)
-    return _paired([reads[axis] for axis in order], _pieces(moved, target))
+    return _paired([reads[axis] for axis in order], _pieces(target_shape, target))
 
 
 def _paired(reads: list[list[_Piece]], writes: list[list[_Piece]]) -> list[Dimension] | None:
     """Split the pieces of every axis in source and target to common extents, in the target's order; None if the extents of two
     pieces do not divide each other."""
-    found: list[tuple[int, Dimension]] = []
+    dimensions: list[tuple[int, Dimension]] = []
     for ours, theirs in zip(reads, writes, strict=True):
         a, b = list(ours), list(theirs)
         while a:
@@ -77,22 +77,22 @@ def _paired(reads: list[list[_Piece]], writes: list[list[_Piece]]) -> list[Dimen
                 if size != min(left.extent, right.extent):
                     return None
                 if left.extent > size:
-                    a.append(_Piece(left.extent // size, arith.unwrap(arith.mul(left.step, size)), left.place))
+                    a.append(_Piece(left.extent // size, arith.unwrap(arith.mul(left.step, size)), left.position))
                 if right.extent > size:
-                    b.append(_Piece(right.extent // size, arith.unwrap(arith.mul(right.step, size)), right.place))
-            found.append((right.place, Dimension(size, left.step, right.step)))
-    found.reverse()  # pieces of one target dimension were found innermost first
-    return [dim for _, dim in sorted(found, key=lambda item: item[0])]
+                    b.append(_Piece(right.extent // size, arith.unwrap(arith.mul(right.step, size)), right.position))
+            dimensions.append((right.position, Dimension(size, left.step, right.step)))
+    dimensions.reverse()  # pieces of one target dimension were found innermost first
+    return [dim for _, dim in sorted(dimensions, key=lambda item: item[0])]
 
 
 def _pieces(shape: Sequence[Dim], layout: Layout) -> list[list[_Piece]]:
     """Return, for each axis, its pieces in the buffer, outermost first. Pieces of extent 1 are omitted."""
     dims = layout.shape(tuple(shape))
-    steps = [arith.product(dims[place + 1 :]) for place in range(len(dims))]
+    steps = [arith.product(dims[position + 1 :]) for position in range(len(dims))]
     pieces = [[_Piece(dims[axis], steps[axis], axis)] for axis in range(len(shape))]
-    for place, (axis, _) in enumerate(layout.blocks, len(shape)):
-        pieces[axis].append(_Piece(dims[place], steps[place], place))
-    return [[piece for piece in each if piece.extent != 1] for each in pieces]
+    for position, (axis, _) in enumerate(layout.blocks, len(shape)):
+        pieces[axis].append(_Piece(dims[position], steps[position], position))
+    return [[piece for piece in axis_pieces if piece.extent != 1] for axis_pieces in pieces]
 
 
 def padded_program(
@@ -115,11 +115,11 @@ def padded_program(
     for factor in sorted({*factors, 1}, reverse=True):
         length = (size - start) // factor * factor
         if length:
-            (reads, read), (writes, write) = (_run(shape, layout, axis, start, length) for layout in sides)
+            (reads, read_offset), (writes, write_offset) = (_run(shape, layout, axis, start, length) for layout in sides)
             dims = _paired(reads, writes)
             if dims is None:
                 return None
-            nests += _nests(_merged(dims), a, b, read, write, threads)
+            nests += _nests(_merged(dims), a, b, read_offset, write_offset, threads)
             start += length
     if size % factors[1]:
         nests.append(_zeros(*_run(shape, target, axis, size, -size % factors[1]), b))
@@ -137,20 +137,22 @@ def _run(shape: Sequence[Dim], layout: Layout, axis: int, start: int, length: in
     outer = arith.product(dims[axis + 1 :])
     pieces = _pieces(shape, layout)
     lane = len(shape) if factor > 1 else axis
-    whole = length % factor == 0
-    pieces[axis] = [_Piece(length // factor, outer, axis), _Piece(factor, 1, lane)] if whole else [_Piece(length, 1, lane)]
+    has_full_blocks = length % factor == 0
+    pieces[axis] = (
+        [_Piece(length // factor, outer, axis), _Piece(factor, 1, lane)] if has_full_blocks else [_Piece(length, 1, lane)]
+    )
     begin = arith.add(arith.mul(start // factor, outer), start % factor)
-    return [[piece for piece in each if piece.extent != 1] for each in pieces], arith.unwrap(begin)
+    return [[piece for piece in axis_pieces if piece.extent != 1] for axis_pieces in pieces], arith.unwrap(begin)
 
 
 def _zeros(pieces: list[list[_Piece]], start: Dim, target: ir.Buffer) -> ir.Stmt:
     """Build loops that fill a part of a buffer with zeros."""
-    place = arith.wrap(start)
+    offset = arith.wrap(start)
     loops: list[tuple[arith.Var, Dim]] = []
-    for piece in (piece for each in pieces for piece in each):
+    for piece in (piece for axis_pieces in pieces for piece in axis_pieces):
         loops.append((arith.Var(f"i{len(loops)}"), piece.extent))
-        place = place + loops[-1][0] * piece.step
-    body: ir.Stmt = ir.Store(target, (place,), ir.const(0, target.dtype))
+        offset = offset + loops[-1][0] * piece.step
+    body: ir.Stmt = ir.Store(target, (offset,), ir.const(0, target.dtype))
     for variable, extent in reversed(loops):
         body = ir.For(variable, arith.wrap(extent), body)
     return body
@@ -174,50 +176,50 @@ def copy_program(name: str, dtype: DType, dims: Sequence[Dimension], threads: in
 
 def _merged(dims: Sequence[Dimension]) -> list[Dimension]:
     """Merge dimensions that are contiguous in both buffers, and drop dimensions of extent 1."""
-    found: list[Dimension] = []
+    result: list[Dimension] = []
     for dim in (dim for dim in dims if dim.extent != 1):
-        last = found[-1] if found else None
-        if last and _same(last.target, dim.target, dim.extent) and _same(last.source, dim.source, dim.extent):
-            found[-1] = Dimension(arith.unwrap(arith.mul(last.extent, dim.extent)), dim.source, dim.target)
+        last = result[-1] if result else None
+        if last and _is_contiguous(last.target, dim.target, dim.extent) and _is_contiguous(last.source, dim.source, dim.extent):
+            result[-1] = Dimension(arith.unwrap(arith.mul(last.extent, dim.extent)), dim.source, dim.target)
         else:
-            found.append(dim)
-    return found
+            result.append(dim)
+    return result
 
 
-def _same(step: Dim, inner: Dim, extent: Dim) -> bool:
+def _is_contiguous(step: Dim, inner: Dim, extent: Dim) -> bool:
     """Test whether a stride equals the size of an inner dimension."""
     return arith.simplify(step - arith.mul(inner, extent)) == arith.ZERO
 
 
-def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read: Dim, write: Dim, threads: int) -> list[ir.Stmt]:
-    """Build loops that copy from offset `read` to offset `write`. An extent that squares do not divide is split in two."""
-    row = next((place for place, dim in enumerate(dims) if dim.target == 1), None)
-    column = next((place for place, dim in enumerate(dims) if dim.source == 1), None)
+def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read_offset: Dim, write_offset: Dim, threads: int) -> list[ir.Stmt]:
+    """Build loops that copy from `read_offset` to `write_offset`. An extent that squares do not divide is split in two."""
+    row = next((axis for axis, dim in enumerate(dims) if dim.target == 1), None)
+    column = next((axis for axis, dim in enumerate(dims) if dim.source == 1), None)
     if row is None or column is None:
-        return [_nest(dims, {}, a, b, read, write, threads)]
+        return [_nest(dims, {}, a, b, read_offset, write_offset, threads)]
     limit = LINE // a.dtype.bytes
     side = min(_side(dims[row].extent, limit), _side(dims[column].extent, limit), limit if row == column else min(limit, SQUARE))
     sides = {row: side, column: side}
     if dims[row].extent == dims[column].target == PAIR:
         sides = {column: (side := min(_side(dims[column].extent, limit), limit)), row: PAIR}
     if side < SMALLEST:
-        return [_nest(dims, {}, a, b, read, write, threads)]
-    for place, side in sides.items():
-        extent = dims[place].extent
-        whole = arith.unwrap(arith.simplify(extent // side * arith.wrap(side)))
+        return [_nest(dims, {}, a, b, read_offset, write_offset, threads)]
+    for axis, side in sides.items():
+        extent = dims[axis].extent
+        main_extent = arith.unwrap(arith.simplify(extent // side * arith.wrap(side)))
         rest = arith.unwrap(arith.simplify(extent % arith.wrap(side)))
         if rest != 0:
             main, tail = list(dims), list(dims)
-            main[place], tail[place] = replace(dims[place], extent=whole), replace(dims[place], extent=rest)
+            main[axis], tail[axis] = replace(dims[axis], extent=main_extent), replace(dims[axis], extent=rest)
             if rest == 1:
-                del tail[place]
-            from_ = arith.unwrap(read + arith.mul(whole, dims[place].source))
-            to = arith.unwrap(write + arith.mul(whole, dims[place].target))
-            first = _nests(main, a, b, read, write, threads)
+                del tail[axis]
+            source_offset = arith.unwrap(read_offset + arith.mul(main_extent, dims[axis].source))
+            target_offset = arith.unwrap(write_offset + arith.mul(main_extent, dims[axis].target))
+            first = _nests(main, a, b, read_offset, write_offset, threads)
             if not tail:
-                return [*first, ir.Store(b, (arith.wrap(to),), ir.load(a, (arith.wrap(from_),)))]
-            return [*first, *_nests(tail, a, b, from_, to, 1)]
-    return [_nest(dims, sides, a, b, read, write, threads)]
+                return [*first, ir.Store(b, (arith.wrap(target_offset),), ir.load(a, (arith.wrap(source_offset),)))]
+            return [*first, *_nests(tail, a, b, source_offset, target_offset, 1)]
+    return [_nest(dims, sides, a, b, read_offset, write_offset, threads)]
 
 
 def _side(extent: Dim, limit: int) -> int:
@@ -225,47 +227,52 @@ def _side(extent: Dim, limit: int) -> int:
     limit; its remainder uses the smallest squares, to limit the number of nests."""
     if isinstance(extent, int):
         return 1 << max(extent.bit_length() - 1, 0)  # 1 for an empty buffer
-    _, most = arith.bounds(extent)
-    return limit if most is None or most >= limit else SMALLEST if most >= SMALLEST else 1
+    _, max_extent = arith.bounds(extent)
+    return limit if max_extent is None or max_extent >= limit else SMALLEST if max_extent >= SMALLEST else 1
 
 
-def _nest(dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buffer, read: Dim, write: Dim, threads: int) -> ir.Stmt:
+def _nest(
+    dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buffer, read_offset: Dim, write_offset: Dim, threads: int
+) -> ir.Stmt:
     """Build loops around the copy of an element or of vectors. `sides` has the number of lanes of a dimension, then of vectors."""
-    from_, to = arith.wrap(read), arith.wrap(write)
+    source_offset, target_offset = arith.wrap(read_offset), arith.wrap(write_offset)
     loops: list[tuple[arith.Var, Dim]] = []
     inner: list[tuple[arith.Var, Dim]] = []
-    for place, dim in enumerate(dims):
-        side = sides.get(place, 1)
+    for axis, dim in enumerate(dims):
+        side = sides.get(axis, 1)
         count = arith.unwrap(arith.simplify(dim.extent // arith.wrap(side)))
-        patch = _patch(count, threads) if len(set(sides.values())) == 1 < len(sides) and place in sides else 1
+        patch = _patch(count, threads) if len(set(sides.values())) == 1 < len(sides) and axis in sides else 1
         outer = arith.Var(f"i{len(loops) + len(inner)}")
         patches = arith.unwrap(arith.simplify(arith.ceildiv(count, patch)))
         if patches != 1:
             loops.append((outer, patches))
-            from_, to = (
-                from_ + outer * (dim.source * arith.wrap(side * patch)),
-                to + outer * (dim.target * arith.wrap(side * patch)),
+            source_offset, target_offset = (
+                source_offset + outer * (dim.source * arith.wrap(side * patch)),
+                target_offset + outer * (dim.target * arith.wrap(side * patch)),
             )
         if patch > 1:
             variable = arith.Var(f"i{len(loops) + len(inner)}")
             inner.append((variable, patch if isinstance(count, int) else arith.minimum(patch, count - outer * patch)))
-            from_, to = from_ + variable * (dim.source * arith.wrap(side)), to + variable * (dim.target * arith.wrap(side))
+            source_offset, target_offset = (
+                source_offset + variable * (dim.source * arith.wrap(side)),
+                target_offset + variable * (dim.target * arith.wrap(side)),
+            )
     stores: list[ir.Stmt] = []
     lane = arith.Var("lane")
-    side, *others = sides.values() or (1,)
-    lanes, columns = lane if sides else arith.ZERO, others[0] if others else 1
-    row, *numbered = [dims[place] for place in sides] or [Dimension(1, 0, 0)]
+    side, *vector_counts = sides.values() or (1,)
+    lanes, columns = lane if sides else arith.ZERO, vector_counts[0] if vector_counts else 1
+    row, *numbered = [dims[axis] for axis in sides] or [Dimension(1, 0, 0)]
     column = numbered[0] if numbered else row
     for number in range(columns):
-        value = ir.load(a, (from_ + lanes * row.source + arith.mul(number, column.source),))
-        stores.append(ir.Store(b, (to + lanes * row.target + arith.mul(number, column.target),), value))
+        value = ir.load(a, (source_offset + lanes * row.source + arith.mul(number, column.source),))
+        stores.append(ir.Store(b, (target_offset + lanes * row.target + arith.mul(number, column.target),), value))
     body: ir.Stmt = stores[0] if len(stores) == 1 else ir.Seq(tuple(stores))
     if sides:
         body = ir.For(lane, arith.wrap(side), body, ir.ForKind.VECTORIZED)
     kinds = [ir.ForKind.SERIAL] * len(loops + inner)
     if threads != 1 and loops:
         # The longest loop is the one over image rows or tokens, which other kernels distribute over the same threads.
-        longest = max(range(len(loops)), key=lambda place: arith.size_hint(loops[place][1]))
+        longest = max(range(len(loops)), key=lambda axis: arith.size_hint(loops[axis][1]))
         loops.insert(0, loops.pop(longest))
         kinds[0] = ir.ForKind.PARALLEL
     for (variable, extent), kind in zip(reversed(loops + inner), reversed(kinds), strict=True):
@@ -276,7 +283,7 @@ def _nest(dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buff
 def _patch(count: Dim, threads: int) -> int:
     """Return the side of a patch, in squares, out of `count`. If possible, all threads get the same number of patches."""
     if not isinstance(count, int):
-        most = arith.bounds(count)[1]
-        return 1 if most is not None and most <= PATCH else PATCH
+        max_count = arith.bounds(count)[1]
+        return 1 if max_count is not None and max_count <= PATCH else PATCH
     fitting = [size for size in range(PATCH, 0, -1) if count % size == 0]
     return next((size for size in fitting if count // size % max(threads, 1) == 0), fitting[0])

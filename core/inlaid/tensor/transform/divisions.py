@@ -42,13 +42,13 @@ class _Divisions(Rewriter):
     def index(self, index: arith.Expr) -> arith.Expr:
         if type(index) is arith.Const or type(index) is arith.Var:
             return index
-        done = self._indices.get(index)
-        if done is None:
-            done = self._rebuilt_index(index)
-            if isinstance(done, Division) and not isinstance(done.operands[1], arith.Const) and not arith.reads_data(done):
+        result = self._indices.get(index)
+        if result is None:
+            result = self._rebuilt_index(index)
+            if isinstance(result, Division) and not isinstance(result.operands[1], arith.Const) and not arith.reads_data(result):
                 self.divides = True
-                done = self._indices[index] = self._replaced(done)
-        return done
+                result = self._indices[index] = self._replaced(result)
+        return result
 
     def _replaced(self, division: Division) -> arith.Expr:
         raise NotImplementedError
@@ -71,27 +71,27 @@ class _Sharing(_Divisions):
         least = self._analyzer.bounds(divisor)[0]
         if rest == arith.ZERO or low is None or low < 0 or not high or least is None or 2 * least < high:
             return division
-        beyond = rest % divisor + more
+        raw_remainder = rest % divisor + more
         ends = (divisor,) if high <= least else (divisor, divisor * 2)
-        steps = [arith.compare("<=", end, beyond) for end in ends]
+        steps = [arith.compare("<=", end, raw_remainder) for end in ends]
         if isinstance(division, arith.FloorDiv):
             return sum(steps, rest // divisor)
-        found = beyond
+        remainder = raw_remainder
         for end, step in zip(ends, steps, strict=True):
-            found = arith.select(step, beyond - end, found)
-        return found
+            remainder = arith.select(step, raw_remainder - end, remainder)
+        return remainder
 
 
 class _Hoisting(_Divisions):
     """Binds each division to a variable, inside the innermost loop or binding whose variable it reads. Each statement is rebuilt
-    once, by the rewriter of the loop around it. `around` is the rewriter of the enclosing loop; None at the top level."""
+    once, by the rewriter of the loop around it. `outer` is the rewriter of the enclosing loop; None at the top level."""
 
-    def __init__(self, loop: arith.Var | None = None, around: _Hoisting | None = None) -> None:
+    def __init__(self, loop: arith.Var | None = None, outer: _Hoisting | None = None) -> None:
         super().__init__()
         self._loop = loop
-        self._around = around
+        self._outer = outer
         self._values: dict[arith.Expr, arith.Var] = {}
-        self._own: set[arith.Expr] = set() if loop is None else {loop}
+        self._variables: set[arith.Expr] = set() if loop is None else {loop}
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         match stmt:
@@ -115,11 +115,11 @@ class _Hoisting(_Divisions):
         innermost: _Hoisting | None = None
         level: _Hoisting | None = self
         while level is not None and unknown:
-            innermost = innermost or (level if unknown & level._own else None)
-            unknown -= level._own
-            level = level._around
+            innermost = innermost or (level if unknown & level._variables else None)
+            unknown -= level._variables
+            level = level._outer
         if innermost is None or unknown:
             return division
         variable = innermost._values.setdefault(division, arith.Var(f"{innermost._loop}_d{len(innermost._values)}"))
-        innermost._own.add(variable)
+        innermost._variables.add(variable)
         return variable

@@ -12,12 +12,12 @@ from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
 from inlaid_runtime.types import dtype
 
-MOST_LOOPS = 8
+MAX_LOOPS = 8
 """Number of loops that a nest keeps. The quotients and remainders for the others are computed once per iteration of them all."""
 
 
 def flatten_nests(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Merge the outer loops of each perfect nest of more than `MOST_LOOPS` serial loops whose extents are known before the nest.
+    """Merge the outer loops of each perfect nest of more than `MAX_LOOPS` serial loops whose extents are known before the nest.
     Returns the same object if there are none."""
     body = _Flattening().stmt(program.body)
     return program if body is program.body else replace(program, body=body)
@@ -30,11 +30,11 @@ class _Flattening(Rewriter):
         while isinstance(inner, ir.For) and inner.kind is ir.ForKind.SERIAL:
             loops.append(inner)
             inner = inner.body
-        merged = loops[: len(loops) - MOST_LOOPS + 1]
-        variables = {loop.var for loop in merged}
-        if len(loops) <= MOST_LOOPS or not all(variables.isdisjoint(arith.free_vars(loop.extent)) for loop in merged):
+        outer_loops = loops[: len(loops) - MAX_LOOPS + 1]
+        variables = {loop.var for loop in outer_loops}
+        if len(loops) <= MAX_LOOPS or not all(variables.isdisjoint(arith.free_vars(loop.extent)) for loop in outer_loops):
             return super().stmt(stmt)
-        return _flat(merged)
+        return _flat(outer_loops)
 
 
 def _flat(loops: list[ir.For]) -> ir.Stmt:

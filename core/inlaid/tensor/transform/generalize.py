@@ -11,7 +11,7 @@ from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
 from inlaid_runtime.records import dataclass, replace
 
-_KEPT = ("div", "mod")
+_DIVISION_OPS = ("div", "mod")
 """Operations whose constants stay in the program: division by a constant is strength-reduced to a multiplication."""
 
 
@@ -24,37 +24,37 @@ class General:
     members: Mapping[int, tuple[int, ...]]
 
 
-def generalize(programs: Sequence[ir.LoopProgram], most: int) -> list[General]:
-    """Group programs that differ only in signed integers, in the order of the groups' first members. At most `most` integers may
-    differ in a group: constants in values, or arguments of intrinsics (zero points, multipliers, shifts). Shapes, extents and
-    indices are equal, so the loops run as fast as before. Takes time linear in the total size of the programs."""
-    alike: dict[object, list[int]] = {}
+def generalize(programs: Sequence[ir.LoopProgram], max_parameters: int) -> list[General]:
+    """Group programs that differ only in signed integers, in the order of the groups' first members. At most `max_parameters`
+    integers may differ in a group: constants in values, or arguments of intrinsics (zero points, multipliers, shifts). Shapes,
+    extents and indices are equal, so the loops run as fast as before. Takes time linear in the total size of the programs."""
+    numbers_by_types: dict[object, list[int]] = {}
     for number, program in enumerate(programs):
-        alike.setdefault(parameter_types(program), []).append(number)
+        numbers_by_types.setdefault(parameter_types(program), []).append(number)
     groups: dict[object, list[tuple[int, _Opened]]] = {}
-    found: list[General] = []
-    for numbers in alike.values():
+    generals: list[General] = []
+    for numbers in numbers_by_types.values():
         if len(numbers) == 1:
-            found.append(General(programs[numbers[0]], {numbers[0]: ()}))
+            generals.append(General(programs[numbers[0]], {numbers[0]: ()}))
             continue
         for number in numbers:
             opened = _Opened(programs[number])
             groups.setdefault(structural_key(opened.program), []).append((number, opened))
     for group in groups.values():
         columns = list(zip(*(opened.values for _, opened in group), strict=True))
-        different = list(dict.fromkeys(column for column in columns if len(set(column)) > 1))
-        if len(group) == 1 or len(different) > most:
-            found += (General(programs[number], {number: ()}) for number, _ in group)
+        parameters = list(dict.fromkeys(column for column in columns if len(set(column)) > 1))
+        if len(group) == 1 or len(parameters) > max_parameters:
+            generals += (General(programs[number], {number: ()}) for number, _ in group)
             continue
-        sizes = {column: arith.SizeVar(f"k{place}", min(column), max(column)) for place, column in enumerate(different, 1)}
-        filled: dict[arith.Expr, arith.Expr] = {
-            _hole(place): sizes.get(column, arith.wrap(column[0])) for place, column in enumerate(columns)
+        sizes = {column: arith.SizeVar(f"k{position}", min(column), max(column)) for position, column in enumerate(parameters, 1)}
+        hole_values: dict[arith.Expr, arith.Expr] = {
+            _hole(position): sizes.get(column, arith.wrap(column[0])) for position, column in enumerate(columns)
         }
-        program = Rewriter(filled, expr=_constant).program(group[0][1].program)
+        program = Rewriter(hole_values, expr=_constant).program(group[0][1].program)
         program = replace(program, sizes=(*program.sizes, *sizes.values()))
-        values = zip(*different, strict=True) if different else ((),) * len(group)
-        found.append(General(program, dict(zip((number for number, _ in group), values, strict=True))))
-    return sorted(found, key=lambda general: min(general.members))
+        values = zip(*parameters, strict=True) if parameters else ((),) * len(group)
+        generals.append(General(program, dict(zip((number for number, _ in group), values, strict=True))))
+    return sorted(generals, key=lambda general: min(general.members))
 
 
 class _Opened:
@@ -66,7 +66,7 @@ class _Opened:
 
     def _expr(self, node: ir.Expr) -> ir.Expr | None:
         operands = ir.operands(node)
-        if (isinstance(node, ir.Binary) and node.op in _KEPT) or not any(isinstance(item, ir.Const) for item in operands):
+        if (isinstance(node, ir.Binary) and node.op in _DIVISION_OPS) or not any(isinstance(item, ir.Const) for item in operands):
             return None
         return ir.with_operands(node, tuple(map(self._open, operands)))
 
@@ -92,6 +92,6 @@ def _hole(number: int) -> arith.SizeVar:
 def _constant(node: ir.Expr) -> ir.Expr | None:
     """Convert a hole filled with a constant to a constant value; None for other nodes."""
     match node:
-        case ir.Index(index=arith.Const(value=value), dtype=of) if of.kind == "int":
-            return ir.const(value, of)
+        case ir.Index(index=arith.Const(value=value), dtype=dtype) if dtype.kind == "int":
+            return ir.const(value, dtype)
     return None

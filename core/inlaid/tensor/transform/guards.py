@@ -38,24 +38,28 @@ def free_registers(program: ir.LoopProgram) -> ir.LoopProgram:
     than the additions. The program must have no blocks.
     """
     stores = Counter(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Store))
-    others = {region.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Intrinsic) for region in stmt.regions}
-    single = {buffer for buffer, count in stores.items() if count == 1 and buffer.scope == "register" and buffer not in others}
-    body = _without_guards(program.body, single, {}) if single else program.body
+    intrinsic_buffers = {
+        region.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Intrinsic) for region in stmt.regions
+    }
+    single_store_buffers = {
+        buffer for buffer, count in stores.items() if count == 1 and buffer.scope == "register" and buffer not in intrinsic_buffers
+    }
+    body = _without_guards(program.body, single_store_buffers, {}) if single_store_buffers else program.body
     return program if body is program.body else replace(program, body=body)
 
 
-def _without_guards(stmt: ir.Stmt, single: Set[ir.Buffer], ranges: arith.Bounds) -> ir.Stmt:
+def _without_guards(stmt: ir.Stmt, single_store_buffers: Set[ir.Buffer], ranges: arith.Bounds) -> ir.Stmt:
     match stmt:
         case ir.For(var=var, extent=extent):
-            inside = {**ranges, var: (0, arith.unwrap(extent - 1))}
-            return mapped(stmt, lambda inner: _without_guards(inner, single, inside))
-        case ir.If(then=ir.Store(buffer=buffer, indices=indices, value=value) as store) if buffer in single:
+            inner_ranges = {**ranges, var: (0, arith.unwrap(extent - 1))}
+            return mapped(stmt, lambda inner: _without_guards(inner, single_store_buffers, inner_ranges))
+        case ir.If(then=ir.Store(buffer=buffer, indices=indices, value=value) as store) if buffer in single_store_buffers:
             if _guard(stmt) is not None and _is_speculatable(value):
                 analyzer = arith.Analyzer(ranges)
                 loads = [(node.buffer, node.indices) for node in ir.walk_exprs(value) if isinstance(node, ir.Load)]
-                if all(_within(analyzer, *place) for place in [(buffer, indices), *loads]):
+                if all(_within(analyzer, *element) for element in [(buffer, indices), *loads]):
                     return store
-    return mapped(stmt, lambda inner: _without_guards(inner, single, ranges))
+    return mapped(stmt, lambda inner: _without_guards(inner, single_store_buffers, ranges))
 
 
 def _is_speculatable(value: ir.Expr) -> bool:
@@ -86,7 +90,7 @@ class _Nesting:
     """The pass `nest_guards`, with memoised analysis of conditions."""
 
     def __init__(self) -> None:
-        self._known: dict[arith.Expr, list[tuple[arith.Expr, int]]] = {}
+        self._limits_by_condition: dict[arith.Expr, list[tuple[arith.Expr, int]]] = {}
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         """Nest the guards in a statement."""
@@ -97,8 +101,8 @@ class _Nesting:
             case ir.For(body=ir.Seq(stmts=())):
                 return stmt.body
             case ir.For(kind=ir.ForKind.VECTORIZED | ir.ForKind.SERIAL):
-                outside, loop = _hoisted(stmt)
-                return guarded(_unswitched(loop), outside)
+                outer_condition, loop = _hoisted(stmt)
+                return guarded(_unswitched(loop), outer_condition)
             case ir.Seq():
                 stmts = tuple(part for item in stmt.stmts for part in _flat(item))
                 if sum(_truncated_vector(item) is not None for item in stmts) > 1:
@@ -109,36 +113,36 @@ class _Nesting:
 
     def _nested(self, stmts: Sequence[ir.Stmt]) -> list[ir.Stmt]:
         """Nest into each guarded statement those following statements whose guards imply its guard."""
-        found: list[ir.Stmt] = []
-        place = 0
-        while place < len(stmts):
-            stmt, condition = stmts[place], _guard(stmts[place])
-            place += 1
+        result: list[ir.Stmt] = []
+        position = 0
+        while position < len(stmts):
+            stmt, condition = stmts[position], _guard(stmts[position])
+            position += 1
             if condition is None:
-                found.append(stmt)
+                result.append(stmt)
                 continue
-            start = place
-            while place < len(stmts) and (other := _guard(stmts[place])) is not None and self._implies(other, condition):
-                place += 1
-            if place == start:
-                found.append(stmt)
+            start = position
+            while position < len(stmts) and (other := _guard(stmts[position])) is not None and self._implies(other, condition):
+                position += 1
+            if position == start:
+                result.append(stmt)
                 continue
             parts = frozenset(conjuncts(condition))
-            inside = [part for item in stmts[start - 1 : place] for part in _flat(_without(item, parts))]
-            found.append(guarded(joined(*self._nested(inside)), condition))
-        return found
+            inner_stmts = [part for item in stmts[start - 1 : position] for part in _flat(_without(item, parts))]
+            result.append(guarded(joined(*self._nested(inner_stmts)), condition))
+        return result
 
     def _implies(self, condition: arith.Expr, other: arith.Expr) -> bool:
         """Test whether one condition implies another, by comparing the sums in their conjuncts."""
         mine, theirs = self._limits(condition), self._limits(other)
-        return all(any(rest == wanted and least <= limit for rest, limit in mine) for wanted, least in theirs)
+        return all(any(rest == other_rest and least <= limit for rest, limit in mine) for other_rest, least in theirs)
 
     def _limits(self, condition: arith.Expr) -> list[tuple[arith.Expr, int]]:
         """Split a condition into one pair (rest, number) per conjunct, which means `rest + number < 0`. A conjunct of another form
         gives (conjunct, 0)."""
-        if condition not in self._known:
-            self._known[condition] = list(map(_limit, conjuncts(condition)))
-        return self._known[condition]
+        if condition not in self._limits_by_condition:
+            self._limits_by_condition[condition] = list(map(_limit, conjuncts(condition)))
+        return self._limits_by_condition[condition]
 
 
 def _guard(stmt: ir.Stmt) -> arith.Expr | None:
@@ -169,8 +173,8 @@ def _flat(stmt: ir.Stmt) -> tuple[ir.Stmt, ...]:
 
 def _limit(part: arith.Expr) -> tuple[arith.Expr, int]:
     match part:
-        case arith.Compare(op="<", operands=(place, end)):
-            distance = arith.simplify(place - end)
+        case arith.Compare(op="<", operands=(index, end)):
+            distance = arith.simplify(index - end)
             match distance:
                 case arith.Const(value=value):
                     return arith.ZERO, value
@@ -186,9 +190,9 @@ def _hoisted(loop: ir.For) -> tuple[arith.Expr, ir.For]:
     if condition is None:
         return arith.ONE, loop
     assert isinstance(loop.body, ir.If)
-    inside = [part for part in conjuncts(condition) if loop.var in arith.free_vars(part)]
-    outside = [part for part in conjuncts(condition) if loop.var not in arith.free_vars(part)]
-    return _joint(outside), replace(loop, body=guarded(loop.body.then, _joint(inside))) if outside else loop
+    inner_parts = [part for part in conjuncts(condition) if loop.var in arith.free_vars(part)]
+    outer_parts = [part for part in conjuncts(condition) if loop.var not in arith.free_vars(part)]
+    return _joint(outer_parts), replace(loop, body=guarded(loop.body.then, _joint(inner_parts))) if outer_parts else loop
 
 
 _Levels = list[tuple[arith.Expr, tuple[ir.Stmt, ...]]]
@@ -215,19 +219,19 @@ def _unswitched(loop: ir.For) -> ir.Stmt:
 
 
 def _levels(loop: ir.For) -> _Levels:
-    found: _Levels = []
+    levels: _Levels = []
     condition: arith.Expr | None = arith.ONE
     stmt = loop.body
     while condition is not None:
         stmts, last = _flat(stmt)[:-1], _flat(stmt)[-1:]
         inner = _guard(last[0]) if last else None
         if inner is not None and isinstance(last[0], ir.If) and stmts and loop.var not in arith.free_vars(inner):
-            found.append((condition, stmts))
+            levels.append((condition, stmts))
             condition, stmt = inner, last[0].then
         else:
-            found.append((condition, (*stmts, *last)))
+            levels.append((condition, (*stmts, *last)))
             condition = None
-    return found
+    return levels
 
 
 def _is_flat(stmt: ir.Stmt) -> bool:
@@ -244,24 +248,26 @@ def _loops(loop: ir.For, levels: _Levels) -> ir.Stmt | None:
     # A prefetch before the first row is not a row. Counting it would leave a loop over the last row alone in a strip of RUN rows.
     hints = all(isinstance(stmt, ir.Intrinsic) for stmt in levels[0][1])
     first = min(len(levels), RUN + hints)
-    found = over(first)
+    body = over(first)
     if len(levels) > first:
         if not _independent(levels[:first], levels[first:]):
             return None
         rest = _loops(loop, levels[first:])
         if rest is None:
             return None
-        found = joined(found, guarded(rest, levels[first][0]))
+        body = joined(body, guarded(rest, levels[first][0]))
     for count in range(first - 1, 0, -1):
-        found = ir.If(truth(levels[count][0]), found, over(count))
-    return found
+        body = ir.If(truth(levels[count][0]), body, over(count))
+    return body
 
 
-def _independent(first: _Levels, others: _Levels) -> bool:
+def _independent(first: _Levels, second: _Levels) -> bool:
     """Test whether neither group of levels stores elements that the other group accesses."""
-    written, read = _accesses(first)
-    stored, loaded = _accesses(others)
-    pairs = [(a, b) for a in written for b in (*stored, *loaded)] + [(a, b) for a in stored for b in read]
+    first_stores, first_loads = _accesses(first)
+    second_stores, second_loads = _accesses(second)
+    pairs = [(a, b) for a in first_stores for b in (*second_stores, *second_loads)] + [
+        (a, b) for a in second_stores for b in first_loads
+    ]
     return not any(a[0] is b[0] and not _apart(a[1], b[1]) for a, b in pairs)
 
 
@@ -270,13 +276,13 @@ _Access = tuple[ir.Buffer, tuple[arith.Expr, ...]]
 
 def _accesses(levels: _Levels) -> tuple[set[_Access], set[_Access]]:
     """Return two sets: the elements that the statements of the levels store, and the elements that they load."""
-    written: set[_Access] = set()
-    read: set[_Access] = set()
+    stores: set[_Access] = set()
+    loads: set[_Access] = set()
     for stmt in (inner for _, stmts in levels for root in stmts for inner in ir.walk_stmts(root)):
         if isinstance(stmt, ir.Store):
-            written.add((stmt.buffer, stmt.indices))
-            read.update((node.buffer, node.indices) for node in ir.walk_exprs(stmt.value) if isinstance(node, ir.Load))
-    return written, read
+            stores.add((stmt.buffer, stmt.indices))
+            loads.update((node.buffer, node.indices) for node in ir.walk_exprs(stmt.value) if isinstance(node, ir.Load))
+    return stores, loads
 
 
 def _apart(a: tuple[arith.Expr, ...], b: tuple[arith.Expr, ...]) -> bool:
@@ -291,16 +297,16 @@ def _truncated_vector(stmt: ir.Stmt) -> tuple[ir.For, arith.Expr] | None:
     if not isinstance(loop, ir.For) or loop.kind is not ir.ForKind.VECTORIZED:
         return None
     match _guard(loop.body):
-        case arith.Compare(op="<", operands=(place, end)):
-            found = arith.affine(place, loop.var)
-            if found is not None and found[0] == arith.ONE and loop.var not in arith.free_vars(end):
-                return loop, arith.compare("<", found[1], end)
+        case arith.Compare(op="<", operands=(index, end)):
+            form = arith.affine(index, loop.var)
+            if form is not None and form[0] == arith.ONE and loop.var not in arith.free_vars(end):
+                return loop, arith.compare("<", form[1], end)
     return None
 
 
 def _guard_first_lane(stmt: ir.Stmt) -> ir.Stmt:
     """Guard a vector that may be truncated by the condition under which its first lane runs."""
-    cut, condition = _truncated_vector(stmt), _guard(stmt)
-    if cut is None:
+    vector, condition = _truncated_vector(stmt), _guard(stmt)
+    if vector is None:
         return stmt
-    return guarded(cut[0], arith.logical_and(arith.ONE if condition is None else condition, cut[1]))
+    return guarded(vector[0], arith.logical_and(arith.ONE if condition is None else condition, vector[1]))

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.accesses import UnknownAccessError
-from inlaid.tensor.transform.loop_plan import LoopPlan, Member, Piece, Segment, Tape, Track, Window, plan_loop, window_of
+from inlaid.tensor.transform.loop_plan import LoopPlan, Member, Piece, Segment, Tape, Track, Window, infer_window, plan_loop
 from inlaid.tensor.transform.lower_blocks import guarded, simplify_program
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
@@ -53,9 +53,9 @@ def interleave(name: str, members: Sequence[Member], passed: Sequence[int]) -> I
     plan = plan_loop(tapes)
     if plan is None:
         return None
-    windows = [window_of(number, tapes, plan) for number in passed]
-    found = {number: window for number, window in zip(passed, windows, strict=True) if window is not None}
-    return _Printer(name, tapes, plan, found).program() if len(found) == len(passed) else None
+    windows = [infer_window(number, tapes, plan) for number in passed]
+    window_by_number = {number: window for number, window in zip(passed, windows, strict=True) if window is not None}
+    return _Printer(name, tapes, plan, window_by_number).program() if len(window_by_number) == len(passed) else None
 
 
 class _Printer:
@@ -69,14 +69,14 @@ class _Printer:
         outputs: dict[int, ir.Buffer] = {}
         self._params: list[dict[ir.Buffer, ir.Buffer]] = []
         for tape in tapes:
-            known: dict[ir.Buffer, ir.Buffer] = {}
+            params: dict[ir.Buffer, ir.Buffer] = {}
             for number, buffer in tape.inputs:
                 if number not in windows:
-                    known[buffer] = inputs.setdefault((number, buffer.shape), replace(buffer))
+                    params[buffer] = inputs.setdefault((number, buffer.shape), replace(buffer))
             for number, buffer in tape.outputs:
                 if number not in windows:
-                    known[buffer] = outputs.setdefault(number, replace(buffer))
-            self._params.append(known)
+                    params[buffer] = outputs.setdefault(number, replace(buffer))
+            self._params.append(params)
         self._inputs, self._outputs = inputs, outputs
 
     def program(self) -> Interleaved:
@@ -90,13 +90,13 @@ class _Printer:
             for iteration, piece in self._plan.once.get(slot, ()):
                 body.append(guarded(self._once(piece, iteration), arith.compare("==", self._iteration, iteration)))
             body.append(self._track(track))
-        body += [_moved(window) for window in windows if window.kept]
-        whole: ir.Stmt = ir.Seq((*before, ir.For(self._iteration, arith.wrap(count), ir.Seq(tuple(body))), *after))
+        body += [_moved(window) for window in windows if window.carry]
+        kernel_body: ir.Stmt = ir.Seq((*before, ir.For(self._iteration, arith.wrap(count), ir.Seq(tuple(body))), *after))
         local = [buffer for tape in self._tapes for segment in tape.segments for buffer in segment.local.values()]
         for buffer in dict.fromkeys(local):
-            whole = ir.Alloc(buffer, whole)
+            kernel_body = ir.Alloc(buffer, kernel_body)
         outputs = (*self._outputs.values(), *(window.buffer for window in windows))
-        program = ir.LoopProgram(self._name, tuple(self._inputs.values()), outputs, whole)
+        program = ir.LoopProgram(self._name, tuple(self._inputs.values()), outputs, kernel_body)
         return Interleaved(simplify_program(program), tuple(number for number, _ in self._inputs), (*self._outputs, *self._windows))
 
     def _once(self, piece: Piece, iteration: int) -> ir.Stmt:
@@ -105,8 +105,10 @@ class _Printer:
         if segment.var is None:
             return self._moved_to(piece.tape, segment, {}, arith.wrap(iteration))
         var = arith.Var(segment.var.name)
-        at = piece.start + var
-        return ir.For(var, arith.wrap(piece.count), self._moved_to(piece.tape, segment, {segment.var: at}, arith.wrap(iteration)))
+        index = piece.start + var
+        return ir.For(
+            var, arith.wrap(piece.count), self._moved_to(piece.tape, segment, {segment.var: index}, arith.wrap(iteration))
+        )
 
     def _track(self, track: Track) -> ir.Stmt:
         """Build the code of a track, guarded if some iterations run none or only part of it."""
@@ -115,27 +117,27 @@ class _Printer:
         spans = [track.span(iteration, segment.count) for iteration in range(self._plan.count)]
         active = [iteration for iteration, (first, end) in enumerate(spans) if first < end]
         var = None if track.count == 1 else arith.Var(segment.var.name)
-        at = self._iteration * track.step + track.start + (0 if var is None else var)
-        body = self._moved_to(track.tape, segment, {segment.var: at}, self._iteration)
+        index = self._iteration * track.step + track.start + (0 if var is None else var)
+        body = self._moved_to(track.tape, segment, {segment.var: index}, self._iteration)
         if var is not None:
             partial: arith.Expr = arith.ONE
             if spans[active[0]][0] > track.start + track.step * active[0]:
-                partial = arith.compare("<=", 0, at)
+                partial = arith.compare("<=", 0, index)
             if spans[active[-1]][1] < track.start + track.step * active[-1] + track.count:
-                partial = arith.logical_and(partial, arith.compare("<", at, segment.count))
+                partial = arith.logical_and(partial, arith.compare("<", index, segment.count))
             body = ir.For(var, arith.wrap(track.count), guarded(body, partial))
-        inside = arith.compare("<=", active[0], self._iteration) if active[0] else arith.ONE
+        condition = arith.compare("<=", active[0], self._iteration) if active[0] else arith.ONE
         if active[-1] + 1 < self._plan.count:
-            inside = arith.logical_and(inside, arith.compare("<", self._iteration, active[-1] + 1))
-        return guarded(body, inside)
+            condition = arith.logical_and(condition, arith.compare("<", self._iteration, active[-1] + 1))
+        return guarded(body, condition)
 
-    def _moved_to(self, place: int, segment: Segment, variables: dict[arith.Expr, arith.Expr], iteration: arith.Expr) -> ir.Stmt:
+    def _moved_to(self, member: int, segment: Segment, variables: dict[arith.Expr, arith.Expr], iteration: arith.Expr) -> ir.Stmt:
         """Build the body of a member's segment in one iteration, with passed buffers replaced by windows."""
         bases = {
             buffer: (self._windows[number].buffer, self._windows[number].at(iteration))
-            for buffer, number in self._tapes[place].buffers.items()
+            for buffer, number in self._tapes[member].buffers.items()
         }
-        return _over_windows(segment.body, variables, {**self._params[place], **segment.local}, bases)
+        return _over_windows(segment.body, variables, {**self._params[member], **segment.local}, bases)
 
 
 _Bases = Mapping[ir.Buffer, tuple[ir.Buffer, arith.Expr]]
@@ -146,7 +148,7 @@ def _over_windows(
 ) -> ir.Stmt:
     """Redirect the accesses of a statement to windows. `bases` maps a buffer to its window and the window's first element."""
 
-    def place(buffer: ir.Buffer, indices: Sequence[arith.Expr]) -> tuple[ir.Buffer, arith.Expr]:
+    def window_element(buffer: ir.Buffer, indices: Sequence[arith.Expr]) -> tuple[ir.Buffer, arith.Expr]:
         window, base = bases[buffer]
         flat: arith.Expr = arith.ZERO
         for index, size in zip(indices, buffer.shape, strict=True):
@@ -156,19 +158,19 @@ def _over_windows(
     def load(node: ir.Expr) -> ir.Expr | None:
         if not isinstance(node, ir.Load) or node.buffer not in bases:
             return None
-        window, at = place(node.buffer, node.indices)
-        return ir.load(window, (at,))
+        window, index = window_element(node.buffer, node.indices)
+        return ir.load(window, (index,))
 
     def store(node: ir.Stmt) -> ir.Stmt | None:
         if isinstance(node, ir.Store) and node.buffer in bases:
-            window, at = place(node.buffer, node.indices)
-            return ir.Store(window, (at,), node.value)
+            window, index = window_element(node.buffer, node.indices)
+            return ir.Store(window, (index,), node.value)
         if isinstance(node, ir.Intrinsic) and any(region.buffer in bases for region in node.regions):
             regions = []
             for region in node.regions:
                 if region.buffer in bases:
-                    window, at = place(region.buffer, [first for first, _ in region.ranges])
-                    region = ir.Region(window, ((at, region.ranges[-1][1]),))
+                    window, index = window_element(region.buffer, [first for first, _ in region.ranges])
+                    region = ir.Region(window, ((index, region.ranges[-1][1]),))
                 regions.append(region)
             return replace(node, regions=tuple(regions))
         return None
@@ -178,6 +180,6 @@ def _over_windows(
 
 def _moved(window: Window) -> ir.Stmt:
     """Move the kept part of a window to its beginning."""
-    each, i = window.buffer.dtype.bytes, arith.Var("i")
-    load = ir.load(window.buffer, (arith.simplify(i + window.step // each),))
-    return ir.For(i, arith.wrap(window.kept // each), ir.Store(window.buffer, (i,), load))
+    element_bytes, i = window.buffer.dtype.bytes, arith.Var("i")
+    load = ir.load(window.buffer, (arith.simplify(i + window.step // element_bytes),))
+    return ir.For(i, arith.wrap(window.carry // element_bytes), ir.Store(window.buffer, (i,), load))

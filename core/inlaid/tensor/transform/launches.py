@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import accesses_of, buffers_of, semantic_access, whole
+from inlaid.tensor.analysis.footprint import full_region, semantic_access, statement_accesses, statement_buffers
 from inlaid.tensor.analysis.memory_scopes import SUBGROUP, places
 from inlaid.tensor.lower import free_sizes
-from inlaid.tensor.primitives.place import failed
+from inlaid.tensor.primitives.lookup import failed
 from inlaid.tensor.transform.barriers import to_spmd
 from inlaid.tensor.transform.lower_blocks import joined, mapped
 from inlaid_runtime import arith
@@ -63,9 +63,9 @@ class _Splitter:
         self._program = program
         self._subgroup = subgroup
         self._scopes = scopes
-        self._own = {"register", SUBGROUP} | {scope.name for scope in scopes if scope.owner != "device"}
-        shared = [places(program, scope) for scope in scopes if scope.owner != "thread"]
-        self._offsets = {buffer: at for found in shared for buffer, at in found.items()}
+        self._kernel_scopes = {"register", SUBGROUP} | {scope.name for scope in scopes if scope.owner != "device"}
+        offset_tables = [places(program, scope) for scope in scopes if scope.owner != "thread"]
+        self._offsets = {buffer: offset for offsets in offset_tables for buffer, offset in offsets.items()}
         self._kernels: dict[str, Kernel] = {}
         self._variables: dict[arith.Var, tuple[arith.Expr, arith.Expr] | None] = {}
 
@@ -78,7 +78,7 @@ class _Splitter:
         """Make a kernel of one thread from the whole program."""
         program = replace(self._program, name=f"{self._program.name}_0")
         access = tuple(semantic_access(program))
-        body = ir.Intrinsic(program.name, tuple(map(whole, program.params)), access)
+        body = ir.Intrinsic(program.name, tuple(map(full_region, program.params)), access)
         return Launches(replace(self._program, body=body), {program.name: Kernel(program, {}, {}, self._offsets)})
 
     def _host(self, stmt: ir.Stmt) -> ir.Stmt:
@@ -91,13 +91,13 @@ class _Splitter:
                 return joined(
                     *(part for has, run in runs for part in (map(self._host, run) if has else [self._launch(joined(*run))]))
                 )
-            case ir.Alloc(buffer=buffer) if buffer.scope not in self._own:
+            case ir.Alloc(buffer=buffer) if buffer.scope not in self._kernel_scopes:
                 return mapped(stmt, self._host)
             case ir.For(kind=ir.ForKind.SERIAL) | ir.If() | ir.Let() | ir.While():
                 values, indices = ir.statement_operands(stmt)
                 self._check_sizes(stmt, *map(ir.free_vars, values), *map(arith.free_vars, indices))
-                known = not any(map(arith.reads_data, map(arith.wrap, indices)))
-                if not known or any(isinstance(node, ir.Load) for node in ir.walk_exprs(*values)):
+                is_static = not any(map(arith.reads_data, map(arith.wrap, indices)))
+                if not is_static or any(isinstance(node, ir.Load) for node in ir.walk_exprs(*values)):
                     raise failed(self._program, "a launch must not depend on data", stmt, "move the branch or loop inside the grid")
                 if isinstance(stmt, ir.For):
                     self._variables[stmt.var] = (arith.ZERO, stmt.extent - 1)
@@ -109,46 +109,54 @@ class _Splitter:
     def _launch(self, stmt: ir.Stmt) -> ir.Stmt:
         """Make a kernel of a statement. Returns the intrinsic that launches the kernel, or an empty Seq if it writes nothing."""
         name = f"{self._program.name}_{len(self._kernels)}"
-        own = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
-        touched = [(region.buffer, access) for node in ir.walk_stmts(stmt) for region, access in accesses_of(node)]
-        written = dict.fromkeys(buffer for buffer, access in touched if access & ir.Access.WRITE and buffer not in own)
-        if not written:
+        local_buffers = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
+        accesses = [(region.buffer, access) for node in ir.walk_stmts(stmt) for region, access in statement_accesses(node)]
+        written_buffers = dict.fromkeys(
+            buffer for buffer, access in accesses if access & ir.Access.WRITE and buffer not in local_buffers
+        )
+        if not written_buffers:
             return ir.Seq(())
-        inputs = tuple(dict.fromkeys(buffer for buffer, _ in touched if buffer not in own and buffer not in written))
+        inputs = tuple(
+            dict.fromkeys(buffer for buffer, _ in accesses if buffer not in local_buffers and buffer not in written_buffers)
+        )
         variables = {var for node in ir.walk_stmts(stmt) for var in _variables(node)}
-        given = {var: ir.Buffer(var.name, (), _INT64) for var in self._variables if var in variables}
+        scalars = {var: ir.Buffer(var.name, (), _INT64) for var in self._variables if var in variables}
         body = stmt
-        for var, scalar in given.items():
+        for var, scalar in scalars.items():
             body = ir.Let(var, scalar[()], body, self._variables[var])
-        defines = self._defines(stmt, (*inputs, *written))
-        inputs = (*inputs, *(buffer for _, buffer in defines if buffer not in inputs and buffer not in written))
-        outputs = tuple(sorted(written, key=[buffer for _, buffer in self._program.defines].__contains__))  # size buffers come last
-        kernel = ir.LoopProgram(name, (*inputs, *given.values()), outputs, body, defines, self._program.annotations)
+        defines = self._defines(stmt, (*inputs, *written_buffers))
+        inputs = (*inputs, *(buffer for _, buffer in defines if buffer not in inputs and buffer not in written_buffers))
+        outputs = tuple(
+            sorted(written_buffers, key=[buffer for _, buffer in self._program.defines].__contains__)
+        )  # size buffers come last
+        kernel = ir.LoopProgram(name, (*inputs, *scalars.values()), outputs, body, defines, self._program.annotations)
         kernel = to_spmd(replace(kernel, sizes=free_sizes(kernel)), self._scopes, self._offsets, self._subgroup)
         owned = [places(kernel, scope) for scope in self._scopes if scope.owner == "thread"]
-        used = {buffer for node in ir.walk_stmts(kernel.body) for buffer in buffers_of(node)}
-        offsets = {buffer: at for found in (self._offsets, *owned) for buffer, at in found.items() if buffer in used}
+        kernel_buffers = {buffer for node in ir.walk_stmts(kernel.body) for buffer in statement_buffers(node)}
+        offsets = {
+            buffer: offset for table in (self._offsets, *owned) for buffer, offset in table.items() if buffer in kernel_buffers
+        }
         axes = [node for node in ir.walk_stmts(kernel.body) if isinstance(node, ir.For) and node.kind is ir.ForKind.THREAD]
         grid, threads = ({loop.thread: loop.extent for loop in axes if loop.over_threads is inner} for inner in (False, True))
         self._check_sizes(stmt, *map(arith.free_vars, (*grid.values(), *threads.values())))
         self._kernels[name] = Kernel(kernel, grid, threads, offsets)
-        regions = tuple(map(whole, (*inputs, *outputs)))
+        regions = tuple(map(full_region, (*inputs, *outputs)))
         access = [
-            found for buffer, found in zip(kernel.params, semantic_access(kernel), strict=True) if buffer not in given.values()
+            mark for buffer, mark in zip(kernel.params, semantic_access(kernel), strict=True) if buffer not in scalars.values()
         ]
-        return ir.Intrinsic(name, regions, tuple(access), tuple(ir.Index(_INT64, var) for var in given))
+        return ir.Intrinsic(name, regions, tuple(access), tuple(ir.Index(_INT64, var) for var in scalars))
 
     def _defines(self, stmt: ir.Stmt, params: Sequence[ir.Buffer]) -> tuple[tuple[arith.SizeVar, ir.Buffer], ...]:
         """Return the computed sizes that a statement or the shapes of its buffers read, with the buffers that hold them."""
         shapes = (arith.free_vars(dim) for buffer in params for dim in buffer.shape)
-        used = frozenset().union(*shapes, *(frozenset(_variables(node)) for node in ir.walk_stmts(stmt)))
-        return tuple((size, buffer) for size, buffer in self._program.defines if size in used)
+        variables = frozenset().union(*shapes, *(frozenset(_variables(node)) for node in ir.walk_stmts(stmt)))
+        return tuple((size, buffer) for size, buffer in self._program.defines if size in variables)
 
     def _check_sizes(self, stmt: ir.Stmt, *variables: frozenset[arith.Expr]) -> None:
         """Check that a launch depends on no computed size."""
-        used = frozenset().union(*variables)
+        dependences = frozenset().union(*variables)
         for size, _ in self._program.defines:
-            if size in used:
+            if size in dependences:
                 problem = f"a launch must depend on sizes known before it, found {size}, which the program computes"
                 raise failed(self._program, problem, stmt, "launch for its upper bound, and guard inside the kernel")
 
@@ -160,5 +168,5 @@ def _has_threads(stmt: ir.Stmt) -> bool:
 def _variables(stmt: ir.Stmt) -> Iterator[arith.Expr]:
     """Yield the variables in a statement's operands, without its substatements."""
     values, indices = ir.statement_operands(stmt)
-    for used in (*map(ir.free_vars, values), *map(arith.free_vars, indices)):
-        yield from used
+    for variables in (*map(ir.free_vars, values), *map(arith.free_vars, indices)):
+        yield from variables

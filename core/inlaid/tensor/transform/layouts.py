@@ -15,43 +15,43 @@ from inlaid_runtime.types import ROW_MAJOR, DType, Layout
 
 def with_layouts(program: ir.LoopProgram, layouts: Mapping[ir.Buffer, Layout]) -> ir.LoopProgram:
     """Apply layouts to buffers (parameters or allocated) and remap all accesses to them."""
-    chosen = {buffer: layout for buffer, layout in layouts.items() if layout != ROW_MAJOR}
-    if not chosen:
+    blocked_layouts = {buffer: layout for buffer, layout in layouts.items() if layout != ROW_MAJOR}
+    if not blocked_layouts:
         return program
     return remapped(
         program,
         {
             buffer: (ir.Buffer(buffer.name, layout.shape(buffer.shape), buffer.dtype, buffer.scope), layout.indices)
-            for buffer, layout in chosen.items()
+            for buffer, layout in blocked_layouts.items()
         },
     )
 
 
-def used_by_intrinsic(program: ir.LoopProgram, place: int) -> bool:
-    """Test whether an intrinsic accesses parameter number `place`."""
-    own, stmts = program.params[place], ir.walk_stmts(program.body)
-    return any(isinstance(stmt, ir.Intrinsic) and own in (item.buffer for item in stmt.regions) for stmt in stmts)
+def is_intrinsic_operand(program: ir.LoopProgram, number: int) -> bool:
+    """Test whether an intrinsic accesses parameter number `number`."""
+    buffer, stmts = program.params[number], ir.walk_stmts(program.body)
+    return any(isinstance(stmt, ir.Intrinsic) and buffer in (item.buffer for item in stmt.regions) for stmt in stmts)
 
 
-def as_slice(program: ir.LoopProgram, place: int, axis: int, first: arith.Dim, extent: arith.Dim) -> ir.LoopProgram:
+def as_slice(program: ir.LoopProgram, number: int, axis: int, first: arith.Dim, extent: arith.Dim) -> ir.LoopProgram:
     """Replace a parameter by a slice of a longer buffer. The slice starts at index `first` of dimension `axis`, which gets
     `extent`. The program must have no blocks, and no intrinsic may access the parameter.
 
         for n, c in 4: b[n, c] = ...    becomes    for n, c in 4: b[n, c + first] = ...
     """
-    own = program.params[place]
-    longer = ir.Buffer(own.name, (*own.shape[:axis], extent, *own.shape[axis + 1 :]), own.dtype, own.scope)
+    buffer = program.params[number]
+    longer = ir.Buffer(buffer.name, (*buffer.shape[:axis], extent, *buffer.shape[axis + 1 :]), buffer.dtype, buffer.scope)
 
     def moved(indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
         return (*indices[:axis], indices[axis] + first, *indices[axis + 1 :])
 
     def load(node: ir.Expr) -> ir.Expr | None:
-        return ir.load(longer, moved(node.indices)) if isinstance(node, ir.Load) and node.buffer is own else None
+        return ir.load(longer, moved(node.indices)) if isinstance(node, ir.Load) and node.buffer is buffer else None
 
     def store(stmt: ir.Stmt) -> ir.Stmt | None:
-        return ir.Store(longer, moved(stmt.indices), stmt.value) if isinstance(stmt, ir.Store) and stmt.buffer is own else None
+        return ir.Store(longer, moved(stmt.indices), stmt.value) if isinstance(stmt, ir.Store) and stmt.buffer is buffer else None
 
-    inputs, outputs = (tuple(longer if item is own else item for item in side) for side in (program.inputs, program.outputs))
+    inputs, outputs = (tuple(longer if item is buffer else item for item in side) for side in (program.inputs, program.outputs))
     return replace(program, inputs=inputs, outputs=outputs, body=Rewriter(expr=load, stmt=store).stmt(program.body))
 
 
@@ -72,10 +72,10 @@ def relayout(shape: tuple[arith.Dim, ...], dtype: DType, source: Layout, target:
         logical[axis] = logical[axis] * extent + lane
     value: ir.Expr = ir.load(a, source.indices(tuple(logical)))
     if target.pads(shape):
-        inside: arith.Expr = arith.ONE
+        in_bounds: arith.Expr = arith.ONE
         for axis, _ in target.blocks:
-            inside = arith.logical_and(inside, arith.compare("<", logical[axis], shape[axis]))
-        value = ir.select(inside, value, ir.const(0, dtype))
+            in_bounds = arith.logical_and(in_bounds, arith.compare("<", logical[axis], shape[axis]))
+        value = ir.select(in_bounds, value, ir.const(0, dtype))
     body: ir.Stmt = ir.Store(b, variables, value)
     for variable, extent in zip(reversed(variables), reversed(b.shape), strict=True):
         body = ir.For(variable, arith.wrap(extent), body)

@@ -16,10 +16,11 @@ from inlaid.tensor import ir
 from inlaid.tensor.ir import Expr, binary, bitcast, cast, const, select
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime.records import dataclass
-from inlaid_runtime.types import DType, dtype
+from inlaid_runtime.types import DType
+from inlaid_runtime.types import dtype as as_dtype
 
-FLOAT32, FLOAT64 = dtype("float32"), dtype("float64")
-UINT32, INT32, INT8, UINT8 = dtype("uint32"), dtype("int32"), dtype("int8"), dtype("uint8")
+FLOAT32, FLOAT64 = as_dtype("float32"), as_dtype("float64")
+UINT32, INT32, INT8, UINT8 = as_dtype("uint32"), as_dtype("int32"), as_dtype("int8"), as_dtype("uint8")
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,11 @@ EXPONENT_ONLY = "float8e8m0"
 NARROW_INTEGERS = ("int2", "int4", "uint2", "uint4")
 
 
-def carrier(of: DType) -> DType:
+def carrier(dtype: DType) -> DType:
     """Return the carrier that represents a narrow type's values: the unsigned integer of the same storage size."""
-    if of.name in NARROW_INTEGERS:
-        return INT8 if of.kind == "int" else UINT8
-    return dtype(f"uint{of.bytes * 8}")
+    if dtype.name in NARROW_INTEGERS:
+        return INT8 if dtype.kind == "int" else UINT8
+    return as_dtype(f"uint{dtype.bytes * 8}")
 
 
 def legalize(
@@ -104,14 +105,14 @@ class _Legalizer(Rewriter):
         self._converted = converted
         self._carriers = buffers
         self._native = native
-        self._done: dict[ir.Expr, ir.Expr] = {}
+        self._cache: dict[ir.Expr, ir.Expr] = {}
 
     def expr(self, expr: Expr) -> Expr:
         """Rebuild a value expression."""
-        done = self._done.get(expr)
-        if done is None:
-            done = self._done[expr] = self._rebuilt(expr)
-        return done
+        result = self._cache.get(expr)
+        if result is None:
+            result = self._cache[expr] = self._rebuilt(expr)
+        return result
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         """Rebuild a statement. Stores of 2- and 4-bit integers keep only the low bits, as `ml_dtypes` does."""
@@ -120,38 +121,38 @@ class _Legalizer(Rewriter):
             return ir.Store(new.buffer, new.indices, new.value & ((1 << stmt.buffer.dtype.bits) - 1))
         return new
 
-    def _is_narrow(self, of: DType) -> bool:
-        return of.name not in self._native
+    def _is_narrow(self, dtype: DType) -> bool:
+        return dtype.name not in self._native
 
     def _rebuilt(self, expr: Expr) -> Expr:
-        of = expr.dtype
+        dtype = expr.dtype
         match expr:
             case ir.Load(buffer=buffer, indices=indices):
-                loaded = ir.load(self._carriers.get(buffer, buffer), tuple(map(self.index, indices)))
-                return _wrapped(loaded, of) if of.name in NARROW_INTEGERS else loaded
+                load = ir.load(self._carriers.get(buffer, buffer), tuple(map(self.index, indices)))
+                return _wrapped(load, dtype) if dtype.name in NARROW_INTEGERS else load
             case ir.Const(value=value):
-                return const(code_of(value, of), carrier(of)) if self._is_narrow(of) else expr
+                return const(encode_constant(value, dtype), carrier(dtype)) if self._is_narrow(dtype) else expr
             case ir.Index(index=index):
-                whole = ir.Index(carrier(of) if self._is_narrow(of) else of, self.index(index))
-                return _wrapped(whole, of) if self._is_narrow(of) else whole
-            case ir.Cast(a=ir.CallMath(name="flush", args=(a,))) if of.name in self._flushed and a.dtype is FLOAT32:
-                return bitcast(cast(self.expr(a), of), carrier(of))
+                index_value = ir.Index(carrier(dtype) if self._is_narrow(dtype) else dtype, self.index(index))
+                return _wrapped(index_value, dtype) if self._is_narrow(dtype) else index_value
+            case ir.Cast(a=ir.CallMath(name="flush", args=(a,))) if dtype.name in self._flushed and a.dtype is FLOAT32:
+                return bitcast(cast(self.expr(a), dtype), carrier(dtype))
             case ir.CallMath(name="flush", args=(a,)):
                 return self.expr(a)
             case ir.Cast(a=a):
-                return self._cast(self.expr(a), a.dtype, of)
+                return self._cast(self.expr(a), a.dtype, dtype)
             case ir.Bitcast(a=a):
-                return bitcast(self.expr(a), carrier(of) if self._is_narrow(of) else of)
+                return bitcast(self.expr(a), carrier(dtype) if self._is_narrow(dtype) else dtype)
             case ir.Select(condition=condition, then=then, otherwise=otherwise):
                 return select(self.expr(condition), self.expr(then), self.expr(otherwise))
         old = ir.operands(expr)
         if not any(self._is_narrow(arg.dtype) for arg in old):
             return ir.with_operands(expr, tuple(map(self.expr, old)))
-        working = INT8 if of.kind == "int" else UINT8 if of.kind == "uint" else FLOAT32
+        working = INT8 if dtype.kind == "int" else UINT8 if dtype.kind == "uint" else FLOAT32
         args = tuple(
             self._cast(self.expr(arg), arg.dtype, working) if self._is_narrow(arg.dtype) else self.expr(arg) for arg in old
         )
-        return self._cast(_again(expr, args), working, of) if self._is_narrow(of) else _again(expr, args)
+        return self._cast(_again(expr, args), working, dtype) if self._is_narrow(dtype) else _again(expr, args)
 
     def _cast(self, value: Expr, source: DType, target: DType) -> Expr:
         """Convert a rebuilt value from one type to another; either may be narrow."""
@@ -187,27 +188,27 @@ def _again(expr: Expr, args: tuple[Expr, ...]) -> Expr:
     raise AssertionError(f"{type(expr).__name__} of a narrow type must be expanded before legalize")
 
 
-def code_of(value: float | int | bool, of: DType) -> int:
+def encode_constant(value: float | int | bool, dtype: DType) -> int:
     """Return the carrier's value that encodes a constant of a narrow type."""
-    if not of.is_float:
+    if not dtype.is_float:
         return int(value)
     with np.errstate(all="ignore"):
-        stored = np.asarray(value, np.float64).astype(of.numpy)
-    return int(stored.view(carrier(of).numpy))
+        element = np.asarray(value, np.float64).astype(dtype.numpy)
+    return int(element.view(carrier(dtype).numpy))
 
 
 def _bits(value: int) -> Expr:
     return const(value, UINT32)
 
 
-def decode(code: Expr, of: DType) -> Expr:
+def decode(code: Expr, dtype: DType) -> Expr:
     """Decode a code of a narrow float type to its float32 value, exactly."""
     wide = cast(code, UINT32)
-    if of.name == EXPONENT_ONLY:
+    if dtype.name == EXPONENT_ONLY:
         normal = select(wide.equal(0), _bits(1 << 22), wide << 23)
         return bitcast(select(wide.equal(255), _bits(0x7FC00000), normal), FLOAT32)
-    form = FORMATS[of.name]
-    if of.name == "bfloat16":
+    form = FORMATS[dtype.name]
+    if dtype.name == "bfloat16":
         return bitcast(wide << 16, FLOAT32)
     width = form.exponent + form.digits
     magnitude = wide & ((1 << width) - 1)
@@ -224,83 +225,83 @@ def decode(code: Expr, of: DType) -> Expr:
     return bitcast(bits, FLOAT32)
 
 
-def encode(value: Expr, of: DType) -> Expr:
+def encode(value: Expr, dtype: DType) -> Expr:
     """Encode a float32 value in a narrow float type, rounding half to even."""
-    all_bits = bitcast(value, UINT32)
-    bits = all_bits & 0x7FFFFFFF
+    raw_bits = bitcast(value, UINT32)
+    bits = raw_bits & 0x7FFFFFFF
     is_nan = ir.unary("isnan", value)
-    to = carrier(of)
-    if of.name == EXPONENT_ONLY:
-        return _encode_exponent(bits, (all_bits >> 31).equal(1), is_nan, to)
-    form = FORMATS[of.name]
+    code_type = carrier(dtype)
+    if dtype.name == EXPONENT_ONLY:
+        return _encode_exponent(bits, (raw_bits >> 31).equal(1), is_nan, code_type)
+    form = FORMATS[dtype.name]
     shift = 23 - form.digits
-    if of.name == "bfloat16":
+    if dtype.name == "bfloat16":
         # The exponent field is that of float32: carries give infinity, and the sign needs no care.
-        high = all_bits >> shift
-        code = (all_bits + (high & 1) + ((1 << (shift - 1)) - 1)) >> shift
-        return cast(select(is_nan, high & 0x8000 | 0x7FC0, code), to)
-    rounded = (bits + ((1 << (shift - 1)) - 1) + ((bits >> shift) & 1)) >> shift
-    code = rounded - ((127 - form.bias) << form.digits)
+        high = raw_bits >> shift
+        code = (raw_bits + (high & 1) + ((1 << (shift - 1)) - 1)) >> shift
+        return cast(select(is_nan, high & 0x8000 | 0x7FC0, code), code_type)
+    rounded_bits = (bits + ((1 << (shift - 1)) - 1) + ((bits >> shift) & 1)) >> shift
+    code = rounded_bits - ((127 - form.bias) << form.digits)
     if form.bias != 127:
         # Below the smallest normal number the spacing is constant: adding a number with that spacing rounds to it.
         magic = 2.0 ** (23 + 1 - form.bias - form.digits)
         small = bitcast(bitcast(bits, FLOAT32) + magic, UINT32) - bitcast(const(magic, FLOAT32), UINT32)
         code = select(bits < _bits((128 - form.bias) << 23), small, code)
     code = select(_bits(form.top) < code, _bits(form.over), code)
-    sign = (all_bits >> 31) << (form.exponent + form.digits)
+    sign = (raw_bits >> 31) << (form.exponent + form.digits)
     if form.unsigned_zero:
         sign = select(code.equal(0), _bits(0), sign)
         code = select(is_nan, _bits(form.over), code | sign)
     else:
         code = select(is_nan, _bits(0 if form.nan is None else form.nan), code) | sign
-    return cast(code, to)
+    return cast(code, code_type)
 
 
-def _encode_exponent(bits: Expr, negative: Expr, is_nan: Expr, to: DType) -> Expr:
+def _encode_exponent(bits: Expr, negative: Expr, is_nan: Expr, code_type: DType) -> Expr:
     """Encode a float32 as the nearest power of two. Ties from 2 ** -127 on round up, as in ml_dtypes. Values <= 0 become NaN."""
     code = (bits + 0x400000) >> 23
     code = select(bits < _bits(1 << 23), select(bits < _bits(0x400001), _bits(0), _bits(1)), code)
     bad = is_nan | negative | bits.equal(0) | (_bits(254) < code)
-    return cast(select(bad, _bits(255), code), to)
+    return cast(select(bad, _bits(255), code), code_type)
 
 
 def round_to_odd(value: Expr) -> Expr:
     """Round a float64 to float32 such that rounding the result to fewer digits equals rounding the float64: an inexact result is
     truncated and its last bit set (Boldo and Melquiond, "When double rounding is odd", 2005)."""
-    near = cast(value, FLOAT32)
-    back = cast(near, FLOAT64)
-    bits = bitcast(near, UINT32)
-    beyond = ir.unary("abs", value) < ir.unary("abs", back)
-    cut = select(beyond, bits - 1, bits) | 1
-    exact = back.equal(value) | ir.unary("isnan", value)
-    return bitcast(select(exact, bits, cut), FLOAT32)
+    nearest = cast(value, FLOAT32)
+    back = cast(nearest, FLOAT64)
+    bits = bitcast(nearest, UINT32)
+    is_rounded_up = ir.unary("abs", value) < ir.unary("abs", back)
+    odd_bits = select(is_rounded_up, bits - 1, bits) | 1
+    is_exact = back.equal(value) | ir.unary("isnan", value)
+    return bitcast(select(is_exact, bits, odd_bits), FLOAT32)
 
 
 def integer_to_odd(value: Expr) -> Expr:
     """Convert an integer to float32 with the rounding of `round_to_odd`, without float64."""
-    near = cast(value, FLOAT32)
+    nearest = cast(value, FLOAT32)
     # Saturates only for the integers that round to a power of two beyond the type, whose rounding to fewer digits is the same.
-    back = cast(near, value.dtype)
-    bits = bitcast(near, UINT32)
-    beyond = value < back
+    back = cast(nearest, value.dtype)
+    bits = bitcast(nearest, UINT32)
+    is_rounded_up = value < back
     if value.dtype.kind == "int":
-        beyond = select(value < 0, back < value, beyond)
-    return bitcast(select(back.equal(value), bits, select(beyond, bits - 1, bits) | 1), FLOAT32)
+        is_rounded_up = select(value < 0, back < value, is_rounded_up)
+    return bitcast(select(back.equal(value), bits, select(is_rounded_up, bits - 1, bits) | 1), FLOAT32)
 
 
-def _wrapped(value: Expr, of: DType) -> Expr:
+def _wrapped(value: Expr, dtype: DType) -> Expr:
     """Keep only the narrow type's bits of an integer carrier, sign-extended."""
-    if of.kind == "uint":
-        return value & ((1 << of.bits) - 1)
-    return (value << (8 - of.bits)) >> (8 - of.bits)
+    if dtype.kind == "uint":
+        return value & ((1 << dtype.bits) - 1)
+    return (value << (8 - dtype.bits)) >> (8 - dtype.bits)
 
 
 def _narrow_integer(value: Expr, source: DType, target: DType) -> Expr:
     """Convert to a 2- or 4-bit integer: floats truncate and saturate, integers wrap."""
-    to = carrier(target)
+    code_type = carrier(target)
     if source.is_float:
         low, high = target.limits
-        whole = cast(value, INT32)
-        limited = ir.minimum(ir.maximum(whole, const(low, INT32)), const(high, INT32))
-        return cast(limited, to)
-    return _wrapped(cast(value, to), target)
+        integer = cast(value, INT32)
+        limited = ir.minimum(ir.maximum(integer, const(low, INT32)), const(high, INT32))
+        return cast(limited, code_type)
+    return _wrapped(cast(value, code_type), target)

@@ -67,9 +67,10 @@ class Tape:
         self.sizes = {number: _bytes(buffer) for buffer, number in self.buffers.items()}
         self.written = {number for number, _ in self.outputs if number in self.sizes}
         self.segments = [self._segment(*step) for step in _steps(program.body, {})]
-        self.operands = [tuple(touch for touch in each.touches if touch.number not in self.written) for each in self.segments]
+        self.operands = [tuple(touch for touch in segment.touches if touch.number not in self.written) for segment in self.segments]
         self._touches = {
-            number: [[touch for touch in each.touches if touch.number == number] for each in self.segments] for number in self.sizes
+            number: [[touch for touch in segment.touches if touch.number == number] for segment in self.segments]
+            for number in self.sizes
         }
         self._later = {number: self._suffixes(number) for number in self.sizes}
 
@@ -77,16 +78,16 @@ class Tape:
         """Return the accesses of a segment to a passed buffer."""
         return self._touches[number][segment]
 
-    def first_touched(self, number: int, segment: int, at: int) -> float:
-        """Return the first byte of a buffer that is accessed in or after step `at` of a segment; infinity if none is accessed."""
+    def first_touched(self, number: int, segment: int, step: int) -> float:
+        """Return the first byte of a buffer that is accessed in or after step `step` of a segment; infinity if none is accessed."""
         if segment == len(self.segments):
             return math.inf
-        found = self._later[number][segment + 1]
+        first_byte = self._later[number][segment + 1]
         for touch in self._touches[number][segment]:  # hot path: called for every step of every member
-            first = touch.low + touch.step * (at if touch.step >= 0 else self.segments[segment].count - 1)
-            if first < found:
-                found = first
-        return found if found > 0 else 0
+            first = touch.low + touch.step * (step if touch.step >= 0 else self.segments[segment].count - 1)
+            if first < first_byte:
+                first_byte = first
+        return first_byte if first_byte > 0 else 0
 
     def _suffixes(self, number: int) -> list[float]:
         lowest = [math.inf]
@@ -98,20 +99,20 @@ class Tape:
         for node in ir.walk_stmts(stmt):
             # Windows are one-dimensional.
             boxes = node.regions if isinstance(node, ir.Intrinsic) else ()
-            passed = [region for region in boxes if region.buffer in self.buffers]
-            if any(extent != arith.ONE for region in passed for _, extent in region.ranges[:-1]):
+            passed_regions = [region for region in boxes if region.buffer in self.buffers]
+            if any(extent != arith.ONE for region in passed_regions for _, extent in region.ranges[:-1]):
                 raise UnknownAccessError
         loop = stmt if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.SERIAL else None
         touches: dict[tuple[int, int], ByteAccess] = {}
         for buffer, number in self.buffers.items():
             for reads in (True, False) if number in self.written else (True,):
-                for place, access in accesses(stmt, buffer, reads):
-                    others = [(access.step(entry), entry.count - 1) for entry in place if entry.stmt is not loop]
-                    low = access.low + sum(min(0, step * last) for step, last in others)
-                    high = access.high + sum(max(0, step * last) for step, last in others)
-                    step = next((access.step(entry) for entry in place if entry.stmt is loop), 0)
-                    known = touches.get((number, step), ByteAccess(number, low, high, step))
-                    touches[number, step] = ByteAccess(number, min(low, known.low), max(high, known.high), step)
+                for path, access in accesses(stmt, buffer, reads):
+                    outer_steps = [(access.step(entry), entry.count - 1) for entry in path if entry.stmt is not loop]
+                    low = access.low + sum(min(0, step * last) for step, last in outer_steps)
+                    high = access.high + sum(max(0, step * last) for step, last in outer_steps)
+                    step = next((access.step(entry) for entry in path if entry.stmt is loop), 0)
+                    previous = touches.get((number, step), ByteAccess(number, low, high, step))
+                    touches[number, step] = ByteAccess(number, min(low, previous.low), max(high, previous.high), step)
         if loop is None or not isinstance(loop.extent, arith.Const):
             if any(touch.step for touch in touches.values()):
                 raise UnknownAccessError
@@ -161,13 +162,13 @@ class _Walk:
     def __init__(self, tapes: Sequence[Tape]) -> None:
         self._tapes = tapes
         self._at = [(0, 0) for _ in tapes]
-        self._writer = {number: place for place, tape in enumerate(tapes) for number in tape.written}
+        self._writer = {number: member for member, tape in enumerate(tapes) for number in tape.written}
         self._sizes = {number: size for tape in tapes for number, size in tape.sizes.items()}
 
     def _written(self, number: int) -> float:
         """Return the number of leading bytes of a buffer that have been written."""
-        place = self._writer[number]
-        return self._tapes[place].first_touched(number, *self._at[place])
+        member = self._writer[number]
+        return self._tapes[member].first_touched(number, *self._at[member])
 
     def _inputs(self, piece: Piece) -> Iterator[tuple[int, int]]:
         """Iterate over the buffers that a piece reads, each with the end of the bytes read."""
@@ -176,8 +177,8 @@ class _Walk:
 
     def _pass(self, piece: Piece) -> None:
         """Advance a member past a piece."""
-        done = piece.end == self._tapes[piece.tape].segments[piece.segment].count
-        self._at[piece.tape] = (piece.segment + 1, 0) if done else (piece.segment, piece.end)
+        is_segment_end = piece.end == self._tapes[piece.tape].segments[piece.segment].count
+        self._at[piece.tape] = (piece.segment + 1, 0) if is_segment_end else (piece.segment, piece.end)
 
 
 class _Run(_Walk):
@@ -185,50 +186,50 @@ class _Run(_Walk):
 
     def __init__(self, tapes: Sequence[Tape]) -> None:
         super().__init__(tapes)
-        self._done: list[Piece] = []
+        self._pieces: list[Piece] = []
 
     def pieces(self) -> list[Piece]:
         """Run all members, and return the resulting order."""
         last = len(self._tapes) - 1
         while self._at[last][0] < len(self._tapes[last].segments):
             self._step(last, None)
-        return self._done
+        return self._pieces
 
-    def _step(self, place: int, wanted: tuple[int, float] | None) -> None:
-        """Run at least one step of a member's current segment, and no more than it takes to write buffer and end of `wanted`."""
-        segment, at = self._at[place]
-        here = self._tapes[place].segments[segment]
-        most = here.count - at if wanted is None else self._steps_until(place, *wanted)
-        for number, end in self._inputs(Piece(place, segment, at, 1)):
+    def _step(self, member: int, goal: tuple[int, float] | None) -> None:
+        """Run at least one step of a member's current segment, and no more than it takes to write buffer and end of `goal`."""
+        segment, start = self._at[member]
+        segment_loop = self._tapes[member].segments[segment]
+        steps = segment_loop.count - start if goal is None else self._steps_until(member, *goal)
+        for number, end in self._inputs(Piece(member, segment, start, 1)):
             self._produce(number, end)
-        for touch in self._tapes[place].operands[segment]:
+        for touch in self._tapes[member].operands[segment]:
             if touch.step > 0:
-                there = self._written(touch.number)
-                if there < self._sizes[touch.number]:
-                    most = min(most, (int(there) - touch.high) // touch.step + 1 - at)
-        assert most > 0
-        last = self._done[-1] if self._done else None
-        if last is not None and (last.tape, last.segment, last.end) == (place, segment, at):
-            self._done[-1] = replace(last, count=last.count + most)
+                written_bytes = self._written(touch.number)
+                if written_bytes < self._sizes[touch.number]:
+                    steps = min(steps, (int(written_bytes) - touch.high) // touch.step + 1 - start)
+        assert steps > 0
+        last = self._pieces[-1] if self._pieces else None
+        if last is not None and (last.tape, last.segment, last.end) == (member, segment, start):
+            self._pieces[-1] = replace(last, count=last.count + steps)
         else:
-            self._done.append(Piece(place, segment, at, most))
-        self._pass(Piece(place, segment, at, most))
+            self._pieces.append(Piece(member, segment, start, steps))
+        self._pass(Piece(member, segment, start, steps))
 
     def _produce(self, number: int, end: float) -> None:
         """Run the member that writes a buffer until the buffer is written up to byte `end`."""
         while self._written(number) < end:
             self._step(self._writer[number], (number, end))
 
-    def _steps_until(self, place: int, number: int, end: float) -> int:
+    def _steps_until(self, member: int, number: int, end: float) -> int:
         """Return how many steps a member's current segment needs to write a buffer up to byte `end`, at most all that remain."""
-        segment, at = self._at[place]
-        rest = self._tapes[place].segments[segment].count - at
-        touches = self._tapes[place].touches(number, segment)
-        most = 1
+        segment, start = self._at[member]
+        rest = self._tapes[member].segments[segment].count - start
+        touches = self._tapes[member].touches(number, segment)
+        steps = 1
         for touch in touches:
-            if touch.low + touch.step * at < end:
-                most = max(most, rest if touch.step <= 0 else min(rest, math.ceil((end - touch.low) / touch.step) - at))
-        return most if touches else rest
+            if touch.low + touch.step * start < end:
+                steps = max(steps, rest if touch.step <= 0 else min(rest, math.ceil((end - touch.low) / touch.step) - start))
+        return steps if touches else rest
 
 
 @dataclass(frozen=True)
@@ -245,12 +246,12 @@ def _cycle(pieces: Sequence[Piece]) -> _Cycle | None:
     keys = [(piece.tape, piece.segment, piece.count) for piece in pieces]
     best: _Cycle | None = None
     for length in range(1, min(LONGEST, len(keys) // 2) + 1):
-        alike = 0
-        for place in range(len(keys) - length):
-            alike = alike + 1 if keys[place] == keys[place + length] else 0
-            times = alike // length + 1
+        run_length = 0
+        for position in range(len(keys) - length):
+            run_length = run_length + 1 if keys[position] == keys[position + length] else 0
+            times = run_length // length + 1
             if times > 1 and (best is None or length * (times - 1) > best.length * (best.times - 1)):
-                best = _Cycle(place + length + 1 - length * times, length, times)
+                best = _Cycle(position + length + 1 - length * times, length, times)
     return best
 
 
@@ -268,10 +269,10 @@ class Track:
     step: int
     count: int
 
-    def span(self, iteration: int, most: int) -> tuple[int, int]:
-        """Return the range [first, end) of segment iterations that a loop iteration runs. The segment has `most` iterations."""
+    def span(self, iteration: int, segment_count: int) -> tuple[int, int]:
+        """Return the range [first, end) of segment iterations that a loop iteration runs. The segment has `segment_count`."""
         first = self.start + self.step * iteration
-        return max(0, first), min(most, first + self.count)
+        return max(0, first), min(segment_count, first + self.count)
 
 
 @dataclass(frozen=True)
@@ -312,20 +313,20 @@ class _Loop(_Walk):
     def __init__(self, tapes: Sequence[Tape], tracks: Sequence[Track], count: int) -> None:
         super().__init__(tapes)
         self._tracks, self._count = tracks, count
-        self._own = {track.tape: track.segment for track in tracks}
+        self._track_segments = {track.tape: track.segment for track in tracks}
         self._order: list[tuple[int, Piece]] = []
         self._once: dict[int, list[tuple[int, Piece]]] = {}
 
     def plan(self) -> LoopPlan | None:
         """Return the plan; None if an operand would be read before it is written."""
-        if len(self._own) != len({(track.tape, track.segment) for track in self._tracks}):
+        if len(self._track_segments) != len({(track.tape, track.segment) for track in self._tracks}):
             return None
-        for place in range(len(self._tapes)):
-            while self._is_early(place) and self._ready(self._next(place)):
-                self._run(self._next(place), -1)
+        for member in range(len(self._tapes)):
+            while self._is_early(member) and self._can_run(self._next(member)):
+                self._run(self._next(member), -1)
         for iteration in range(self._count):
             for slot, track in enumerate(self._tracks):
-                while self._is_early(track.tape) and self._ready(self._next(track.tape)):
+                while self._is_early(track.tape) and self._can_run(self._next(track.tape)):
                     self._run(self._next(track.tape), iteration, slot)
                 first, end = track.span(iteration, self._tapes[track.tape].segments[track.segment].count)
                 if first >= end:
@@ -334,22 +335,22 @@ class _Loop(_Walk):
                 if self._at[track.tape] != (track.segment, first) or not self._demand(piece, iteration, slot):
                     return None
                 self._run(piece, iteration)
-        for place, tape in enumerate(self._tapes):
-            while self._at[place][0] < len(tape.segments):
-                if not self._ready(self._next(place)):
+        for member, tape in enumerate(self._tapes):
+            while self._at[member][0] < len(tape.segments):
+                if not self._can_run(self._next(member)):
                     return None
-                self._run(self._next(place), self._count)
+                self._run(self._next(member), self._count)
         return LoopPlan(tuple(self._tracks), self._count, tuple(self._order), {k: tuple(v) for k, v in self._once.items()})
 
-    def _is_early(self, place: int) -> bool:
+    def _is_early(self, member: int) -> bool:
         """Test whether a member's next segment precedes the segment of its track."""
-        return self._at[place][0] < self._own.get(place, len(self._tapes[place].segments))
+        return self._at[member][0] < self._track_segments.get(member, len(self._tapes[member].segments))
 
-    def _next(self, place: int) -> Piece:
-        segment, at = self._at[place]
-        return Piece(place, segment, at, self._tapes[place].segments[segment].count - at)
+    def _next(self, member: int) -> Piece:
+        segment, start = self._at[member]
+        return Piece(member, segment, start, self._tapes[member].segments[segment].count - start)
 
-    def _ready(self, piece: Piece) -> bool:
+    def _can_run(self, piece: Piece) -> bool:
         return all(self._written(number) >= end for number, end in self._inputs(piece))
 
     def _demand(self, piece: Piece, iteration: int, slot: int) -> bool:
@@ -357,7 +358,7 @@ class _Loop(_Walk):
         for number, end in self._inputs(piece):
             writer = self._writer[number]
             while self._written(number) < end:
-                if self._at[writer][0] == self._own.get(writer):
+                if self._at[writer][0] == self._track_segments.get(writer):
                     return False
                 missing = self._next(writer)
                 if not self._demand(missing, iteration, slot):
@@ -379,52 +380,52 @@ class _Loop(_Walk):
 @dataclass(frozen=True)
 class Window:
     """The part of a passed buffer that the kernel keeps. In bytes, it begins at `start` in the first iteration and advances by
-    `step` per iteration. Then the `kept` bytes that later iterations need move to its beginning."""
+    `step` per iteration. Then the `carry` bytes that later iterations need move to its beginning."""
 
     buffer: ir.Buffer
     start: int
     step: int
-    kept: int
+    carry: int
 
     def at(self, iteration: arith.Expr | int) -> arith.Expr:
         """Return the number of the element at which the window begins in an iteration."""
-        each = self.buffer.dtype.bytes
-        return arith.wrap(iteration) * (self.step // each) + self.start // each
+        element_bytes = self.buffer.dtype.bytes
+        return arith.wrap(iteration) * (self.step // element_bytes) + self.start // element_bytes
 
 
-def window_of(number: int, tapes: Sequence[Tape], plan: LoopPlan) -> Window | None:
+def infer_window(number: int, tapes: Sequence[Tape], plan: LoopPlan) -> Window | None:
     """Return the window of a passed buffer; None if the accesses do not advance uniformly."""
-    users = {place: tape for place, tape in enumerate(tapes) if number in tape.sizes}
-    buffer = next(buffer for tape in users.values() for buffer, of in tape.buffers.items() if of == number)
+    users = {member: tape for member, tape in enumerate(tapes) if number in tape.sizes}
+    buffer = next(buffer for tape in users.values() for buffer, buffer_number in tape.buffers.items() if buffer_number == number)
     size = _bytes(buffer)
 
     def touched(piece: Piece) -> Sequence[ByteAccess]:
         return users[piece.tape].touches(number, piece.segment) if piece.tape in users else ()
 
     parts = [Piece(track.tape, track.segment, 0, track.step) for track in plan.tracks]
-    moved = {touch.step * part.count for part in parts for touch in touched(part)}
-    if len(moved) != 1 or min(moved) <= 0:
+    byte_steps = {touch.step * part.count for part in parts for touch in touched(part)}
+    if len(byte_steps) != 1 or min(byte_steps) <= 0:
         return None
-    step = moved.pop()
+    step = byte_steps.pop()
     # For each iteration: the first byte accessed from its beginning on, and the end of the bytes written before it.
-    at = dict.fromkeys(users, (0, 0))
-    needed, reached, high = [math.inf] * (plan.count + 1), [0] * (plan.count + 1), 0
+    progress = dict.fromkeys(users, (0, 0))
+    first_bytes, written_ends, high = [math.inf] * (plan.count + 1), [0] * (plan.count + 1), 0
     begun = 0
     for iteration, piece in plan.order:
         while begun <= iteration or begun == 0:
-            needed[begun] = min(tape.first_touched(number, *at[place]) for place, tape in users.items())
-            reached[begun] = high
+            first_bytes[begun] = min(tape.first_touched(number, *progress[member]) for member, tape in users.items())
+            written_ends[begun] = high
             begun += 1
         if piece.tape in users:
-            done = piece.end == tapes[piece.tape].segments[piece.segment].count
-            at[piece.tape] = (piece.segment + 1, 0) if done else (piece.segment, piece.end)
+            is_segment_end = piece.end == tapes[piece.tape].segments[piece.segment].count
+            progress[piece.tape] = (piece.segment + 1, 0) if is_segment_end else (piece.segment, piece.end)
             if number in users[piece.tape].written:
                 high = max([high, *(min(size, touch.highest(piece.start, piece.end)) for touch in touched(piece))])
-    start = int(min(first - step * iteration for iteration, first in enumerate(needed) if first < size))
-    kept = max(0, *(high - start - step * iteration for iteration, high in enumerate(reached) if iteration))
-    room = [step + kept] if kept else []
+    start = int(min(first - step * iteration for iteration, first in enumerate(first_bytes) if first < size))
+    carry = max(0, *(high - start - step * iteration for iteration, high in enumerate(written_ends) if iteration))
+    room = [step + carry] if carry else []
     for iteration, piece in plan.order:
         base = start + step * max(iteration, 0)
         room += [min(size, touch.highest(piece.start, piece.end)) - base for touch in touched(piece)]
-    each = buffer.dtype.bytes
-    return Window(ir.Buffer(buffer.name, (max(room) // each,), buffer.dtype), start, step, kept)
+    element_bytes = buffer.dtype.bytes
+    return Window(ir.Buffer(buffer.name, (max(room) // element_bytes,), buffer.dtype), start, step, carry)

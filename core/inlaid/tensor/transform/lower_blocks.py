@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import is_not
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import values_of
+from inlaid.tensor.analysis.footprint import statement_values
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
 from inlaid_runtime.errors import ScheduleError
@@ -67,8 +67,8 @@ def mapped(stmt: ir.Stmt, change: Callable[[ir.Stmt], ir.Stmt]) -> ir.Stmt:
             new, other = change(then), None if otherwise is None else change(otherwise)
             return stmt if new is then and other is otherwise else ir.If(condition, new, other)
         case ir.Seq(stmts=stmts):
-            all_new = tuple(map(change, stmts))
-            return joined(*all_new) if any(map(is_not, all_new, stmts)) else stmt
+            new_stmts = tuple(map(change, stmts))
+            return joined(*new_stmts) if any(map(is_not, new_stmts, stmts)) else stmt
     return stmt
 
 
@@ -134,8 +134,10 @@ def _without_init(loop: ir.For) -> ir.Stmt | None:
     rewriter = Rewriter(first)
     init = guarded(rewriter.stmt(_flatten(stmt.init)), rewriter.index(stmt.predicate))
     body = _dissolved(replace(stmt, init=None))
-    for around in reversed(loops):
-        body = ir.For(around.var, around.extent, body, around.kind, around.thread, around.annotations)
+    for enclosing_loop in reversed(loops):
+        body = ir.For(
+            enclosing_loop.var, enclosing_loop.extent, body, enclosing_loop.kind, enclosing_loop.thread, enclosing_loop.annotations
+        )
     return joined(init, body)
 
 
@@ -155,22 +157,22 @@ _Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 class _Simplifier(Rewriter):
     """Simplifies by the ranges of variables and by conditions that are known to hold."""
 
-    def __init__(self, around: _Simplifier | None = None, ranges: _Ranges | None = None) -> None:
+    def __init__(self, outer: _Simplifier | None = None, ranges: _Ranges | None = None) -> None:
         super().__init__(expr=self._folded)
-        self._around = around
+        self._outer = outer
         self._ranges: _Ranges = {} if ranges is None else ranges
-        self._facts: frozenset[arith.Expr] = frozenset() if around is None else around._facts
-        self._analyzer: arith.Analyzer = arith.Analyzer(self._ranges) if around is None else around._analyzer.inside(self._ranges)
+        self._facts: frozenset[arith.Expr] = frozenset() if outer is None else outer._facts
+        self._analyzer: arith.Analyzer = arith.Analyzer(self._ranges) if outer is None else outer._analyzer.inside(self._ranges)
         self._loops: dict[tuple[arith.Var, arith.Expr], _Simplifier] = {}
 
     def index(self, index: arith.Expr) -> arith.Expr:
         if type(index) is arith.Const:
             return index
-        done = self._indices.get(index)
-        if done is None:
-            done = self._simplified(index)
-            done = self._indices[index] = index if done == index else done
-        return done
+        result = self._indices.get(index)
+        if result is None:
+            result = self._simplified(index)
+            result = self._indices[index] = index if result == index else result
+        return result
 
     def _simplified(self, index: arith.Expr) -> arith.Expr:
         if type(index) is arith.Add and type(constant := index.operands[1]) is arith.Const:
@@ -179,8 +181,8 @@ class _Simplifier(Rewriter):
             if type(rest) is arith.Add and type(more := rest.operands[1]) is arith.Const:
                 return arith.add(rest.operands[0], more.value + constant.value)
             return index if rest is index.operands[0] else arith.add(rest, constant)
-        if self._around is not None and self._ranges.keys().isdisjoint(arith.free_vars(index)) and not arith.reads_data(index):
-            return self._around.index(index)
+        if self._outer is not None and self._ranges.keys().isdisjoint(arith.free_vars(index)) and not arith.reads_data(index):
+            return self._outer.index(index)
         # `super().index` writes to the memo too: the result must be written after it.
         return self._analyzer.simplify(super().index(index) if arith.reads_data(index) else index)
 
@@ -194,8 +196,10 @@ class _Simplifier(Rewriter):
                 limits = (self.index(bounds[0]), self.index(bounds[1]))
                 return ir.Let(var, self.expr(value), self._inside({var: limits}).stmt(body), limits)
             case ir.Let(var=var, value=ir.Index(index=index) as value, body=body):
-                known = self._analyzer.bounds(index)
-                return ir.Let(var, self.expr(value), (self if known == (None, None) else self._inside({var: known})).stmt(body))
+                index_bounds = self._analyzer.bounds(index)
+                return ir.Let(
+                    var, self.expr(value), (self if index_bounds == (None, None) else self._inside({var: index_bounds})).stmt(body)
+                )
             case ir.Seq(stmts=stmts):
                 new = tuple(map(self.stmt, stmts))
                 flat = joined(*new)
@@ -207,19 +211,19 @@ class _Simplifier(Rewriter):
 
     def _where(self, facts: frozenset[arith.Expr]) -> _Simplifier:
         """Return the simplifier of a branch in which `facts` hold. It shares results for indices and values, which ignore facts."""
-        inside = _Simplifier(self._around, self._ranges)
-        inside._facts = self._facts | facts
-        inside._analyzer, inside._indices, inside._exprs = self._analyzer, self._indices, self._exprs
-        return inside
+        inner = _Simplifier(self._outer, self._ranges)
+        inner._facts = self._facts | facts
+        inner._analyzer, inner._indices, inner._exprs = self._analyzer, self._indices, self._exprs
+        return inner
 
     def _loop(self, loop: ir.For, extent: arith.Expr) -> ir.Stmt:
         if isinstance(extent, arith.Const) and extent.value <= 0:
             return ir.Seq(())
         # Copies of a loop (made by unrolling) share the results computed for one of them.
-        inside = self._loops.get((loop.var, extent))
-        if inside is None:
-            inside = self._loops[loop.var, extent] = self._inside({loop.var: (0, arith.unwrap(extent - 1))})
-        body = inside.stmt(loop.body)
+        inner = self._loops.get((loop.var, extent))
+        if inner is None:
+            inner = self._loops[loop.var, extent] = self._inside({loop.var: (0, arith.unwrap(extent - 1))})
+        body = inner.stmt(loop.body)
         once = extent == arith.ONE and loop.kind is not ir.ForKind.THREAD
         if once or (isinstance(body, ir.Seq) and not body.stmts):
             return body
@@ -236,8 +240,8 @@ class _Simplifier(Rewriter):
             facts = frozenset(part for part in conjuncts(unknown) if not arith.reads_data(part))
         decided = _decided(condition)
         if decided is not None:
-            chosen = branch.then if decided else branch.otherwise
-            return ir.Seq(()) if chosen is None else self.stmt(chosen)
+            side = branch.then if decided else branch.otherwise
+            return ir.Seq(()) if side is None else self.stmt(side)
         then = (self._where(facts) if facts else self).stmt(branch.then)
         otherwise = None if branch.otherwise is None else self.stmt(branch.otherwise)
         if isinstance(then, ir.Seq) and not then.stmts and otherwise is None:
@@ -306,7 +310,7 @@ def check_registers(program: ir.LoopProgram) -> None:
             for region in stmt.regions:
                 if region.buffer.scope == "register":
                     _check_indices(program, region.buffer, tuple(first for first, _ in region.ranges), lanes)
-        for node in ir.walk_exprs(*values_of(stmt)):
+        for node in ir.walk_exprs(*statement_values(stmt)):
             if isinstance(node, ir.Load) and node.buffer.scope == "register":
                 _check_indices(program, node.buffer, node.indices, lanes)
 
@@ -340,13 +344,13 @@ def check_lanes(program: ir.LoopProgram) -> None:
 def _check_step(program: ir.LoopProgram, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], loop: ir.For) -> None:
     if buffer.scope != "register":
         return
-    place: arith.Expr = arith.ZERO
+    offset: arith.Expr = arith.ZERO
     for index, dim in zip(indices, buffer.shape, strict=True):
-        place = place * dim + index
-    step = arith.affine(place, loop.var)
+        offset = offset * dim + index
+    step = arith.affine(offset, loop.var)
     if loop.extent != arith.ONE and (step is None or step[0] not in (arith.ZERO, arith.ONE)):
-        found = f"{', '.join(map(repr, indices))} of its shape {list(buffer.shape)}"
+        detail = f"{', '.join(map(repr, indices))} of its shape {list(buffer.shape)}"
         raise ScheduleError(
-            f"{program.name}: lanes of loop {loop.var} must be contiguous in register buffer {buffer}, got index {found}",
+            f"{program.name}: lanes of loop {loop.var} must be contiguous in register buffer {buffer}, got index {detail}",
             remedy="make the vectorized index the last one by transform_layout",
         )

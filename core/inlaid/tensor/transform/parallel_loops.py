@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import accesses_of
+from inlaid.tensor.analysis.footprint import statement_accesses
 from inlaid.tensor.transform.lower_blocks import mapped, simplify_program
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
@@ -45,7 +45,7 @@ def _parallel_nest(stmt: ir.For) -> ir.Stmt:
         chain.append(body)
         body = body.body
     inner = {node.var for node in chain}
-    chosen = [
+    parallel_loops = [
         node
         for node in chain
         if isinstance(node, ir.For)
@@ -53,54 +53,54 @@ def _parallel_nest(stmt: ir.For) -> ir.Stmt:
         and not arith.reads_data(node.extent)
         and (node.kind is ir.ForKind.PARALLEL or _independent(stmt, node.var))
     ]
-    if not chosen:
+    if not parallel_loops:
         return stmt
-    return _fuse([node for node in chain if node not in chosen], chosen, body)
+    return _fuse([node for node in chain if node not in parallel_loops], parallel_loops, body)
 
 
 def _is_bound(loop: ir.For) -> bool:
     return loop.kind in (ir.ForKind.THREAD, ir.ForKind.VTHREAD)
 
 
-def _fuse(others: list[ir.For | ir.Let], chosen: list[ir.For], body: ir.Stmt) -> ir.Stmt:
+def _fuse(outer_nodes: list[ir.For | ir.Let], parallel_loops: list[ir.For], body: ir.Stmt) -> ir.Stmt:
     """Fuse the chosen loops into one parallel loop around the others."""
-    for node in reversed(others):
+    for node in reversed(outer_nodes):
         body = replace(node, body=body)
-    if len(chosen) == 1:
-        return replace(chosen[0], body=body, kind=ir.ForKind.PARALLEL)
-    fused = arith.Var("_".join(loop.var.name for loop in chosen))
+    if len(parallel_loops) == 1:
+        return replace(parallel_loops[0], body=body, kind=ir.ForKind.PARALLEL)
+    fused = arith.Var("_".join(loop.var.name for loop in parallel_loops))
     values: dict[arith.Expr, arith.Expr] = {}
     rest: arith.Expr = fused
-    for loop in reversed(chosen[1:]):
+    for loop in reversed(parallel_loops[1:]):
         values[loop.var], rest = rest % loop.extent, rest // loop.extent
-    values[chosen[0].var] = rest
-    extent = arith.wrap(arith.product(tuple(loop.extent for loop in chosen)))
+    values[parallel_loops[0].var] = rest
+    extent = arith.wrap(arith.product(tuple(loop.extent for loop in parallel_loops)))
     return ir.For(fused, arith.simplify(extent), Rewriter(values).stmt(body), ir.ForKind.PARALLEL)
 
 
 def _independent(nest: ir.Stmt, var: arith.Var) -> bool:
     """Test whether each shared buffer that a nest writes has a dimension that all accesses index by var + constant."""
-    own = {node.buffer for node in ir.walk_stmts(nest) if isinstance(node, ir.Alloc)}
-    touched = list(_accesses(nest))
-    written = {region.buffer for region, access in touched if access & ir.Access.WRITE} - own
-    for buffer in written:
-        points = [tuple(first for first, _ in region.ranges) for region, _ in touched if region.buffer is buffer]
-        if not any(_indexes(points, place, var) for place in range(len(buffer.shape))):
+    local_buffers = {node.buffer for node in ir.walk_stmts(nest) if isinstance(node, ir.Alloc)}
+    accesses = list(_accesses(nest))
+    written_buffers = {region.buffer for region, access in accesses if access & ir.Access.WRITE} - local_buffers
+    for buffer in written_buffers:
+        points = [tuple(first for first, _ in region.ranges) for region, _ in accesses if region.buffer is buffer]
+        if not any(_indexes(points, axis, var) for axis in range(len(buffer.shape))):
             return False
-    return bool(written)
+    return bool(written_buffers)
 
 
 def _accesses(nest: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
     for stmt in ir.walk_stmts(nest):
-        yield from accesses_of(stmt)
+        yield from statement_accesses(stmt)
 
 
-def _indexes(points: list[tuple[arith.Expr, ...]], place: int, var: arith.Var) -> bool:
-    """Test whether dimension `place` of all points is the variable plus the same constant."""
+def _indexes(points: list[tuple[arith.Expr, ...]], axis: int, var: arith.Var) -> bool:
+    """Test whether dimension `axis` of all points is the variable plus the same constant."""
     offsets = set()
     for point in points:
-        found = arith.affine(point[place], var)
-        if found is None or found[0] != arith.ONE or not isinstance(found[1], arith.Const):
+        form = arith.affine(point[axis], var)
+        if form is None or form[0] != arith.ONE or not isinstance(form[1], arith.Const):
             return False
-        offsets.add(found[1].value)
+        offsets.add(form[1].value)
     return len(offsets) == 1

@@ -24,13 +24,13 @@ S = TypeVar("S", bound=ir.Stmt)
 Ranges = dict[arith.Expr, tuple[arith.Dim | None, arith.Dim | None]]
 
 
-def find(root: ir.Stmt, kind: type[S], wanted: Callable[[S], bool]) -> Path | None:
-    """Find the path to the first statement of a kind that satisfies `wanted`, in pre-order. Stores in blocks are not searched."""
+def find(root: ir.Stmt, kind: type[S], predicate: Callable[[S], bool]) -> Path | None:
+    """Find the path to the first statement of a kind that fulfills `predicate`, in pre-order. Stores in blocks are not searched."""
     stack: list[_Link] = [(root, None)]
     while stack:
         link = stack.pop()
         node = link[0]
-        if type(node) is kind and wanted(node):
+        if type(node) is kind and predicate(node):
             return _unlinked(link)
         if isinstance(node, (ir.For, ir.Alloc)):
             stack.append((node.body, link))
@@ -60,12 +60,16 @@ def _with_child(parent: ir.Stmt, old: ir.Stmt, new: ir.Stmt | None) -> ir.Stmt |
     if isinstance(parent, ir.Alloc) and new is not None:
         return ir.Alloc(parent.buffer, new)
     if isinstance(parent, ir.Seq):
-        place = next(place for place, stmt in enumerate(parent.stmts) if stmt is old)
-        stmts = (*parent.stmts[:place], *(() if new is None else (new,)), *parent.stmts[place + 1 :])
+        position = next(position for position, stmt in enumerate(parent.stmts) if stmt is old)
+        stmts = (*parent.stmts[:position], *(() if new is None else (new,)), *parent.stmts[position + 1 :])
         return joined(*stmts) if stmts else None
     if isinstance(parent, ir.If) and parent.otherwise is not None:
-        kept = new or ir.Seq(())
-        return ir.If(parent.condition, kept, parent.otherwise) if parent.then is old else ir.If(parent.condition, parent.then, kept)
+        branch = new or ir.Seq(())
+        return (
+            ir.If(parent.condition, branch, parent.otherwise)
+            if parent.then is old
+            else ir.If(parent.condition, parent.then, branch)
+        )
     if new is None:
         return None
     if isinstance(parent, ir.Block):
@@ -88,7 +92,7 @@ def loop_ranges(*loops: ir.For) -> Ranges:
     return {loop.var: (0, arith.unwrap(_last(loop.extent))) for loop in loops}
 
 
-def spans_of(*loops: ir.For) -> dict[arith.Expr, arith.Span]:
+def loop_spans(*loops: ir.For) -> dict[arith.Expr, arith.Span]:
     """Return the ranges of loop variables, as spans for `arith.span`."""
     return {loop.var: (arith.ZERO, _last(loop.extent)) for loop in loops}
 
@@ -106,10 +110,12 @@ class Site:
 
     def regions(self, regions: tuple[ir.Region, ...], buffer: ir.Buffer) -> Iterator[Box]:
         """Iterate over the boxes of one buffer in the given regions of the block, in terms of the loops around the block."""
-        bound = bound_iters(self.block)
+        bindings = bound_iters(self.block)
         for region in regions:
             if region.buffer is buffer:
-                yield tuple((arith.substitute(first, bound), arith.substitute(extent, bound)) for first, extent in region.ranges)
+                yield tuple(
+                    (arith.substitute(first, bindings), arith.substitute(extent, bindings)) for first, extent in region.ranges
+                )
 
     def reads(self, buffer: ir.Buffer) -> bool:
         """Test whether the block reads a buffer."""
@@ -136,10 +142,10 @@ def sites(stmt: ir.Stmt) -> Iterator[Site]:
                 stack.extend([(child, loops) for child in reversed(ir.substatements(node))])
 
 
-def unique_name(program: ir.LoopProgram, wanted: str) -> str:
+def unique_name(program: ir.LoopProgram, base: str) -> str:
     """Make a block name that is not yet used in the program."""
-    taken = {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)}
-    return unique(wanted, taken)
+    names = {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)}
+    return unique(base, names)
 
 
 def nest(loops: list[tuple[arith.Var, arith.Expr]], body: ir.Stmt) -> ir.Stmt:
@@ -179,7 +185,7 @@ def fresh_copy(stmt: ir.Stmt, names: set[str]) -> ir.Stmt:
             case ir.Alloc(buffer=buffer):
                 buffers[buffer] = ir.Buffer(buffer.name, buffer.shape, buffer.dtype, buffer.scope)
 
-    def var_of(old: arith.Var) -> arith.Var:
+    def renamed_var(old: arith.Var) -> arith.Var:
         new = variables[old]
         assert isinstance(new, arith.Var)
         return new
@@ -187,12 +193,12 @@ def fresh_copy(stmt: ir.Stmt, names: set[str]) -> ir.Stmt:
     def change(node: ir.Stmt) -> ir.Stmt | None:
         match node:
             case ir.For():
-                return ir.For(var_of(node.var), node.extent, node.body, node.kind, node.thread, node.annotations)
+                return ir.For(renamed_var(node.var), node.extent, node.body, node.kind, node.thread, node.annotations)
             case ir.Let():
-                return ir.Let(var_of(node.var), node.value, node.body, node.bounds)
+                return ir.Let(renamed_var(node.var), node.value, node.body, node.bounds)
             case ir.Block(iters=iters):
-                own = tuple(ir.IterVar(var_of(item.var), item.extent, item.kind) for item in iters)
-                return replace(node, name=unique(node.name, names), iters=own)
+                new_iters = tuple(ir.IterVar(renamed_var(item.var), item.extent, item.kind) for item in iters)
+                return replace(node, name=unique(node.name, names), iters=new_iters)
         return None
 
     return Rewriter(variables, buffers, stmt=change).stmt(stmt)
@@ -252,14 +258,14 @@ def remapped(
         def load(node: ir.Expr) -> ir.Expr | None:
             if not isinstance(node, ir.Load) or node.buffer not in maps:
                 return None
-            buffer, place = maps[node.buffer]
-            return ir.load(buffer, tuple(map(simplify, place(node.indices))))
+            buffer, index_map = maps[node.buffer]
+            return ir.load(buffer, tuple(map(simplify, index_map(node.indices))))
 
         def change(stmt: ir.Stmt) -> ir.Stmt | None:
             match stmt:
                 case ir.Store(buffer=buffer) if buffer in maps:
-                    other, place = maps[buffer]
-                    return ir.Store(other, tuple(map(simplify, place(stmt.indices))), stmt.value)
+                    other, index_map = maps[buffer]
+                    return ir.Store(other, tuple(map(simplify, index_map(stmt.indices))), stmt.value)
                 case ir.Alloc(buffer=buffer) if buffer in maps:
                     return ir.Alloc(maps[buffer][0], stmt.body)
                 case ir.Block():
@@ -306,7 +312,7 @@ def paths_to_users(root: ir.Stmt, buffer: ir.Buffer) -> Iterator[Path]:
 
 def shared_length(a: Path, b: Path) -> int:
     """Return the length of the common prefix of two paths."""
-    return next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x is not y), min(len(a), len(b)))
+    return next((depth for depth, (x, y) in enumerate(zip(a, b, strict=False)) if x is not y), min(len(a), len(b)))
 
 
 def uses(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
@@ -341,5 +347,5 @@ def add_alloc(program: ir.LoopProgram, buffer: ir.Buffer) -> ir.LoopProgram:
         path = path[: shared_length(path, other)]
     # Values that a loop around a single user carries between iterations must outlive the iterations.
     stops = (ir.While, ir.For) if len(paths) == 1 else (ir.While,)
-    end = next((place for place, stmt in enumerate(path) if isinstance(stmt, stops)), len(path) - 1)
+    end = next((depth for depth, stmt in enumerate(path) if isinstance(stmt, stops)), len(path) - 1)
     return with_body(program, rebuilt(path[: end + 1], ir.Alloc(buffer, path[end])))

@@ -72,24 +72,26 @@ def _peel(stmt: ir.Stmt, ranges: Ranges) -> ir.Stmt:
 
 
 def _loop(loop: ir.For, ranges: Ranges) -> ir.Stmt:
-    inside: Ranges = {**ranges, loop.var: (0, arith.unwrap(loop.extent - 1))}
+    inner_ranges: Ranges = {**ranges, loop.var: (0, arith.unwrap(loop.extent - 1))}
     if loop.kind in _PLAIN:
         if isinstance(loop.extent, arith.Const) and loop.extent.value > 1:
             last = loop.extent.value - 1
-            most: Ranges = {**ranges, loop.var: (0, last - 1)}
-            if _last_alone(_worthwhile(loop), inside, most):
+            main_ranges: Ranges = {**ranges, loop.var: (0, last - 1)}
+            if _last_alone(_worthwhile(loop), inner_ranges, main_ranges):
                 main = _without(
-                    replace(loop, extent=arith.Const(last)), lambda part, inner: None if Analyzer(inner).prove(part) else part, most
+                    replace(loop, extent=arith.Const(last)),
+                    lambda part, inner: None if Analyzer(inner).prove(part) else part,
+                    main_ranges,
                 )
                 tail = _peel(Rewriter({loop.var: arith.Const(last)}).stmt(loop.body), ranges)
-                whole = _peel_body(main, most)
+                main_loop = _peel_body(main, main_ranges)
                 if loop.kind is ir.ForKind.PARALLEL and last < _SHARES:
-                    return replace(loop, body=ir.If(truth(arith.compare("<", loop.var, last)), whole.body, tail))
-                return ir.Seq((whole, tail))
-        cut = _symbolic_loop(loop, ranges)
-        if cut is not None:
-            return cut
-    return _shortened(replace(loop, body=_peel(loop.body, inside)))
+                    return replace(loop, body=ir.If(truth(arith.compare("<", loop.var, last)), main_loop.body, tail))
+                return ir.Seq((main_loop, tail))
+        split_loop = _symbolic_loop(loop, ranges)
+        if split_loop is not None:
+            return split_loop
+    return _shortened(replace(loop, body=_peel(loop.body, inner_ranges)))
 
 
 def _shortened(loop: ir.For) -> ir.Stmt:
@@ -102,11 +104,11 @@ def _shortened(loop: ir.For) -> ir.Stmt:
             ir.For(extent=arith.Const(value=extent), kind=ir.ForKind.UNROLLED, var=var),
             ir.If(condition=ir.Index(index=condition), otherwise=None),
         ):
-            own = [part for part in _parts(condition) if arith.free_vars(part) == {var} and not arith.reads_data(part)]
-            holds = [all(arith.evaluate(part, {var: number}) for part in own) for number in range(extent)]
+            conditions = [part for part in _parts(condition) if arith.free_vars(part) == {var} and not arith.reads_data(part)]
+            holds = [all(arith.evaluate(part, {var: number}) for part in conditions) for number in range(extent)]
             count = sum(holds)
-            if own and all(holds[:count]):
-                return _without(replace(loop, extent=arith.Const(count)), lambda part, _: None if part in own else part, {})
+            if conditions and all(holds[:count]):
+                return _without(replace(loop, extent=arith.Const(count)), lambda part, _: None if part in conditions else part, {})
     return loop
 
 
@@ -133,11 +135,11 @@ class _Pieces:
         return arith.ceildiv(self.limit, self.size)
 
     @property
-    def whole(self) -> arith.Expr:
+    def full_count(self) -> arith.Expr:
         """Return the number of pieces entirely below the limit; `count` if the condition tests only one element of each piece."""
         return self.count if self.rest == arith.ZERO else self.limit // self.size
 
-    def same(self, other: _Pieces | None) -> bool:
+    def matches(self, other: _Pieces | None) -> bool:
         """Test whether two conditions have the same size and limit."""
         if other is None or self.size != other.size:
             return False
@@ -149,7 +151,7 @@ class _Limits:
 
     def __init__(self, loop: ir.For) -> None:
         self._variable = loop.var
-        self._known: dict[Hashable, _Pieces | None] = {}
+        self._pieces_by_key: dict[Hashable, _Pieces | None] = {}
         self._analyzer = Analyzer()
 
     def pieces(self, condition: arith.Expr, inner: Ranges) -> _Pieces | None:
@@ -157,67 +159,69 @@ class _Limits:
         if not isinstance(condition, arith.Compare) or self._variable not in arith.free_vars(condition):
             return None
         key = (condition, *inner.items())
-        if key not in self._known:
-            self._known[key] = self._pieces(condition, inner)
-        return self._known[key]
+        if key not in self._pieces_by_key:
+            self._pieces_by_key[key] = self._pieces(condition, inner)
+        return self._pieces_by_key[key]
 
     def _pieces(self, condition: arith.Compare, inner: Ranges) -> _Pieces | None:
         if condition.op == "<":
-            place, end = condition.operands
-            found = arith.affine(place - end, self._variable)
-            if found is None or not isinstance(found[0], arith.Const) or found[0].value < 1:
+            index, end = condition.operands
+            form = arith.affine(index - end, self._variable)
+            if form is None or not isinstance(form[0], arith.Const) or form[0].value < 1:
                 return None
-            start = arith.substitute(found[1], dict.fromkeys(inner, arith.ZERO))
-            rest = arith.simplify(found[1] - start)
+            start = arith.substitute(form[1], dict.fromkeys(inner, arith.ZERO))
+            rest = arith.simplify(form[1] - start)
             low, high = Analyzer(inner).bounds(rest)
-            if low is not None and high is not None and low >= 0 and high < found[0].value:
-                return _Pieces(found[0].value, rest, self._analyzer.simplify(arith.ZERO - start), self._analyzer)
+            if low is not None and high is not None and low >= 0 and high < form[0].value:
+                return _Pieces(form[0].value, rest, self._analyzer.simplify(arith.ZERO - start), self._analyzer)
         return None
 
 
 def _symbolic_loop(loop: ir.For, ranges: Ranges) -> ir.Stmt | None:
     """Split a loop over pieces of a symbolic length into whole pieces and the last one. None if no condition has the form of
     `_Pieces`, or inner loops can end before the missing elements."""
-    found: list[_Pieces] = []
+    loop_pieces: list[_Pieces] = []
     limits = _Limits(loop)
-    for part, pieces in _limits_of(loop, limits):
+    for part, pieces in _distinct_limits(loop, limits):
         if _ends_inner_loop(loop, part):
             continue
         if not isinstance(loop.extent, arith.Const) and Analyzer().equal(pieces.count, loop.extent):
-            found.append(pieces)
-        elif not found and _no_effect_beyond(loop, pieces, limits):
-            ends = (pieces.whole, pieces.count)
-            whole, extent = (arith.simplify(arith.minimum(arith.maximum(end, 0), loop.extent)) for end in ends)
-            return _cut(loop, [pieces], limits, whole, extent, ranges)
-    if not found:
+            loop_pieces.append(pieces)
+        elif not loop_pieces and _no_effect_beyond(loop, pieces, limits):
+            ends = (pieces.full_count, pieces.count)
+            full_count, extent = (arith.simplify(arith.minimum(arith.maximum(end, 0), loop.extent)) for end in ends)
+            return _cut(loop, [pieces], limits, full_count, extent, ranges)
+    if not loop_pieces:
         return None
     # Limits with the same number of pieces may differ in the number of whole pieces.
-    whole = arith.simplify(reduce(arith.minimum, (pieces.whole for pieces in found)))
-    return _cut(loop, found, limits, whole, loop.extent, ranges)
+    full_count = arith.simplify(reduce(arith.minimum, (pieces.full_count for pieces in loop_pieces)))
+    return _cut(loop, loop_pieces, limits, full_count, loop.extent, ranges)
 
 
-def _limits_of(loop: ir.For, limits: _Limits) -> list[tuple[arith.Expr, _Pieces]]:
+def _distinct_limits(loop: ir.For, limits: _Limits) -> list[tuple[arith.Expr, _Pieces]]:
     """Return the distinct limits, each with a condition on it, if possible one that tests more than a piece's first element."""
-    found: list[tuple[arith.Expr, _Pieces]] = []
+    limits_by_condition: list[tuple[arith.Expr, _Pieces]] = []
     for part, inner in _conditions(loop, {}):
         pieces = limits.pieces(part, inner)
         if pieces is None:
             continue
-        place = next((place for place, (_, other) in enumerate(found) if pieces.same(other)), None)
-        if place is None:
-            found.append((part, pieces))
-        elif found[place][1].rest == arith.ZERO:
-            found[place] = part, pieces
-    return found
+        position = next((position for position, (_, other) in enumerate(limits_by_condition) if pieces.matches(other)), None)
+        if position is None:
+            limits_by_condition.append((part, pieces))
+        elif limits_by_condition[position][1].rest == arith.ZERO:
+            limits_by_condition[position] = part, pieces
+    return limits_by_condition
 
 
 def _ends_inner_loop(loop: ir.For, condition: arith.Expr) -> bool:
     """Test whether an inner loop can end where a condition begins to fail, so that the condition needs no duplicate code."""
-    used = arith.free_vars(condition)
+    variables = arith.free_vars(condition)
     return any(
-        other == condition and (found := limits.pieces(other, inner)) is not None and _no_effect_beyond(stmt, found, limits)
+        other == condition
+        and (inner_pieces := limits.pieces(other, inner)) is not None
+        and _no_effect_beyond(stmt, inner_pieces, limits)
         for stmt in ir.walk_stmts(loop.body)
-        if isinstance(stmt, ir.For) and stmt.kind in _PLAIN and stmt.var in used
+        if isinstance(stmt, ir.For) and stmt.kind in _PLAIN and stmt.var in variables
         for limits in (_Limits(stmt),)
         for other, inner in _conditions(stmt, {})
     )
@@ -236,7 +240,7 @@ def _no_effect_beyond(loop: ir.For, pieces: _Pieces, limits: _Limits) -> bool:
             case ir.Intrinsic():
                 return all(region.buffer in local for region in stmt.touching(ir.Access.WRITE)) and bool(stmt.regions)
             case ir.If(condition=ir.Index(index=index), otherwise=otherwise):
-                if any(pieces.same(limits.pieces(part, inner)) for part in _parts(index)):
+                if any(pieces.matches(limits.pieces(part, inner)) for part in _parts(index)):
                     return otherwise is None or no_effect(otherwise, inner)
             case ir.For(var=var, extent=extent):
                 inner = {**inner, var: (0, arith.unwrap(extent - 1))}
@@ -245,14 +249,20 @@ def _no_effect_beyond(loop: ir.For, pieces: _Pieces, limits: _Limits) -> bool:
     return no_effect(loop.body, {})
 
 
-def _cut(loop: ir.For, found: Sequence[_Pieces], limits: _Limits, whole: arith.Expr, extent: arith.Expr, ranges: Ranges) -> ir.Stmt:
-    """Build the loop over `whole` pieces, in which the conditions hold. If `extent` exceeds `whole`, the partial last piece follows
-    the loop."""
-    read = _reader(loop, found, limits)
-    most: Ranges = {**ranges, loop.var: (0, arith.unwrap(whole - 1))}
-    main = _without(replace(loop, extent=whole), lambda part, known: None if read(part, known) else part, most)
-    main = _peel_body(main, most)
-    if all(pieces.rest == arith.ZERO for pieces in found):
+def _cut(
+    loop: ir.For, loop_pieces: Sequence[_Pieces], limits: _Limits, full_count: arith.Expr, extent: arith.Expr, ranges: Ranges
+) -> ir.Stmt:
+    """Build the loop over `full_count` pieces, in which the conditions hold. If `extent` exceeds `full_count`, the partial last
+    piece follows the loop."""
+    match_condition = _reader(loop, loop_pieces, limits)
+    main_ranges: Ranges = {**ranges, loop.var: (0, arith.unwrap(full_count - 1))}
+    main = _without(
+        replace(loop, extent=full_count),
+        lambda part, inner_ranges: None if match_condition(part, inner_ranges) else part,
+        main_ranges,
+    )
+    main = _peel_body(main, main_ranges)
+    if all(pieces.rest == arith.ZERO for pieces in loop_pieces):
         return main
     # The partial piece uses the number of whole pieces in every access: bind it to one variable.
     start = arith.Var(f"{loop.var.name}_end")
@@ -260,26 +270,26 @@ def _cut(loop: ir.For, found: Sequence[_Pieces], limits: _Limits, whole: arith.E
     last: dict[arith.Expr, arith.Expr] = {loop.var: start}
     unit = dict(loop.annotations).get(REMAINDERS.name)
     tail: ir.Stmt | None = None
-    if len(found) == 1:
-        tail = _strips(loop, found[0], limits, last, ranges, unit)
+    if len(loop_pieces) == 1:
+        tail = _strips(loop, loop_pieces[0], limits, last, ranges, unit)
         if tail is None and unit:
-            tail = _remainders(loop, found[0], limits, unit, last, ranges)
+            tail = _remainders(loop, loop_pieces[0], limits, unit, last, ranges)
     if tail is None:
         tail = _peel(Rewriter(last).stmt(loop.body), ranges)
-    return ir.Seq((main, ir.If(truth(arith.compare("<", whole, extent)), _bound(start, whole, tail))))
+    return ir.Seq((main, ir.If(truth(arith.compare("<", full_count, extent)), _bound(start, full_count, tail))))
 
 
 def _bound(variable: arith.Var, value: arith.Expr, body: ir.Stmt) -> ir.Stmt:
     return ir.Let(variable, ir.Index(dtype("int64"), value), body)
 
 
-def _reader(loop: ir.For, found: Sequence[_Pieces], limits: _Limits) -> Callable[[arith.Expr, Ranges], _Pieces | None]:
-    """Make a function that recognizes the conditions `found`, given the ranges of enclosing loops."""
-    inside = {stmt.var for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.For)}
+def _reader(loop: ir.For, loop_pieces: Sequence[_Pieces], limits: _Limits) -> Callable[[arith.Expr, Ranges], _Pieces | None]:
+    """Make a function that recognizes the conditions `loop_pieces`, given the ranges of enclosing loops."""
+    inner_vars = {stmt.var for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.For)}
 
-    def read(part: arith.Expr, known: Ranges) -> _Pieces | None:
-        pieces = limits.pieces(part, {var: span for var, span in known.items() if var in inside})
-        return pieces if pieces is not None and any(map(pieces.same, found)) else None
+    def read(part: arith.Expr, inner_ranges: Ranges) -> _Pieces | None:
+        pieces = limits.pieces(part, {var: span for var, span in inner_ranges.items() if var in inner_vars})
+        return pieces if pieces is not None and any(map(pieces.matches, loop_pieces)) else None
 
     return read
 
@@ -288,21 +298,21 @@ def _remainders(
     loop: ir.For, pieces: _Pieces, limits: _Limits, unit: int, last: Mapping[arith.Expr, arith.Expr], ranges: Ranges
 ) -> ir.Stmt:
     """Build specialized code for each possible number of remaining rows or vectors, of `unit` elements each."""
-    read, count = _reader(loop, [pieces], limits), arith.Var(f"{loop.var.name}_left")
+    match_condition, count = _reader(loop, [pieces], limits), arith.Var(f"{loop.var.name}_left")
     tail: ir.Stmt | None = None
     for end in range(pieces.size - (unit == 1), 0, -unit):
 
-        def among(part: arith.Expr, known: Ranges, end: int = end) -> arith.Expr:
-            own = read(part, known)
-            if own is None:
+        def among(part: arith.Expr, inner_ranges: Ranges, end: int = end) -> arith.Expr:
+            row_pieces = match_condition(part, inner_ranges)
+            if row_pieces is None:
                 return part
-            if Analyzer(known).simplify(own.rest % unit) == arith.ZERO:
-                return arith.compare("<", own.rest, end)
-            some = arith.logical_or(arith.compare("<", own.rest, end - unit), part)
-            return arith.logical_and(arith.compare("<", own.rest, end), some)
+            if Analyzer(inner_ranges).simplify(row_pieces.rest % unit) == arith.ZERO:
+                return arith.compare("<", row_pieces.rest, end)
+            condition = arith.logical_or(arith.compare("<", row_pieces.rest, end - unit), part)
+            return arith.logical_and(arith.compare("<", row_pieces.rest, end), condition)
 
-        some = _peel(Rewriter(last).stmt(_without(loop.body, among, ranges)), ranges)
-        tail = some if tail is None else ir.If(truth(arith.compare("<=", count, end)), some, tail)
+        case_body = _peel(Rewriter(last).stmt(_without(loop.body, among, ranges)), ranges)
+        tail = case_body if tail is None else ir.If(truth(arith.compare("<=", count, end)), case_body, tail)
     assert tail is not None
     return _bound(count, arith.simplify(pieces.limit - last[loop.var] * pieces.size), tail)
 
@@ -318,7 +328,7 @@ def _strips(
 
     def tests_row(condition: arith.Expr, row: arith.Var) -> bool:
         part = limits.pieces(condition, {row: (0, pieces.size - 1)})
-        return part is not None and part.rest == row and pieces.same(part)
+        return part is not None and part.rest == row and pieces.matches(part)
 
     rows = frozenset(
         inner.var
@@ -330,32 +340,34 @@ def _strips(
         return None
     number, final = arith.Var(f"{loop.var.name}_s"), arith.Var(f"{loop.var.name}_last")
     longest = min(_LONGEST, pieces.size - 1) if unit else STRIP
-    left = arith.simplify(pieces.limit - last[loop.var] * pieces.size)
+    rows_left = arith.simplify(pieces.limit - last[loop.var] * pieces.size)
     # A piece is a few strips, which bounds the extent of the loop.
-    count = arith.maximum(left // STRIP, 1) if unit else arith.ceildiv(left, STRIP)
-    most = 1 if longest == pieces.size - 1 else -((1 - pieces.size) // STRIP)
-    count = arith.simplify(arith.minimum(count, most))
-    left = arith.simplify(left - number * STRIP)
-    here = arith.select(arith.compare("<=", left, longest), left, STRIP) if unit else arith.minimum(left, STRIP)
-    shifted = replace(pieces, limit=arith.simplify(pieces.limit - number * STRIP))
-    inside: Ranges = {**ranges, number: (0, arith.unwrap(count - 1)), final: (0, longest - 1)}
-    read, tail = _reader(loop, [shifted], _Limits(loop)), None
+    count = arith.maximum(rows_left // STRIP, 1) if unit else arith.ceildiv(rows_left, STRIP)
+    max_strips = 1 if longest == pieces.size - 1 else -((1 - pieces.size) // STRIP)
+    count = arith.simplify(arith.minimum(count, max_strips))
+    rows_left = arith.simplify(rows_left - number * STRIP)
+    strip_rows = (
+        arith.select(arith.compare("<=", rows_left, longest), rows_left, STRIP) if unit else arith.minimum(rows_left, STRIP)
+    )
+    strip_pieces = replace(pieces, limit=arith.simplify(pieces.limit - number * STRIP))
+    strip_ranges: Ranges = {**ranges, number: (0, arith.unwrap(count - 1)), final: (0, longest - 1)}
+    match_condition, tail = _reader(loop, [strip_pieces], _Limits(loop)), None
     sizes = tuple(range(longest, 0, -1)) if unit else (STRIP,)
     for size, fewer in zip(sizes, (*sizes[1:], 0), strict=True):
 
-        def among(part: arith.Expr, known: Ranges, size: int = size, fewer: int = fewer) -> arith.Expr | None:
-            own = read(part, known)
-            if own is None or size == fewer + 1:
-                return part if own is None else None
-            return arith.logical_or(arith.compare("<=", own.rest, fewer), part)
+        def among(part: arith.Expr, inner_ranges: Ranges, size: int = size, fewer: int = fewer) -> arith.Expr | None:
+            row_pieces = match_condition(part, inner_ranges)
+            if row_pieces is None or size == fewer + 1:
+                return part if row_pieces is None else None
+            return arith.logical_or(arith.compare("<=", row_pieces.rest, fewer), part)
 
         strip = in_strips(loop.body, rows, number, tests_row, size, final if unit == 0 else None)
         if strip is None:
             return None
-        some = _peel(Rewriter(last).stmt(_without(strip, among, inside)), inside)
-        tail = some if tail is None else ir.If(truth(arith.compare("<", final, size)), some, tail)
+        case_body = _peel(Rewriter(last).stmt(_without(strip, among, strip_ranges)), strip_ranges)
+        tail = case_body if tail is None else ir.If(truth(arith.compare("<", final, size)), case_body, tail)
     assert tail is not None
-    end = arith.simplify(arith.minimum(arith.maximum(here - 1, 0), longest - 1))
+    end = arith.simplify(arith.minimum(arith.maximum(strip_rows - 1, 0), longest - 1))
     return ir.For(number, count, _bound(final, end, tail))
 
 
@@ -364,14 +376,14 @@ def _peel_body(loop: ir.Stmt, ranges: Ranges) -> ir.For:
     return replace(loop, body=_peel(loop.body, ranges))
 
 
-def _last_alone(conditions: Sequence[tuple[arith.Expr, Ranges]], whole: Ranges, most: Ranges) -> bool:
+def _last_alone(conditions: Sequence[tuple[arith.Expr, Ranges]], full_ranges: Ranges, main_ranges: Ranges) -> bool:
     """Test whether a condition may fail in the last iteration of a loop, but not in earlier ones."""
-    known: dict[int, tuple[Analyzer, Analyzer]] = {}
+    analyzers: dict[int, tuple[Analyzer, Analyzer]] = {}
     for condition, inner in conditions:
-        if id(inner) not in known:
-            known[id(inner)] = Analyzer({**whole, **inner}), Analyzer({**most, **inner})
-        every, before = known[id(inner)]
-        if not every.prove(condition) and before.prove(condition):
+        if id(inner) not in analyzers:
+            analyzers[id(inner)] = Analyzer({**full_ranges, **inner}), Analyzer({**main_ranges, **inner})
+        full_analyzer, main_analyzer = analyzers[id(inner)]
+        if not full_analyzer.prove(condition) and main_analyzer.prove(condition):
             return True
     return False
 
@@ -381,16 +393,16 @@ def _conditions(stmt: ir.Stmt, ranges: Ranges) -> Iterator[tuple[arith.Expr, Ran
     stack: list[tuple[ir.Stmt, Ranges]] = [(stmt, ranges)]
     variable = stmt.var if isinstance(stmt, ir.For) else None
     while stack:
-        node, known = stack.pop()
+        node, inner_ranges = stack.pop()
         if isinstance(node, ir.For) and node is not stmt:
-            known = {**known, node.var: (0, arith.unwrap(node.extent - 1))}
-        for condition in _own_conditions(node):
+            inner_ranges = {**inner_ranges, node.var: (0, arith.unwrap(node.extent - 1))}
+        for condition in _direct_conditions(node):
             if isinstance(condition, ir.Index):
-                yield from ((part, known) for part in _parts(condition.index) if variable in arith.free_vars(part))
-        stack.extend((child, known) for child in ir.substatements(node))
+                yield from ((part, inner_ranges) for part in _parts(condition.index) if variable in arith.free_vars(part))
+        stack.extend((child, inner_ranges) for child in ir.substatements(node))
 
 
-def _own_conditions(stmt: ir.Stmt) -> Iterator[ir.Expr]:
+def _direct_conditions(stmt: ir.Stmt) -> Iterator[ir.Expr]:
     """Iterate over the conditions of a statement, without those of its substatements."""
     if isinstance(stmt, ir.If):
         yield stmt.condition
@@ -416,10 +428,10 @@ def _without(stmt: ir.Stmt, change: Callable[[arith.Expr, Ranges], arith.Expr | 
         if not isinstance(condition, ir.Index):
             return condition
         parts = [new for part in _parts(condition.index) if (new := change(part, inner)) is not None]
-        joined: arith.Expr = arith.ONE
+        conjunction: arith.Expr = arith.ONE
         for part in parts:
-            joined = arith.logical_and(joined, part)
-        return ir.Index(condition.dtype, joined) if parts else None
+            conjunction = arith.logical_and(conjunction, part)
+        return ir.Index(condition.dtype, conjunction) if parts else None
 
     def chosen(node: ir.Expr, inner: Ranges) -> ir.Expr | None:
         if not isinstance(node, ir.Select):
@@ -427,22 +439,22 @@ def _without(stmt: ir.Stmt, change: Callable[[arith.Expr, Ranges], arith.Expr | 
         condition = left(node.condition, inner)
         return node.then if condition is None else ir.Select(node.dtype, condition, node.then, node.otherwise)
 
-    def known(node: ir.Stmt, inner: Ranges) -> ir.Stmt:
+    def rebuilt(node: ir.Stmt, inner: Ranges) -> ir.Stmt:
         match node:
             case ir.For(var=var, extent=extent, body=body):
                 limits = ranges[var] if var in ranges else (0, arith.unwrap(extent - 1))
-                return replace(node, body=known(body, {**inner, var: limits}))
+                return replace(node, body=rebuilt(body, {**inner, var: limits}))
             case ir.Seq(stmts=stmts):
-                return ir.Seq(tuple(known(item, inner) for item in stmts))
+                return ir.Seq(tuple(rebuilt(item, inner) for item in stmts))
             case ir.Alloc(body=body) | ir.Let(body=body) | ir.While(body=body):
-                return replace(node, body=known(body, inner))
+                return replace(node, body=rebuilt(body, inner))
             case ir.Store():
                 return Rewriter(expr=lambda value: chosen(value, inner)).stmt(node)
             case ir.If(condition=condition, then=then, otherwise=otherwise):
-                then, rest = known(then, inner), left(condition, inner)
+                then, rest = rebuilt(then, inner), left(condition, inner)
                 if rest is None:
                     return then
-                return ir.If(rest, then, None if otherwise is None else known(otherwise, inner))
+                return ir.If(rest, then, None if otherwise is None else rebuilt(otherwise, inner))
         return node
 
-    return known(stmt, dict(ranges))
+    return rebuilt(stmt, dict(ranges))

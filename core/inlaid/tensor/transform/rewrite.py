@@ -41,9 +41,9 @@ class Rewriter:
 
     def _rebuilt_index(self, index: arith.Expr) -> arith.Expr:
         """Rebuild an integer expression whose operands `index` may change."""
-        done = self._indices.get(index)
-        if done is not None:
-            return index if done == index else done
+        cached = self._indices.get(index)
+        if cached is not None:
+            return index if cached == index else cached
         if arith.levels(index) > arith.LEVELS:
             for node in arith.post_order(index, below=self._new_operands):
                 if node is not index:
@@ -57,7 +57,7 @@ class Rewriter:
             if payload is not index.payload or lower is not index.lower or upper is not index.upper:
                 new = ir.checked(payload, lower, upper)
         elif index.operands:
-            operands = self._indices_of(index.operands)
+            operands = self._rebuilt_indices(index.operands)
             if operands is not index.operands:
                 new = index.rebuild(operands)
         self._indices[index] = new
@@ -75,10 +75,10 @@ class Rewriter:
         """Rebuild a region."""
         buffer = self._buffers.get(region.buffer, region.buffer)
         ranges = tuple((self.index(first), self.index(extent)) for first, extent in region.ranges)
-        same = buffer is region.buffer and all(
+        is_unchanged = buffer is region.buffer and all(
             new is old for pair, before in zip(ranges, region.ranges, strict=True) for new, old in zip(pair, before, strict=True)
         )
-        return region if same else ir.Region(buffer, ranges)
+        return region if is_unchanged else ir.Region(buffer, ranges)
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         """Rebuild a statement. Recursive in the nesting depth of statements."""
@@ -100,7 +100,7 @@ class Rewriter:
             node = ir.Load(buffer.dtype, buffer, node.indices)
         return (self._replace_expr(node) or node) if self._replace_expr else node
 
-    def _indices_of(self, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+    def _rebuilt_indices(self, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
         new = tuple(map(self.index, indices))
         return new if any(map(is_not, new, indices)) else indices
 
@@ -111,7 +111,11 @@ class Rewriter:
     def _stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         match stmt:  # the most frequent statements first
             case ir.Store(buffer=buffer, indices=indices, value=value):
-                new_buffer, new_indices, new_value = self._buffers.get(buffer, buffer), self._indices_of(indices), self.expr(value)
+                new_buffer, new_indices, new_value = (
+                    self._buffers.get(buffer, buffer),
+                    self._rebuilt_indices(indices),
+                    self.expr(value),
+                )
                 if new_buffer is buffer and new_indices is indices and new_value is value:
                     return stmt
                 return ir.Store(new_buffer, new_indices, new_value)
@@ -160,7 +164,7 @@ class Rewriter:
         new = ir.Block(
             block.name,
             iters,
-            self._indices_of(block.bindings),
+            self._rebuilt_indices(block.bindings),
             self._regions(block.reads),
             self._regions(block.writes),
             self.stmt(block.body),
@@ -168,7 +172,7 @@ class Rewriter:
             self.index(block.predicate),
             block.annotations,
         )
-        same = (
+        is_unchanged = (
             all(a is b for a, b in zip(iters, block.iters, strict=True))
             and new.bindings is block.bindings
             and new.reads is block.reads
@@ -177,4 +181,4 @@ class Rewriter:
             and new.init is block.init
             and new.predicate is block.predicate
         )
-        return block if same else new
+        return block if is_unchanged else new

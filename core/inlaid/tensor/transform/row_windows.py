@@ -41,51 +41,55 @@ def over_vectors(
     sums = block.writes[0].buffer
     width = arith.simplify(arith.ceildiv(sums.shape[3], lanes) * lanes)
     larger = replace(sums, shape=(*sums.shape[:3], arith.unwrap(width)))
-    read = ir.load(plane, (block.iters[2].var * pitch + window.load.indices[3],))
-    total = Rewriter(expr=lambda node: read if isinstance(node, ir.Load) and node.buffer is window.load.buffer else None)
-    own, others = ((*item.iters[:3], replace(item.iters[3], extent=width)) for item in blocks)
-    reduced = block_nest(block.name, (*own, *window.columns), total.stmt(block.body), block.init)
-    stored = block_nest(final.name, others, final.body, None, arith.compare("<", final.iters[3].var, final.iters[3].extent))
-    return replace(program, body=ir.Alloc(larger, Rewriter(buffers={sums: larger}).stmt(joined(reduced, stored))))
+    plane_load = ir.load(plane, (block.iters[2].var * pitch + window.load.indices[3],))
+    total = Rewriter(expr=lambda node: plane_load if isinstance(node, ir.Load) and node.buffer is window.load.buffer else None)
+    sum_iters, final_iters = ((*item.iters[:3], replace(item.iters[3], extent=width)) for item in blocks)
+    sum_nest = block_nest(block.name, (*sum_iters, *window.columns), total.stmt(block.body), block.init)
+    final_nest = block_nest(
+        final.name, final_iters, final.body, None, arith.compare("<", final.iters[3].var, final.iters[3].extent)
+    )
+    return replace(program, body=ir.Alloc(larger, Rewriter(buffers={sums: larger}).stmt(joined(sum_nest, final_nest))))
 
 
 def reduce_rows(
-    window: RowWindow, plane: ir.Buffer, at: Sequence[arith.Expr], height: arith.Expr, pitch: arith.Expr, lanes: int
+    window: RowWindow, plane: ir.Buffer, plane_index: Sequence[arith.Expr], height: arith.Expr, pitch: arith.Expr, lanes: int
 ) -> ir.Stmt:
-    """Build loops that reduce the rows of the windows of plane `at` (image, channel) into rows of length `pitch`. Windows whose
-    rows are all inside the data check no bounds per row."""
+    """Build loops that reduce the rows of the windows of plane `plane_index` (image, channel) into rows of length `pitch`. Windows
+    whose rows are all inside the data check no bounds per row."""
     tile, y, lane, data = Var("x"), Var("y"), Var("lane"), window.load.buffer
     column = tile * lanes + lane
-    inside, whole = arith.simplify(arith.compare("<", column, data.shape[3])), arith.simplify(1)
+    in_bounds, is_interior = arith.simplify(arith.compare("<", column, data.shape[3])), arith.simplify(1)
     values, borders = list[ir.Expr](), list[ir.Expr]()
-    for places in product(*(range(arith.size_hint(arith.unwrap(item.extent))) for item in window.rows)):
-        chosen: dict[arith.Expr, arith.Expr] = {item.var: Const(place) for item, place in zip(window.rows, places, strict=True)}
-        index = (*at, arith.substitute(window.load.indices[2], chosen | {window.y: y}), column)
+    for positions in product(*(range(arith.size_hint(arith.unwrap(item.extent))) for item in window.rows)):
+        row_values: dict[arith.Expr, arith.Expr] = {
+            item.var: Const(position) for item, position in zip(window.rows, positions, strict=True)
+        }
+        index = (*plane_index, arith.substitute(window.load.indices[2], row_values | {window.y: y}), column)
         value, present = ir.as_expr(ir.load(data, index)), arith.simplify(1)
         if window.padding is not None:
             assert isinstance(window.padding.body, ir.Store)
-            bound: dict[arith.Expr, arith.Expr] = dict(zip((item.var for item in window.padding.iters), index, strict=True))
-            found = Rewriter(bound).expr(window.padding.body.value)
-            assert isinstance(found, ir.Select) and isinstance(found.condition, ir.Index)
-            value = found.then
-            for part in conjuncts(found.condition.index):
+            bindings: dict[arith.Expr, arith.Expr] = dict(zip((item.var for item in window.padding.iters), index, strict=True))
+            padding_value = Rewriter(bindings).expr(window.padding.body.value)
+            assert isinstance(padding_value, ir.Select) and isinstance(padding_value.condition, ir.Index)
+            value = padding_value.then
+            for part in conjuncts(padding_value.condition.index):
                 if lane not in arith.free_vars(part):
-                    present, whole = arith.logical_and(present, part), arith.logical_and(whole, part)
-                elif part not in conjuncts(inside):
-                    inside = arith.logical_and(inside, part)
+                    present, is_interior = arith.logical_and(present, part), arith.logical_and(is_interior, part)
+                elif part not in conjuncts(in_bounds):
+                    in_bounds = arith.logical_and(in_bounds, part)
         values.append(value)
         borders.append(ir.select(present, value, window.outside))
     extents = {tile: arith.simplify(pitch // lanes), y: height, lane: arith.wrap(lanes)}
     analyzer = arith.Analyzer({var: (0, arith.unwrap(extent - 1)) for var, extent in extents.items()})
-    inside, whole = map(analyzer.simplify, (inside, whole))
+    in_bounds, is_interior = map(analyzer.simplify, (in_bounds, is_interior))
 
     def stored(name: str, values: Sequence[ir.Expr]) -> ir.Stmt:
         total = reduce(partial(ir.Binary, plane.dtype, window.op), values)
         loops, mapping = fresh_iters(tuple(ir.IterVar(var, extent) for var, extent in extents.items()))
-        store = Rewriter(mapping).stmt(ir.Store(plane, (y * pitch + column,), ir.select(inside, total, window.outside)))
+        store = Rewriter(mapping).stmt(ir.Store(plane, (y * pitch + column,), ir.select(in_bounds, total, window.outside)))
         block = with_footprint(ir.Block(name, loops, (tile, y, lane), (), (), store, None, arith.ONE))
         return ir.For(lane, extents[lane], block, ir.ForKind.VECTORIZED)
 
-    made = stored(plane.name, values)
-    some = made if whole == arith.ONE else ir.If(truth(whole), made, stored(f"{plane.name}_border", borders))
-    return nest([(tile, extents[tile]), (y, height)], some)
+    interior = stored(plane.name, values)
+    body = interior if is_interior == arith.ONE else ir.If(truth(is_interior), interior, stored(f"{plane.name}_border", borders))
+    return nest([(tile, extents[tile]), (y, height)], body)

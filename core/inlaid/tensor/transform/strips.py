@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import values_of
+from inlaid.tensor.analysis.footprint import statement_values
 from inlaid.tensor.transform.compact import compact
 from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, mapped
 from inlaid.tensor.transform.rewrite import Rewriter
@@ -35,8 +35,8 @@ def in_strips(
     checked = _Rows(tile, rows, tests_row)
     if not checked.independent(tile):
         return None
-    near = {} if last is None else {row: Var(f"{row.name}_near") for row in rows}
-    tile = tile if last is None else checked.without_guards(tile, near)
+    nearest_rows = {} if last is None else {row: Var(f"{row.name}_near") for row in rows}
+    tile = tile if last is None else checked.without_guards(tile, nearest_rows)
 
     def shortened(stmt: ir.Stmt) -> ir.Stmt | None:
         if isinstance(stmt, ir.For) and stmt.var in rows:
@@ -44,7 +44,7 @@ def in_strips(
         return None
 
     places: dict[arith.Expr, arith.Expr] = {row: strip * STRIP + row for row in rows}
-    places |= {other: strip * STRIP + arith.minimum(row, last) for row, other in near.items() if last is not None}
+    places |= {other: strip * STRIP + arith.minimum(row, last) for row, other in nearest_rows.items() if last is not None}
     return compact(Rewriter(places, stmt=shortened).stmt(tile))
 
 
@@ -59,7 +59,7 @@ class _Rows:
         self._rows = rows
         self._tests_row = tests_row
         self._local = {stmt.buffer for stmt in stmts if isinstance(stmt, ir.Alloc)}
-        self._stored = {buffer for stmt in stmts for buffer, _, written in _accesses(stmt) if written}
+        self._stored = {buffer for stmt in stmts for buffer, _, is_write in _accesses(stmt) if is_write}
         self._axes: dict[ir.Buffer, int | None] = {}
 
     def independent(self, stmt: ir.Stmt, row: Var | None = None, exists: bool = False) -> bool:
@@ -75,7 +75,7 @@ class _Rows:
             self.independent(inner, row, exists) for inner in ir.substatements(stmt)
         )
 
-    def without_guards(self, stmt: ir.Stmt, near: Mapping[Var, Var], row: Var | None = None) -> ir.Stmt:
+    def without_guards(self, stmt: ir.Stmt, nearest_rows: Mapping[Var, Var], row: Var | None = None) -> ir.Stmt:
         """Drop the guards of stores to local buffers, which then read row `near[row]` of other buffers."""
         match stmt:
             case ir.For(var=var, body=body) if var in self._rows:
@@ -83,45 +83,47 @@ class _Rows:
                     return stmt  # its value may depend on the row
                 row = var
             case ir.If(condition=ir.Index(index=condition), then=then, otherwise=None) if row is not None:
-                kept: list[arith.Expr] = [part for part in conjuncts(condition) if not self._tests_row(part, row)]
+                conditions: list[arith.Expr] = [part for part in conjuncts(condition) if not self._tests_row(part, row)]
                 stores = [node for node in ir.walk_stmts(then) if not isinstance(node, (ir.For, ir.Seq, ir.If))]
                 if all(isinstance(node, ir.Store) and node.buffer in self._local for node in stores):
-                    return _Near(near, row, self._axes).stmt(guarded(then, reduce(arith.logical_and, kept, arith.wrap(1))))
-        return mapped(stmt, lambda inner: self.without_guards(inner, near, row))
+                    return _NearestRow(nearest_rows, row, self._axes).stmt(
+                        guarded(then, reduce(arith.logical_and, conditions, arith.wrap(1)))
+                    )
+        return mapped(stmt, lambda inner: self.without_guards(inner, nearest_rows, row))
 
-    def _allowed(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], written: bool, row: Var | None, exists: bool) -> bool:
+    def _allowed(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], is_write: bool, row: Var | None, exists: bool) -> bool:
         if buffer not in self._local:
             # Earlier strips may have stored elements that this one reads.
-            return exists if written else buffer not in self._stored
-        axis = next((place for place, index in enumerate(indices) if row is not None and index == row), None)
-        if axis is None and ((written and row is not None) or any(not self._rows.isdisjoint(arith.free_vars(i)) for i in indices)):
+            return exists if is_write else buffer not in self._stored
+        axis = next((position for position, index in enumerate(indices) if row is not None and index == row), None)
+        if axis is None and ((is_write and row is not None) or any(not self._rows.isdisjoint(arith.free_vars(i)) for i in indices)):
             return False
         return self._axes.setdefault(buffer, axis) == axis
 
 
-class _Near(Rewriter):
+class _NearestRow(Rewriter):
     """Replaces a row by another one, except in accesses to local buffers, whose axes of rows are `axes`."""
 
-    def __init__(self, near: Mapping[Var, Var], row: Var, axes: Mapping[ir.Buffer, int | None]) -> None:
-        def own(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+    def __init__(self, nearest_rows: Mapping[Var, Var], row: Var, axes: Mapping[ir.Buffer, int | None]) -> None:
+        def row_indices(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
             return tuple(row if axis == axes.get(buffer) else index for axis, index in enumerate(indices))
 
         super().__init__(
-            {row: near[row]},
-            expr=lambda node: ir.load(node.buffer, own(node.buffer, node.indices)) if isinstance(node, ir.Load) else None,
-            stmt=lambda node: replace(node, indices=own(node.buffer, node.indices)) if isinstance(node, ir.Store) else None,
+            {row: nearest_rows[row]},
+            expr=lambda node: ir.load(node.buffer, row_indices(node.buffer, node.indices)) if isinstance(node, ir.Load) else None,
+            stmt=lambda node: replace(node, indices=row_indices(node.buffer, node.indices)) if isinstance(node, ir.Store) else None,
         )
 
 
 def _accesses(stmt: ir.Stmt) -> list[_Access]:
     """Return the elements that a statement reads or may write, without those of its substatements."""
-    found: list[_Access] = [
-        (node.buffer, node.indices, False) for node in ir.walk_exprs(*values_of(stmt)) if isinstance(node, ir.Load)
+    accesses: list[_Access] = [
+        (node.buffer, node.indices, False) for node in ir.walk_exprs(*statement_values(stmt)) if isinstance(node, ir.Load)
     ]
     if isinstance(stmt, ir.Store):
-        found.append((stmt.buffer, stmt.indices, True))
+        accesses.append((stmt.buffer, stmt.indices, True))
     if isinstance(stmt, ir.Intrinsic):
         for access in (ir.Access.READ, ir.Access.WRITE):
             starts = ((region.buffer, tuple(first for first, _ in region.ranges)) for region in stmt.touching(access))
-            found += [(buffer, first, access is ir.Access.WRITE) for buffer, first in starts]
-    return found
+            accesses += [(buffer, first, access is ir.Access.WRITE) for buffer, first in starts]
+    return accesses

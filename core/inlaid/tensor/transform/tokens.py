@@ -65,7 +65,9 @@ class _Inserter:
         staged = self._staged
         if staged.is_task(stmt):
             touches = staged.touches(stmt)
-            first, last = ({queue: touches for queue in staged.queues if queue[end] in staged.of(stmt)} for end in (1, 0))
+            first, last = (
+                {queue: touches for queue in staged.queues if queue[end] in staged.stage_numbers(stmt)} for end in (1, 0)
+            )
             return _Part(stmt, first, last)
         match stmt:
             case ir.For(kind=ir.ForKind.SERIAL | ir.ForKind.UNROLLED, body=body):
@@ -101,7 +103,7 @@ class _Inserter:
         pops: list[list[Queue]] = [[] for _ in parts]
         pushes: list[list[Queue]] = [[] for _ in parts]
         carried: dict[Queue, int] = {}
-        inside = frozenset[Queue]().union(*(part.inside for part in parts))
+        inner_queues = frozenset[Queue]().union(*(part.inside for part in parts))
         waits = frozenset[Queue]().union(*(part.waits for part in parts))
         for queue in staged.queues:
             edges = self._edges(queue, parts, loop)
@@ -110,50 +112,56 @@ class _Inserter:
                 pops[target].append(queue)
             carried[queue] = sum(distance for *_, distance in edges)
             if edges:
-                inside, waits = inside | {queue}, waits | {queue}
+                inner_queues, waits = inner_queues | {queue}, waits | {queue}
         body = joined(
             *(
                 joined(*self._tokens(before, False), part.stmt, *self._tokens(after, True))
                 for before, part, after in zip(pops, parts, pushes, strict=True)
             )
         )
-        found = _Part(body, {}, {}, inside, waits)
+        result = _Part(body, {}, {}, inner_queues, waits)
         for queue in staged.queues:
-            starts = [(part.first, part, queue in own) for part, own in zip(parts, pops, strict=True)]
-            ends = [(part.last, part, queue in own) for part, own in zip(parts, pushes, strict=True)]
-            found.first[queue], found.last[queue] = _until_wait(starts, queue), _until_wait(ends[::-1], queue)
+            starts = [(part.first, part, queue in part_queues) for part, part_queues in zip(parts, pops, strict=True)]
+            ends = [(part.last, part, queue in part_queues) for part, part_queues in zip(parts, pushes, strict=True)]
+            result.first[queue], result.last[queue] = _until_wait(starts, queue), _until_wait(ends[::-1], queue)
         if loop is None:
-            return found
-        several = [queue for queue, count in carried.items() for _ in range(count)]
-        found.stmt = joined(*self._tokens(several, True), replace(loop, body=body), *self._tokens(several, False))
+            return result
+        carried_queues = [queue for queue, count in carried.items() for _ in range(count)]
+        result.stmt = joined(*self._tokens(carried_queues, True), replace(loop, body=body), *self._tokens(carried_queues, False))
         if not (isinstance(loop.extent, arith.Const) and loop.extent.value > 0):
-            found.waits = frozenset(queue for queue, count in carried.items() if count)
-        for side in (found.first, found.last):
+            result.waits = frozenset(queue for queue, count in carried.items() if count)
+        for side in (result.first, result.last):
             for queue, touches in side.items():
                 side[queue] = tuple(_over(touch, loop) for touch in touches)
-        return found
+        return result
 
     def _gathered(self, parts: list[_Part]) -> list[_Part]:
         """Group tasks of one stage that the same task of another stage waits for, unless a dependence prevents it. For two virtual
         threads, the loads of the first thread then precede the loads of the second."""
         staged, end = self._staged, len(parts)
 
-        def waiting(place: int) -> int:
-            """Return the number of the first part that waits for part `place`; `end` if none waits."""
-            later = ((other, queue) for other in range(place + 1, end) for queue in staged.queues)
-            found = (
-                other for other, queue in later if self._meet(parts[place].last.get(queue, ()), parts[other].first.get(queue, ()))
+        def waiting(position: int) -> int:
+            """Return the number of the first part that waits for part `position`; `end` if none waits."""
+            candidates = ((other, queue) for other in range(position + 1, end) for queue in staged.queues)
+            waiters = (
+                other
+                for other, queue in candidates
+                if self._meet(parts[position].last.get(queue, ()), parts[other].first.get(queue, ()))
             )
-            return next(found, end)
+            return next(waiters, end)
 
-        order = [(waiting(place), part) for place, part in enumerate(parts)]
-        for place in range(end):
-            for at in range(place, 0, -1):
-                (before, a), (after, b) = order[at - 1 : at + 1]
-                alike = staged.of(a.stmt) == staged.of(b.stmt) and staged.is_task(a.stmt) and staged.is_task(b.stmt)
-                if before <= after or not alike or self._meet(staged.touches(a.stmt), staged.touches(b.stmt)):
+        order = [(waiting(position), part) for position, part in enumerate(parts)]
+        for position in range(end):
+            for slot in range(position, 0, -1):
+                (before, a), (after, b) = order[slot - 1 : slot + 1]
+                in_one_stage = (
+                    staged.stage_numbers(a.stmt) == staged.stage_numbers(b.stmt)
+                    and staged.is_task(a.stmt)
+                    and staged.is_task(b.stmt)
+                )
+                if before <= after or not in_one_stage or self._meet(staged.touches(a.stmt), staged.touches(b.stmt)):
                     break
-                order[at - 1 : at + 1] = order[at], order[at - 1]
+                order[slot - 1 : slot + 1] = order[slot], order[slot - 1]
         return [part for _, part in order]
 
     def _meet(self, one: _Accesses, other: _Accesses) -> bool:
@@ -168,35 +176,37 @@ class _Inserter:
         Tokens of a queue are anonymous, so no token may be in flight while a part that contains tokens of the same queue runs. The
         token is popped before that part.
         """
-        others = [place for place, part in enumerate(parts) if queue in part.inside]
-        needed: dict[int, tuple[int, int]] = {}
+        inner_users = [position for position, part in enumerate(parts) if queue in part.inside]
+        waits: dict[int, tuple[int, int]] = {}
         for target, source in product(range(len(parts)), repeat=2):
             if loop is None and source >= target:
                 continue
             distance = self._distance(parts[source].last.get(queue, ()), parts[target].first.get(queue, ()), source >= target, loop)
             if distance is None:
                 continue
-            between = next(((0, place) for place in others if place > source), (1, others[0]) if others else None)
-            ahead, before = min((distance, target), between) if between else (distance, target)
-            needed[before] = max(needed.get(before, (-ahead, source)), (-ahead, source))
-        kept: list[tuple[int, int, int]] = []
-        done: tuple[float, float] = (-float("inf"), 0)
+            obstacle = next(
+                ((0, position) for position in inner_users if position > source), (1, inner_users[0]) if inner_users else None
+            )
+            distance_ahead, before = min((distance, target), obstacle) if obstacle else (distance, target)
+            waits[before] = max(waits.get(before, (-distance_ahead, source)), (-distance_ahead, source))
+        edges: list[tuple[int, int, int]] = []
+        last_wait: tuple[float, float] = (-float("inf"), 0)
         for iteration in (0,) if loop is None else (0, 1):  # later iterations need not repeat the waits of the first
-            kept = []
-            for place, part in enumerate(parts):
-                if place in needed:
-                    ahead, source = -needed[place][0], needed[place][1]
-                    if (iteration - ahead, source) > done:
-                        done = (iteration - ahead, source)
-                        kept.append((source, place, ahead))
+            edges = []
+            for position, part in enumerate(parts):
+                if position in waits:
+                    distance_ahead, source = -waits[position][0], waits[position][1]
+                    if (iteration - distance_ahead, source) > last_wait:
+                        last_wait = (iteration - distance_ahead, source)
+                        edges.append((source, position, distance_ahead))
                 if queue in part.waits:
-                    done = max(done, (iteration, place - 0.5))
-        return kept
+                    last_wait = max(last_wait, (iteration, position - 0.5))
+        return edges
 
     def _distance(self, lasts: _Accesses, firsts: _Accesses, least: int, loop: ir.For | None) -> int | None:
         """Return the smallest distance in iterations, from `least` on, between conflicting accesses; None without conflict."""
-        found = [self._conflict(a, b, least, loop) for a, b in product(lasts, firsts) if a.written or b.written]
-        return min((distance for distance in found if distance is not None), default=None)
+        distances = [self._conflict(a, b, least, loop) for a, b in product(lasts, firsts) if a.written or b.written]
+        return min((distance for distance in distances if distance is not None), default=None)
 
     def _conflict(self, a: BoxAccess, b: BoxAccess, least: int, loop: ir.For | None) -> int | None:
         if b.buffer not in self._staged.sharing(a.buffer):
@@ -211,20 +221,20 @@ class _Inserter:
                 return distance
         # Distances beyond the ring, for all multiples.
         rounds = arith.Var("rounds")
-        beyond = all(_apart_at(a, b, loop.var, ring, (rounds + 1) * ring + step, rounds) for step in range(1, ring + 1))
-        return None if beyond else ring + 1
+        is_disjoint = all(_apart_at(a, b, loop.var, ring, (rounds + 1) * ring + step, rounds) for step in range(1, ring + 1))
+        return None if is_disjoint else ring + 1
 
 
 def _until_wait(ends: Sequence[tuple[dict[Queue, _Accesses], _Part, bool]], queue: Queue) -> _Accesses:
     """Collect accesses in order through the first part that waits on `queue`. Stop before a part preceded by its own token."""
-    found: _Accesses = ()
+    accesses: _Accesses = ()
     for touches, part, token in ends:
         if token:
             break
-        found += touches.get(queue, ())
+        accesses += touches.get(queue, ())
         if queue in part.waits:
             break
-    return found
+    return accesses
 
 
 def _over(touch: BoxAccess, loop: ir.For) -> BoxAccess:
@@ -249,8 +259,10 @@ def _apart_at(a: BoxAccess, b: BoxAccess, var: arith.Var, ring: int, distance: a
     analyzer = arith.Analyzer(dict.fromkeys((turn, *more), (0, None)))
 
     def at(box: Box, now: arith.Expr) -> Box:
-        known: dict[arith.Expr, arith.Expr] = {var: now}
-        return tuple((analyzer.simplify(arith.substitute(first, known)), arith.substitute(size, known)) for first, size in box)
+        substitution: dict[arith.Expr, arith.Expr] = {var: now}
+        return tuple(
+            (analyzer.simplify(arith.substitute(first, substitution)), arith.substitute(size, substitution)) for first, size in box
+        )
 
-    places = (turn * ring + place for place in range(ring))
+    places = (turn * ring + slot for slot in range(ring))
     return all(apart(at(a.box, now), at(b.box, now + distance), analyzer) for now in places)

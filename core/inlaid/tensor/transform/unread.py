@@ -18,48 +18,48 @@ def remove_unread_buffers(program: ir.LoopProgram) -> ir.LoopProgram:
 
 
 class _Remover(Rewriter):
-    def __init__(self, gone: set[ir.Buffer]) -> None:
+    def __init__(self, unread_buffers: set[ir.Buffer]) -> None:
         super().__init__(stmt=self._left)
-        self._gone = gone
+        self._unread_buffers = unread_buffers
 
     def _left(self, stmt: ir.Stmt) -> ir.Stmt | None:
         """Return the part of a statement to keep; None if the statement is unchanged."""
         match stmt:
-            case ir.Store(buffer=buffer) if buffer in self._gone:
+            case ir.Store(buffer=buffer) if buffer in self._unread_buffers:
                 return _NOTHING
-            case ir.Intrinsic() if any(region.buffer in self._gone for region in stmt.touching(ir.Access.WRITE)):
+            case ir.Intrinsic() if any(region.buffer in self._unread_buffers for region in stmt.touching(ir.Access.WRITE)):
                 return _NOTHING
-            case ir.Alloc(buffer=buffer, body=body) if buffer in self._gone:
+            case ir.Alloc(buffer=buffer, body=body) if buffer in self._unread_buffers:
                 return body
             case ir.For(extent=extent, body=body) if body is _NOTHING and not arith.reads_data(arith.wrap(extent)):
                 return _NOTHING
             case ir.Seq(stmts=stmts) if _NOTHING in stmts:
-                left = tuple(item for item in stmts if item is not _NOTHING)
-                return left[0] if len(left) == 1 else ir.Seq(left) if left else _NOTHING
+                new_stmts = tuple(item for item in stmts if item is not _NOTHING)
+                return new_stmts[0] if len(new_stmts) == 1 else ir.Seq(new_stmts) if new_stmts else _NOTHING
         return None
 
 
 def _unread(body: ir.Stmt) -> set[ir.Buffer]:
     local: set[ir.Buffer] = set()
-    read: set[ir.Buffer] = set()
+    read_buffers: set[ir.Buffer] = set()
     for stmt in ir.walk_stmts(body):
         values, indices = ir.statement_operands(stmt)
-        wrapped = [arith.wrap(index) for index in indices]
-        inside = (*values, *(payload for index in wrapped for payload in ir.payloads(index)))
-        loaded = {node.buffer for node in ir.walk_exprs(*inside) if isinstance(node, ir.Load)}
+        index_exprs = [arith.wrap(index) for index in indices]
+        exprs = (*values, *(payload for index in index_exprs for payload in ir.payloads(index)))
+        loaded_buffers = {node.buffer for node in ir.walk_exprs(*exprs) if isinstance(node, ir.Load)}
         # A reduction that reads only itself does not count as a use.
-        read |= loaded - {stmt.buffer} if isinstance(stmt, ir.Store) else loaded
+        read_buffers |= loaded_buffers - {stmt.buffer} if isinstance(stmt, ir.Store) else loaded_buffers
         match stmt:
             case ir.Alloc(buffer=buffer):
                 local.add(buffer)
             case ir.Intrinsic(regions=regions):
                 # An intrinsic that writes a single buffer is removed with it.
-                written = {region.buffer for region in stmt.touching(ir.Access.WRITE)}
-                kept = len(written) > 1 or _checks(values, wrapped)
-                read |= {region.buffer for region in regions} - (set() if kept else written)
-            case ir.Store(buffer=buffer) if _checks(values, wrapped):
-                read.add(buffer)
-    return local - read
+                written_buffers = {region.buffer for region in stmt.touching(ir.Access.WRITE)}
+                has_effect = len(written_buffers) > 1 or _checks(values, index_exprs)
+                read_buffers |= {region.buffer for region in regions} - (set() if has_effect else written_buffers)
+            case ir.Store(buffer=buffer) if _checks(values, index_exprs):
+                read_buffers.add(buffer)
+    return local - read_buffers
 
 
 def _checks(values: tuple[ir.Expr, ...], indices: list[arith.Expr]) -> bool:

@@ -22,8 +22,8 @@ def unroll_loops(program: ir.LoopProgram, keep: bool = False) -> ir.LoopProgram:
     keep: leave the loops of `printable_loops` to the code generator (`Capabilities.unrolls`). Raises `ScheduleError` if an extent
     is not constant.
     """
-    kept = frozenset(printable_loops(program.body) if keep else ())
-    body = _Unroller(_Scope(), kept).stmt(program.body)
+    rolled_loops = frozenset(printable_loops(program.body) if keep else ())
+    body = _Unroller(_Scope(), rolled_loops).stmt(program.body)
     return program if body is program.body else replace(program, body=body)
 
 
@@ -34,12 +34,12 @@ _Cell = list[int]
 @dataclass(slots=True)
 class _Index:
     """How an integer expression depends on unrolled loops. With `rest`, it is `rest + constant`, plus the number of each iteration
-    times its step. Without, it is rebuilt from its operands. `made` holds its values by their constants, or by the iterations."""
+    times its step. Without, it is rebuilt from its operands. `cache` holds its values by their constants, or by the iterations."""
 
     steps: tuple[tuple[_Cell, int], ...]
     rest: arith.Expr | None = None
     constant: int = 0
-    made: dict[int | tuple[int, ...], arith.Expr] = field(default_factory=dict)
+    cache: dict[int | tuple[int, ...], arith.Expr] = field(default_factory=dict)
 
 
 class _Scope:
@@ -59,51 +59,51 @@ class _Scope:
 
     def read(self, index: arith.Expr) -> _Index | None:
         """Find out how an integer expression depends on the unrolled loops."""
-        used = arith.free_vars(index)
-        if used.isdisjoint(self.cells):
+        variables = arith.free_vars(index)
+        if variables.isdisjoint(self.cells):
             return None
         parts = separate(index, self.cells)
         if parts is None:
-            return _Index(tuple((cell, 1) for var, cell in self.cells.items() if var in used))
+            return _Index(tuple((cell, 1) for var, cell in self.cells.items() if var in variables))
         steps, rest, constant = parts
         return _Index(tuple((self.cells[var], step) for var, step in steps.items()), rest, constant)
 
 
 class _Unroller(Rewriter):
-    """Copies the bodies of unrolled loops, outer loops first, so that each copy is built once. `kept` are loops to keep."""
+    """Copies the bodies of unrolled loops, outer loops first, so that each copy is built once. `rolled_loops` are loops to keep."""
 
-    def __init__(self, scope: _Scope, kept: Collection[ir.For]) -> None:
+    def __init__(self, scope: _Scope, rolled_loops: Collection[ir.For]) -> None:
         super().__init__()
         self._scope = scope
-        self._kept = kept
+        self._rolled_loops = rolled_loops
 
     def index(self, index: arith.Expr) -> arith.Expr:
         if type(index) is arith.Const:
             return index
         try:
-            known = self._scope.indices[index]
+            entry = self._scope.indices[index]
         except KeyError:
             if arith.reads_data(index):
                 return self._rebuilt_index(index)
-            known = self._scope.indices[index] = self._scope.read(index)
-        if known is None:
+            entry = self._scope.indices[index] = self._scope.read(index)
+        if entry is None:
             return index
-        if known.rest is None:
-            key = tuple([cell[0] for cell, _ in known.steps])
-            if key not in known.made:
-                known.made[key] = index.rebuild(tuple(map(self.index, index.operands)))
-            return known.made[key]
-        constant = known.constant
-        for cell, step in known.steps:
+        if entry.rest is None:
+            key = tuple([cell[0] for cell, _ in entry.steps])
+            if key not in entry.cache:
+                entry.cache[key] = index.rebuild(tuple(map(self.index, index.operands)))
+            return entry.cache[key]
+        constant = entry.constant
+        for cell, step in entry.steps:
             constant += cell[0] * step
-        found = known.made.get(constant)
-        if found is None:
-            found = known.made[constant] = arith.add(known.rest, constant)
-        return found
+        result = entry.cache.get(constant)
+        if result is None:
+            result = entry.cache[constant] = arith.add(entry.rest, constant)
+        return result
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         match stmt:
-            case ir.For(var=var, kind=ir.ForKind.UNROLLED) if stmt not in self._kept:
+            case ir.For(var=var, kind=ir.ForKind.UNROLLED) if stmt not in self._rolled_loops:
                 extent = arith.simplify(self.index(stmt.extent))
                 if not isinstance(extent, arith.Const):
                     raise ScheduleError(f"the extent of unrolled loop {var} must be constant, got {extent!r}")
@@ -116,4 +116,4 @@ class _Unroller(Rewriter):
     def _copy(self, loop: ir.For, number: int) -> ir.Stmt:
         scope = self._scope.inside(loop.var)
         scope.cells[loop.var][0] = number
-        return _Unroller(scope, self._kept).stmt(loop.body)
+        return _Unroller(scope, self._rolled_loops).stmt(loop.body)

@@ -43,7 +43,7 @@ class _Threads:
         self._marked = marked
         self._var = var
         self._count = count
-        self._own: list[dict[ir.Buffer, ir.Buffer]] = [{} for _ in range(count)]
+        self._thread_buffers: list[dict[ir.Buffer, ir.Buffer]] = [{} for _ in range(count)]
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         """Lower a statement for all threads."""
@@ -55,13 +55,15 @@ class _Threads:
             case ir.Alloc(buffer=buffer, body=body):
                 self._copy(buffer)
                 result = self.stmt(body)
-                for own in reversed(self._own):
-                    result = ir.Alloc(own[buffer], result)
+                for buffers in reversed(self._thread_buffers):
+                    result = ir.Alloc(buffers[buffer], result)
                 return result
         for node in ir.walk_stmts(stmt):
             if isinstance(node, ir.Alloc):
                 self._copy(node.buffer)
-        copies = (Rewriter({self._var: arith.Const(thread)}, self._own[thread]).stmt(stmt) for thread in range(self._count))
+        copies = (
+            Rewriter({self._var: arith.Const(thread)}, self._thread_buffers[thread]).stmt(stmt) for thread in range(self._count)
+        )
         return joined(*copies)
 
     def _shared(self, loop: ir.For) -> bool:
@@ -69,5 +71,5 @@ class _Threads:
         return not self._marked or any(stmt in self._marked for stmt in ir.walk_stmts(loop))
 
     def _copy(self, buffer: ir.Buffer) -> None:
-        for thread, own in enumerate(self._own):
-            own[buffer] = ir.Buffer(f"{buffer.name}_{thread}", buffer.shape, buffer.dtype, buffer.scope)
+        for thread, buffers in enumerate(self._thread_buffers):
+            buffers[buffer] = ir.Buffer(f"{buffer.name}_{thread}", buffer.shape, buffer.dtype, buffer.scope)

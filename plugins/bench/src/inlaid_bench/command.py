@@ -13,7 +13,6 @@ from inlaid_bench.comparison import PEERS, Comparison, Result, Timing, check_ins
 from inlaid_cli.common import (
     dims_option,
     echo,
-    given_or_default,
     inputs_option,
     is_package,
     json_option,
@@ -21,7 +20,8 @@ from inlaid_cli.common import (
     model_argument,
     precision_option,
     progress_bar,
-    refuse_given,
+    refuse_package_options,
+    resolve_targets,
     seed_option,
     target_option,
 )
@@ -73,21 +73,21 @@ def bench_command(
     from inlaid.plugins.registry import default_registry
 
     check_installed(against)
-    refuse_given(model, "targets", "dims", "precision")
+    refuse_package_options(model, "targets", "dims", "precision")
     if threads and is_package(model):
         raise click.UsageError(f"{model} is compiled for a fixed number of threads: leave out --threads")
-    targets, threads = with_threads(given_or_default(targets), threads, default_registry())
-    specs = _inputs_of(model, dims)
-    made = make_inputs(specs, inputs, seed)
-    arrays = {spec.name: made[spec.name] for spec in specs}
+    targets, threads = with_threads(resolve_targets(targets), threads, default_registry())
+    specs = _read_inputs(model, dims)
+    inputs_by_name = make_inputs(specs, inputs, seed)
+    arrays = {spec.name: inputs_by_name[spec.name] for spec in specs}
     comparison = Comparison(model, arrays, targets, threads, against, dims, rounds, seconds, precision=precision)
     with progress_bar(as_json) as report:
         result = compare_engines(comparison, report)
     if as_json:
-        others = result.timings[1:]
+        peers = result.timings[1:]
         ratios = {
-            "ratio": {item.label: result.ratio(item) for item in others},
-            "ratios": {item.label: result.ratios(item) for item in others},
+            "ratio": {item.label: result.ratio(item) for item in peers},
+            "ratios": {item.label: result.ratios(item) for item in peers},
         }
         print_json({"threads": threads, **dataclasses.asdict(result), **ratios})
     else:
@@ -96,7 +96,7 @@ def bench_command(
         raise SystemExit(ExitCode.CHECK_FAILED)
 
 
-def _inputs_of(model: Path, dims: dict[str, Any]) -> tuple[TensorSpec, ...]:
+def _read_inputs(model: Path, dims: dict[str, Any]) -> tuple[TensorSpec, ...]:
     """Return the inputs of a model, without compiling it."""
     if is_package(model):
         from inlaid_runtime import load
@@ -139,7 +139,7 @@ def _wrapped(line: str, indent: int = 4) -> str:
 
 def _row(result: Result, item: Timing) -> tuple[str, ...]:
     ratio = rounds = difference = ""
-    if item is not result.own:
+    if item is not result.inlaid:
         each = result.ratios(item)
         ratio, rounds, difference = f"{result.ratio(item):.2f}", f"{min(each):.2f} .. {max(each):.2f}", f"{item.difference:.0e}"
     spread = f"{_milliseconds(min(item.rounds))} .. {_milliseconds(max(item.rounds))}"

@@ -32,7 +32,7 @@ from inlaid_bench.engines import MODULES, PACKAGES, Job
 from inlaid_runtime.cores import usable_cores
 from inlaid_runtime.errors import CompileError, InputError
 
-OWN = "inlaid"
+INLAID = "inlaid"
 UNFUSED = "inlaid, fusion off"
 PEERS = tuple(PACKAGES)
 TIME_LIMIT = 900.0
@@ -97,7 +97,7 @@ class Result:
     missing: tuple[Missing, ...]
 
     @property
-    def own(self) -> Timing:
+    def inlaid(self) -> Timing:
         """The measurements of Inlaid."""
         return self.timings[0]
 
@@ -113,19 +113,19 @@ class Result:
 
     def ratios(self, other: Timing) -> tuple[float, ...]:
         """Compute Inlaid's time divided by the other engine's, per round; below 1 Inlaid is faster."""
-        return tuple(mine / its for mine, its in zip(self.own.rounds, other.rounds, strict=True))
+        return tuple(mine / its for mine, its in zip(self.inlaid.rounds, other.rounds, strict=True))
 
     def ratio(self, other: Timing) -> float:
         """Return Inlaid's median time divided by the other engine's, which is between the least and the greatest of `ratios`."""
-        return self.own.median / other.median
+        return self.inlaid.median / other.median
 
 
 def with_threads(targets: Sequence[str], threads: int | None, registry: PluginRegistry) -> tuple[tuple[str, ...], int]:
     """Set the number of threads of each target that has that option. Returns the targets and the number of threads: `threads`, else
     the number of the first target that states one, else the number of usable cores."""
     parsed = [registry.target(text) for text in targets]
-    given = [getattr(target.options, "threads", 0) for target in parsed]
-    count = threads or next(filter(None, given), 0) or usable_cores()
+    thread_counts = [getattr(target.options, "threads", 0) for target in parsed]
+    count = threads or next(filter(None, thread_counts), 0) or usable_cores()
     changed = (
         replace(target, options=replace(target.options, threads=count)) if hasattr(target.options, "threads") else target
         for target in parsed
@@ -133,7 +133,7 @@ def with_threads(targets: Sequence[str], threads: int | None, registry: PluginRe
     return tuple(map(str, changed)), count
 
 
-def compare_engines(comparison: Comparison, report: Report = lambda stage, done, total: None) -> Result:
+def compare_engines(comparison: Comparison, report: Report = lambda stage, completed, total: None) -> Result:
     """Prepare the model on every engine and time them in interleaved rounds.
 
     Raises `InputError` for an unknown peer, and `CompileError` if Inlaid itself cannot run the model.
@@ -163,7 +163,9 @@ def _importable(module: str) -> bool:
         return False
 
 
-def time_in_turns(jobs: Sequence[Job], rounds: int, seconds: float, report: Report = lambda stage, done, total: None) -> Result:
+def time_in_turns(
+    jobs: Sequence[Job], rounds: int, seconds: float, report: Report = lambda stage, completed, total: None
+) -> Result:
     """Prepare each job in a separate process, and time the jobs in interleaved rounds. Ratios compare the first job with the
     others.
 
@@ -210,8 +212,8 @@ def _jobs(comparison: Comparison, folder: Path) -> list[Job]:
     targets, _ = with_threads(comparison.targets, comparison.threads, default_registry())
     bounds = {name: size for name, size in comparison.dims.items() if name not in fixed}
     names = tuple(comparison.inputs)
-    own = Job(
-        OWN,
+    inlaid_job = Job(
+        INLAID,
         "inlaid",
         str(model),
         names,
@@ -222,12 +224,12 @@ def _jobs(comparison: Comparison, folder: Path) -> list[Job]:
         bounds,
         precision=comparison.precision,
     )
-    unfused = replace(own, label=UNFUSED, fusion=False, outputs=str(folder / "1.npz"))
+    unfused = replace(inlaid_job, label=UNFUSED, fusion=False, outputs=str(folder / "1.npz"))
     peers = [
-        replace(own, label=name, engine=name, targets=(), dims={}, outputs=str(folder / f"{number}.npz"))
+        replace(inlaid_job, label=name, engine=name, targets=(), dims={}, outputs=str(folder / f"{number}.npz"))
         for number, name in enumerate(comparison.against, 2)
     ]
-    return [own, unfused, *peers] if peers and comparison.unfused else [own, *peers]
+    return [inlaid_job, unfused, *peers] if peers and comparison.unfused else [inlaid_job, *peers]
 
 
 def _fix_sizes(model: Path, sizes: Mapping[str, int], path: Path) -> Path:
@@ -281,9 +283,9 @@ class _Engine:
             self.rounds.append(answer["median_ms"])
         return str(answer.get("failed", ""))
 
-    def timing(self, own: _Engine) -> Timing:
+    def timing(self, inlaid_engine: _Engine) -> Timing:
         """Return the measurements of this engine."""
-        difference = 0.0 if own is self else _difference(Path(self.job.outputs), Path(own.job.outputs))
+        difference = 0.0 if inlaid_engine is self else _difference(Path(self.job.outputs), Path(inlaid_engine.job.outputs))
         return Timing(self.job.label, **self.facts, rounds=tuple(self.rounds), difference=difference)
 
     def end(self) -> None:
@@ -320,10 +322,10 @@ class _Engine:
             os.killpg(self._process.pid, number)
 
 
-def _difference(path: Path, own: Path) -> float:
+def _difference(path: Path, inlaid_path: Path) -> float:
     """Compute the greatest difference of outputs, relative to each output's greatest magnitude; infinite if shapes differ."""
     greatest = 0.0
-    with np.load(path) as theirs, np.load(own) as mine:
+    with np.load(path) as theirs, np.load(inlaid_path) as mine:
         if theirs.files != mine.files:
             return float("inf")
         for name in mine.files:

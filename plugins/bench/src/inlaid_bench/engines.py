@@ -78,9 +78,9 @@ def prepare_inlaid(job: Job, inputs: Arrays) -> Prepared:
     if not package.endswith(".inlaid"):
         package = f"{job.outputs}.inlaid"
         command = [sys.executable, "-P", __file__, "compile", job.text(), package]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ChildProcessError(done.stderr)
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        if process.returncode:
+            raise ChildProcessError(process.stderr)
     import inlaid_runtime
 
     executable = inlaid_runtime.load(package)
@@ -89,7 +89,7 @@ def prepare_inlaid(job: Job, inputs: Arrays) -> Prepared:
         lambda: executable.run(inputs),
         importlib.metadata.version("inlaid"),
         on + ("" if job.precision == "model" else f", {job.precision}") + ("" if job.fusion else ", fusion off"),
-        lambda found: list(found.values()),
+        lambda outputs: list(outputs.values()),
     )
 
 
@@ -118,8 +118,8 @@ def prepare_openvino(job: Job, inputs: Arrays) -> Prepared:
 
     core = openvino.Core()
     hint = "bf16" if job.precision == "bf16" else "f32"
-    asked = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": job.threads}
-    compiled = core.compile_model(core.read_model(job.model), "CPU", asked)
+    properties = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": job.threads}
+    compiled = core.compile_model(core.read_model(job.model), "CPU", properties)
     request = compiled.create_infer_request()
     shown = ", ".join(
         f"{name}={compiled.get_property(name)}" for name in ("INFERENCE_NUM_THREADS", "NUM_STREAMS", "PERFORMANCE_HINT")
@@ -128,7 +128,7 @@ def prepare_openvino(job: Job, inputs: Arrays) -> Prepared:
         lambda: request.infer(inputs, share_inputs=True, share_outputs=True),
         openvino.__version__.split("-")[0],
         f"CPU plugin, {shown}, INFERENCE_PRECISION_HINT={hint}",
-        lambda found: [np.array(value) for value in found.values()],
+        lambda outputs: [np.array(value) for value in outputs.values()],
     )
 
 
@@ -147,10 +147,10 @@ def prepare_torch(job: Job, inputs: Arrays) -> Prepared:
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, narrow):
             return module(*arguments)
 
-    def arrays(found: Any) -> list[Any]:
+    def arrays(outputs: Any) -> list[Any]:
         return [
             (value.float() if value.is_floating_point() else value).numpy()
-            for value in (found if isinstance(found, (tuple, list)) else (found,))
+            for value in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))
         ]
 
     settings = f"eager by onnx2torch, {torch.get_num_threads()} threads, OpenMP's own spinning"
@@ -170,8 +170,8 @@ def prepare_tvm(job: Job, inputs: Arrays) -> Prepared:
     machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
     arguments = [tvm.runtime.tensor(array) for array in inputs.values()]
 
-    def arrays(found: Any) -> list[Any]:
-        return [value.numpy() for value in ((found,) if hasattr(found, "numpy") else found)]
+    def arrays(outputs: Any) -> list[Any]:
+        return [value.numpy() for value in ((outputs,) if hasattr(outputs, "numpy") else outputs)]
 
     settings = f"untuned, default pipeline, TVM_NUM_THREADS={job.threads}, target {target}"
     return Prepared(lambda: machine["main"](*arguments), tvm.__version__, settings, arrays)
@@ -196,8 +196,8 @@ def prepare_iree(job: Job, inputs: Arrays) -> Prepared:
     function = context.modules[loaded.name][name]
     arguments = [runtime.asdevicearray(context.config.device, array) for array in inputs.values()]
 
-    def arrays(found: Any) -> list[Any]:
-        return [value.to_host() for value in (found if isinstance(found, (tuple, list)) else (found,))]
+    def arrays(outputs: Any) -> list[Any]:
+        return [value.to_host() for value in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))]
 
     version = importlib.metadata.version("iree-base-runtime")
     return Prepared(lambda: function(*arguments), version, f"llvm-cpu, {cpu}, local-task with {job.threads} workers", arrays)

@@ -22,8 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     standard output. `--debug`, anywhere on the command line, adds the traceback.
     """
     collect_rarely()
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    code = _run([item for item in given if item != DEBUG], debug=DEBUG in given)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    code = _run([item for item in words if item != DEBUG], debug=DEBUG in words)
     if arguments is None:
         gc.freeze()  # The process ends and frees all memory; a last collection takes 0.3 s after compiling ResNet-50.
     sys.exit(code)
@@ -53,10 +53,10 @@ def _run(arguments: list[str], debug: bool) -> int:
 def _report(error: Exception, debug: bool, as_json: bool) -> int:
     """Print an error and return its exit code. The error is one line on standard error; `debug` prints the traceback before it, and
     `as_json` prints JSON to standard output."""
-    from inlaid_cli.exit_codes import exit_code_of
+    from inlaid_cli.exit_codes import exit_code
     from inlaid_cli.json_output import error_json, print_json
 
-    code, message = exit_code_of(error), " ".join(_words(error, debug).split())
+    code, message = exit_code(error), " ".join(_words(error, debug).split())
     if debug:
         print(printable(traceback.format_exc()), end="", file=sys.stderr)
     print(printable(f"inlaid: {message}"), file=sys.stderr)

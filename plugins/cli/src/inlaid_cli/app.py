@@ -26,8 +26,10 @@ class _Commands(Mapping[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         if name in DISTRIBUTIONS and name not in self._points:
-            needed = DISTRIBUTIONS[name]
-            raise NotInstalled(f"inlaid {name} is provided by {needed}, not installed here", remedy=f"pip install {needed}")
+            distribution = DISTRIBUTIONS[name]
+            raise NotInstalled(
+                f"inlaid {name} is provided by {distribution}, not installed here", remedy=f"pip install {distribution}"
+            )
         command: click.Command = self._points[name].load()
         return command
 

@@ -45,14 +45,14 @@ def parse_dims(context: click.Context, parameter: click.Parameter, values: tuple
 def parse_targets(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Split targets given as separate options or separated by commas. A target may contain commas, as in
     `x86:threads=1,cpu=native`."""
-    found: list[str] = []
+    targets: list[str] = []
     for value in values:
         for part in value.split(","):
-            if found and "=" in part and ":" in found[-1] and ":" not in part.partition("=")[0]:
-                found[-1] += f",{part}"
+            if targets and "=" in part and ":" in targets[-1] and ":" not in part.partition("=")[0]:
+                targets[-1] += f",{part}"
             else:
-                found.append(part)
-    return tuple(found)
+                targets.append(part)
+    return tuple(targets)
 
 
 def target_option() -> Callable[[Any], Any]:
@@ -69,7 +69,7 @@ def target_option() -> Callable[[Any], Any]:
     )
 
 
-def given_or_default(targets: tuple[str, ...]) -> tuple[str, ...]:
+def resolve_targets(targets: tuple[str, ...]) -> tuple[str, ...]:
     """Return the targets of the command line, or else the default targets, with a warning on standard error if these are slow."""
     from inlaid.api import default_targets
 
@@ -145,7 +145,7 @@ model_argument = click.argument("model", type=click.Path(exists=True, path_type=
 def progress_bar(quiet: bool = False) -> Iterator[Report]:
     """Show a progress bar on standard error if it is a terminal. Yields the progress callback (stage, done, total)."""
     if quiet or not sys.stderr.isatty():
-        yield lambda stage, done, total: None
+        yield lambda stage, completed, total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -156,12 +156,12 @@ def progress_bar(quiet: bool = False) -> Iterator[Report]:
         task = progress.add_task("import", total=None)
         current = ""
 
-        def report(stage: str, done: int, total: int) -> None:
+        def report(stage: str, completed: int, total: int) -> None:
             nonlocal current
             if stage != current:
                 current = stage
                 progress.reset(task, total=total or None)  # without a total the bar pulses
-            progress.update(task, description=stage, completed=done)
+            progress.update(task, description=stage, completed=completed)
 
         yield report
 
@@ -185,7 +185,7 @@ def is_package(model: Path) -> bool:
     return model.suffix == PACKAGE
 
 
-def refuse_given(model: Path, *parameters: str) -> None:
+def refuse_package_options(model: Path, *parameters: str) -> None:
     """Raise `UsageError` if a package is given options that only compilation uses."""
     context = click.get_current_context()
     for name in parameters if is_package(model) else ():
@@ -199,7 +199,7 @@ def refuse_package(model: Path) -> None:
         raise click.UsageError(f"expected a model, got the compiled package {model}: packages are for inlaid run, bench and export")
 
 
-def executable_of(
+def load_or_compile(
     model: Path,
     targets: tuple[str, ...],
     dims: Mapping[str, Any],
@@ -211,16 +211,16 @@ def executable_of(
     if is_package(model):
         from inlaid_runtime import load
 
-        refuse_given(model, "targets", "precision")
+        refuse_package_options(model, "targets", "precision")
         return load(model, devices=devices)
     import inlaid
 
     with progress_bar(quiet) as report:
-        return inlaid.compile(model, given_or_default(targets), dims=dims, progress=report, precision=precision, devices=devices)
+        return inlaid.compile(model, resolve_targets(targets), dims=dims, progress=report, precision=precision, devices=devices)
 
 
 def make_inputs(
-    specs: Sequence[TensorSpec], given: tuple[str, ...], seed: int, dims: Mapping[str, int | tuple[int, int]] | None = None
+    specs: Sequence[TensorSpec], assignments: tuple[str, ...], seed: int, dims: Mapping[str, int | tuple[int, int]] | None = None
 ) -> dict[str, Any]:
     """Read inputs from `name=file.npy` or an .npz file; other inputs are random, from `seed`. `dims` gives the sizes of symbolic
     dimensions; others get that of the inputs read, or else their least, but at least 1. Raises `InputError` where sizes differ."""
@@ -233,7 +233,7 @@ def make_inputs(
     arrays: dict[str, Any] = {}
     sizes = {name: size for name, size in (dims or {}).items() if isinstance(size, int)}
     remedy = "give one input as NAME=FILE.npy, or all of them as FILE.npz"
-    for item in given:
+    for item in assignments:
         name, path = item.split("=", 1) if "=" in item else ("", item)
         source, equals = Path(path), "=" in item
         try:
@@ -242,10 +242,10 @@ def make_inputs(
             raise InputError(f"cannot read {source}: {error}", remedy=remedy) from error
         if equals != isinstance(loaded, np.ndarray):
             raise InputError(f"{source} holds {'one array' if isinstance(loaded, np.ndarray) else 'several arrays'}", remedy=remedy)
-        found = {name: loaded} if equals else loaded
-        for repeated in set(found) & set(arrays):
+        named_arrays = {name: loaded} if equals else loaded
+        for repeated in set(named_arrays) & set(arrays):
             raise InputError(f"input {repeated} is given twice", remedy=remedy)
-        arrays.update(found)
+        arrays.update(named_arrays)
     for spec in specs:
         array = arrays.get(spec.name)
         for dim, extent in zip(spec.shape, getattr(array, "shape", ()), strict=False):

@@ -15,7 +15,6 @@ from inlaid_cli.common import (
     dims_option,
     echo,
     echo_warnings,
-    given_or_default,
     json_option,
     lock_option,
     model_argument,
@@ -23,6 +22,7 @@ from inlaid_cli.common import (
     precision_option,
     progress_bar,
     refuse_package,
+    resolve_targets,
     target_option,
 )
 from inlaid_cli.json_output import print_json
@@ -95,7 +95,7 @@ def compile_command(
     from inlaid.settings import Settings
 
     refuse_package(model)
-    targets = given_or_default(targets)
+    targets = resolve_targets(targets)
     path = Path(output) if output else Path(f"{model.stem}{PACKAGE}")
     folder = output is not None and path.suffix != PACKAGE and _writes_folders(targets)
     if not folder:
@@ -103,10 +103,10 @@ def compile_command(
     passes = _pass_times() if timed else None
     isolation = _isolation(isolate, time_limit, memory_limit)
     quantization = chosen(samples, calibration, scales, arithmetic, borders)
-    with echo_warnings() as told, progress_bar(as_json) as report:
+    with echo_warnings() as caught_warnings, progress_bar(as_json) as report:
         stages = Stages(report)
         quantizer = Quantizer(samples, quantization, targets, stages) if samples is not None and quantization is not None else None
-        found = compile_file(
+        compiled = compile_file(
             model,
             targets,
             dims=dims,
@@ -117,23 +117,23 @@ def compile_command(
             settings=Settings(precision=precision, placement=placement, lock=read_lock(lock), isolation=isolation, donate=donate),
         )
         stages("save", 0, 0)
-        exported = _export(found, path, model) if folder else None
+        exported = _export(compiled, path, model) if folder else None
         if exported is None:
-            found.save(path)
+            compiled.save(path)
         stages.finish()
     facts = {
         "package": str(path),
         "bytes": sum(file.stat().st_size for file in (exported.files if exported else (path,))),
-        "weight_bytes": found.weight_bytes,
+        "weight_bytes": compiled.weight_bytes,
         "seconds": round(stages.total, 3),
-        "regions": [{"target": region.target, "nodes": region.nodes} for region in found.regions],
+        "regions": [{"target": region.target, "nodes": region.nodes} for region in compiled.regions],
     }
     if exported is not None:
         facts["firmware"] = dict(exported.facts)
     if quantizer is not None:
         facts["quantization"] = quantizer.reports[0].to_json()
     if isolation is not None:
-        facts["fallbacks"] = [str(warning.message) for warning in told if issubclass(warning.category, FallbackWarning)]
+        facts["fallbacks"] = [str(warning.message) for warning in caught_warnings if issubclass(warning.category, FallbackWarning)]
     if passes is not None:
         facts["stages"] = [{"name": name, "seconds": round(seconds, 6)} for name, seconds in stages.seconds]
         facts["passes"] = [{"name": name, "seconds": round(seconds, 6)} for name, seconds in passes.seconds]
@@ -143,7 +143,7 @@ def compile_command(
     echo(f"{path}: {facts['bytes']} bytes, compiled in {stages.total:.2f} s")
     for line in exported.lines if exported else ():
         echo(f"  {line}")
-    for region in found.regions:
+    for region in compiled.regions:
         echo(f"  {region.symbol} on {region.target}: {region.nodes} source nodes")
     if quantizer is not None:
         echo(quantizer.reports[0].to_text())
@@ -169,11 +169,11 @@ def _writes_folders(targets: tuple[str, ...]) -> bool:
     return writes_folders(targets)
 
 
-def _export(found: Compiled, folder: Path, model: Path) -> Exported:
+def _export(compiled: Compiled, folder: Path, model: Path) -> Exported:
     from inlaid.codegen.c_names import c_name
     from inlaid.driver.export import export_folder
 
-    return export_folder(found.package, folder, c_name(model.stem))
+    return export_folder(compiled.package, folder, c_name(model.stem))
 
 
 def _isolation(isolate: bool, seconds: float | None, mebibytes: int | None) -> Isolation | None:
@@ -213,11 +213,11 @@ class Stages:
         """Seconds of all finished stages together."""
         return sum(seconds for _, seconds in self.seconds)
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
+    def __call__(self, stage: str, completed: int, total: int) -> None:
         if stage != self._stage:
             self.finish()
             self._stage = stage
-        self._then(stage, done, total)
+        self._then(stage, completed, total)
 
     def finish(self) -> None:
         """Record the end of the current stage."""

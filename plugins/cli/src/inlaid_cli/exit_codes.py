@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
         return self.name.lower().replace("_", " ")
 
 
-def exit_code_of(error: BaseException) -> ExitCode:
+def exit_code(error: BaseException) -> ExitCode:
     """Return the exit code for an error."""
     import click
 

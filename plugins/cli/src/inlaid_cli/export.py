@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from inlaid_cli.common import dims_option, echo, executable_of, json_option, model_argument, refuse_given, target_option
+from inlaid_cli.common import dims_option, echo, json_option, load_or_compile, model_argument, refuse_package_options, target_option
 from inlaid_cli.json_output import print_json
 from inlaid_runtime.execution.output import check_output
 
@@ -26,13 +26,13 @@ def export_command(model: Path, targets: tuple[str, ...], dims: dict[str, Any], 
     from inlaid.driver.export import export_library
 
     check_output(output, [model])
-    refuse_given(model, "dims")
-    done = export_library(executable_of(model, targets, dims, as_json), output)
+    refuse_package_options(model, "dims")
+    library = export_library(load_or_compile(model, targets, dims, as_json), output)
     if as_json:
-        paths = {"library": str(done.library), "header": str(done.header)}
-        sizes = {name: list(bounds) for name, bounds in done.sizes.items()}
-        print_json({**paths, "workspace_bytes": done.workspace, "sizes": sizes, "threads": done.threads})
+        paths = {"library": str(library.library), "header": str(library.header)}
+        sizes = {name: list(bounds) for name, bounds in library.sizes.items()}
+        print_json({**paths, "workspace_bytes": library.workspace, "sizes": sizes, "threads": library.threads})
         return
-    echo(f"{done.library} and {done.header}; a run needs {done.workspace} bytes of workspace")
-    for name, (lower, upper) in done.sizes.items():
+    echo(f"{library.library} and {library.header}; a run needs {library.workspace} bytes of workspace")
+    for name, (lower, upper) in library.sizes.items():
         echo(f"parameter {name}: {lower} to {upper}")

@@ -49,8 +49,8 @@ def new_plugin_command(name: str, level: str, memory: str, output: Path | None, 
     files = render(name, Level(level), memory)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} already exists and is not empty", remedy="choose another folder with -o")
-    for place, text in files.items():
-        path = folder / place
+    for file, text in files.items():
+        path = folder / file
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
     if as_json:
@@ -104,7 +104,7 @@ def render(name: str, level: Level, memory: str = "host") -> dict[str, str]:
         **({f"src/{package}/runtime.py": "region/device_runtime.py"} if memory == "device" else {}),
         f"tests/test_{name}.py": "both/test.py",
     }
-    return {place: environment.get_template(f"{source}.jinja").render(facts) for place, source in sources.items()}
+    return {file: environment.get_template(f"{source}.jinja").render(facts) for file, source in sources.items()}
 
 
 def _distribution(name: str) -> str:

@@ -11,12 +11,12 @@ from inlaid_cli.common import (
     dims_option,
     echo,
     echo_warnings,
-    given_or_default,
     json_option,
     model_argument,
     placement_option,
     precision_option,
     refuse_package,
+    resolve_targets,
     target_option,
 )
 from inlaid_cli.json_output import print_json
@@ -54,13 +54,13 @@ def partition_command(
     import inlaid
     from inlaid.driver import build_regions, cut
     from inlaid.driver.measure import region_seconds, usual_inputs
-    from inlaid.driver.report import report_of
+    from inlaid.driver.report import build_report
     from inlaid.plugins.registry import default_registry
     from inlaid.settings import Settings
     from inlaid_runtime.execution.executable import Executable
 
     refuse_package(model)
-    targets = given_or_default(targets)
+    targets = resolve_targets(targets)
     if html is not None and html == lock:
         raise click.UsageError(f"--html and --lock need different files, got {html} for both")
     for path in filter(None, (html, lock)):
@@ -72,7 +72,7 @@ def partition_command(
         if measured:
             executable = Executable(build_regions(partitioned, candidates, registry, settings=settings), registry=registry)
             seconds = region_seconds(executable, usual_inputs(executable))
-        report = report_of(partitioned, candidates, registry, settings, seconds, explained or as_json)
+        report = build_report(partitioned, candidates, registry, settings, seconds, explained or as_json)
     if html is not None:
         from inlaid.partitioning.page import page
 
@@ -91,7 +91,7 @@ def _write_lock(path: Path, partitioned: Partitioned, candidates: tuple[Candidat
     lock."""
     from inlaid.partitioning.lock import Lock
 
-    now = Lock.of(partitioned, candidates)
+    now = Lock.from_partition(partitioned, candidates)
     differences = Lock.from_text(path.read_text(encoding="utf-8", errors="replace")).differences(now) if path.exists() else ()
     write_text(path, now.to_text())
     return differences

@@ -74,14 +74,14 @@ class Quantizer:
     samples: Path
     settings: Quantization
     targets: tuple[str, ...]
-    told: Callable[[str, int, int], None]
+    report: Callable[[str, int, int], None]
     reports: list[QuantizationReport] = field(default_factory=list)
 
     def __call__(self, module: Module) -> Module:
-        self.told("quantize", 0, 0)
-        found = inlaid.quantize(module, self.samples, self.settings, for_targets=self.targets)
-        self.reports.append(found.report)
-        return found
+        self.report("quantize", 0, 0)
+        quantized = inlaid.quantize(module, self.samples, self.settings, for_targets=self.targets)
+        self.reports.append(quantized.report)
+        return quantized
 
 
 def chosen(

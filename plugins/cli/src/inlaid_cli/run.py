@@ -12,14 +12,14 @@ from inlaid_cli.common import (
     devices_option,
     dims_option,
     echo,
-    executable_of,
-    given_or_default,
     inputs_option,
     is_package,
     json_option,
+    load_or_compile,
     make_inputs,
     model_argument,
     precision_option,
+    resolve_targets,
     seed_option,
     target_option,
 )
@@ -69,13 +69,13 @@ def run_command(
         check_output(path, [model, *(Path(item.partition("=")[2] or item) for item in inputs)])
     if shadowed and is_package(model):
         raise click.UsageError(f"{model} is a package, which has no graph to compare: give the model that it was compiled from")
-    executable = executable_of(model, targets, dims, as_json, precision, devices)
+    executable = load_or_compile(model, targets, dims, as_json, precision, devices)
     if is_package(model):
         _check_sizes(model, executable, dims)
     arrays = make_inputs(executable.inputs, inputs, seed, dims)
     results = executable.run(arrays)
     if shadowed:
-        compared = _shadow(model, given_or_default(targets), dims, precision, arrays)
+        compared = _shadow(model, resolve_targets(targets), dims, precision, arrays)
         runs = f"{compared} region run{'s' * (compared != 1)}"
         click.echo(f"shadow: {runs} compared with the reference target, all within tolerance", err=as_json)
     if output is not None:
@@ -113,18 +113,18 @@ def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precisi
     from inlaid.driver.shadow import shadow
     from inlaid.settings import Settings
 
-    found = shadow(inlaid.load(model, dims), arrays, targets, settings=Settings(precision=precision))
-    for region in found.regions:
+    comparison = shadow(inlaid.load(model, dims), arrays, targets, settings=Settings(precision=precision))
+    for region in comparison.regions:
         if region.deviation.excess:
             click.echo(str(region), err=True)
-    if found.difference is None:
-        return found.compared
+    if comparison.difference is None:
+        return comparison.compared
     path = Path(f"{model.stem}.shadow.npz")
     check_output(path, [model])
-    found.difference.save(path)
-    wrong = sum(region.difference is not None for region in found.regions)
-    others = f"; {wrong} of {len(found.regions)} regions differ; this is the worst" if wrong > 1 else ""
-    raise CheckFailed(f"{found.difference}{others}", remedy=f"the inputs are in {path}")
+    comparison.difference.save(path)
+    wrong = sum(region.difference is not None for region in comparison.regions)
+    extent_note = f"; {wrong} of {len(comparison.regions)} regions differ; this is the worst" if wrong > 1 else ""
+    raise CheckFailed(f"{comparison.difference}{extent_note}", remedy=f"the inputs are in {path}")
 
 
 def _check_sizes(model: Path, executable: Executable, dims: dict[str, Any]) -> None:
@@ -140,9 +140,11 @@ def _check_sizes(model: Path, executable: Executable, dims: dict[str, Any]) -> N
 def _save(path: Path, results: dict[str, Any]) -> None:
     """Write arrays to an .npz file, or one to a .npy file, without changing the suffix of `path`. Raises `InputError` for more
     than one in a .npy file, and for results that are not numeric arrays."""
-    others = [name for name, value in results.items() if not isinstance(value, np.ndarray) or value.dtype == object]
-    if others:
-        raise InputError(f"output {others[0]} is a sequence, an optional or text, which .npz files cannot store", remedy=PYTHON)
+    unsupported = [name for name, value in results.items() if not isinstance(value, np.ndarray) or value.dtype == object]
+    if unsupported:
+        raise InputError(
+            f"output {unsupported[0]} is a sequence, an optional or text, which .npz files cannot store", remedy=PYTHON
+        )
     single = path.suffix == ".npy"
     if single and len(results) > 1:
         raise InputError(f"expected an .npz file for {len(results)} outputs, got {path}", remedy=f"use {path.with_suffix('.npz')}")

@@ -10,11 +10,11 @@ import click
 from inlaid_cli.common import (
     dims_option,
     echo,
-    given_or_default,
     json_option,
     model_argument,
     precision_option,
     refuse_package,
+    resolve_targets,
     target_option,
 )
 from inlaid_cli.json_output import print_json
@@ -51,8 +51,8 @@ def show_command(
         from inlaid.driver import after_step
         from inlaid.settings import Settings
 
-        found = after_step(module, given_or_default(targets), after, settings=Settings(precision=precision))
-        kernels, module = (found, module) if isinstance(found, tuple) else ((), found)
+        lowered = after_step(module, resolve_targets(targets), after, settings=Settings(precision=precision))
+        kernels, module = (lowered, module) if isinstance(lowered, tuple) else ((), lowered)
     if kernels:
         from inlaid.tensor.text import show as show_kernel
 

@@ -45,17 +45,17 @@ Check = Callable[["TargetUnderTest"], Sequence[str] | None]
 
 @dataclass(frozen=True)
 class Case:
-    """A check, and the operator, composite or model that it covers. Its id is "level/name[of]"."""
+    """A check, and the operator, composite or model that it covers. Its id is "level/name[subject]"."""
 
     level: str
     name: str
     check: Check
-    of: str = ""
+    subject: str = ""
 
     @property
     def id(self) -> str:
         """The id used in reports, in expected failures and on the command line."""
-        return f"{self.level}/{self.name}[{self.of}]" if self.of else f"{self.level}/{self.name}"
+        return f"{self.level}/{self.name}[{self.subject}]" if self.subject else f"{self.level}/{self.name}"
 
 
 class Outcome(StrEnum):
@@ -82,6 +82,6 @@ class Result:
     trace: str = field(default="", compare=False)
 
     @classmethod
-    def of(cls, item: dict[str, Any]) -> Result:
+    def from_json(cls, item: dict[str, Any]) -> Result:
         """Create a result from JSON."""
         return cls(**{**item, "outcome": Outcome(item["outcome"]), "unexercised": tuple(item.get("unexercised", ()))})

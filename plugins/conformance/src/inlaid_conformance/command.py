@@ -54,12 +54,12 @@ def conformance_command(
     if all(problem.plugin != target.partition(":")[0] for problem in registry.problems()):
         registry.target(target)  # an unknown name is a usage error; a plugin that does not load fails the suite
     tested = TargetUnderTest(target, registry, examples)
-    wanted = chosen(tested, only)
-    if not wanted:
+    selection = chosen(tested, only)
+    if not selection:
         raise InputError(f"no case id starts with {' or '.join(only)}", remedy="leave out --only to run all cases")
     with progress_bar(as_json) as progress:
-        results = run_in_processes(tested, wanted, jobs, lambda done: progress("check", done, len(wanted)))
-    report = reports.report_of(tested, results, complete=len(wanted) == len(cases(tested)))
+        results = run_in_processes(tested, selection, jobs, lambda count: progress("check", count, len(selection)))
+    report = reports.make_report(tested, results, complete=len(selection) == len(cases(tested)))
     written = reports.write_report(report, path) if path is not None else ()
     if debug:
         for result in report.failures:

@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from inlaid.graph.pattern import operators_of
+from inlaid.graph.pattern import pattern_operators
 from inlaid.partitioning.rules import ANY
 from inlaid.plugins import AcceptIf, Reject, Tiles
 from inlaid_conformance.corpus import FILLS, Choices, Entry, Example, Form, Unfit
@@ -37,7 +37,7 @@ REUSED = 24
 """Number of accepted vectors of one element type that are tried for the other element types."""
 PAIRED = 4
 """Number of additional examples that cover pairs of values."""
-MANY = 64
+MAX_OPTIONS = 64
 """A choice with more options than this is a seed of random values."""
 EXACT = 7
 """Each integer up to this magnitude is a class of values."""
@@ -79,19 +79,19 @@ class Trial:
     def mixes(self) -> tuple[Mix, ...]:
         """Return the mixes of data to try besides plain ones: those with which the kernel is the same, and the one that fills an
         accumulator."""
-        same = MIXES[1:] if self.form.kind != "constants" else ()
-        return (*same, "full") if FILLS in self.values.values() else same
+        mixes = MIXES[1:] if self.form.kind != "constants" else ()
+        return (*mixes, "full") if FILLS in self.values.values() else mixes
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """Result of a search: the accepted examples, and the counts of rejections by reason."""
 
     trials: tuple[Trial, ...]
     reasons: Counter[str]
 
 
-def values_of(entry: Entry, form: Form, element: str) -> Values:
+def example_values(entry: Entry, form: Form, element: str) -> Values:
     """Return the properties of an example that a target may treat differently."""
     example = form.example
     if any(np.size(value) == 0 for value in example.inputs if isinstance(value, np.ndarray)):
@@ -142,14 +142,14 @@ def may_claim(tested: TargetUnderTest, name: str) -> bool:
 def _mentioned(tested: TargetUnderTest) -> frozenset[str]:
     """Return the operators named by patterns of composites."""
     patterns = (pattern for _, pattern in tested.candidate.composites)
-    return frozenset(item if isinstance(item, str) else item.name for pattern in patterns for item in operators_of(pattern))
+    return frozenset(item if isinstance(item, str) else item.name for pattern in patterns for item in pattern_operators(pattern))
 
 
 @functools.lru_cache(maxsize=256)
-def search(tested: TargetUnderTest, entry: Entry) -> Found:
+def search(tested: TargetUnderTest, entry: Entry) -> SearchResult:
     """Search for accepted examples of an operator, for every element type that the target declares. Deterministic."""
     reasons: Counter[str] = Counter()
-    found: list[Trial] = []
+    trials: list[Trial] = []
     names = [name for name in entry.dtypes if name in tested.capabilities.dtypes]
     start: list[Vector] = []
     for element in names or entry.dtypes[:1]:
@@ -160,9 +160,9 @@ def search(tested: TargetUnderTest, entry: Entry) -> Found:
             reasons,
         )
         explorer.run(start)
-        found += explorer.trials
-        start = start or [*dict.fromkeys(trial.vector for trial in selected(found, (), 0))][:REUSED]
-    return Found(tuple(found), reasons)
+        trials += explorer.trials
+        start = start or [*dict.fromkeys(trial.vector for trial in selected(trials, (), 0))][:REUSED]
+    return SearchResult(tuple(trials), reasons)
 
 
 class Explorer(Generic[T]):
@@ -182,8 +182,8 @@ class Explorer(Generic[T]):
         self._make, self._refuse, self._tries, self._origins = make, refuse, tries, origins
         self._random = random.Random(seed)
         self._reasons = reasons
-        self._known: set[tuple[str, str]] = set()
-        self._seen: set[Vector] = set()
+        self._features: set[tuple[str, str]] = set()
+        self._visited_vectors: set[Vector] = set()
         self._counts: dict[Vector, Sequence[int]] = {}  # of vectors with something new; only accepted ones, once there are any
         self._waiting: deque[Iterator[Vector]] = deque()
         self.trials: list[T] = []
@@ -222,34 +222,34 @@ class Explorer(Generic[T]):
 
     def _changed(self, vector: Vector) -> Vector:
         counts = self._counts.get(vector) or next(iter(self._counts.values()))
-        places = [place for place, count in enumerate(counts) if 1 < count <= MANY]
-        if not places:
+        positions = [position for position, count in enumerate(counts) if 1 < count <= MAX_OPTIONS]
+        if not positions:
             return vector
-        place = self._random.choice(places)
-        return _put(vector, place, self._random.randrange(counts[place]))
+        position = self._random.choice(positions)
+        return _put(vector, position, self._random.randrange(counts[position]))
 
     def _neighbors(self, vector: Vector) -> Iterator[Vector]:
         counts = self._counts[vector]
-        steps = [(place, other) for place, count in enumerate(counts) if count <= MANY for other in range(count)]
+        steps = [(position, other) for position, count in enumerate(counts) if count <= MAX_OPTIONS for other in range(count)]
         self._random.shuffle(steps)
-        return (_put(vector, place, other) for place, other in steps)
+        return (_put(vector, position, other) for position, other in steps)
 
     def _try(self, vector: Vector) -> bool:
         """Judge the examples of a vector. Returns True if an example is accepted with a new value, or rejected for a new reason."""
-        if vector in self._seen:
+        if vector in self._visited_vectors:
             return False
-        self._seen.add(vector)
-        made, counts = self._make(vector)
+        self._visited_vectors.add(vector)
+        trials, counts = self._make(vector)
         had, added, reasons = bool(self.trials), set(), set()
-        for trial in made:
+        for trial in trials:
             reason = self._refuse(trial)
             if reason is None:
                 self.trials.append(trial)
-                added |= set(trial.values.items()) - self._known
+                added |= set(trial.values.items()) - self._features
             else:
                 self._reasons[reason] += 1
-                reasons |= {("", re.sub(r"[(\[].*[)\]]|\d+", "#", reason))} - self._known
-        self._known |= added | reasons
+                reasons |= {("", re.sub(r"[(\[].*[)\]]|\d+", "#", reason))} - self._features
+        self._features |= added | reasons
         if not added and (self.trials or not reasons):
             return False
         if self.trials and not had:
@@ -262,12 +262,12 @@ class Explorer(Generic[T]):
 
 def _trials(entry: Entry, element: str, tiles: Tiles, vector: Vector) -> tuple[Sequence[Trial], Sequence[int]]:
     forms, counts = _example(entry, element, vector, "plain", tiles)
-    return [Trial(vector, element, form, values_of(entry, form, element)) for form in forms], counts
+    return [Trial(vector, element, form, example_values(entry, form, element)) for form in forms], counts
 
 
-def _put(vector: Vector, place: int, option: int) -> Vector:
-    longer = [*vector, *(0 for _ in range(place + 1 - len(vector)))]
-    longer[place] = option
+def _put(vector: Vector, position: int, option: int) -> Vector:
+    longer = [*vector, *(0 for _ in range(position + 1 - len(vector)))]
+    longer[position] = option
     while longer and not longer[-1]:
         longer.pop()
     return tuple(longer)
@@ -280,8 +280,8 @@ def _example(entry: Entry, element: str, vector: Vector, mix: Mix, tiles: Tiles)
 
     def choose(count: int) -> int:
         counts.append(count)
-        place = len(counts) - 1
-        return vector[place] % count if place < len(vector) else 0
+        position = len(counts) - 1
+        return vector[position] % count if position < len(vector) else 0
 
     try:
         return entry.example(Choices(choose, mix, tiles=tiles), element).forms(), counts
@@ -299,23 +299,23 @@ def selected(trials: Sequence[T], covered: Iterable[Values], paired: int = PAIRE
         for value in trial.values.items():
             having.setdefault(value, []).append(number)
     every = list(covered)
-    known = {value for values in every for value in values.items()}
-    found: dict[int, T] = {}
+    covered_values = {value for values in every for value in values.items()}
+    selection: dict[int, T] = {}
     for value, numbers in having.items():
-        if value not in known:
+        if value not in covered_values:
             best = min(numbers, key=unlike.__getitem__)
-            found[best] = trials[best]
-            known |= set(trials[best].values.items())
+            selection[best] = trials[best]
+            covered_values |= set(trials[best].values.items())
     left = [_pairs(trial.values) for trial in trials] if paired else []
-    done = {pair for values in (*every, *(trial.values for trial in found.values())) for pair in _pairs(values)}
+    covered_pairs = {pair for values in (*every, *(trial.values for trial in selection.values())) for pair in _pairs(values)}
     for _ in range(paired):
-        left = [pairs - done for pairs in left]
+        left = [pairs - covered_pairs for pairs in left]
         best = max(range(len(left)), key=lambda number: len(left[number]), default=0)
         if not left or not left[best]:
             break
-        done |= left[best]
-        found[best] = trials[best]
-    return list(found.values())
+        covered_pairs |= left[best]
+        selection[best] = trials[best]
+    return list(selection.values())
 
 
 def _pairs(values: Values) -> set[object]:

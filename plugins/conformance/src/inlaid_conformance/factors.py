@@ -18,13 +18,13 @@ def near_ties(sums: Array, shift: int) -> list[int]:
     target that drops low bits of the multiplier rounds it down. Empty for a shift to the left."""
     if shift > 0:
         return []
-    found = []
+    multipliers = []
     for value in np.unique(sums[sums > 0])[-SUMS:].tolist():
         below = (3 * value << 29) >> (FRACTION - shift)  # three quarters of the range of a multiplier
         multiplier = -(-((2 * below + 1) << (FRACTION - 1 - shift)) // value)
         if 1 << 30 <= multiplier < 1 << 31:
-            found.append(multiplier)
-    return found
+            multipliers.append(multiplier)
+    return multipliers
 
 
 def distinguished(sums: Array, multipliers: Array, shifts: Array, single: bool) -> tuple[int, int, int]:
@@ -43,5 +43,5 @@ def distinguished(sums: Array, multipliers: Array, shifts: Array, single: bool) 
 
 def _rounded(product: Array, right: Array) -> Array:
     high = (product + (1 << (FRACTION - 1))) >> FRACTION
-    found: Array = (high + ((np.int64(1) << right) >> 1)) >> right
-    return found
+    quotient: Array = (high + ((np.int64(1) << right) >> 1)) >> right
+    return quotient

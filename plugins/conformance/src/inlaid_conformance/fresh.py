@@ -50,14 +50,14 @@ def ask_each(
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(environment or {})}
     line = [sys.executable, "-m", "inlaid_conformance.inside"]
     try:
-        done = subprocess.run(line, input=json.dumps(request).encode(), env=surroundings, capture_output=True, timeout=limit)
+        process = subprocess.run(line, input=json.dumps(request).encode(), env=surroundings, capture_output=True, timeout=limit)
     except subprocess.TimeoutExpired as error:
         return _answers(error.stdout), f"a new process took more than {limit} s"
-    answers = _answers(done.stdout)
-    if done.returncode == 0 and answers:
+    answers = _answers(process.stdout)
+    if process.returncode == 0 and answers:
         return answers, None
-    last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
-    ended = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
+    last = (process.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
+    ended = f"signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
     return answers, f"a new process exited with {ended}: {last}"
 
 
@@ -67,6 +67,6 @@ def _answers(output: bytes | None) -> list[Json]:
     return [json.loads(text.removeprefix(MARK)) for text in lines if text.startswith(MARK) and text.endswith("\n")]
 
 
-def answer(found: Json) -> None:
+def answer(payload: Json) -> None:
     """Print an answer immediately, on a separate line even if a plugin has printed something."""
-    print(f"\n{MARK}{json.dumps(found)}", flush=True)
+    print(f"\n{MARK}{json.dumps(payload)}", flush=True)

@@ -16,7 +16,7 @@ STEPS = 8
 """Greatest number of operators in a graph."""
 ATTEMPTS = 4 * STEPS
 """Greatest number of operators tried for a graph. Some operators fit no available value."""
-MOST_ELEMENTS = 1 << 12
+MAX_ELEMENTS = 1 << 12
 """Greatest number of elements of a value that other operators read."""
 
 
@@ -38,19 +38,19 @@ def grown(choose: Callable[[int], int], entries: Sequence[Entry], takes: Callabl
 
     def operand(value: Any, first: bool) -> ir.Expr:
         type_ = TensorType(value.shape, from_numpy(value.dtype))
-        known = [expr for expr in values if expr.type == type_]
+        candidates = [expr for expr in values if expr.type == type_]
         way = choose(3)
-        if known and way == 0:
-            return known[choose(len(known))]
+        if candidates and way == 0:
+            return candidates[choose(len(candidates))]
         if way == 1 and not first:
             return ir.constant(value)
         params.append(ir.var(f"x{len(params)}", type_))
         inputs.append(value)
         return params[-1]
 
-    wanted = 2 + choose(STEPS - 1)
+    length = 2 + choose(STEPS - 1)
     for _ in range(ATTEMPTS):
-        if len(values) == wanted:
+        if len(values) == length:
             break
         data = values[choose(len(values))] if values and choose(4) else None
         fitting = entries if data is None else [entry for entry in entries if _dtype(data) in entry.dtypes]
@@ -58,10 +58,10 @@ def grown(choose: Callable[[int], int], entries: Sequence[Entry], takes: Callabl
             continue
         entry = fitting[choose(len(fitting))]
         element = _dtype(data) if data is not None else entry.dtypes[choose(len(entry.dtypes))]
-        given = {} if data is None else {0: _shape(data)}
+        fixed_shapes = {} if data is None else {0: _shape(data)}
         with contextlib.suppress(Unfit, InlaidError):
-            example = entry.example(Choices(choose, "plain", given=given, edges=False, binary=True), element)
-            if example.types or not all(0 < value.size <= MOST_ELEMENTS for value in example.inputs):
+            example = entry.example(Choices(choose, "plain", fixed_shapes=fixed_shapes, edges=False, binary=True), element)
+            if example.types or not all(0 < value.size <= MAX_ELEMENTS for value in example.inputs):
                 continue
             count = len(params)
             args = [operand(value, number == 0) for number, value in enumerate(example.inputs)]
@@ -75,10 +75,13 @@ def grown(choose: Callable[[int], int], entries: Sequence[Entry], takes: Callabl
             read.update(map(id, args))
             values.append(call)
     results = [value for value in values if id(value) not in read]
-    used = [number for number, param in enumerate(params) if id(param) in read]
+    param_indices = [number for number, param in enumerate(params) if id(param) in read]
     if not results:
         return None
-    return Graph(ir.function([params[number] for number in used], ir.tuple_(results)), tuple(inputs[number] for number in used))
+    return Graph(
+        ir.function([params[number] for number in param_indices], ir.tuple_(results)),
+        tuple(inputs[number] for number in param_indices),
+    )
 
 
 def _dtype(expr: ir.Expr) -> str:

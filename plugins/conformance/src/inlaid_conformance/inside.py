@@ -57,9 +57,9 @@ def run_cases(request: Request) -> Json:
     from inlaid_conformance.suite import cases, run_case
 
     tested = _subject(request)
-    known = {case.id: case for case in cases(tested)}
+    cases_by_id = {case.id: case for case in cases(tested)}
     for name in request["cases"]:
-        answer(asdict(run_case(tested, known[name])))
+        answer(asdict(run_case(tested, cases_by_id[name])))
     return len(request["cases"])
 
 
@@ -109,7 +109,7 @@ def run_packages(request: Request) -> Json:
 
     if request["alone"]:
         sys.meta_path.insert(0, _NoCompiler())
-    registry = RuntimeRegistry.of_modules(request["plugins"][GROUP])
+    registry = RuntimeRegistry.from_modules(request["plugins"][GROUP])
     for stem in map(Path, request["stems"]):
         executable = Executable(read_package(stem.with_suffix(".inlaid")), registry=registry)
         with np.load(stem.with_suffix(".in.npz")) as inputs:
@@ -198,11 +198,11 @@ def run_libraries(request: Request) -> Json:
     for stem, names, outputs, workspace in request["libraries"]:
         function = ctypes.CDLL(str(Path(stem).with_suffix(".so"))).model_run
         with np.load(Path(stem).with_suffix(".in.npz")) as inputs:
-            given = [usable(inputs[name]) for name in names]
+            arrays = [usable(inputs[name]) for name in names]
         results = {name: aligned_empty(tuple(shape), dtype(element).numpy) for name, shape, element in outputs}
         message = ctypes.create_string_buffer(256)
         scratch = aligned_empty((workspace,), np.uint8)
-        if function(*(array.ctypes for array in (*given, *results.values(), scratch)), message):
+        if function(*(array.ctypes for array in (*arrays, *results.values(), scratch)), message):
             raise RuntimeError(message.value.decode(errors="replace"))
         np.savez(Path(stem).with_suffix(".out.npz"), **results)  # type: ignore[arg-type]
     return len(request["libraries"])
@@ -215,7 +215,7 @@ def _refuse(*arguments: object, **named: object) -> None:
 def _registry(request: Request) -> PluginRegistry:
     from inlaid.plugins.registry import PluginRegistry
 
-    return PluginRegistry.of_modules(request["plugins"])
+    return PluginRegistry.from_modules(request["plugins"])
 
 
 def _subject(request: Request) -> TargetUnderTest:

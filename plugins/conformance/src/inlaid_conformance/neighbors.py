@@ -92,9 +92,11 @@ def with_broadcasts(function: ir.Function, inputs: Sequence[Any], shape: Sequenc
     axes = frozenset(range(len(shape)))
     sets = (axes, axes - {0, 1}, *(frozenset((axis,)) for axis in axes), *(axes - {axis} for axis in axes))
     shorter = [tuple(shape[start:]) for start in range(1, len(shape) + 1)]
-    sparse = [tuple(1 if axis in some else dim for axis, dim in enumerate(shape)) for some in dict.fromkeys(sets) if some]
+    sparse = [
+        tuple(1 if axis in unit_axes else dim for axis, dim in enumerate(shape)) for unit_axes in dict.fromkeys(sets) if unit_axes
+    ]
     for number, operand in itertools.product(range(len(inputs)), (*sparse, *shorter)):
-        shapes = [operand if place == number else tuple(shape) for place in range(len(inputs))]
+        shapes = [operand if index == number else tuple(shape) for index in range(len(inputs))]
         arrays = tuple(np.resize(array, dims) for array, dims in zip(inputs, shapes, strict=True))
         pairs = zip(function.params, arrays, strict=True)
         params = {id(param): ir.var(param.name, TensorType(array.shape, from_numpy(array.dtype))) for param, array in pairs}
@@ -137,7 +139,7 @@ def with_large_attributes(function: ir.Function, inputs: Sequence[Any], values: 
                 options = [
                     (value,) * len(old),
                     (value,) * half + old[half:],
-                    *(_put(old, place, value) for place in range(len(old))),
+                    *(_put(old, index, value) for index in range(len(old))),
                 ]
                 yield itertools.chain.from_iterable(_changed(function, inputs, call, {item.name: option}) for option in options)
 
@@ -176,20 +178,20 @@ def _options(name: str, value: Any, roundings: Sequence[str]) -> Iterator[Any]:
 
 
 def _tuples(name: str, value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    others = [value[::-1]]
+    options = [value[::-1]]
     if sorted(value) == [*range(len(value))]:
         for first, second in itertools.combinations(range(len(value)), 2):
-            others.append(_put(_put(value, first, value[second]), second, value[first]))
+            options.append(_put(_put(value, first, value[second]), second, value[first]))
     elif name in SHAPE_ATTRS:
         for (source, size), target in itertools.product(enumerate(value), range(len(value))):
             for factor in (factor for factor in MOVED if size and not size % factor and source != target):
                 moved = {source: size // factor, target: value[target] * factor}
-                others.append(tuple(moved.get(place, item) for place, item in enumerate(value)))
+                options.append(tuple(moved.get(index, item) for index, item in enumerate(value)))
     else:
         every = itertools.product((1, 0), repeat=len(value)) if len(value) <= ENTRIES else [(1,) * len(value)]
         for step, chosen in itertools.product(STEPS, every):
-            others.append(tuple(item + step * flag for item, flag in zip(value, chosen, strict=True)))
-    yield from (other for other in dict.fromkeys(others) if other != value)
+            options.append(tuple(item + step * flag for item, flag in zip(value, chosen, strict=True)))
+    yield from (other for other in dict.fromkeys(options) if other != value)
 
 
 def _changed(function: ir.Function, inputs: Sequence[Any], call: ir.Call, attrs: Mapping[str, Any]) -> Iterator[Neighbor]:
@@ -204,7 +206,7 @@ class _Axis:
     """An axis of an input or a constant, or a number in an attribute: `owner` is the id of the expression, `name` the attribute."""
 
     owner: int
-    place: int
+    index: int
     name: str = ""
 
 
@@ -216,9 +218,9 @@ def with_other_sizes(function: ir.Function, inputs: Sequence[Any], sizes: Sequen
     extents = dict(_extents(function))
     for axis, extent in extents.items():
         if axis.owner in owners and (extent > 1 or axis.owner in map(id, function.params)):
-            others = [other for other in extents if extents[other] == extent and other != axis]
-            choices = itertools.product((size for size in sizes if size != extent), (False, True), _subsets(others))
-            options = (_resized(function, inputs, (axis, *some), size, sparse) for size, sparse, some in choices)
+            equal_axes = [other for other in extents if extents[other] == extent and other != axis]
+            choices = itertools.product((size for size in sizes if size != extent), (False, True), _subsets(equal_axes))
+            options = (_resized(function, inputs, (axis, *subset), size, sparse) for size, sparse, subset in choices)
             yield (option for option in options if option is not None)
 
 
@@ -232,49 +234,49 @@ def _subsets(axes: Sequence[_Axis]) -> Iterable[tuple[_Axis, ...]]:
 def _extents(function: ir.Function) -> Iterator[tuple[_Axis, int]]:
     for expr in dict.fromkeys((*function.params, *ir.post_order(function.body))):
         if isinstance(expr, ir.Var | ir.Constant) and isinstance(expr.type, TensorType):
-            yield from ((_Axis(id(expr), place), dim) for place, dim in enumerate(expr.type.shape) if isinstance(dim, int))
+            yield from ((_Axis(id(expr), index), dim) for index, dim in enumerate(expr.type.shape) if isinstance(dim, int))
         elif isinstance(expr, ir.Call) and isinstance(expr.callee, Operator):
             for item in _fields(expr):
                 value = getattr(expr.attrs, item.name)
                 if item.name in SHAPE_ATTRS and isinstance(value, tuple):
-                    numbers = ((place, number) for place, number in enumerate(value) if isinstance(number, int))
-                    yield from ((_Axis(id(expr), place, item.name), number) for place, number in numbers)
+                    numbers = ((index, number) for index, number in enumerate(value) if isinstance(number, int))
+                    yield from ((_Axis(id(expr), index, item.name), number) for index, number in numbers)
                 elif item.name == GROUPS and value > 1:
                     yield _Axis(id(expr), 0, item.name), value
 
 
 def _resized(function: ir.Function, inputs: Sequence[Any], axes: Sequence[_Axis], size: int, sparse: bool) -> Neighbor | None:
     """Give axes another size. Constants of several axes are `sparse` if asked, since longer sums may not fit an accumulator."""
-    places: dict[int, list[_Axis]] = {}
+    axes_by_owner: dict[int, list[_Axis]] = {}
     for axis in axes:
-        places.setdefault(axis.owner, []).append(axis)
+        axes_by_owner.setdefault(axis.owner, []).append(axis)
     weights = [expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Constant) and expr.data.ndim > 1]
-    if sparse and not any(id(expr) in places for expr in weights):
+    if sparse and not any(id(expr) in axes_by_owner for expr in weights):
         return None
     replaced: dict[int, ir.Expr] = {}
     attrs: dict[int, Any] = {}
     arrays = list(inputs)
     for number, param in enumerate(function.params):
-        for axis in places.get(id(param), ()):
-            arrays[number] = _drawn(arrays[number], axis.place, size)
+        for axis in axes_by_owner.get(id(param), ()):
+            arrays[number] = _drawn(arrays[number], axis.index, size)
         replaced[id(param)] = ir.var(param.name, TensorType(arrays[number].shape, from_numpy(arrays[number].dtype)))
     for expr in ir.post_order(function.body):
-        for axis in places.get(id(expr), ()):
+        for axis in axes_by_owner.get(id(expr), ()):
             if isinstance(expr, ir.Constant):
                 data = replaced.get(id(expr), expr)
                 assert isinstance(data, ir.Constant)
                 resize = _at_the_end if sparse and data.data.ndim > 1 else _drawn
-                replaced[id(expr)] = ir.constant(resize(data.data, axis.place, size))
+                replaced[id(expr)] = ir.constant(resize(data.data, axis.index, size))
             elif isinstance(expr, ir.Call):
                 current = attrs.get(id(expr), expr.attrs)
-                value = size if axis.name == GROUPS else _put(getattr(current, axis.name), axis.place, size)
+                value = size if axis.name == GROUPS else _put(getattr(current, axis.name), axis.index, size)
                 attrs[id(expr)] = dataclasses.replace(current, **{axis.name: value})
     rebuilt = _rebuilt(function, replaced, attrs)
     return None if rebuilt is None else Neighbor(rebuilt, tuple(arrays), f"a size of {size}")
 
 
-def _put(values: tuple[int, ...], place: int, value: int) -> tuple[int, ...]:
-    return (*values[:place], value, *values[place + 1 :])
+def _put(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
+    return (*values[:index], value, *values[index + 1 :])
 
 
 def _drawn(values: Array, axis: int, size: int) -> Array:
@@ -287,24 +289,24 @@ def _drawn(values: Array, axis: int, size: int) -> Array:
 def _at_the_end(values: Array, axis: int, size: int) -> Array:
     """Resize an axis by zeros before its slices."""
     extent = min(values.shape[axis], size)
-    found = np.zeros((*values.shape[:axis], size, *values.shape[axis + 1 :]), values.dtype)
-    np.moveaxis(found, axis, 0)[size - extent :] = np.moveaxis(values, axis, 0)[:extent]
-    return found
+    padded = np.zeros((*values.shape[:axis], size, *values.shape[axis + 1 :]), values.dtype)
+    np.moveaxis(padded, axis, 0)[size - extent :] = np.moveaxis(values, axis, 0)[:extent]
+    return padded
 
 
 def _rebuilt(function: ir.Function, replaced: Mapping[int, ir.Expr], attrs: Mapping[int, Any]) -> ir.Function | None:
     """Rebuild a function with other variables, constants and attributes, by id. Returns None if its types do not fit."""
-    done: dict[int, ir.Expr] = dict(replaced)
+    exprs: dict[int, ir.Expr] = dict(replaced)
     try:
         for expr in ir.post_order(function.body):
-            if id(expr) in done:
+            if id(expr) in exprs:
                 continue
-            parts = tuple(done[id(child)] for child in ir.children(expr))
+            parts = tuple(exprs[id(child)] for child in ir.children(expr))
             if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator):
-                done[id(expr)] = ir.call(expr.callee, parts, attrs.get(id(expr), expr.attrs), expr.span)
+                exprs[id(expr)] = ir.call(expr.callee, parts, attrs.get(id(expr), expr.attrs), expr.span)
             else:
-                done[id(expr)] = ir.rebuild(expr, parts)
-        params = [done.get(id(param), param) for param in function.params]
-        return ir.function([param for param in params if isinstance(param, ir.Var)], done[id(function.body)])
+                exprs[id(expr)] = ir.rebuild(expr, parts)
+        params = [exprs.get(id(param), param) for param in function.params]
+        return ir.function([param for param in params if isinstance(param, ir.Var)], exprs[id(function.body)])
     except (InlaidError, ValueError, TypeError, IndexError, ZeroDivisionError):
         return None

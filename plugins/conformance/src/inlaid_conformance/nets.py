@@ -36,8 +36,10 @@ class Net:
         element = TensorType((), self.dtype).dtype
         if element.is_float:
             return {name: rng.uniform(-1, 1, shape).astype(np.float32).astype(element.numpy) for name, shape in self.shapes.items()}
-        least, most = (-128, 127) if self.dtype == "int8" else (0, 7)
-        return {name: rng.integers(least, most, shape, endpoint=True).astype(element.numpy) for name, shape in self.shapes.items()}
+        least, greatest = (-128, 127) if self.dtype == "int8" else (0, 7)
+        return {
+            name: rng.integers(least, greatest, shape, endpoint=True).astype(element.numpy) for name, shape in self.shapes.items()
+        }
 
 
 class _Weights:
@@ -139,7 +141,7 @@ def _stored(x: ir.Expr, scale: float, zero_point: int = 0) -> ir.Expr:
     return ops.dequantize(ops.quantize(x, _scale(scale), point, dtype="int8"), _scale(scale), point, dtype="float32")
 
 
-def _kept(weights: ir.Constant, scale: float | Array, axis: int) -> ir.Expr:
+def _dequantized_weights(weights: ir.Constant, scale: float | Array, axis: int) -> ir.Expr:
     """Dequantize constant weights, by one scale or one per index of an axis."""
     scales = np.asarray(scale, np.float32)
     points = ir.constant(np.zeros(scales.shape, np.int8))
@@ -149,17 +151,17 @@ def _kept(weights: ir.Constant, scale: float | Array, axis: int) -> ir.Expr:
 def _quantized_convolution() -> ir.Function:
     weights, x = _Weights(), _input(1, 4, 11, 11)
     by_channel = np.where(np.arange(16) % 2, 2.0**-7, 2.0**-8)
-    first = ops.conv(_stored(x, 2.0**-6, 3), _kept(weights.stored(16, 4, 3, 3), by_channel, 0), pads=(1,) * 4)
-    bias = _kept(ir.constant(np.arange(-8, 8, dtype=np.int8).reshape(16, 1, 1)), 2.0**-5, 0)
+    first = ops.conv(_stored(x, 2.0**-6, 3), _dequantized_weights(weights.stored(16, 4, 3, 3), by_channel, 0), pads=(1,) * 4)
+    bias = _dequantized_weights(ir.constant(np.arange(-8, 8, dtype=np.int8).reshape(16, 1, 1)), 2.0**-5, 0)
     shrunk = ops.max_pool(_stored(ops.relu(ops.add(first, bias)), 2.0**-4), kernel=(2, 2), strides=(2, 2))
-    second = _stored(ops.conv(shrunk, _kept(weights.stored(16, 16, 1, 1), 2.0**-7, 0)), 2.0**-2)
+    second = _stored(ops.conv(shrunk, _dequantized_weights(weights.stored(16, 16, 1, 1), 2.0**-7, 0)), 2.0**-2)
     return _function(_stored(ops.relu(ops.add(second, shrunk)), 2.0**-1), x)
 
 
 def _quantized_perceptron() -> ir.Function:
     weights, x = _Weights(), _input(3, 24)
-    hidden = _stored(ops.relu(ops.matmul(_stored(x, 2.0**-6), _kept(weights.stored(24, 32), 2.0**-7, 1))), 2.0**-4)
-    return _function(_stored(ops.matmul(hidden, _kept(weights.stored(32, 8), 2.0**-6, 1)), 2.0**-1), x)
+    hidden = _stored(ops.relu(ops.matmul(_stored(x, 2.0**-6), _dequantized_weights(weights.stored(24, 32), 2.0**-7, 1))), 2.0**-4)
+    return _function(_stored(ops.matmul(hidden, _dequantized_weights(weights.stored(32, 8), 2.0**-6, 1)), 2.0**-1), x)
 
 
 def _embedding() -> ir.Function:

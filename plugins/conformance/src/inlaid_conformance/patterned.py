@@ -28,8 +28,8 @@ from inlaid.graph.pattern import (
     Named,
     OpPattern,
     Pattern,
+    Requirements,
     TuplePattern,
-    Wanted,
     Where,
     Wildcard,
     match,
@@ -167,14 +167,14 @@ class _Attempt:
 
     def build(self, part: Pattern, hint: Type | None = None) -> ir.Expr:
         """Build an expression for a part of the pattern, of the hinted type if possible."""
-        core, wanted, layers = _opened(part)
+        core, requirements, layers = _opened(part)
         if any(id(layer) in self.known for layer in layers):
             return next(self.known[id(layer)] for layer in layers if id(layer) in self.known)
         match core:
             case OpPattern((operator,)):
-                found = self._call(_operator(operator), None, wanted, part, hint)
+                found = self._call(_operator(operator), None, requirements, part, hint)
             case CallPattern((operator,), args):
-                found = self._call(_operator(operator), args, wanted, part, hint)
+                found = self._call(_operator(operator), args, requirements, part, hint)
             case ItemPattern(value, index):
                 found = ir.tuple_item(self.build(value), index or 0)
             case TuplePattern(fields):
@@ -182,12 +182,12 @@ class _Attempt:
             case _:
                 like = hint if isinstance(hint, TensorType) else TensorType((3, 5), self.draw.element)
                 array = self._values(_static(like), like.dtype.name)
-                found = self._leaf(core, wanted, array, TensorType(array.shape, like.dtype))
+                found = self._leaf(core, requirements, array, TensorType(array.shape, like.dtype))
         self.known.update((id(layer), found) for layer in layers)
         return found
 
     def _call(
-        self, operator: Operator, args: tuple[Pattern, ...] | None, wanted: Wanted, part: Pattern, hint: Type | None
+        self, operator: Operator, args: tuple[Pattern, ...] | None, requirements: Requirements, part: Pattern, hint: Type | None
     ) -> ir.Expr:
         entry = entry_of(operator)
         recipe = self.draw.recipes.get(operator.name)
@@ -215,12 +215,12 @@ class _Attempt:
                 continue
             marks = len(self.params), dict(self.known)
             exprs = self._arguments(draft, args, inner)
-            second = wanted.second(exprs[0]) if wanted.second is not None else None
+            second = requirements.second(exprs[0]) if requirements.second is not None else None
             if second is not None:
                 exprs[1] = ir.constant(second)
             # Every other time, use the operator's default attributes where it has them.
-            attrs = {name: value for name, value in draft.attrs.items() if not own or name in required} | dict(wanted.attrs)
-            attrs |= self._declared_rounding(operator, attrs, wanted)
+            attrs = {name: value for name, value in draft.attrs.items() if not own or name in required} | dict(requirements.attrs)
+            attrs |= self._declared_rounding(operator, attrs, requirements)
             plain = self.draw.mix in ("plain", "full", "small")
             if plain and operator in BOUNDS and (self.draw.number % 4 < 3 or self.draw.mix != "plain"):
                 exprs, attrs = _bounded(operator, exprs, attrs)
@@ -311,10 +311,10 @@ class _Attempt:
             if number in inner:
                 found.append(inner[number])
                 continue
-            core, wanted, layers = _opened(args[number] if args is not None else Wildcard())
+            core, requirements, layers = _opened(args[number] if args is not None else Wildcard())
             known = next((self.known[id(layer)] for layer in layers if id(layer) in self.known), None)
             if known is None:
-                known = self._leaf(core, wanted, value, _type_of(draft, number))
+                known = self._leaf(core, requirements, value, _type_of(draft, number))
                 self.known.update((id(layer), known) for layer in layers)
             found.append(known)
         return found
@@ -335,9 +335,9 @@ class _Attempt:
             self.sums.add(id(call))
         return call
 
-    def _declared_rounding(self, operator: Operator, attrs: Mapping[str, Any], wanted: Wanted) -> dict[str, str]:
+    def _declared_rounding(self, operator: Operator, attrs: Mapping[str, Any], requirements: Requirements) -> dict[str, str]:
         """Replace a rounding that the target does not declare, since its rules would reject most examples with several factors."""
-        if operator is not ops.multiply_fixed or "rounding" in wanted.attrs:
+        if operator is not ops.multiply_fixed or "rounding" in requirements.attrs:
             return {}
         declared = [each for each in ROUNDINGS if each in self.draw.target.requantization.roundings]
         if not declared or attrs.get("rounding", UP) in declared:
@@ -384,10 +384,10 @@ class _Attempt:
         best = max(options, key=worth)
         return [total, ir.constant(best.astype(np.int32)), ir.constant(shifts)]
 
-    def _leaf(self, core: Pattern, wanted: Wanted, value: Any, type_: Type) -> ir.Expr:
+    def _leaf(self, core: Pattern, requirements: Requirements, value: Any, type_: Type) -> ir.Expr:
         """Make a parameter or a constant."""
         if isinstance(type_, TensorType) and isinstance(value, np.ndarray):
-            value = self._as_wanted(value, wanted)
+            value = self._as_wanted(value, requirements)
             type_ = TensorType(value.shape, from_numpy(value.dtype))
         constant = core.kind is ir.Constant if isinstance(core, Kind) else self.draw.constant and bool(self.params)
         if constant and isinstance(value, np.ndarray):
@@ -397,19 +397,19 @@ class _Attempt:
         self.inputs.append(value)
         return param
 
-    def _as_wanted(self, value: Array, wanted: Wanted) -> Array:
-        if isinstance(wanted.type, TensorType):
-            return self._values(_static(wanted.type), wanted.type.dtype.name)
-        if wanted.dtypes and from_numpy(value.dtype).name not in wanted.dtypes:
-            value = self._values(value.shape, wanted.dtypes[self.random.randrange(len(wanted.dtypes))])
-        if wanted.ranks and value.ndim not in wanted.ranks:
-            rank = wanted.ranks[0]
+    def _as_wanted(self, value: Array, requirements: Requirements) -> Array:
+        if isinstance(requirements.type, TensorType):
+            return self._values(_static(requirements.type), requirements.type.dtype.name)
+        if requirements.dtypes and from_numpy(value.dtype).name not in requirements.dtypes:
+            value = self._values(value.shape, requirements.dtypes[self.random.randrange(len(requirements.dtypes))])
+        if requirements.ranks and value.ndim not in requirements.ranks:
+            rank = requirements.ranks[0]
             if value.size == 0:
                 value = np.ones((1,) * rank, value.dtype)  # it may be a scale
             more = (1,) * (rank - value.ndim)
             value = value.reshape(more + value.shape) if more else value[(0,) * (value.ndim - rank)]
-        if wanted.value is not None:
-            value = np.full(value.shape if wanted.ranks else (), wanted.value).astype(value.dtype)
+        if requirements.value is not None:
+            value = np.full(value.shape if requirements.ranks else (), requirements.value).astype(value.dtype)
         return np.asarray(value)
 
     def _values(self, shape: Sequence[int], element: str) -> Array:
@@ -444,19 +444,19 @@ def _bounded(operator: Operator, exprs: list[ir.Expr], attrs: dict[str, Any]) ->
     return [exprs[0], ir.constant(value)], attrs
 
 
-def _opened(part: Pattern) -> tuple[Pattern, Wanted, list[Pattern]]:
+def _opened(part: Pattern) -> tuple[Pattern, Requirements, list[Pattern]]:
     """Unwrap a pattern from names and predicates. Returns the inner pattern, the wrappers' requirements, and all layers."""
-    layers, wanted = [part], Wanted()
+    layers, requirements = [part], Requirements()
     while isinstance(part, (Named, Where)):
         if isinstance(part, Where):
-            wanted = _both(wanted, part.wanted)
+            requirements = _both(requirements, part.requirements)
         part = part.inner
         layers.append(part)
-    return part, wanted, layers
+    return part, requirements, layers
 
 
-def _both(first: Wanted, second: Wanted) -> Wanted:
-    return Wanted(
+def _both(first: Requirements, second: Requirements) -> Requirements:
+    return Requirements(
         {**second.attrs, **first.attrs},
         first.type or second.type,
         first.dtypes or second.dtypes,

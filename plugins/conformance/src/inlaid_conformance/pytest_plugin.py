@@ -36,25 +36,25 @@ class _Reporter:
     def __init__(self, target: str, path: Path) -> None:
         self._target = target
         self._path = path
-        self._found: list[dict[str, Any]] = []
+        self._records: list[dict[str, Any]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Record a result."""
         if report.when == "call":
-            self._found += [value for name, value in report.user_properties if name == PROPERTY and isinstance(value, dict)]
+            self._records += [value for name, value in report.user_properties if name == PROPERTY and isinstance(value, dict)]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the report."""
         from inlaid.plugins.registry import default_registry
         from inlaid_conformance.case import Result
-        from inlaid_conformance.report import report_of, write_report
+        from inlaid_conformance.report import make_report, write_report
         from inlaid_conformance.suite import cases
         from inlaid_conformance.target_under_test import TargetUnderTest
 
-        found = {item["id"]: Result.of(item) for item in self._found}
+        results_by_id = {item["id"]: Result.from_json(item) for item in self._records}
         tested = TargetUnderTest(self._target, default_registry())
         every = cases(tested)
-        results = [found[case.id] for case in every if case.id in found]
-        report = report_of(tested, results, complete=len(results) == len(every))
+        results = [results_by_id[case.id] for case in every if case.id in results_by_id]
+        report = make_report(tested, results, complete=len(results) == len(every))
         written = write_report(report, self._path)
         terminalreporter.write_line(f"wrote {', '.join(map(str, written))}")

@@ -47,15 +47,15 @@ class Report:
 
     def counts(self, level: str) -> Counter[str]:
         """Return the number of cases of a level, by category of `COLUMNS`."""
-        return Counter(column_of(result) for result in self.results if result.level == level)
+        return Counter(result_column(result) for result in self.results if result.level == level)
 
 
-def column_of(result: Result) -> str:
+def result_column(result: Result) -> str:
     """Return the category of a result."""
     return result.outcome.value if result.claimed else NOT_CLAIMED
 
 
-def report_of(tested: TargetUnderTest, results: Sequence[Result], complete: bool) -> Report:
+def make_report(tested: TargetUnderTest, results: Sequence[Result], complete: bool) -> Report:
     """Create the report of a run."""
     if tested.problem is not None:
         name = tested.text.partition(":")[0]
@@ -112,9 +112,9 @@ def as_markdown(report: Report, badge: str) -> str:
     ]  # fmt: skip
     lines += [f"| {level} | {' | '.join(str(report.counts(level)[column]) for column in COLUMNS)} |" for level in LEVELS]
     for title, outcome in (("Failures", Outcome.FAILED), ("Expected failures", Outcome.EXPECTED)):
-        found = [result for result in report.results if result.outcome is outcome]
-        if found:
-            lines += ["", f"## {title}", "", *(f"* `{result.id}`: {_inline(result.reason)}" for result in found)]
+        results = [result for result in report.results if result.outcome is outcome]
+        if results:
+            lines += ["", f"## {title}", "", *(f"* `{result.id}`: {_inline(result.reason)}" for result in results)]
     if report.unexercised:
         lines += [
             "",
@@ -156,7 +156,7 @@ def _operators(report: Report) -> list[str]:
     for operator in searched:
         right.setdefault(operator, ["some, found by search"])
     lines = ["", "## Operators", "", "| operator | element types that agree with the reference |", "|---|---|"] if right else []
-    lines += [f"| {operator} | {', '.join(found)} |" for operator, found in right.items()]
+    lines += [f"| {operator} | {', '.join(elements)} |" for operator, elements in right.items()]
     missing = {operator: reasons for operator, reasons in refused.items() if operator not in right}
     if missing:
         lines += ["", "## Operators that are not supported", ""]

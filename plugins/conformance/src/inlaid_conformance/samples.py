@@ -24,14 +24,14 @@ from inlaid.partitioning.compose import alone
 from inlaid.plugins import OpRule, Region, Reject, Tiles, Tolerance
 from inlaid_conformance.case import NotClaimed, Undefined
 from inlaid_conformance.corpus import Choices, Entry, Form, entry_of
-from inlaid_conformance.corpus.product import MOST_SCRATCH, several
+from inlaid_conformance.corpus.product import MAX_SCRATCH, several
 from inlaid_conformance.coverage import may_claim, search
 from inlaid_conformance.levels import composites
 from inlaid_conformance.neighbors import Neighbor, with_other_roundings, with_other_sizes
 from inlaid_conformance.nets import NETS
 from inlaid_conformance.patterned import Made, drawn
 from inlaid_conformance.target_under_test import TargetUnderTest
-from inlaid_conformance.tolerance import compare, hold, of_composite, of_model, of_operator
+from inlaid_conformance.tolerance import compare, composite_tolerance, hold, model_tolerance, operator_tolerance
 from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.execution.executable import Executable
@@ -42,7 +42,7 @@ OPERATORS = (
 )
 """Operators to sample: one example of each, if supported."""
 NOTHING = "it supports none of the suite's operators, no composite with an example, and no part of its models"
-MOST = 14
+MAX_REGIONS = 14
 """Greatest number of sampled regions."""
 RUNS = 6
 """Number of operators and composites that are run, besides those of further element types."""
@@ -50,9 +50,9 @@ RUN_NETS = ("convolution", "quantized-convolution")
 """Models that are run besides operators and composites."""
 IMAGES = 2
 """Images of a sample of several tiles."""
-MOST_CHANNELS = 37
+MAX_CHANNELS = 37
 """Greatest number of channels of a sample of several tiles."""
-MOST_PIXELS = 2304
+MAX_PIXELS = 2304
 """Greatest number of pixels, or of rows of a matrix, of a sample of several tiles."""
 FEWER = 13
 """Number of rows and columns if the window of a layer, such as a mean, may not have more."""
@@ -98,24 +98,24 @@ class Sample:
 def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> Iterator[Sample]:
     """Yield one example of each composite of several operators; of each supported operator, of the first element type and form that
     the target accepts; and, for each element type of the target that no example has, of the first operator that supports it."""
-    seen: set[str] = set()
+    covered_dtypes: set[str] = set()
     composed = tested.once(composites.plain_examples) if operators is OPERATORS else ()
     for example in composed:
         sample = _sample_of_composite(tested, *example)
         yield sample
-        seen |= _elements(sample.inputs)
+        covered_dtypes |= _elements(sample.inputs)
     for name in operators:
         form = next(_claimed_forms(tested, name), None)
         if form is not None:
             yield _sample(tested, name, form)
-            seen |= _elements(form.inputs)
+            covered_dtypes |= _elements(form.inputs)
     for element in tested.capabilities.dtypes:
-        names = (name for name in operators if element not in seen and element in _entry(name).dtypes)
+        names = (name for name in operators if element not in covered_dtypes and element in _entry(name).dtypes)
         every = ((name, form) for name in names for form in _plain_forms(tested, name, element))
-        found = next(every, None)
-        if found is not None:
-            yield _sample(tested, *found)
-            seen |= _elements(found[1].inputs)
+        named_form = next(every, None)
+        if named_form is not None:
+            yield _sample(tested, *named_form)
+            covered_dtypes |= _elements(named_form[1].inputs)
 
 
 def varied(tested: TargetUnderTest) -> Iterator[Sample]:
@@ -131,35 +131,37 @@ def varied(tested: TargetUnderTest) -> Iterator[Sample]:
                 yield changed
 
 
-def _sample_of_composite(tested: TargetUnderTest, rule: OpRule, made: Made, claim: Claim) -> Sample:
-    allowed = functools.partial(of_composite, tested, rule.name, False)
-    return Sample(f"{rule.name}, {made}", made.function, made.inputs, alone(made.function, claim), allowed, rule)
+def _sample_of_composite(tested: TargetUnderTest, rule: OpRule, example: Made, claim: Claim) -> Sample:
+    allowed = functools.partial(composite_tolerance, tested, rule.name, False)
+    return Sample(f"{rule.name}, {example}", example.function, example.inputs, alone(example.function, claim), allowed, rule)
 
 
 def _sample(tested: TargetUnderTest, name: str, form: Form) -> Sample:
     claim = tested.claim(form.function)
     rule = claim.composite if isinstance(claim, Claim) else None
-    allowed = functools.partial(of_operator, tested, name, False)
+    allowed = functools.partial(operator_tolerance, tested, name, False)
     return Sample(f"{form}", form.function, form.inputs, tested.composed(form.function), allowed, rule)
 
 
 def patterned(tested: TargetUnderTest) -> tuple[Sample, ...]:
     """Return the declared examples, and one example of each other rule with a pattern. Raises `NotClaimed` if none exist."""
-    found = [*declared(tested)]
-    rules = {sample.rule for sample in found}
-    found += [sample for sample in claimed(tested) if sample.rule is not None and sample.rule not in rules]
-    if not found:
+    samples = [*declared(tested)]
+    rules = {sample.rule for sample in samples}
+    samples += [sample for sample in claimed(tested) if sample.rule is not None and sample.rule not in rules]
+    if not samples:
         raise NotClaimed("no rule has a pattern with an example")
-    return tuple(found)
+    return tuple(samples)
 
 
 def declared(tested: TargetUnderTest) -> Iterator[Sample]:
     """Yield the declared examples of rules with a pattern."""
     for function in tested.conformance.examples:
-        made, claim = drawn(function, "plain"), tested.claim(function)
+        example, claim = drawn(function, "plain"), tested.claim(function)
         if isinstance(claim, Claim) and claim.composite is not None:
-            allowed = functools.partial(of_composite, tested, claim.composite.name, False)
-            yield Sample(f"{made}", made.function, made.inputs, tested.composed(made.function), allowed, claim.composite)
+            allowed = functools.partial(composite_tolerance, tested, claim.composite.name, False)
+            yield Sample(
+                f"{example}", example.function, example.inputs, tested.composed(example.function), allowed, claim.composite
+            )
 
 
 def tiled(tested: TargetUnderTest) -> tuple[Sample, ...]:
@@ -172,7 +174,7 @@ def tiled(tested: TargetUnderTest) -> tuple[Sample, ...]:
         constants = (expr for expr in ir.post_order(sample.function.body) if isinstance(expr, ir.Constant))
         larger.append((sample, grown(tested, sample, large_shape(rank, tiles))))
         if tiles.scratch and rank > 1 and any(expr.data.ndim > 1 for expr in constants):
-            channels = math.isqrt(min(tiles.scratch, MOST_SCRATCH)) | 1
+            channels = math.isqrt(min(tiles.scratch, MAX_SCRATCH)) | 1
             larger.append((sample, grown(tested, sample, (IMAGES, channels + 2, *(FEWER for _ in range(rank - 2))))))
     return tuple(large for sample, large in larger if large is not sample)
 
@@ -181,9 +183,9 @@ def grown(tested: TargetUnderTest, sample: Sample, shape: Sequence[int]) -> Samp
     """Give one axis of the data after another the size of a shape, and the first two axes of what follows, such as weights, the
     number of channels. A size that shrinks the result, as that of a window would, or that is rejected leaves the axis as it is."""
     rank, channels = len(shape), max(shape[:2][-1:], default=0)
-    for place in range(rank + 2):
-        sizes = (shape[place], min(shape[place], FEWER)) if place < rank else (channels,)
-        options = next(itertools.islice(with_other_sizes(sample.function, sample.inputs, sizes), place, None), None)
+    for axis in range(rank + 2):
+        sizes = (shape[axis], min(shape[axis], FEWER)) if axis < rank else (channels,)
+        options = next(itertools.islice(with_other_sizes(sample.function, sample.inputs, sizes), axis, None), None)
         if options is None:
             break
         result = _shape(sample.function.body.type)
@@ -195,8 +197,8 @@ def grown(tested: TargetUnderTest, sample: Sample, shape: Sequence[int]) -> Samp
 
 def large_shape(rank: int, tiles: Tiles) -> tuple[int, ...]:
     """Return the shape of data of several tiles: images, channels and pixels, rows and channels, or channels."""
-    channels = min(several(max(tiles.inputs, tiles.outputs)), MOST_CHANNELS)
-    pixels = min(max(several(tiles.rows), tiles.scratch // tiles.outputs), MOST_PIXELS)
+    channels = min(several(max(tiles.inputs, tiles.outputs)), MAX_CHANNELS)
+    pixels = min(max(several(tiles.rows), tiles.scratch // tiles.outputs), MAX_PIXELS)
     if rank <= 2:
         return (pixels | 1, channels)[2 - rank :]
     side = math.ceil(pixels ** (1 / (rank - 2))) | 1
@@ -238,13 +240,13 @@ def _claimed_forms(tested: TargetUnderTest, name: str) -> Iterator[Form]:
 
 def regions(tested: TargetUnderTest) -> tuple[Region, ...]:
     """Return the regions for the code generator, the same in each call. Raises `NotClaimed` if the target has none."""
-    found = [tested.region("", sample.composed) for sample in claimed(tested)][: MOST // 2]
+    regions = [tested.region("", sample.composed) for sample in claimed(tested)][: MAX_REGIONS // 2]
     for net in NETS:
-        if len(found) < MOST:
-            found += tested.cut(net.module())
-    if not found:
+        if len(regions) < MAX_REGIONS:
+            regions += tested.cut(net.module())
+    if not regions:
         raise NotClaimed(NOTHING)
-    return tuple(replace(region, symbol=f"sample{number}") for number, region in enumerate(found[:MOST]))
+    return tuple(replace(region, symbol=f"sample{number}") for number, region in enumerate(regions[:MAX_REGIONS]))
 
 
 @dataclass(frozen=True)
@@ -264,46 +266,48 @@ class Run:
 
     def compare(self, function: ir.Function, inputs: Mapping[str, Array], results: Mapping[str, Any]) -> None:
         """Compare results of `function` or `other` with the reference. Raises `Failed`."""
-        wanted = evaluate(function, [inputs[param.name] for param in function.params])
-        compare(function.body.type, wanted, list(results.values()), self.allowed)
+        expected = evaluate(function, [inputs[param.name] for param in function.params])
+        compare(function.body.type, expected, list(results.values()), self.allowed)
 
 
 def runs(tested: TargetUnderTest) -> tuple[Run, ...]:
     """Return operators and composites that the target accepts, of each of its element types, and models that it runs at least
     partly. Raises `NotClaimed` if none exist."""
-    found = []
-    seen: set[str] = set()
+    runs = []
+    covered_dtypes: set[str] = set()
     for number, sample in enumerate(claimed(tested)):
         elements = _elements(sample.inputs)
-        if number < RUNS or elements - seen:
-            found.append(run_of(tested, sample))
-            seen |= elements
-    nets = [net for net in NETS if net.name in RUN_NETS or (not found and net.dtype == "float32")]
+        if number < RUNS or elements - covered_dtypes:
+            runs.append(make_run(tested, sample))
+            covered_dtypes |= elements
+    nets = [net for net in NETS if net.name in RUN_NETS or (not runs and net.dtype == "float32")]
     for net in nets:
         if tested.refused(net.module()) is None:
             load, function, inputs = functools.partial(tested.load_model, net.module()), net.build(), net.inputs()
-            others = reversed_inputs(function, inputs)
-            found.append(Run(net.name, load, inputs, function, functools.partial(of_model, tested), function, load, others))
-    if not found:
+            other_inputs = reversed_inputs(function, inputs)
+            runs.append(
+                Run(net.name, load, inputs, function, functools.partial(model_tolerance, tested), function, load, other_inputs)
+            )
+    if not runs:
         raise NotClaimed(NOTHING)
-    return tuple(found)
+    return tuple(runs)
 
 
-def artifact_of(tested: TargetUnderTest, sample: Sample) -> Artifact:
+def compile_artifact(tested: TargetUnderTest, sample: Sample) -> Artifact:
     """Compile a sample, and return the artifact of its region, without those of conversions at its borders."""
     return next(item for item in tested.package(sample.composed).artifacts if item.symbol == ALONE)
 
 
-def run_of(tested: TargetUnderTest, sample: Sample) -> Run:
+def make_run(tested: TargetUnderTest, sample: Sample) -> Run:
     """Return a sample to load and run."""
     names = [param.name for param in sample.function.params]
     inputs = dict(zip(names, sample.inputs, strict=True))
-    others = reversed_inputs(sample.function, inputs)
+    other_inputs = reversed_inputs(sample.function, inputs)
     other, composed = reversed_constants(sample.function), reversed_constants(sample.composed)
-    if not tested.claims(other) or not _has_result(other, others):
+    if not tested.claims(other) or not _has_result(other, other_inputs):
         other, composed = sample.function, sample.composed
     load, load_other = (functools.partial(tested.load, function) for function in (sample.composed, composed))
-    return Run(sample.name, load, inputs, sample.function, sample.allowed, other, load_other, others)
+    return Run(sample.name, load, inputs, sample.function, sample.allowed, other, load_other, other_inputs)
 
 
 def reversed_inputs(function: ir.Function, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -342,10 +346,10 @@ def compiled(tested: TargetUnderTest) -> dict[Region, Artifact]:
 
 def fingerprints(artifacts: Mapping[Region, Artifact]) -> dict[str, str]:
     """Return a hash of each artifact, by its region's symbol and operators."""
-    return {f"{region.symbol} ({operators_of(region)})": _hashed(artifact) for region, artifact in artifacts.items()}
+    return {f"{region.symbol} ({operator_names(region)})": _hashed(artifact) for region, artifact in artifacts.items()}
 
 
-def operators_of(region: Region) -> str:
+def operator_names(region: Region) -> str:
     """Return the names of a region's operators, for messages."""
     callees = [expr.callee for expr in ir.post_order(region.function) if isinstance(expr, ir.Call)]
     return ", ".join(dict.fromkeys(callee.name for callee in callees if isinstance(callee, Operator)))
@@ -357,9 +361,9 @@ def _hashed(artifact: Artifact) -> str:
         artifact.symbol, artifact.format, artifact.format_version, artifact.signature, dict(artifact.workspace), artifact.aliases,
         artifact.constraints, artifact.requires, artifact.kernels, tuple(map(_hashed, artifact.variants)),
     )  # fmt: skip
-    found = hashlib.sha256(repr(facts).encode())
-    found.update(artifact.code)
+    digest = hashlib.sha256(repr(facts).encode())
+    digest.update(artifact.code)
     for name, array in artifact.constants.items():
-        found.update(f"{name} {array.dtype} {array.shape}".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

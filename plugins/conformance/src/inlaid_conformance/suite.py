@@ -47,8 +47,8 @@ CASES: tuple[Case, ...] = (
 
 def cases(tested: TargetUnderTest) -> tuple[Case, ...]:
     """Return all cases for a target: the common cases, and cases for the target's composites and its vendor's operators."""
-    own = (*CASES, *operators.own_cases(tested), *composites.cases(tested), *chains.cases(tested))
-    return tuple(sorted(own, key=lambda case: LEVELS.index(case.level)))
+    target_cases = (*CASES, *operators.vendor_cases(tested), *composites.cases(tested), *chains.cases(tested))
+    return tuple(sorted(target_cases, key=lambda case: LEVELS.index(case.level)))
 
 
 def matches(expected: ExpectedFailure, case: Case) -> bool:
@@ -60,15 +60,15 @@ def matches(expected: ExpectedFailure, case: Case) -> bool:
 
 def run_case(tested: TargetUnderTest, case: Case) -> Result:
     """Run a case. An expected failure that passes counts as a failure."""
-    found = _tried(tested, case)
-    outcome, reason = found.outcome, found.reason
+    result = _tried(tested, case)
+    outcome, reason = result.outcome, result.reason
     if case.level in ON_DEVICE and tested.problem is None:
         expected = next((item for item in tested.conformance.expected_failures if matches(item, case)), None)
         if expected is not None and outcome is Outcome.FAILED:
             outcome, reason = Outcome.EXPECTED, f"{expected.reason} ({reason})"
         elif expected is not None and outcome is Outcome.PASSED:
             outcome, reason = Outcome.FAILED, f"expected to fail ({expected.reason}), but passed"
-    return replace(found, outcome=outcome, reason=reason)
+    return replace(result, outcome=outcome, reason=reason)
 
 
 def _tried(tested: TargetUnderTest, case: Case) -> Result:
@@ -109,19 +109,19 @@ def run(tested: TargetUnderTest, cases: Iterable[Case]) -> tuple[Result, ...]:
 
 
 def run_in_processes(
-    tested: TargetUnderTest, cases: Sequence[Case], jobs: int, told: Callable[[int], None] = lambda count: None
+    tested: TargetUnderTest, cases: Sequence[Case], jobs: int, report_progress: Callable[[int], None] = lambda count: None
 ) -> tuple[Result, ...]:
     """Run cases in new processes, `jobs` in parallel, and return their results in order. A plugin that crashes a process fails only
-    the current case. `told` is called with the number of finished cases."""
+    the current case. `report_progress` is called with the number of finished cases."""
     size = max(min(PART, -(-len(cases) // (SHARES * jobs))), 1)
     parts = [cases[start : start + size] for start in range(0, len(cases), size)]
-    found: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     with ThreadPoolExecutor(jobs) as pool:
         # The last cases take the longest.
         for future in as_completed([pool.submit(_in_process, tested, part) for part in reversed(parts)]):
-            found.update({result.id: result for result in future.result()})
-            told(len(found))
-    return tuple(found[case.id] for case in cases)
+            results.update({result.id: result for result in future.result()})
+            report_progress(len(results))
+    return tuple(results[case.id] for case in cases)
 
 
 def _in_process(tested: TargetUnderTest, cases: Sequence[Case]) -> list[Result]:
@@ -131,13 +131,13 @@ def _in_process(tested: TargetUnderTest, cases: Sequence[Case]) -> list[Result]:
         rest = cases[len(results) :]
         answers, problem = fresh.ask_each(
             "run",
-            tested.registry.all_modules(),
+            tested.registry.plugin_modules(),
             limit=fresh.LIMIT + SECONDS * len(rest),
             target=tested.text,
             examples=tested.examples,
             cases=[case.id for case in rest],
         )
-        results += [Result.of(item) for item in answers if isinstance(item, dict)]
+        results += [Result.from_json(item) for item in answers if isinstance(item, dict)]
         if problem is not None:
             # If a process has finished its last case and then fails to exit, that case failed.
             blamed = cases[min(len(results), len(cases) - 1)]

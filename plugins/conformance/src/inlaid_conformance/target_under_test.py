@@ -10,11 +10,11 @@ from typing import Any, TypeVar, cast
 
 from inlaid import ops
 from inlaid.driver.build import package_alone
-from inlaid.driver.candidates import candidate_of
+from inlaid.driver.candidates import build_candidate
 from inlaid.driver.compile import compile_module, cut
 from inlaid.driver.context import DriverContext
-from inlaid.driver.region import borders_of
-from inlaid.driver.standalone import check_whole
+from inlaid.driver.region import request_borders
+from inlaid.driver.standalone import check_standalone
 from inlaid.graph import ir
 from inlaid.graph.keys import structural_key
 from inlaid.graph.operator import Operator
@@ -57,7 +57,7 @@ class TargetUnderTest:
         self.text = text
         self.registry = registry
         self.examples = examples
-        self._done: dict[Callable[[TargetUnderTest], Any], Any] = {}
+        self._cache: dict[Callable[[TargetUnderTest], Any], Any] = {}
         self._recent: dict[str, Executable] = {}
         self._cuts: dict[str, tuple[Partitioned, tuple[Candidate, ...]]] = {}
 
@@ -67,8 +67,8 @@ class TargetUnderTest:
         try:
             self.registry.target(self.text)
         except InlaidError as error:
-            own = [item for item in self.registry.problems() if item.plugin == self.text.partition(":")[0]]
-            return f"{own[0].stage}: {own[0].message}" if own else str(error)
+            problems = [item for item in self.registry.problems() if item.plugin == self.text.partition(":")[0]]
+            return f"{problems[0].stage}: {problems[0].message}" if problems else str(error)
         return None
 
     @cached_property
@@ -104,7 +104,7 @@ class TargetUnderTest:
     @cached_property
     def candidate(self) -> Candidate:
         """The target and its rules, as input of the partitioner. Raises `PluginError` for unusable rules."""
-        return candidate_of(self.target, self.registry)
+        return build_candidate(self.target, self.registry)
 
     @cached_property
     def unruly(self) -> str | None:
@@ -122,9 +122,9 @@ class TargetUnderTest:
 
     def once(self, work: Callable[[TargetUnderTest], T]) -> T:
         """Return `work(self)`, evaluated at the first call and cached."""
-        if work not in self._done:
-            self._done[work] = work(self)
-        return cast("T", self._done[work])
+        if work not in self._cache:
+            self._cache[work] = work(self)
+        return cast("T", self._cache[work])
 
     def claim(self, function: ir.Function, rule: OpRule | None = None) -> Claim | Reject:
         """Find the claim by which the target accepts a function as a whole, as the partitioner would choose it or by a given
@@ -136,11 +136,11 @@ class TargetUnderTest:
         root = function.body
         assert isinstance(root, ir.Call)
         if rule is None:
-            found = next((claim for claim in by_priority(annotated) if claim.root is root), None)
+            root_claim = next((claim for claim in by_priority(annotated) if claim.root is root), None)
         else:
-            found = next((claim for claim in annotated.claims if claim.root is root and claim.composite is rule), None)
-        if found is not None and len(found.members) == len(annotated.calls):
-            return found
+            root_claim = next((claim for claim in annotated.claims if claim.root is root and claim.composite is rule), None)
+        if root_claim is not None and len(root_claim.members) == len(annotated.calls):
+            return root_claim
         (verdict,) = annotated.verdicts[id(root)]
         if not isinstance(verdict, Reject):
             return Reject("the target supports only a part")
@@ -150,8 +150,8 @@ class TargetUnderTest:
 
     def verdict(self, function: ir.Function) -> Verdict:
         """Return the verdict of the target's rules on an operator. The body of `function` is a call of the operator."""
-        found = self.claim(function)
-        return found if isinstance(found, Reject) else found.verdict
+        claim = self.claim(function)
+        return claim if isinstance(claim, Reject) else claim.verdict
 
     def claims(self, function: ir.Function) -> bool:
         """Test whether the target accepts an operator, perhaps under a condition. The body of `function` is a call of it."""
@@ -170,14 +170,14 @@ class TargetUnderTest:
         return self._bordered(Region(symbol, outlined(self.composed(function), self.target), self.target))
 
     def _bordered(self, region: Region) -> Region:
-        return replace(region, borders=borders_of(region, self.registry))
+        return replace(region, borders=request_borders(region, self.registry))
 
     def composed(self, function: ir.Function) -> ir.Function:
         """Wrap the body of a function, one call, in the composite by which the target accepts it; without one, return
         `function`."""
         single = isinstance(function.body, ir.Call) and isinstance(function.body.callee, Operator)
-        found = self.claim(function) if single else None
-        return alone(function, found) if isinstance(found, Claim) else function
+        claim = self.claim(function) if single else None
+        return alone(function, claim) if isinstance(claim, Claim) else function
 
     def package(self, function: ir.Function, keep: bool = True) -> Package:
         """Compile a whole function as one region for the target, regardless of its rules."""
@@ -190,11 +190,11 @@ class TargetUnderTest:
     def load_once(self, function: ir.Function) -> Executable:
         """Load a function as `load` does, or reuse a recent executable: functions of examples are often equal."""
         key = structural_key(function)
-        found = self._recent.pop(key, None) or self.load(function)
-        self._recent[key] = found
+        executable = self._recent.pop(key, None) or self.load(function)
+        self._recent[key] = executable
         for oldest in list(self._recent)[:-RECENT]:
             del self._recent[oldest]
-        return found
+        return executable
 
     def load_model(self, module: ir.Module) -> Executable:
         """Compile a model that is not `refused`. The host fallback runs the parts that the target does not support."""
@@ -203,18 +203,20 @@ class TargetUnderTest:
     def cut(self, module: ir.Module) -> tuple[Region, ...]:
         """Partition a model and return the target's regions."""
         partitioned, _ = self._cut(module)
-        return self._own(partitioned)
+        return self._target_regions(partitioned)
 
     def refused(self, module: ir.Module) -> str | None:
         """Explain why a model does not run on the target, even with the host fallback. Returns None if it runs."""
         partitioned, candidates = self._cut(module)
         try:
-            check_whole(partitioned, candidates, 1, self.registry)
+            check_standalone(partitioned, candidates, 1, self.registry)
         except Unsupported as error:
             return error.message
-        if self._own(partitioned):
+        if self._target_regions(partitioned):
             return None
-        verdicts = [all_[0] for placement in partitioned.placements for all_ in placement.annotated.verdicts.values()]
+        verdicts = [
+            call_verdicts[0] for placement in partitioned.placements for call_verdicts in placement.annotated.verdicts.values()
+        ]
         reasons = Counter(verdict.reason for verdict in verdicts if isinstance(verdict, Reject))
         return f"it supports no part of the model: {reasons.most_common(1)[0][0]}"
 
@@ -225,6 +227,6 @@ class TargetUnderTest:
             self._cuts[key] = cut(module, [self.text], self.registry)
         return self._cuts[key]
 
-    def _own(self, partitioned: Partitioned) -> tuple[Region, ...]:
+    def _target_regions(self, partitioned: Partitioned) -> tuple[Region, ...]:
         names = [name for name, number in partitioned.regions.items() if number == 0]
         return tuple(self._bordered(Region(name, partitioned.module[name], self.target)) for name in names)

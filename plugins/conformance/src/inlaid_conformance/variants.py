@@ -43,61 +43,62 @@ class Variant:
 
 def variants(pattern: Pattern) -> tuple[Variant, ...]:
     """Return the variants of a pattern: with all optional parts and with none, and both with each alternative in turn."""
-    found: dict[frozenset[Branch], Variant] = {}
+    by_branches: dict[frozenset[Branch], Variant] = {}
     for base in (0, -1):
         waiting: list[Mapping[int, int]] = [{}]
         queued: set[Branch] = set()
-        for taken in waiting:
-            fixed = _Fixed(taken, base)
-            one = fixed.of(pattern)
-            branches = frozenset((point, number) for point, (number, _) in fixed.met.items())
-            found.setdefault(branches, Variant(one, branches))
-            for point, (_, count) in fixed.met.items():
-                others = {(point, number) for number in range(count)} - branches - queued
-                queued |= others | branches
-                waiting += [{**taken, point: number} for _, number in sorted(others)]
-    return tuple(found.values())
+        for selection in waiting:
+            fixed = _Fixed(selection, base)
+            one = fixed.resolve(pattern)
+            branches = frozenset((point, number) for point, (number, _) in fixed.branch_points.items())
+            by_branches.setdefault(branches, Variant(one, branches))
+            for point, (_, count) in fixed.branch_points.items():
+                new_branches = {(point, number) for number in range(count)} - branches - queued
+                queued |= new_branches | branches
+                waiting += [{**selection, point: number} for _, number in sorted(new_branches)]
+    return tuple(by_branches.values())
 
 
 @dataclass
 class _Fixed:
-    """One choice of alternatives in a pattern: `taken` has chosen alternatives, by id of the part; for other parts, `base` chooses
-    the first or the last. `met` has the parts with alternatives, each with the chosen index and the number of alternatives."""
+    """One choice of alternatives in a pattern: `selection` has chosen alternatives, by id of the part; for other parts, `base`
+    chooses the first or the last. `branch_points` has the parts with alternatives, each with the chosen index and the number of
+    alternatives."""
 
-    taken: Mapping[int, int]
+    selection: Mapping[int, int]
     base: int
-    met: dict[int, tuple[int, int]] = field(default_factory=dict)
-    made: dict[int, Pattern] = field(default_factory=dict)
+    branch_points: dict[int, tuple[int, int]] = field(default_factory=dict)
+    cache: dict[int, Pattern] = field(default_factory=dict)
 
-    def of(self, part: Pattern) -> Pattern:
+    def resolve(self, part: Pattern) -> Pattern:
         """Return a part with its alternatives resolved, cached."""
-        if id(part) not in self.made:
-            self.made[id(part)] = self._of(part)
-        return self.made[id(part)]
+        if id(part) not in self.cache:
+            self.cache[id(part)] = self._resolve(part)
+        return self.cache[id(part)]
 
-    def _of(self, part: Pattern) -> Pattern:
+    def _resolve(self, part: Pattern) -> Pattern:
         match part:
             case Either(first, second):
-                return self.of((first, second)[self._number(part, 2)])
+                return self.resolve((first, second)[self._number(part, 2)])
             case OpPattern(operators):
                 return OpPattern((operators[self._number(part, len(operators))],))
             case CallPattern(operators, args):
-                return CallPattern((operators[self._number(part, len(operators))],), tuple(map(self.of, args)))
+                return CallPattern((operators[self._number(part, len(operators))],), tuple(map(self.resolve, args)))
             case Named(inner) | Where(inner):
-                return replace(part, inner=self.of(inner))
+                return replace(part, inner=self.resolve(inner))
             case TuplePattern(fields):
-                return TuplePattern(tuple(map(self.of, fields)))
+                return TuplePattern(tuple(map(self.resolve, fields)))
             case ItemPattern(value):
-                return replace(part, value=self.of(value))
+                return replace(part, value=self.resolve(value))
             case Dominates(parent, path, child):
-                top = self.of(parent)
-                return _fed(self.of(child), _fed(self.of(path), top) if self._number(part, 2) else top)
+                top = self.resolve(parent)
+                return _fed(self.resolve(child), _fed(self.resolve(path), top) if self._number(part, 2) else top)
         return part
 
     def _number(self, part: Pattern, count: int) -> int:
-        number = self.taken.get(id(part), self.base) % count
+        number = self.selection.get(id(part), self.base) % count
         if count > 1:
-            self.met[id(part)] = number, count
+            self.branch_points[id(part)] = number, count
         return number
 
 

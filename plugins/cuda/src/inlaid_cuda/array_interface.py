@@ -19,7 +19,7 @@ STREAMS = (1, 2)
 """Stream numbers of the legacy and the per-thread default stream. Any other number is a stream handle."""
 
 
-class Found(NamedTuple):
+class DeviceArray(NamedTuple):
     """A row-major array. stream: the stream whose pending commands may write the array; None if no command does."""
 
     address: int
@@ -35,16 +35,16 @@ def export(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Mappin
     return {"shape": shape, "typestr": dtype.str, "data": (address, False), "strides": None, "stream": None, "version": 3}
 
 
-def parse(interface: Mapping[str, Any]) -> Found:
+def parse(interface: Mapping[str, Any]) -> DeviceArray:
     """Parse an interface. Raises `InputError` for masked, read-only or strided arrays, unknown types and malformed text."""
     try:
         address, fixed = interface["data"]
         shape, dtype = tuple(map(int, interface["shape"])), np.dtype(interface["typestr"])
         strides, stream = interface.get("strides"), interface.get("stream")
-        due = tuple(math.prod(shape[axis + 1 :]) * dtype.itemsize for axis in range(len(shape)))
-        pairs = zip(shape, due, strides or due, strict=True)
-        dense = not math.prod(shape) or all(size == 1 or wanted == given for size, wanted, given in pairs)
-        found = Found(int(address or 0), shape, dtype, None if stream is None else int(stream))
+        dense_strides = tuple(math.prod(shape[axis + 1 :]) * dtype.itemsize for axis in range(len(shape)))
+        pairs = zip(shape, dense_strides, strides or dense_strides, strict=True)
+        dense = not math.prod(shape) or all(size == 1 or dense_stride == stride for size, dense_stride, stride in pairs)
+        array = DeviceArray(int(address or 0), shape, dtype, None if stream is None else int(stream))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{ATTRIBUTE}: expected data, shape and typestr of an array, got {error!r}") from error
     if stream == 0 or dtype not in [item.numpy for item in DTYPES.values() if item.kind != "string"]:
@@ -52,4 +52,4 @@ def parse(interface: Mapping[str, Any]) -> Found:
     if interface.get("mask") is not None or fixed or not dense:
         problem = "a mask" if interface.get("mask") is not None else "read-only memory" if fixed else f"strides {strides}"
         raise InputError(f"{ATTRIBUTE}: expected a row-major, writable array, got {problem}", remedy="pass a copy of it")
-    return found
+    return array

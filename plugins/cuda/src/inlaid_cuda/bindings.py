@@ -18,16 +18,16 @@ _POOLS_SINCE = 11020
 _CACHED = 8
 """A memory pool caches freed memory, up to 1/_CACHED of the device's memory."""
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 class _Prepared(NamedTuple):
-    """Arguments of `cuLaunchKernel`. head: arguments before the stream. parameters: pointer after the stream. held: owner of the
-    memory that `parameters` points to."""
+    """Arguments of `cuLaunchKernel`. head: arguments before the stream. parameters: pointer after the stream. owner: owner of
+    the memory that `parameters` points to."""
 
     head: tuple[Any, ...]
     parameters: int
-    held: Arguments
+    owner: Arguments
 
 
 class SystemDriver:
@@ -67,10 +67,10 @@ def _loaded() -> Any:
 
 def _call(cuda: Any, name: str, *arguments: Any) -> tuple[Any, ...]:
     """Call a driver function. Returns its results, without the status. Raises `DriverError` for a failure status."""
-    status, *found = getattr(cuda, name)(*arguments)
+    status, *results = getattr(cuda, name)(*arguments)
     if status:
         raise _error(cuda, name, status)
-    return tuple(found)
+    return tuple(results)
 
 
 def _error(cuda: Any, name: str, status: Any) -> DriverError:
@@ -140,11 +140,11 @@ class SystemContext:
 
     def _created_pool(self) -> Any:
         cuda = self._cuda
-        wanted = cuda.CUmemPoolProps()
-        wanted.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-        wanted.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-        wanted.location.id = self.facts.number
-        (pool,) = self._do("cuMemPoolCreate", wanted)
+        properties = cuda.CUmemPoolProps()
+        properties.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        properties.location.id = self.facts.number
+        (pool,) = self._do("cuMemPoolCreate", properties)
         threshold = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
         self._do("cuMemPoolSetAttribute", pool, threshold, cuda.cuuint64_t(self.facts.memory // _CACHED))
         return pool
@@ -153,7 +153,7 @@ class SystemContext:
         """Call a driver function in this context."""
         return self._inside(lambda: _call(self._cuda, name, *arguments))
 
-    def _inside(self, call: Callable[[], _Found]) -> _Found:
+    def _inside(self, call: Callable[[], _Result]) -> _Result:
         """Run `call` while this context is current in the thread, then restore the previous context. Other libraries assume that
         the current context is of the device that the user chose."""
         (current,) = _call(self._cuda, "cuCtxGetCurrent")
@@ -193,7 +193,7 @@ class SystemContext:
     def free_host(self, address: int) -> None:
         self._do("cuMemFreeHost", address)
 
-    def device_of(self, address: int) -> int:
+    def pointer_device(self, address: int) -> int:
         kind = self._cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         return int(self._do("cuPointerGetAttribute", kind, address)[0])
 

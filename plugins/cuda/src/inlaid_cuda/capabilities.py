@@ -121,21 +121,21 @@ def facts(options: CudaOptions) -> Facts:
 
 def capabilities(options: CudaOptions) -> Capabilities:
     """Return the capabilities of a target with these options."""
-    found = facts(options)
+    device_facts = facts(options)
     return Capabilities(
         dtypes=tuple(name for name in DTYPES if name != "string"),
         scopes=(
-            MemoryScope(SHARED, "block", found.shared, SWIZZLE_BYTES if architecture(options) == "sm_90a" else 16),
+            MemoryScope(SHARED, "block", device_facts.shared, SWIZZLE_BYTES if architecture(options) == "sm_90a" else 16),
             MemoryScope(FRAGMENT, "thread", WARP * THREAD_REGISTERS * 4, 4),  # capacity of a warp, whose threads share it
             MemoryScope(ACCUMULATORS, "thread", WARPGROUP * THREAD_REGISTERS * 4, 4),
         ),
         vector_bits=0,
-        threads=Threads(subgroup=WARP, shuffles=True, resident=found.processors * found.threads),
+        threads=Threads(subgroup=WARP, shuffles=True, resident=device_facts.processors * device_facts.threads),
         cores=0,
         in_place=True,
-        peak=found.peak,
-        bandwidth=found.bandwidth,
-        link=Link(1e-5, found.transfer),
+        peak=device_facts.peak,
+        bandwidth=device_facts.bandwidth,
+        link=Link(1e-5, device_facts.transfer),
         stack_bytes=0,
         device_memory=True,
         full_rate_float64=False,  # at most half the rate of float32, on most cards a 64th

@@ -8,7 +8,7 @@ from inlaid.plugins import Codegen, CompileContext
 from inlaid.tensor.region import RegionProgram, kernel_infos
 from inlaid_cuda.capabilities import WARP, architecture, capabilities, compiler
 from inlaid_cuda.dialect import DIALECT
-from inlaid_cuda.needs import needs_of
+from inlaid_cuda.needs import code_requirements
 from inlaid_cuda.nvrtc import compile_cached
 from inlaid_cuda.options import FORMAT, FORMAT_VERSION, HOST, CudaOptions
 from inlaid_runtime.artifact import Artifact
@@ -33,7 +33,7 @@ class CudaCodegen(Codegen["RegionProgram"]):
             program, requires = source.encode(), (HOST,)
         else:
             library = compiler(self.options)
-            program, requires = compile_cached(library, source, unit.name, arch), needs_of(arch, library.cuda)
+            program, requires = compile_cached(library, source, unit.name, arch), code_requirements(arch, library.cuda)
         return Artifact(
             symbol=unit.name,
             format=FORMAT,

@@ -39,10 +39,10 @@ _UNITS = {"": 0, "K": 10, "M": 20, "G": 30}
 def memory_limit() -> int | None:
     """Return the value of `MEMORY` in bytes; None if it is unset. Raises `TargetError` for a malformed value."""
     text = os.environ.get(MEMORY, "")
-    found = re.fullmatch(r"(\d+)([KMG]?)(iB)?", text)
-    if text and not found:
+    match = re.fullmatch(r"(\d+)([KMG]?)(iB)?", text)
+    if text and not match:
         raise TargetError(f"environment variable {MEMORY} must be bytes such as 4000000000, 512M or 4GiB, got {text!r}")
-    return int(found[1]) << _UNITS[found[2]] if found else None
+    return int(match[1]) << _UNITS[match[2]] if match else None
 
 
 class Devices:
@@ -56,24 +56,24 @@ class Devices:
     def open(self, number: int) -> CudaDevice:
         """Open device `number`. Raises `TargetError` if no driver is installed or the number is out of range."""
         with self._lock:
-            found = self._opened.get(number)
-            if found is None:
-                known = self.driver.devices()
-                if not 0 <= number < len(known):
-                    listed = "; ".join(map(str, known))
+            device = self._opened.get(number)
+            if device is None:
+                infos = self.driver.devices()
+                if not 0 <= number < len(infos):
+                    listed = "; ".join(map(str, infos))
                     raise TargetError(
-                        f"cuda device number must be 0 to {len(known) - 1}, got {number}", remedy=f"choose from {listed}"
+                        f"cuda device number must be 0 to {len(infos) - 1}, got {number}", remedy=f"choose from {listed}"
                     )
-                name = f"{known[number].name} (cuda device {number})"
+                name = f"{infos[number].name} (cuda device {number})"
                 try:
                     context = self.driver.open(number)
                 except DriverError as error:
                     raise translate(error, name, "opening the device") from error
-                found = self._opened[number] = CudaDevice(context, name)
-            return found
+                device = self._opened[number] = CudaDevice(context, name)
+            return device
 
 
-def devices_of(options: CudaOptions) -> Devices:
+def open_devices(options: CudaOptions) -> Devices:
     """Return the devices of a target: the GPUs of this machine, or one emulated device for `arch=host`."""
     return _devices(options.arch == HOST)
 
@@ -140,9 +140,9 @@ class CudaDevice(DriverDevice, CapturingDevice):
 
     def _page_locked(self, size: int) -> np.ndarray[Any, Any]:
         with self.driver_call(f"page-locking {size} bytes"):
-            found = self.context.allocate_host(size)
-        memory = (ctypes.c_uint8 * size).from_address(found)
-        weakref.finalize(memory, _free_host, self.context, found)
+            address = self.context.allocate_host(size)
+        memory = (ctypes.c_uint8 * size).from_address(address)
+        weakref.finalize(memory, _free_host, self.context, address)
         return np.ctypeslib.as_array(memory)
 
     # --- queues -----------------------------------------------------------------------------------------------------------
@@ -196,9 +196,9 @@ class CudaDevice(DriverDevice, CapturingDevice):
         try:
             recording.graph = self.context.graph(recording.launches)
         except DriverError as error:
-            found = self.failure(error, f"creating a graph of {len(recording.launches)} launches")
+            failure = self.failure(error, f"creating a graph of {len(recording.launches)} launches")
             if self.lost:
-                raise found from error
+                raise failure from error
             return None
         return recording
 
@@ -280,21 +280,21 @@ class CudaDevice(DriverDevice, CapturingDevice):
         if interface is None:
             return False
         address = array_interface.parse(interface).address
-        return not address or self.context.device_of(address) == self.facts.number
+        return not address or self.context.pointer_device(address) == self.facts.number
 
     def adopt(self, value: Any) -> tuple[DeviceTensor, object]:
         """Import an object that `adopts` accepts, without a copy. Waits for commands that its library has enqueued."""
         if not hasattr(value, "__dlpack_device__"):
-            given = array_interface.parse(getattr(value, array_interface.ATTRIBUTE))
-            return self._adopted(given.address, given.shape, given.dtype, given.stream, value)
+            array = array_interface.parse(getattr(value, array_interface.ATTRIBUTE))
+            return self._adopted(array.address, array.shape, array.dtype, array.stream, value)
         if self._exchange is None:
             self._exchange = self.queue()
         stream = self._exchange.stream
         try:
-            found = import_capsule(value.__dlpack__(stream=stream))
+            capsule = import_capsule(value.__dlpack__(stream=stream))
         except (BufferError, RuntimeError, TypeError) as error:
             raise InputError(f"the tensor cannot be exported by DLPack: {error}", remedy="detach it first") from error
-        return self._adopted(found.address, found.shape, found.dtype, stream, found)
+        return self._adopted(capsule.address, capsule.shape, capsule.dtype, stream, capsule)
 
     def _adopted(
         self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int | None, owner: object

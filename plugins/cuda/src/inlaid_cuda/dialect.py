@@ -15,7 +15,7 @@ from inlaid.tensor import ir
 from inlaid_cuda.capabilities import ACCUMULATORS, FRAGMENT, WARP, WARPGROUP
 from inlaid_cuda.tensor_cores import waits
 from inlaid_cuda.tensor_cores.instructions import emitters, functions
-from inlaid_cuda.tensor_cores.tile_loads import LOAD, tensor_map_of
+from inlaid_cuda.tensor_cores.tile_loads import LOAD, build_tensor_map
 from inlaid_runtime.types import DType
 
 _LANES = (2, 4, 8, 16)
@@ -70,7 +70,7 @@ class CudaDialect:
         return waits.with_waits(program)
 
     def descriptor(self, stmt: ir.Intrinsic) -> str:
-        return tensor_map_of(stmt).text() if stmt.name.startswith(f"{LOAD}.") else ""
+        return build_tensor_map(stmt).text() if stmt.name.startswith(f"{LOAD}.") else ""
 
     def descriptor_parameter(self, name: str) -> str:
         return f"const __grid_constant__ inlaid_tensor_map {name}"
@@ -89,10 +89,10 @@ class CudaDialect:
         # Tiles of tensor maps are swizzled within 1,024 bytes.
         return f"alignas({1024 if count >= 1024 else 16}) __shared__ {kind} {name}[{count}];"
 
-    def vector(self, of: DType, lanes: int) -> str:
-        return f"{of.name}x{lanes}"
+    def vector(self, dtype: DType, lanes: int) -> str:
+        return f"{dtype.name}x{lanes}"
 
-    def call(self, function: str, args: Sequence[str], of: DType, lanes: int) -> str:
+    def call(self, function: str, args: Sequence[str], dtype: DType, lanes: int) -> str:
         return f"inlaid_{_ROUNDING.get(function, function)}({', '.join(args)})"
 
     def any(self, mask: str, lanes: int) -> str:
@@ -101,12 +101,12 @@ class CudaDialect:
     def all(self, mask: str, lanes: int) -> str:
         return f"inlaid_all({mask})"
 
-    def splat(self, value: str, of: DType, lanes: int) -> str:
-        return f"inlaid_splat<{c_type(of)}, {lanes}>({value})"
+    def splat(self, value: str, dtype: DType, lanes: int) -> str:
+        return f"inlaid_splat<{c_type(dtype)}, {lanes}>({value})"
 
-    def elements(self, values: Sequence[str], of: DType) -> str:
-        cast = f"({c_type(of)})" if of.is_int else ""  # ?: promotes 16-bit integers to int, which braces do not narrow
-        return f"{self.vector(of, len(values))}{{{', '.join(f'{cast}({value})' if cast else value for value in values)}}}"
+    def elements(self, values: Sequence[str], dtype: DType) -> str:
+        cast = f"({c_type(dtype)})" if dtype.is_int else ""  # ?: promotes 16-bit integers to int, which braces do not narrow
+        return f"{self.vector(dtype, len(values))}{{{', '.join(f'{cast}({value})' if cast else value for value in values)}}}"
 
     def lane(self, value: str, number: int, lanes: int) -> str:
         halves = []
@@ -121,11 +121,11 @@ class CudaDialect:
     def convert(self, value: str, source: DType, to: DType, lanes: int) -> str:
         return f"inlaid_lanes<inlaid_cast, {c_type(to)}>({value})"
 
-    def decode(self, code: str, of: DType, lanes: int) -> str:
-        return f"inlaid_lanes<inlaid_from_{of}, float>({code})" if lanes else f"inlaid_from_{of}::of<float>({code})"
+    def decode(self, code: str, dtype: DType, lanes: int) -> str:
+        return f"inlaid_lanes<inlaid_from_{dtype}, float>({code})" if lanes else f"inlaid_from_{dtype}::of<float>({code})"
 
-    def encode(self, value: str, of: DType, lanes: int) -> str:
-        return f"inlaid_lanes<inlaid_to_{of}, uint16_t>({value})" if lanes else f"inlaid_to_{of}::of<uint16_t>({value})"
+    def encode(self, value: str, dtype: DType, lanes: int) -> str:
+        return f"inlaid_lanes<inlaid_to_{dtype}, uint16_t>({value})" if lanes else f"inlaid_to_{dtype}::of<uint16_t>({value})"
 
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
         return f"inlaid_lanes<inlaid_bits, {c_type(to)}>({value})" if lanes else f"inlaid_bits::of<{c_type(to)}>({value})"
@@ -133,10 +133,10 @@ class CudaDialect:
     def shuffle(self, value: str, lane: str, width: int) -> str:
         return f"inlaid_shuffle({value}, {lane}, {width})"
 
-    def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
-        return f"inlaid_load<{c_type(of)}, {lanes}, {aligned}>({pointer})"
+    def load(self, pointer: str, space: str, dtype: DType, lanes: int, aligned: int) -> str:
+        return f"inlaid_load<{c_type(dtype)}, {lanes}, {aligned}>({pointer})"
 
-    def store(self, value: str, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
+    def store(self, value: str, pointer: str, space: str, dtype: DType, lanes: int, aligned: int) -> str:
         return f"inlaid_store<{aligned}>({pointer}, {value})"
 
 

@@ -101,7 +101,7 @@ class FunctionFacts:
     parameters: int | None = None
 
 
-MOST_RANK, MOST_BOX, STRIDE_BYTES = 5, 256, 16
+MAX_RANK, MAX_BOX, STRIDE_BYTES = 5, 256, 16
 """Limits of a tensor map: maximum number of dimensions, maximum extent of the box, and the number of bytes that divides all
 strides."""
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
@@ -129,9 +129,9 @@ class TensorMap:
     def parse(text: str) -> TensorMap:
         """Parse the result of `text()`. Raises `ValueError` for any other text and for illegal numbers."""
         (bytes_,), shape, strides, box = (tuple(map(int, numbers.split(","))) for numbers in text.split(" "))
-        fits = 2 <= len(shape) <= MOST_RANK and len(box) == len(shape) == len(strides) + 1 and min(shape) > 0
+        fits = 2 <= len(shape) <= MAX_RANK and len(box) == len(shape) == len(strides) + 1 and min(shape) > 0
         aligned = all(stride > 0 and stride % STRIDE_BYTES == 0 for stride in strides)
-        if bytes_ not in (1, 2, 4) or not fits or not aligned or not all(0 < size <= MOST_BOX for size in box):
+        if bytes_ not in (1, 2, 4) or not fits or not aligned or not all(0 < size <= MAX_BOX for size in box):
             raise ValueError(f"expected a tensor map, got {text!r}")
         return TensorMap(bytes_, shape, strides, box)
 
@@ -193,7 +193,7 @@ class Context(Protocol):
     def upload(self, target: int, source: int, size: int, stream: int) -> None:
         """Enqueue a copy of host memory to the device. The caller may change the memory only after the completion of the copy."""
 
-    def device_of(self, address: int) -> int:
+    def pointer_device(self, address: int) -> int:
         """Return the number of the device whose memory contains an address, no matter which library allocated it."""
 
     def download(self, target: int, source: int, size: int, stream: int) -> None:

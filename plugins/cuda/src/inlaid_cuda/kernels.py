@@ -19,9 +19,9 @@ from inlaid_runtime.errors import KernelFault, Unsupported
 from inlaid_runtime.execution.arrays import address
 from inlaid_runtime.execution.launch_queues import LaunchQueue
 from inlaid_runtime.execution.launch_regions import LaunchedRegion, Limits, Session, check_parameters, sizes_text, times_of_calls
-from inlaid_runtime.execution.launches import Descriptor, LaunchPlan, Ready, Stores
+from inlaid_runtime.execution.launches import Descriptor, EvaluatedLaunch, LaunchPlan, Stores
 from inlaid_runtime.plugins import DeviceTensor, KernelTime
-from inlaid_runtime.plugins.blame import some
+from inlaid_runtime.plugins.blame import summarize_nodes
 
 _FLAG = 4
 """Bytes of a fault flag."""
@@ -73,28 +73,28 @@ class PreparedSession(Session[Bound]):
         self._device, self._functions = region.cuda, region.functions
         self.flags = region.new_flags(self, queue, _FLAG)
 
-    def bind(self, region: LaunchedRegion[Bound], stores: Stores, ready: Ready) -> Bound:
+    def bind(self, region: LaunchedRegion[Bound], stores: Stores, launch: EvaluatedLaunch) -> Bound:
         """Pack the arguments of a launch. Raises `KernelFault` for more threads than the function's registers allow."""
-        most = self._functions.facts[ready.kernel].threads
-        if math.prod(ready.threads) > most:
-            info = region.artifact.kernels[ready.call]
+        max_threads = self._functions.facts[launch.kernel].threads
+        if math.prod(launch.threads) > max_threads:
+            info = region.artifact.kernels[launch.call]
             raise KernelFault(
-                f"a block of kernel {info.name} must have at most {most} threads, got {sizes_text(ready.threads)}",
-                node=some(info.nodes),
+                f"a block of kernel {info.name} must have at most {max_threads} threads, got {sizes_text(launch.threads)}",
+                node=summarize_nodes(info.nodes),
                 remedy=RECOMPILE,
             )
         arguments: list[Any] = []
-        for memory, offset in region.arguments(stores, ready):
+        for memory, offset in region.arguments(stores, launch):
             arguments += (0 if memory is None else memory.address, offset)
-        arguments += ready.scalars
-        for buffer, described in self._functions.maps[ready.kernel]:
+        arguments += launch.scalars
+        for buffer, described in self._functions.maps[launch.kernel]:
             start = sum(arguments[2 * buffer : 2 * buffer + 2])
             arguments.append(self._device.tensor_map(described, start))
-        if region.plan.kernels[ready.kernel].reports:
+        if region.plan.kernels[launch.kernel].reports:
             assert self.flags is not None
-            arguments.append(self.flags.memory.address + ready.call * _FLAG)
-        function = self._functions.handles[ready.kernel]
-        return Bound(self._device.context.prepare(function, ready.grid, ready.threads, arguments), ready.call)
+            arguments.append(self.flags.memory.address + launch.call * _FLAG)
+        function = self._functions.handles[launch.kernel]
+        return Bound(self._device.context.prepare(function, launch.grid, launch.threads, arguments), launch.call)
 
 
 class RegionKernel(LaunchedRegion[Bound]):
@@ -135,16 +135,16 @@ class RegionKernel(LaunchedRegion[Bound]):
         context, stream = self.cuda.context, queue.stream
         with self.cuda.driver_call(f"launching region {self.artifact.symbol}"):
             session = self.session(queue)
-            found = self.bound(inputs, outputs, workspace, dims, session, self._reader(queue))
+            bound_launches = self.bound(inputs, outputs, workspace, dims, session, self._reader(queue))
             if recording is not None:
-                recording.add([bound.prepared for bound in found], session.flags, (self, session))
+                recording.add([bound.prepared for bound in bound_launches], session.flags, (self, session))
                 return
             queue.put()
             if self.reads:
-                for bound in found:
+                for bound in bound_launches:
                     context.launch((bound.prepared,), stream)
             else:
-                context.launch([bound.prepared for bound in found], stream)
+                context.launch([bound.prepared for bound in bound_launches], stream)
 
     def timed_launch(
         self,

@@ -32,7 +32,7 @@ class Choice(NamedTuple):
     reason: str | None = None
 
 
-def needs_of(arch: str, version: Version) -> tuple[str, ...]:
+def code_requirements(arch: str, version: Version) -> tuple[str, ...]:
     """Return the requirements of code that a version of NVRTC compiled for an architecture."""
     return arch, f"nvrtc={version_text(version)}"
 
@@ -44,20 +44,22 @@ def missing(requires: Sequence[str], facts: DeviceFacts) -> str | None:
 
 def choose(requires: Sequence[str], facts: DeviceFacts) -> Choice:
     """Choose the image of a region that a device loads: the cubin if it runs it, else PTX."""
-    own = HOST if not facts.architecture else f"sm_{facts.architecture}"
+    device_arch = HOST if not facts.architecture else f"sm_{facts.architecture}"
     if 0 < facts.architecture < _OLDEST:
-        return Choice(False, f"{facts.name} is {own}, expected {ARCHITECTURES[0]} or later; {OTHER_DEVICE}, or another target")
+        return Choice(
+            False, f"{facts.name} is {device_arch}, expected {ARCHITECTURES[0]} or later; {OTHER_DEVICE}, or another target"
+        )
     ptx, version = False, None
     for need in requires:
         built = _NVRTC.fullmatch(need)
         if built:
             version = int(built[1]), int(built[2])
-        elif need != own and not runs(need, facts.architecture):
+        elif need != device_arch and not runs(need, facts.architecture):
             ptx = True
             if not _compiles(need, facts.architecture):
-                return Choice(ptx, f"the code is for {need[:20]}, {facts.name} is {own}; {RECOMPILE}, or {OTHER_DEVICE}")
+                return Choice(ptx, f"the code is for {need[:20]}, {facts.name} is {device_arch}; {RECOMPILE}, or {OTHER_DEVICE}")
     if ptx and version is None:
-        return Choice(ptx, f"the code has no PTX of a known version, {facts.name} is {own}; {RECOMPILE}, or {OTHER_DEVICE}")
+        return Choice(ptx, f"the code has no PTX of a known version, {facts.name} is {device_arch}; {RECOMPILE}, or {OTHER_DEVICE}")
     if version is None:
         return Choice(ptx)
     driver = facts.driver_version
@@ -75,12 +77,12 @@ def choose(requires: Sequence[str], facts: DeviceFacts) -> Choice:
 
 def runs(arch: str, number: int) -> bool:
     """Test whether a device of a compute capability, such as 90 for 9.0, runs the cubin of an architecture."""
-    capability, own = compute_capability(arch), divmod(number, 10)
+    capability, device_capability = compute_capability(arch), divmod(number, 10)
     if capability is None or not number:
         return False
     if arch.endswith("a") or number in _TEGRA or 10 * capability[0] + capability[1] in _TEGRA:
-        return capability == own
-    return capability[0] == own[0] and capability[1] <= own[1]
+        return capability == device_capability
+    return capability[0] == device_capability[0] and capability[1] <= device_capability[1]
 
 
 def _compiles(need: str, architecture: int) -> bool:

@@ -66,9 +66,9 @@ class Nvrtc:
         """Return the architectures that this version supports, without variants that have a suffix (sm_90a)."""
         count = ctypes.c_int()
         self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
-        found = (ctypes.c_int * count.value)()
-        self._call("nvrtcGetSupportedArchs", found)
-        return tuple(f"sm_{number}" for number in found)
+        numbers = (ctypes.c_int * count.value)()
+        self._call("nvrtcGetSupportedArchs", numbers)
+        return tuple(f"sm_{number}" for number in numbers)
 
     def compiles_for(self, arch: str) -> bool:
         """Test whether this version supports an architecture."""
@@ -109,9 +109,9 @@ class Nvrtc:
     def _bytes(self, size: str, get: str, program: ctypes.c_void_p) -> bytes:
         count = ctypes.c_size_t()
         self._call(size, program, ctypes.byref(count))
-        found = ctypes.create_string_buffer(count.value)
-        self._call(get, program, found)
-        return found.raw
+        buffer = ctypes.create_string_buffer(count.value)
+        self._call(get, program, buffer)
+        return buffer.raw
 
     def _call(self, name: str, *args: object) -> None:
         code = getattr(self._library, name)(*args)

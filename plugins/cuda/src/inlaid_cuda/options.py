@@ -41,5 +41,5 @@ class CudaOptions:
 
 def compute_capability(arch: str) -> tuple[int, int] | None:
     """Return the major and minor compute capability, such as (9, 0) for `sm_90a`; None if `arch` is not an architecture."""
-    found = _ARCHITECTURE.fullmatch(arch)
-    return divmod(int(found[1]), 10) if found else None
+    match = _ARCHITECTURE.fullmatch(arch)
+    return divmod(int(match[1]), 10) if match else None

@@ -73,9 +73,9 @@ def inlaid_schedules(target: Target) -> Sequence[ScheduleRule]:
 @hookimpl
 def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
     """Return the tensor-core instructions of the architecture."""
-    from inlaid_cuda.tensor_cores.instructions import intrinsics_of
+    from inlaid_cuda.tensor_cores.instructions import target_intrinsics
 
-    return intrinsics_of(target.options)
+    return target_intrinsics(target.options)
 
 
 @hookimpl

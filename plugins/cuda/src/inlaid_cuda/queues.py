@@ -56,12 +56,12 @@ class Recording:
         self.flags: dict[Flags, None] = {}
         self.refused = False
         self.graph: int | None = None
-        self._held: list[object] = []
+        self._owners: list[object] = []
 
-    def add(self, launches: Sequence[Prepared], flags: Flags | None, held: object) -> None:
-        """Record launches that may set `flags` and use resources owned by `held`."""
+    def add(self, launches: Sequence[Prepared], flags: Flags | None, owner: object) -> None:
+        """Record launches that may set `flags` and use resources owned by `owner`."""
         self.launches += launches
-        self._held.append(held)
+        self._owners.append(owner)
         if flags is not None:
             self.flags[flags] = None
 

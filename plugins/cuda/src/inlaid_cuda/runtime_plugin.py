@@ -23,19 +23,19 @@ def inlaid_runtimes() -> Sequence[RuntimeSpec]:
 @hookimpl
 def inlaid_runtime(target: Target, device: int) -> CudaRuntime:
     """Create the runtime module of a device. Raises `TargetError` if this machine has no driver or no device with this number."""
-    from inlaid_cuda.device import devices_of
+    from inlaid_cuda.device import open_devices
     from inlaid_cuda.runtime import CudaRuntime
 
-    return CudaRuntime(devices_of(target.options), device)
+    return CudaRuntime(open_devices(target.options), device)
 
 
 @hookimpl
 def inlaid_probe(target: Target) -> DeviceStatus:
     """List the devices of this machine with their numbers, or name the package to install."""
-    from inlaid_cuda.device import devices_of
+    from inlaid_cuda.device import open_devices
     from inlaid_runtime.errors import InlaidError
 
     try:
-        return DeviceStatus(True, "; ".join(map(str, devices_of(target.options).driver.devices())))
+        return DeviceStatus(True, "; ".join(map(str, open_devices(target.options).driver.devices())))
     except InlaidError as error:
         return DeviceStatus(False, str(error))

@@ -16,7 +16,7 @@ from inlaid.tensor.analysis.ranges import Range
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelCall, RegionBuffer, RegionLoop, RegionProgram
 from inlaid.tensor.transform.generalize import generalize
-from inlaid_microcontroller.counts import work_of
+from inlaid_microcontroller.counts import count_work
 from inlaid_microcontroller.intrinsics import costs, emitters, function_names, support
 from inlaid_microcontroller.loops import looped
 from inlaid_microcontroller.naming import kernel as kernel_name
@@ -30,7 +30,7 @@ from inlaid_runtime.errors import Remedy, Unsupported, dims_setting
 
 INDEX = "int32_t"
 """C type of indices. It suffices, since no microcontroller has arrays of more than 2 GiB."""
-MOST_NUMBERS = 4
+MAX_INTEGER_PARAMS = 4
 """Layers that differ only in integers share a kernel with integer parameters if it needs at most this many. An addition with 11
 integer parameters is 11 to 14% slower on Cortex-M4 and M3 than with constants. Products and convolutions with up to 3 are at most
 0.2% slower."""
@@ -55,7 +55,7 @@ class MicrocontrollerCodegen(Codegen["RegionProgram | RegionLoop"]):
             raise Unsupported(
                 f"expected static sizes, since memory is planned statically, found dimension {unit.signature.dims[0].name}",
                 node=nodes[0] if nodes else None,
-                remedy=Remedy.of("fix its size: ", dims_setting({unit.signature.dims[0].name: None})),
+                remedy=Remedy.join("fix its size: ", dims_setting({unit.signature.dims[0].name: None})),
             )
         code, constants = self._unit(region, context)
         code = looped(unit, code) if isinstance(unit, RegionLoop) else code
@@ -66,17 +66,17 @@ class MicrocontrollerCodegen(Codegen["RegionProgram | RegionLoop"]):
         """Compile the calls of a region. Returns the unit and the constants."""
         names: set[str] = set()
         kernels: list[Kernel] = []
-        taken: dict[int, tuple[int, tuple[int, ...]]] = {}
-        known = [known_ranges(unit, number) for number in range(len(unit.kernels))]
-        unit = narrow_constants(unit, known)
+        kernel_args: dict[int, tuple[int, tuple[int, ...]]] = {}
+        param_ranges = [constant_ranges(unit, number) for number in range(len(unit.kernels))]
+        unit = narrow_constants(unit, param_ranges)
         assert isinstance(unit.workspace, int)
-        programs = [prepared(kernel, ranges) for kernel, ranges in zip(unit.kernels, known, strict=True)]
-        for general in generalize(programs, MOST_NUMBERS):
-            context.report("print", len(taken), len(programs))
-            taken |= {member: (len(kernels), values) for member, values in general.members.items()}
+        programs = [prepared(kernel, ranges) for kernel, ranges in zip(unit.kernels, param_ranges, strict=True)]
+        for general in generalize(programs, MAX_INTEGER_PARAMS):
+            context.report("print", len(kernel_args), len(programs))
+            kernel_args |= {member: (len(kernels), values) for member, values in general.members.items()}
             calls = [call for call in unit.calls if call.kernel in general.members]
             kernels.append(
-                self._kernel(unit, general.program, calls, _common([known[member] for member in general.members]), names)
+                self._kernel(unit, general.program, calls, _common([param_ranges[member] for member in general.members]), names)
             )
         text = "".join(kernel.text for kernel in kernels)
         functions, headers = support(CPUS[self.options.cpu], text)
@@ -85,10 +85,10 @@ class MicrocontrollerCodegen(Codegen["RegionProgram | RegionLoop"]):
             tuple(kernels),
             tuple(
                 Call(
-                    taken[call.kernel][0],
+                    kernel_args[call.kernel][0],
                     (*call.inputs, *call.outputs),
                     call.nodes,
-                    taken[call.kernel][1],
+                    kernel_args[call.kernel][1],
                     tuple((item.condition, item.holds) for item in call.predicates if isinstance(item.condition, int)),
                 )
                 for call in unit.calls
@@ -102,15 +102,20 @@ class MicrocontrollerCodegen(Codegen["RegionProgram | RegionLoop"]):
         return code, unit.constants
 
     def _kernel(
-        self, unit: RegionProgram, program: LoopProgram, calls: Sequence[KernelCall], known: Mapping[int, Range], names: set[str]
+        self,
+        unit: RegionProgram,
+        program: LoopProgram,
+        calls: Sequence[KernelCall],
+        param_ranges: Mapping[int, Range],
+        names: set[str],
     ) -> Kernel:
         nodes = (node for call in calls for node in call.nodes)
         name = kernel_name(nodes, program.name, (*HELPERS, *function_names()), names)
         shared = set[int]().union(*(_shared([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls))
         cpu = CPUS[self.options.cpu]
-        dialect = Dialect(INDEX, emitters(program, known, cpu), freestanding=True)
-        printed = print_prepared(program, f"{PREFIX}{name}", dialect, known, shared, _names(unit, calls))
-        work = work_of(program, costs(cpu))
+        dialect = Dialect(INDEX, emitters(program, param_ranges, cpu), freestanding=True)
+        printed = print_prepared(program, f"{PREFIX}{name}", dialect, param_ranges, shared, _names(unit, calls))
+        work = count_work(program, costs(cpu))
         return Kernel(name, printed.text, printed.checks, work.multiplications, work.loads, work.stores, work.locals)
 
 
@@ -126,27 +131,29 @@ def _names(unit: RegionProgram, calls: Sequence[KernelCall]) -> list[str]:
     return names
 
 
-def _common(known: Sequence[Mapping[int, Range]]) -> dict[int, Range]:
+def _common(param_ranges: Sequence[Mapping[int, Range]]) -> dict[int, Range]:
     """Compute, for each parameter with known ranges in all kernels, the smallest range that contains them."""
-    everywhere = set(known[0]).intersection(*known)
-    return {place: (min(each[place][0] for each in known), max(each[place][1] for each in known)) for place in everywhere}
+    everywhere = set(param_ranges[0]).intersection(*param_ranges)
+    return {
+        param: (min(each[param][0] for each in param_ranges), max(each[param][1] for each in param_ranges)) for param in everywhere
+    }
 
 
-def known_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:
+def constant_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:
     """Return the value range of each kernel parameter that is an integer constant in every call, keyed by parameter number."""
     arrays = list(unit.constants.values())
-    found: dict[int, Range] = {}
+    ranges: dict[int, Range] = {}
     unknown: set[int] = set()
     for call in unit.calls:
-        for place, number in enumerate(call.inputs if call.kernel == kernel else ()):
+        for param, number in enumerate(call.inputs if call.kernel == kernel else ()):
             buffer = unit.buffers[number]
             array = arrays[buffer.index] if buffer.storage == "constant" else None
             if array is None or array.dtype.kind not in "iu" or not array.size:
-                unknown.add(place)
+                unknown.add(param)
                 continue
-            low, high = found.get(place, (int(array.min()), int(array.max())))
-            found[place] = (min(low, int(array.min())), max(high, int(array.max())))
-    return {place: range_ for place, range_ in found.items() if place not in unknown}
+            low, high = ranges.get(param, (int(array.min()), int(array.max())))
+            ranges[param] = (min(low, int(array.min())), max(high, int(array.max())))
+    return {param: range_ for param, range_ in ranges.items() if param not in unknown}
 
 
 def _shared(buffers: list[RegionBuffer]) -> set[int]:

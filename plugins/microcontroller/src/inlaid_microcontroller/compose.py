@@ -80,26 +80,26 @@ def compose(
         size = _bytes(value)
         elements = np.zeros(0, np.uint8 if value.dtype is None else value.dtype.numpy)
         buffers.append(Buffer(f"value{number}", storage, index, offset, _word(elements), size // elements.itemsize, size))
-    places = {number: place for place, number in enumerate(values)}
+    positions = {number: position for position, number in enumerate(values)}
     constants: dict[str, Array] = {}
-    made: list[Call] = []
+    unit_calls: list[Call] = []
     for step, part in enumerate(parts):
-        used = [*(places[number] for number in (*part.call.inputs, *part.call.outputs)), len(buffers)]
+        arguments = [*(positions[number] for number in (*part.call.inputs, *part.call.outputs)), len(buffers)]
         buffers.append(Buffer(f"room{step}", "arena", 0, offsets[len(values) + step], "uint8_t", part.room, part.room))
         for key, array in part.artifact.constants.items() if part.artifact.format != FORMAT else ():
-            used.append(len(buffers))
+            arguments.append(len(buffers))
             buffers.append(Buffer(key, "constant", len(constants), 0, _word(array), array.size, array.nbytes))
             constants[f"{step}.{key}"] = array
-        made.append(Call(step, tuple(used), tuple(nodes[part.call.symbol])))
+        unit_calls.append(Call(step, tuple(arguments), tuple(nodes[part.call.symbol])))
     kernels = tuple(Kernel(f"part{step}", part.text, True, 0, 0, 0, 256) for step, part in enumerate(parts))
-    own = tuple(part.source for part in parts if part.source is not None)
-    headers = tuple(dict.fromkeys(("string.h", *(header for source in own for header in source.unit.headers))))
+    sources = tuple(part.source for part in parts if part.source is not None)
+    headers = tuple(dict.fromkeys(("string.h", *(header for source in sources for header in source.unit.headers))))
     functions = "".join(dict.fromkeys(part.before for part in parts))
-    unit = Unit(cpu, kernels, tuple(made), tuple(buffers), _static(arena.size), 0, headers, functions)
+    unit = Unit(cpu, kernels, tuple(unit_calls), tuple(buffers), _static(arena.size), 0, headers, functions)
     signature = Signature(_specs(graph, graph.inputs), _specs(graph, graph.outputs))
     inputs, outputs = ([label for label, _ in side] for side in (graph.inputs, graph.outputs))
     files = {file: text for part in parts for file, text in part.files.items()}
-    return Composed(ModelSource(name, unit, signature, inputs, outputs, constants), files, own)
+    return Composed(ModelSource(name, unit, signature, inputs, outputs, constants), files, sources)
 
 
 def copy_to_output(graph: Plan, move: Move, number: int, weights: Mapping[str, Array]) -> tuple[Invoke, Artifact]:
@@ -107,23 +107,23 @@ def copy_to_output(graph: Plan, move: Move, number: int, weights: Mapping[str, A
     artifact."""
     value = graph.values[move.source]
     spec = TensorSpec("x", value.shape, value.dtype)
-    own = {"x": weights[value.name]} if value.storage == "constant" else {}
-    body = f"    memcpy(outputs[0], {'constants' if own else 'inputs'}[0], {_bytes(value)});"
-    call = Invoke(f"copy{number}", () if own else (move.source,), (move.target,))
-    signature = Signature(() if own else (spec,), (spec,))
+    constants = {"x": weights[value.name]} if value.storage == "constant" else {}
+    body = f"    memcpy(outputs[0], {'constants' if constants else 'inputs'}[0], {_bytes(value)});"
+    call = Invoke(f"copy{number}", () if constants else (move.source,), (move.target,))
+    signature = Signature(() if constants else (spec,), (spec,))
     code = region_source(call.symbol, body, "#include <string.h>\n")
-    return call, Artifact(call.symbol, f"copy{PORTABLE_C}", 1, code, signature, own)
+    return call, Artifact(call.symbol, f"copy{PORTABLE_C}", 1, code, signature, constants)
 
 
 def _part(name: str, number: int, call: Invoke, artifact: Artifact, nodes: Sequence[str]) -> _Part:
     if artifact.format == FORMAT:
-        return _own(f"{name}_part{number}", number, call, artifact)
+        return _nested_model(f"{name}_part{number}", number, call, artifact)
     if artifact.format.endswith(PORTABLE_C) and not artifact.signature.dims:
         return _vendors(f"{name}_{artifact.symbol}", number, call, artifact)
     raise Unsupported(
         f"expected every region as C, since the controller runs the whole model, found {artifact.symbol} as {artifact.format}",
         node=", ".join(nodes[:3]) or artifact.symbol,
-        remedy=Remedy.of("see ", EXPLAIN),
+        remedy=Remedy.join("see ", EXPLAIN),
     )
 
 
@@ -133,7 +133,7 @@ def _params(artifact: Artifact) -> list[str]:
     return [*params, "uint8_t *restrict room"]
 
 
-def _own(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:
+def _nested_model(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:
     """Convert a region of this target to a separate model, whose state is in the arena."""
     signature = artifact.signature
     inputs, outputs = ([f"{word}{index}" for index in range(len(side))] for word, side in _sides(signature))
@@ -207,6 +207,7 @@ def _static(size: Dim) -> int:
     if not isinstance(size, int):
         names = sorted(variable.name for variable in free_vars(size) if isinstance(variable, SizeVar))
         raise Unsupported(
-            f"expected static sizes, found symbolic size {size!r}", remedy=Remedy.of("fix it: ", dims_setting(dict.fromkeys(names)))
+            f"expected static sizes, found symbolic size {size!r}",
+            remedy=Remedy.join("fix it: ", dims_setting(dict.fromkeys(names))),
         )
     return size

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from math import prod
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import values_of
+from inlaid.tensor.analysis.footprint import statement_values
 from inlaid_runtime import arith
 
-MANY = 1 << 12
+MAX_EXTENT = 1 << 12
 """Maximum number of iterations in which a condition is evaluated. With more iterations, the condition is assumed to hold."""
 IN_REGISTERS = 64
 """Maximum bytes of a local buffer that compilers keep in registers."""
@@ -38,7 +38,7 @@ class Work:
     locals: int
 
 
-def work_of(program: ir.LoopProgram, costs: Callable[[str], Cost]) -> Work:
+def count_work(program: ir.LoopProgram, costs: Callable[[str], Cost]) -> Work:
     """Count the work of a kernel of static sizes. costs: function that returns the cost of an intrinsic, given its name. Several
     loads of an element count once if no loop starts between them. Accesses to registers do not count. Spills, and values that
     compilers keep across iterations, are not modelled."""
@@ -48,22 +48,23 @@ def work_of(program: ir.LoopProgram, costs: Callable[[str], Cost]) -> Work:
 
 
 class _Count:
-    """Counts loads and stores by buffer. whole: every loop so far has a known extent. _inner: counts of intrinsics by operands."""
+    """Counts loads and stores by buffer. is_constant: every loop so far has a known extent. _inner: counts of intrinsics by
+    operands."""
 
     def __init__(self, costs: Callable[[str], Cost], memory: set[ir.Buffer]) -> None:
         self._costs, self._memory = costs, memory
         self.multiplications = self.locals = 0
         self.loads: Counter[ir.Buffer] = Counter()
         self.stores: Counter[ir.Buffer] = Counter()
-        self.whole = True
+        self.is_constant = True
         self._extents: dict[arith.Expr, int] = {}
-        self._held: list[arith.Expr] = []
+        self._conditions: list[arith.Expr] = []
         self._inner: dict[tuple[ir.Buffer, ...], _Count] = {}
 
     def add(self, stmt: ir.Stmt, times: int, loaded: set[object] | None = None) -> None:
         """Add a statement that runs `times` times. loaded: elements loaded earlier that are still available."""
         loaded = set() if loaded is None else loaded
-        nodes = list(ir.walk_exprs(*values_of(stmt)))
+        nodes = list(ir.walk_exprs(*statement_values(stmt)))
         self.multiplications += times * sum(map(_multiplies, nodes))
         for node in nodes:
             if isinstance(node, ir.Load):
@@ -83,30 +84,30 @@ class _Count:
                 self._intrinsic(stmt, times, loaded)
             case ir.For():
                 extent = arith.simplify(stmt.extent)
-                self.whole = self.whole and isinstance(extent, arith.Const)
+                self.is_constant = self.is_constant and isinstance(extent, arith.Const)
                 times *= extent.value if isinstance(extent, arith.Const) else 1
-                self._extents[stmt.var] = extent.value if isinstance(extent, arith.Const) else MANY
+                self._extents[stmt.var] = extent.value if isinstance(extent, arith.Const) else MAX_EXTENT
                 loaded = set()
             case ir.If(condition=ir.Index(index=condition)):
                 for branch, part in ((condition, stmt.then), (arith.compare("==", condition, 0), stmt.otherwise)):
                     if part is not None:
                         share = self._share(branch, times)
-                        self._held.append(branch)
+                        self._conditions.append(branch)
                         self.add(part, share, loaded)
-                        self._held.pop()
+                        self._conditions.pop()
                 return
         for inner in ir.substatements(stmt):
             self.add(inner, times, loaded)
 
     def _share(self, condition: arith.Expr, times: int) -> int:
         """Return the number of `times` iterations in which a condition holds, given that the enclosing conditions hold."""
-        read = set[arith.Expr]().union(*map(arith.free_vars, (*self._held, condition)))
+        read = set[arith.Expr]().union(*map(arith.free_vars, (*self._conditions, condition)))
         variables = [variable for variable in read if variable in self._extents]
         extents = [self._extents[variable] for variable in variables]
-        if len(variables) < len(read) or prod(extents) > MANY or arith.reads_data(condition):
+        if len(variables) < len(read) or prod(extents) > MAX_EXTENT or arith.reads_data(condition):
             return times
         every = [dict(zip(variables, values, strict=True)) for values in itertools.product(*map(range, extents))]
-        around = [values for values in every if all(arith.evaluate(each, values) for each in self._held)]
+        around = [values for values in every if all(arith.evaluate(each, values) for each in self._conditions)]
         return times * sum(bool(arith.evaluate(condition, values)) for values in around) // max(len(around), 1)
 
     def _load(self, buffer: ir.Buffer, where: object, times: int, loaded: set[object]) -> None:
@@ -127,7 +128,7 @@ class _Count:
             size = _bytes(tuple(extent for _, extent in region.ranges), region.buffer)
             moved, at_once = (inner.stores, cost.stores) if param in outputs else (inner.loads, cost.loads)
             # Not every element of a region need be read.
-            size = min(size, moved[param] * each) if inner.whole else size
+            size = min(size, moved[param] * each) if inner.is_constant else size
             accesses = times * -(-size // max(at_once, each))
             if param in outputs:
                 self.stores[region.buffer] += accesses if region.buffer in self._memory else 0

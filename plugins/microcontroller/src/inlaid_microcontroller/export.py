@@ -39,18 +39,18 @@ class FirmwareExporter:
         """Write the firmware folder (see `inlaid.plugins.Exporter`). Raises `Unsupported` for a model that does not run completely
         on the controller. Raises `InputError` if a file of that name exists and Inlaid did not write it."""
         name = naming.model(name)
-        composed = whole(package, name, self.options.cpu)
+        composed = compose_package(package, name, self.options.cpu)
         source = composed.source
         code = {**source.sources(), **composed.files}
         with ThreadPoolExecutor(1) as pool:
             # Meanwhile this machine's compiler compiles the model to try it out.
             sizes = pool.submit(compiled, code, f"{name}_run", self.options.cpu)
-            given, expected = try_out(load())
+            inputs, expected = try_out(load())
             code |= source.files()
-            manifest = describe(composed, self.options, given, expected, sizes.result())
+            manifest = describe(composed, self.options, inputs, expected, sizes.result())
         texts = {
             **code,
-            f"{name}_test.h": templates.test_vector(source, given, expected),
+            f"{name}_test.h": templates.test_vector(source, inputs, expected),
             "main.c": templates.main(source, expected),
             "CMakeLists.txt": templates.cmake(source, CPUS[self.options.cpu], sorted(composed.files)),
             "manifest.json": json.dumps(manifest, indent=2) + "\n",
@@ -79,11 +79,11 @@ def _check_ours(path: Path) -> None:
 
 
 def firmware(executable: Executable, name: str) -> ModelSource:
-    """Return the C sources of a model that is one region of this target. Raises the errors of `whole`."""
-    return whole(executable.package, name, "c99").source
+    """Return the C sources of a model that is one region of this target. Raises the errors of `compose_package`."""
+    return compose_package(executable.package, name, "c99").source
 
 
-def whole(package: Package, name: str, cpu: str) -> Composed:
+def compose_package(package: Package, name: str, cpu: str) -> Composed:
     """Return the C sources of a model. Raises `Unsupported`, with a source node, if a part does not run on the controller."""
     artifacts = {artifact.symbol: artifact for artifact in package.artifacts}
     nodes = {region.symbol: region.nodes for region in package.program.regions}
@@ -106,12 +106,12 @@ def whole(package: Package, name: str, cpu: str) -> Composed:
 
 def try_out(executable: Executable) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, np.ndarray[Any, Any]]]:
     """Run the model on example inputs, or on zeros if the examples cause an index out of range. Returns inputs and outputs."""
-    given = {spec.name: example(spec) for spec in executable.inputs}
+    inputs = {spec.name: example(spec) for spec in executable.inputs}
     try:
-        return given, executable.run(given)
+        return inputs, executable.run(inputs)
     except KernelFault:
-        given = {name: np.zeros_like(array) for name, array in given.items()}
-        return given, executable.run(given)
+        inputs = {name: np.zeros_like(array) for name, array in inputs.items()}
+        return inputs, executable.run(inputs)
 
 
 def example(spec: TensorSpec) -> np.ndarray[Any, Any]:
@@ -120,17 +120,17 @@ def example(spec: TensorSpec) -> np.ndarray[Any, Any]:
     count = int(np.prod([dim for dim in spec.shape if isinstance(dim, int)], dtype=np.int64))
     assert spec.dtype is not None
     size = spec.dtype.bytes if spec.dtype.is_int else 1
-    found = np.empty(count * size, np.uint8)
+    data = np.empty(count * size, np.uint8)
     state = 1
-    for place in range(len(found)):
+    for index in range(len(data)):
         state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
-        found[place] = state >> 24
+        data[index] = state >> 24
     shape = tuple(dim for dim in spec.shape if isinstance(dim, int))
     if spec.dtype.is_int and spec.dtype.bits >= 8:
-        return found.view(spec.dtype.numpy).reshape(shape)
+        return data.view(spec.dtype.numpy).reshape(shape)
     if spec.dtype.kind == "bool":
-        return (found & 1).astype(np.bool_).reshape(shape)
-    return (found.view(np.int8).astype(np.float32) / 64).astype(spec.dtype.numpy).reshape(shape)
+        return (data & 1).astype(np.bool_).reshape(shape)
+    return (data.view(np.int8).astype(np.float32) / 64).astype(spec.dtype.numpy).reshape(shape)
 
 
 def describe(
@@ -138,10 +138,11 @@ def describe(
     options: MicrocontrollerOptions,
     inputs: Mapping[str, Any],
     outputs: Mapping[str, Any],
-    said: Compiled | None,
+    compiled: Compiled | None,
 ) -> dict[str, Any]:
-    """Build the manifest of a model's resources, with sizes in bytes. said: sizes that a compiler reported, None without one."""
-    stack = said and said.stack
+    """Build the manifest of a model's resources, with sizes in bytes. compiled: sizes that a compiler reported, None without
+    one."""
+    stack = compiled and compiled.stack
     source, unit = model.source, model.source.unit
     kernels: list[dict[str, Any]] = []
     weights: dict[str, int] = {}
@@ -187,7 +188,7 @@ def describe(
         if stack is None
         else stack,
         "stack_is": "estimate" if stack is None else "bound",
-        "flash": {"weights": sum(weights.values()), "code": said and said.code, "by_weight": weights},
+        "flash": {"weights": sum(weights.values()), "code": compiled and compiled.code, "by_weight": weights},
         "headers": ["stdint.h", *unit.headers],
         "multiplications": sum(item["multiplications"] for item in kernels),
         "loads": sum(item["loads"] for item in kernels),

@@ -30,7 +30,7 @@ def looped(loop: RegionLoop, body: Unit) -> Unit:
     buffers = [item if item.storage == "constant" else replace(item, storage="arena", index=0) for item in body.buffers]
     arena = body.arena
 
-    def place(storage: str, index: int, spec: TensorSpec) -> int:
+    def add_value(storage: str, index: int, spec: TensorSpec) -> int:
         nonlocal arena
         assert spec.dtype is not None
         elements = math.prod(dim for dim in spec.shape if isinstance(dim, int))
@@ -40,8 +40,8 @@ def looped(loop: RegionLoop, body: Unit) -> Unit:
         arena = offset + size
         return len(buffers) - 1
 
-    inputs = [place("input", index, spec) for index, spec in enumerate(loop.signature.inputs)]
-    outputs = [place("output", index, spec) for index, spec in enumerate(loop.signature.outputs)]
+    inputs = [add_value("input", index, spec) for index, spec in enumerate(loop.signature.inputs)]
+    outputs = [add_value("output", index, spec) for index, spec in enumerate(loop.signature.outputs)]
     controls = loop.trip_count + loop.condition
     slices = range(controls + loop.states, controls + loop.states + loop.scanned)
     rows = [buffers[inputs[number]].bytes for number in slices]

@@ -29,11 +29,11 @@ def label(nodes: Iterable[str], otherwise: str) -> str:
     return identifier(otherwise)
 
 
-def kernel(nodes: Iterable[str], otherwise: str, called: Collection[str], taken: set[str]) -> str:
-    """Choose the name of a kernel from its label. called: functions that kernels call. taken: names of other kernels."""
+def kernel(nodes: Iterable[str], otherwise: str, called: Collection[str], names: set[str]) -> str:
+    """Choose the name of a kernel from its label. called: functions that kernels call. names: names of other kernels."""
     name = label(nodes, otherwise)
-    meant_for_others = name == "run" or name in called or re.match("(input|output)(_|$)", name)
-    return unique(f"layer_{name}" if meant_for_others else name, taken)
+    is_reserved = name == "run" or name in called or re.match("(input|output)(_|$)", name)
+    return unique(f"layer_{name}" if is_reserved else name, names)
 
 
 def model(name: str) -> str:

@@ -17,30 +17,30 @@ from inlaid_runtime.types import dtype
 INT8, INT32 = dtype("int8"), dtype("int32")
 
 
-def narrow_constants(unit: RegionProgram, known: list[dict[int, Range]]) -> RegionProgram:
-    """Store int32 constants as int8 if their values fit and their readers permit it. known: value ranges of each kernel's
-    parameters, by number."""
-    kernels, places = [], []
-    for kernel, ranges in zip(unit.kernels, known, strict=True):
-        found = _places(kernel, ranges)
-        buffers = {kernel.params[place]: replace(kernel.params[place], dtype=INT8) for place in found}
+def narrow_constants(unit: RegionProgram, param_ranges: list[dict[int, Range]]) -> RegionProgram:
+    """Store int32 constants as int8 if their values fit and their readers permit it. param_ranges: value ranges of each
+    kernel's parameters, by number."""
+    kernels, narrowed_params = [], []
+    for kernel, ranges in zip(unit.kernels, param_ranges, strict=True):
+        narrowed = _places(kernel, ranges)
+        buffers = {kernel.params[param]: replace(kernel.params[param], dtype=INT8) for param in narrowed}
         kernels.append(_Widened(buffers).program(kernel) if buffers else kernel)
-        places.append(found)
-    if not any(places):
+        narrowed_params.append(narrowed)
+    if not any(narrowed_params):
         return unit
-    return _collected(unit, tuple(kernels), places)
+    return _collected(unit, tuple(kernels), narrowed_params)
 
 
-def _places(kernel: ir.LoopProgram, known: dict[int, Range]) -> set[int]:
+def _places(kernel: ir.LoopProgram, param_ranges: dict[int, Range]) -> set[int]:
     """Return the numbers of the parameters that can be narrowed: values fit int8, and intrinsics read them only as shifts, if at
     all."""
     read = {region.buffer for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic) for region in stmt.regions}
-    read -= shifts(kernel, known)
+    read -= shifts(kernel, param_ranges)
     return {
-        place
-        for place, (low, high) in known.items()
-        if kernel.params[place].dtype is INT32
-        and kernel.params[place] not in read
+        param
+        for param, (low, high) in param_ranges.items()
+        if kernel.params[param].dtype is INT32
+        and kernel.params[param] not in read
         and INT8.limits[0] <= low
         and high <= INT8.limits[1]
     }
@@ -57,18 +57,18 @@ class _Widened(Rewriter):
         return ir.Cast(INT32, node) if isinstance(node, ir.Load) and node.buffer in self._narrow else None
 
 
-def _collected(unit: RegionProgram, kernels: tuple[ir.LoopProgram, ...], places: list[set[int]]) -> RegionProgram:
+def _collected(unit: RegionProgram, kernels: tuple[ir.LoopProgram, ...], narrowed_params: list[set[int]]) -> RegionProgram:
     """Rebuild the region with `kernels`. Each constant is stored in the widths that calls read; unread constants are dropped."""
     names, arrays = list(unit.constants), list(unit.constants.values())
     buffers = [item for item in unit.buffers if item.storage != "constant"]
     moving = (number for number, item in enumerate(unit.buffers) if item.storage != "constant")
-    moved = {number: place for place, number in enumerate(moving)}
+    moved = {number: position for position, number in enumerate(moving)}
     constants: dict[str, np.ndarray[Any, Any]] = {}
     indices: dict[str, int] = {}
     stored: dict[tuple[int, bool], int] = {}
     calls: list[KernelCall] = []
 
-    def place_of(number: int, narrow: bool) -> int:
+    def narrowed_number(number: int, narrow: bool) -> int:
         if number in moved:
             return moved[number]
         if (number, narrow) not in stored:
@@ -83,7 +83,9 @@ def _collected(unit: RegionProgram, kernels: tuple[ir.LoopProgram, ...], places:
         return stored[number, narrow]
 
     for call in unit.calls:
-        inputs = tuple(place_of(number, place in places[call.kernel]) for place, number in enumerate(call.inputs))
+        inputs = tuple(
+            narrowed_number(number, position in narrowed_params[call.kernel]) for position, number in enumerate(call.inputs)
+        )
         outputs = tuple(moved[number] for number in call.outputs)
         predicates = tuple(
             replace(item, condition=moved[item.condition]) if isinstance(item.condition, int) else item for item in call.predicates

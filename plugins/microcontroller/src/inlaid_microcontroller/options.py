@@ -59,7 +59,7 @@ class MicrocontrollerOptions:
         if self.board:
             board = find_board(self.board)
             if board is None:
-                known = ", ".join(each.name for each in BOARDS)
-                raise TargetError(f"unknown board {self.board!r} of target microcontroller", remedy=f"choose one of {known}")
+                names = ", ".join(each.name for each in BOARDS)
+                raise TargetError(f"unknown board {self.board!r} of target microcontroller", remedy=f"choose one of {names}")
             if self.cpu not in ("c99", board.cpu):
                 raise TargetError(f"board {self.board}: expected cpu={board.cpu}, got {self.cpu}", remedy=f"set cpu={board.cpu}")

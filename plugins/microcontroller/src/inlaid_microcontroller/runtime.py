@@ -42,7 +42,7 @@ class MicrocontrollerRuntime(HostRuntime):
     def load(self, artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> Loaded:
         """Compile and load a region. Raises `Unsupported` on failure."""
         try:
-            source = source_of(artifact, constants)
+            source = model_source(artifact, constants)
             if (board := find_board(self._options.board)) is not None:
                 return Loaded(BoardKernel(source, board), alignment=1)
             library = _library(source, caches().objects)
@@ -61,7 +61,7 @@ def probe(options: MicrocontrollerOptions) -> DeviceStatus:
     return DeviceStatus(compiler is not None, f"compiled by {compiler}" if compiler else f"{MISSING}: {REMEDY}")
 
 
-def source_of(artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> ModelSource:
+def model_source(artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any]]) -> ModelSource:
     """Convert a region to a separate model."""
     signature = artifact.signature
     inputs, outputs = ([spec.name for spec in side] for side in (signature.inputs, signature.outputs))
@@ -76,14 +76,14 @@ def _library(source: ModelSource, store: Store) -> Mapped:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         library = folder / "model.so"
-        known = store.get(key)
-        if known is None:
+        cached = store.get(key)
+        if cached is None:
             for name, text in texts.items():
                 (folder / name).write_text(text)
             link_shared(["entry.c"], library, folder, FLAGS)
             store.put(key, library.read_bytes())
         else:
-            library.write_bytes(known)
+            library.write_bytes(cached)
         return open_library(str(library), (ENTRY,))
 
 

@@ -65,8 +65,8 @@ class ModelSource:
         self.name = name
         self.unit = unit
         self.inputs, self.outputs = (
-            tuple(self._port(taken, storage, *item) for item in enumerate(zip(titles, specs, strict=True)))
-            for taken, storage, titles, specs in (
+            tuple(self._port(names, storage, *item) for item in enumerate(zip(titles, specs, strict=True)))
+            for names, storage, titles, specs in (
                 (set[str](), "input", inputs, signature.inputs),
                 (set[str](), "output", outputs, signature.outputs),
             )
@@ -74,16 +74,16 @@ class ModelSource:
         accessors = {f"{kind}_{port.name}" for kind, ports in (("input", self.inputs), ("output", self.outputs)) for port in ports}
         self.weights = _weight_names(unit, list(constants.values()), accessors)
         self.arrays = list(constants.values())
-        used = [unit.buffers[number] for call in unit.calls for number in call.buffers]
-        self.kinds = {buffer.index: buffer.kind for buffer in reversed(used) if buffer.storage == "constant"}
+        call_buffers = [unit.buffers[number] for call in unit.calls for number in call.buffers]
+        self.kinds = {buffer.index: buffer.kind for buffer in reversed(call_buffers) if buffer.storage == "constant"}
         self.checks = any(unit.kernels[call.kernel].checks for call in unit.calls) or (unit.loop is not None and unit.loop.fails)
 
-    def _port(self, taken: set[str], storage: str, index: int, what: tuple[str, TensorSpec]) -> Port:
+    def _port(self, names: set[str], storage: str, index: int, what: tuple[str, TensorSpec]) -> Port:
         title, spec = what
-        found = [item for item in self.unit.buffers if item.storage == storage and item.index == index]
-        place = min(found, key=lambda item: (item.offset, -item.bytes))
+        candidates = [item for item in self.unit.buffers if item.storage == storage and item.index == index]
+        buffer = min(candidates, key=lambda item: (item.offset, -item.bytes))
         assert spec.dtype is not None
-        return Port(unique(identifier(title), taken), title, spec, place.kind, place.offset, place.elements, place.fast)
+        return Port(unique(identifier(title), names), title, spec, buffer.kind, buffer.offset, buffer.elements, buffer.fast)
 
     @property
     def guard(self) -> str:
@@ -176,7 +176,7 @@ struct {name} {{
             kernels.append(f"/* {about}\n{self.guard}_NOINLINE {self.prefixed(kernel.text)}")
         text = "\n".join(kernels)
         headers = "".join(f"#include <{header}>\n" for header in self.unit.headers)
-        needed = self.prefixed(self.unit.functions)
+        functions = self.prefixed(self.unit.functions)
         end = "    return 0;\n" if self.checks else ""
         calls_ = "".join(self._call(number) for number in range(len(self.unit.calls)))
         calls_ = calls_ if self.unit.loop is None else self._rounds(self.unit.loop, calls_)
@@ -185,7 +185,7 @@ struct {name} {{
         arena = arena or "    (void)state;\n"
         return f"""#include "{self.name}.h"
 #include "{self.name}_weights.h"
-{headers}{cplusplus(text + needed)}
+{headers}{cplusplus(text + functions)}
 /* Kernels reuse memory for elements of other types, so compilers must not inline and reorder them. */
 #if defined(__GNUC__)
 #define {self.guard}_NOINLINE __attribute__((noinline))
@@ -193,7 +193,7 @@ struct {name} {{
 #define {self.guard}_NOINLINE
 #endif
 
-{needed}
+{functions}
 {text}
 {"int32_t" if self.checks else "void"} {self.name}_run(struct {self.name} *state) {{
 {arena}{calls_}{end}}}
@@ -243,9 +243,9 @@ struct {name} {{
         if buffer.storage == "constant":
             return f"{self.name}_{self.weights[buffer.index]}"
         kind = kind or buffer.kind
-        place = f"({'fast' if buffer.fast else 'arena'} + {buffer.offset})"
+        address = f"({'fast' if buffer.fast else 'arena'} + {buffer.offset})"
         # By way of void, since the arena has the alignment of all types.
-        return f"({kind} *){place}" if kind in ("uint8_t", "int8_t") else f"({kind} *)(void *){place}"
+        return f"({kind} *){address}" if kind in ("uint8_t", "int8_t") else f"({kind} *)(void *){address}"
 
     def weights_header(self) -> str:
         """Print the declarations of the weights."""
@@ -311,19 +311,19 @@ def _float(value: float, bits: int) -> str:
     return f"{value.hex()}{suffix}"
 
 
-def _weight_names(unit: Unit, arrays: Sequence[Array], taken: Collection[str]) -> dict[int, str]:
-    """Choose the names of constants, keyed by number. A name consists of the layer that reads the constant and its role. taken:
+def _weight_names(unit: Unit, arrays: Sequence[Array], accessors: Collection[str]) -> dict[int, str]:
+    """Choose the names of constants, keyed by number. A name consists of the layer that reads the constant and its role. accessors:
     names of functions other than kernels."""
-    names = {*taken, *(kernel.name for kernel in unit.kernels)}
-    found: dict[int, str] = {}
+    names = {*accessors, *(kernel.name for kernel in unit.kernels)}
+    names_by_number: dict[int, str] = {}
     for call in unit.calls:
         owner = label(call.nodes, unit.kernels[call.kernel].name)
         for buffer in (unit.buffers[number] for number in call.buffers):
-            if buffer.storage == "constant" and buffer.index not in found:
-                found[buffer.index] = unique(f"{owner}_{role(arrays[buffer.index])}", names)
+            if buffer.storage == "constant" and buffer.index not in names_by_number:
+                names_by_number[buffer.index] = unique(f"{owner}_{role(arrays[buffer.index])}", names)
     for number in range(len(arrays)):
-        found.setdefault(number, unique("constant", names))
-    return found
+        names_by_number.setdefault(number, unique("constant", names))
+    return names_by_number
 
 
 def role(array: Array) -> str:

@@ -49,15 +49,15 @@ def main(source: ModelSource, outputs: Mapping[str, Any]) -> str:
     for port in source.inputs:
         fill += f"    memcpy({_accessor(source, 'input', port)}(&state), {_vector(source, 'input', port)}, {port.bytes});\n"
     for port in source.outputs:
-        got, wanted = _accessor(source, "output", port), _vector(source, "output", port)
+        got, expected = _accessor(source, "output", port), _vector(source, "output", port)
         if port.kind in ("float", "double") and np.isnan(outputs[port.title]).any():
             compare += f"""    for (int i = 0; i < {port.elements}; i++) {{
-        const {port.kind} got = {got}(&state)[i], wanted = {wanted}[i];
+        const {port.kind} got = {got}(&state)[i], wanted = {expected}[i];
         if (got != wanted && !(got != got && wanted != wanted)) return 1;
     }}
 """
             continue
-        compare += f"    if (memcmp({got}(&state), {wanted}, {port.bytes}) != 0) return 1;\n"
+        compare += f"    if (memcmp({got}(&state), {expected}, {port.bytes}) != 0) return 1;\n"
     fast = f"static struct {source.name}_fast fast;\n" if source.unit.fast else ""
     link = "    state.fast = &fast;\n" if source.unit.fast else ""
     run = f"    if ({source.name}_run(&state) != 0) return 2;\n" if source.checks else f"    {source.name}_run(&state);\n"
@@ -79,10 +79,10 @@ def cmake(source: ModelSource, cpu: Cpu, more: Sequence[str]) -> str:
     name = source.name
     math = f"\ntarget_link_libraries({name} PUBLIC m)" if "math.h" in source.unit.headers else ""
     flags = " ".join(cpu.flags)
-    made_for = f"# Compiler flags of the processor: {flags}\n" if flags else ""
+    comment = f"# Compiler flags of the processor: {flags}\n" if flags else ""
     return f"""cmake_minimum_required(VERSION 3.13)
 project({name} C)
-{made_for}add_library({name} STATIC {name}.c {" ".join((f"{name}_weights.c", *(file for file in more if file.endswith(".c"))))})
+{comment}add_library({name} STATIC {name}.c {" ".join((f"{name}_weights.c", *(file for file in more if file.endswith(".c"))))})
 target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
 set_target_properties({name} PROPERTIES C_STANDARD 99 C_EXTENSIONS OFF)
 # Products and sums of floats are rounded one by one, so that results are the same on every processor.

@@ -46,12 +46,12 @@ def compiled(files: Mapping[str, str], entry: str, cpu: str) -> Compiled | None:
     room = _ROOM_OF_M0 if cpu == "cortex-m0plus" else _ROOM
     store = caches().objects
     key = digest("toolchain", repr(room), *command, entry, *(part for item in sorted(files.items()) for part in item))
-    known = store.get(key)
-    if known is None:
+    cached = store.get(key)
+    if cached is None:
         with tempfile.TemporaryDirectory() as scratch:
-            known = _compiled(files, command, Path(scratch), entry, room)
-        store.put(key, known)
-    code, _, stack = known.decode().partition(" ")
+            cached = _compiled(files, command, Path(scratch), entry, room)
+        store.put(key, cached)
+    code, _, stack = cached.decode().partition(" ")
     return Compiled(int(code), int(stack) if stack else None) if code else None
 
 
@@ -62,15 +62,15 @@ def _compiled(files: Mapping[str, str], command: list[str], folder: Path, entry:
     objects = [f"{name}.o" for name in sources]
     size = command[0].removesuffix("gcc") + "size"
     steps = [*([*command, "-c", name, "-o", each] for name, each in zip(sources, objects, strict=True)), [size, "-t", *objects]]
-    said = ""
+    output = ""
     for step in steps:
-        done = subprocess.run(step, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode:
+        process = subprocess.run(step, cwd=folder, capture_output=True, text=True, check=False)
+        if process.returncode:
             return b""
-        said = done.stdout
+        output = process.stdout
     graph = "".join(path.read_text() for path in sorted(folder.glob("*.ci")))
     stack = _deepest(graph, entry, room)
-    return f"{said.splitlines()[-1].split()[0]} {'' if stack is None else stack}".encode()
+    return f"{output.splitlines()[-1].split()[0]} {'' if stack is None else stack}".encode()
 
 
 def _deepest(graph: str, entry: str, room: tuple[tuple[str, int], ...]) -> int | None:
@@ -86,7 +86,7 @@ def _deepest(graph: str, entry: str, room: tuple[tuple[str, int], ...]) -> int |
             return None
         if name not in frames:
             return next(size for begin, size in room if name.startswith(begin))
-        own, inner = frames[name], [below(each, (*above, name)) for each in calls.get(name, ())]
-        return None if own is None or None in inner else own + max((each for each in inner if each is not None), default=0)
+        frame, inner = frames[name], [below(each, (*above, name)) for each in calls.get(name, ())]
+        return None if frame is None or None in inner else frame + max((each for each in inner if each is not None), default=0)
 
     return below(entry, ()) if entry in frames else None

@@ -132,10 +132,10 @@ def fast_start(arena: int) -> int:
 def decode(code: bytes) -> Unit:
     """Decode an artifact's code. Raises ValueError if the code is malformed or has numbers out of range."""
     try:
-        found: dict[str, Any] = json.loads(code)
+        fields: dict[str, Any] = json.loads(code)
         unit = Unit(
-            str(found["cpu"]),
-            tuple(Kernel(**item) for item in found["kernels"]),
+            str(fields["cpu"]),
+            tuple(Kernel(**item) for item in fields["kernels"]),
             tuple(
                 Call(
                     item["kernel"],
@@ -144,14 +144,14 @@ def decode(code: bytes) -> Unit:
                     tuple(map(int, item["numbers"])),
                     tuple((int(number), bool(holds)) for number, holds in item["predicates"]),
                 )
-                for item in found["calls"]
+                for item in fields["calls"]
             ),
-            tuple(Buffer(**item) for item in found["buffers"]),
-            int(found["arena"]),
-            int(found["fast"]),
-            tuple(map(str, found["headers"])),
-            str(found["functions"]),
-            None if found["loop"] is None else _loop(found["loop"]),
+            tuple(Buffer(**item) for item in fields["buffers"]),
+            int(fields["arena"]),
+            int(fields["fast"]),
+            tuple(map(str, fields["headers"])),
+            str(fields["functions"]),
+            None if fields["loop"] is None else _loop(fields["loop"]),
         )
         for call in unit.calls:
             buffers = (*call.buffers, *(number for number, _ in call.predicates))
@@ -168,16 +168,16 @@ def decode(code: bytes) -> Unit:
     return unit
 
 
-def _loop(found: dict[str, Any]) -> Loop:
-    rounds, trips, condition, number, going = (int(found[name]) for name in ("rounds", "trips", "condition", "number", "going"))
-    first, before, after = (tuple(Copy(**item) for item in found[name]) for name in ("first", "before", "after"))
-    return Loop(rounds, trips, condition, number, going, bool(found["exact"]), first, before, after)
+def _loop(fields: dict[str, Any]) -> Loop:
+    rounds, trips, condition, number, going = (int(fields[name]) for name in ("rounds", "trips", "condition", "number", "going"))
+    first, before, after = (tuple(Copy(**item) for item in fields[name]) for name in ("first", "before", "after"))
+    return Loop(rounds, trips, condition, number, going, bool(fields["exact"]), first, before, after)
 
 
 def _check_loop(unit: Unit, loop: Loop) -> None:
     """Raise ValueError unless a loop uses existing buffers, and copies within them."""
-    used = (loop.trips, loop.condition, loop.number, loop.going)
-    if not all(-1 <= number < len(unit.buffers) for number in used) or loop.number < 0 or loop.rounds < -1:
+    numbers = (loop.trips, loop.condition, loop.number, loop.going)
+    if not all(-1 <= number < len(unit.buffers) for number in numbers) or loop.number < 0 or loop.rounds < -1:
         raise ValueError("expected a loop over existing buffers, found a number out of range")
     for copy in loop.copies:
         for number, step in ((copy.source, copy.source_step), (copy.target, copy.target_step)):

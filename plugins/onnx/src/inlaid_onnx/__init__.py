@@ -55,15 +55,15 @@ def load(
     from inlaid_onnx.external import ExternalData
     from inlaid_onnx.importer import Importer
 
-    given = Path(model) if isinstance(model, (str, os.PathLike)) else model
-    folder, source = given.parent if isinstance(given, Path) else None, ModelSource(given, {})
+    loaded = Path(model) if isinstance(model, (str, os.PathLike)) else model
+    folder, source = loaded.parent if isinstance(loaded, Path) else None, ModelSource(loaded, {})
     file = source.name
     weights: Mapping[int, memoryview] = {}
-    if isinstance(given, (Path, bytes)):
-        given, weights = proto.parse_model(_content(source), file)
+    if isinstance(loaded, (Path, bytes)):
+        loaded, weights = proto.parse_model(_content(source), file)
     try:
         external = ExternalData(folder, file, opened)
-        return Importer(given, external, CONVERTERS, dims or {}, specialize or {}, weights, frozenset(inputs)).module()
+        return Importer(loaded, external, CONVERTERS, dims or {}, specialize or {}, weights, frozenset(inputs)).module()
     except ModelImportError:
         raise
     except Exception as error:  # such as names that are not text: a damaged message can have anything anywhere

@@ -21,12 +21,12 @@ import onnx
 from onnx.backend.base import Backend, BackendRep
 
 import inlaid
-from inlaid.frontends.dims import own_name
+from inlaid.frontends.dims import dimension_name
 from inlaid.plugins.registry import default_registry
 from inlaid.support.faults import reports_faults
 from inlaid_onnx import load
 from inlaid_onnx.node import NeedsStatic
-from inlaid_onnx.proto import code_of
+from inlaid_onnx.proto import encode_dtype
 from inlaid_runtime.errors import InputError, TargetError
 from inlaid_runtime.execution.executable import Executable
 from inlaid_runtime.types import from_numpy
@@ -120,13 +120,13 @@ class InlaidRep(BackendRep):
 
     def _dim_values(self, values: Mapping[str, Value]) -> dict[str, int]:
         """Return the sizes of symbolic dimensions, under the names that `load` uses."""
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for item in self._inputs:
             shape = np.shape(values[item.name]) if item.type.HasField("tensor_type") else ()
             for axis, (dim, size) in enumerate(zip(item.type.tensor_type.shape.dim, shape, strict=False)):
                 if not dim.HasField("dim_value") or dim.dim_value < 0:
-                    found.setdefault(own_name(dim.dim_param) or f"{item.name}_{axis}", size)
-        return found
+                    sizes.setdefault(dimension_name(dim.dim_param) or f"{item.name}_{axis}", size)
+        return sizes
 
 
 def _plain(value: Value) -> Value:
@@ -158,13 +158,13 @@ def _type_proto(value: Value) -> onnx.TypeProto:
         element.SetInParent()
         arrays = [np.asarray(item) for item in value]
         if arrays:
-            element.elem_type = code_of(from_numpy(arrays[0].dtype))
+            element.elem_type = encode_dtype(from_numpy(arrays[0].dtype))
             element.shape.SetInParent()
             for _ in range(arrays[0].ndim):
                 element.shape.dim.add()
         return result
     array = np.asarray(value)
-    result.tensor_type.elem_type = code_of(from_numpy(array.dtype))
+    result.tensor_type.elem_type = encode_dtype(from_numpy(array.dtype))
     result.tensor_type.shape.SetInParent()
     for size in array.shape:
         result.tensor_type.shape.dim.add().dim_value = size
@@ -216,9 +216,9 @@ class InlaidBackend(Backend):
         names = list(dict.fromkeys(filter(None, node.input)))
         if len(names) != len(inputs):
             raise InputError(f"the node takes {len(names)} inputs ({', '.join(names) or 'none'}), got {len(inputs)}")
-        given = [onnx.helper.make_value_info(name, _type_proto(value)) for name, value in zip(names, inputs, strict=True)]
-        wanted = [onnx.ValueInfoProto(name=name) for name in node.output if name]
-        graph = onnx.helper.make_graph([node], "node", given, wanted)
+        input_infos = [onnx.helper.make_value_info(name, _type_proto(value)) for name, value in zip(names, inputs, strict=True)]
+        output_infos = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+        graph = onnx.helper.make_graph([node], "node", input_infos, output_infos)
         version = kwargs.get("opset_version") or onnx.defs.onnx_opset_version()
         imports = [onnx.helper.make_opsetid("", version)]
         if node.domain not in ("", "ai.onnx"):

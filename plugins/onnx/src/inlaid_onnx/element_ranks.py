@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import onnx
 
-_SAME_RANK = ("Identity", "SequenceErase", "SequenceInsert")
+_RANK_PRESERVING = ("Identity", "SequenceErase", "SequenceInsert")
 """Operators whose result has the elements of input 0, or elements of their rank."""
 
 
@@ -22,7 +22,7 @@ def element_ranks(graph: onnx.GraphProto) -> dict[str, int]:
     nodes = [node for each in graphs for node in each.node if node.input]
     sources: dict[str, list[str]] = {}
     for node in nodes:
-        if node.op_type in _SAME_RANK and node.output:
+        if node.op_type in _RANK_PRESERVING and node.output:
             sources.setdefault(node.output[0], []).append(node.input[0])
     ranks: dict[str, int] = {}
     for node in nodes:

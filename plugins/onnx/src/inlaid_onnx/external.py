@@ -71,21 +71,21 @@ class ExternalData:
 
 def parse(entries: Iterable[onnx.StringStringEntryProto]) -> Reference:
     """Check the keys and values of an external-data entry. Raises ValueError."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for entry in entries:
         if entry.key not in KEYS:
             raise ValueError(f"unknown key {entry.key[:40]!r}, expected one of {', '.join(KEYS)}")
-        if entry.key in found:
+        if entry.key in fields:
             raise ValueError(f"duplicate key {entry.key!r}")
-        found[entry.key] = entry.value
-    if "location" not in found:
+        fields[entry.key] = entry.value
+    if "location" not in fields:
         raise ValueError("expected a key location, found none")
-    length = _number(found, "length") if "length" in found else None
-    return Reference(found["location"], _number(found, "offset") if "offset" in found else 0, length)
+    length = _number(fields, "length") if "length" in fields else None
+    return Reference(fields["location"], _number(fields, "offset") if "offset" in fields else 0, length)
 
 
-def _number(found: dict[str, str], key: str) -> int:
-    text = found[key]
+def _number(fields: dict[str, str], key: str) -> int:
+    text = fields[key]
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
         raise ValueError(f"{key} must be a number of bytes, got {text[:40]!r}")
     return int(text)
@@ -116,13 +116,13 @@ def _open_below(folder: Path, location: str) -> int:
         del parts[0]
     if "\\" in location or ":" in location or "\0" in location or not all(parts) or any(part in (".", "..") for part in parts):
         raise ValueError(f"expected a relative path inside the model's folder, without . or .., got {location[:200]!r}")
-    here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    folder_descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in parts[:-1]:
-            below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
-            os.close(here)
-            here = below
+            subfolder_descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder_descriptor)
+            os.close(folder_descriptor)
+            folder_descriptor = subfolder_descriptor
         # Without O_NONBLOCK, opening a named pipe would block until there is a writer.
-        return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here)
+        return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder_descriptor)
     finally:
-        os.close(here)
+        os.close(folder_descriptor)

@@ -20,32 +20,32 @@ def bind_references(item: onnx.NodeProto, bound: Attributes, node: Node) -> dict
 
     A reference to an omitted attribute is omitted. Raises `ModelImportError` for duplicates.
     """
-    found: dict[str, onnx.AttributeProto] = {}
+    attributes: dict[str, onnx.AttributeProto] = {}
     for attribute in item.attribute:
-        if attribute.name in found:
+        if attribute.name in attributes:
             raise node.invalid(f"duplicate attribute {attribute.name!r}")
         if attribute.ref_attr_name:
             if attribute.ref_attr_name in bound:
-                found[attribute.name] = bound[attribute.ref_attr_name]
+                attributes[attribute.name] = bound[attribute.ref_attr_name]
         else:
-            found[attribute.name] = attribute
-    return found
+            attributes[attribute.name] = attribute
+    return attributes
 
 
-def local_attributes(body: onnx.FunctionProto, given: Attributes, node: Node) -> dict[str, onnx.AttributeProto]:
+def local_attributes(body: onnx.FunctionProto, attributes: Attributes, node: Node) -> dict[str, onnx.AttributeProto]:
     """Return the attributes of a model function in one call: the given values, else the defaults.
 
     Raises `ModelImportError` for an unknown attribute.
     """
     defaults = {attribute.name: attribute for attribute in body.attribute_proto}
-    unknown = sorted(set(given) - set(defaults) - set(body.attribute))
+    unknown = sorted(set(attributes) - set(defaults) - set(body.attribute))
     if unknown:
         raise node.invalid(f"unknown attribute {unknown[0]!r} of the function")
-    return {**defaults, **given}
+    return {**defaults, **attributes}
 
 
 def operator_body(
-    item: onnx.NodeProto, node: Node, given: Attributes
+    item: onnx.NodeProto, node: Node, attributes: Attributes
 ) -> tuple[onnx.FunctionProto, dict[str, onnx.AttributeProto]] | None:
     """Return ONNX's function body of an operator, and the values of its attributes.
 
@@ -58,7 +58,7 @@ def operator_body(
     except onnx.defs.SchemaError:
         return None
     defaults = {name: attribute.default_value for name, attribute in schema.attributes.items() if attribute.default_value.name}
-    bound = {**defaults, **given}
+    bound = {**defaults, **attributes}
     body = onnx.FunctionProto()
     if schema.has_function:
         # The newest body for an opset that is not newer than the model's.
@@ -69,7 +69,7 @@ def operator_body(
         complete = onnx.NodeProto()
         complete.CopyFrom(item)
         del complete.attribute[:]
-        complete.attribute.extend(_named(name, attribute) for name, attribute in given.items())
+        complete.attribute.extend(_named(name, attribute) for name, attribute in attributes.items())
         version = _newest(schema.context_dependent_function_opset_versions, node.opset)
         body.ParseFromString(schema.get_context_dependent_function_with_opset_version(version, complete.SerializeToString(), types))
         return body, bound
@@ -99,7 +99,7 @@ def _type_proto(type_: Type) -> onnx.TypeProto:
     result = onnx.TypeProto()
     match type_:
         case TensorType(shape=shape, dtype=element):
-            result.tensor_type.elem_type = proto.code_of(element)
+            result.tensor_type.elem_type = proto.encode_dtype(element)
             result.tensor_type.shape.SetInParent()
             for dim in shape:
                 item = result.tensor_type.shape.dim.add()

@@ -11,7 +11,7 @@ from inlaid_runtime.errors import ModelImportError
 
 T = TypeVar("T")
 
-MOST = 32
+MAX_ATTEMPTS = 32
 """Maximum number of attempts at one graph."""
 
 
@@ -19,33 +19,33 @@ MOST = 32
 class Guesses:
     """Binary choices by position in the model: the choices made so far, in order, and the choices that were reversed."""
 
-    _made: list[tuple[str, ...]] = field(default_factory=list)
-    _turned: set[tuple[str, ...]] = field(default_factory=set)
+    _choices: list[tuple[str, ...]] = field(default_factory=list)
+    _reversed: set[tuple[str, ...]] = field(default_factory=set)
 
-    def choose(self, place: tuple[str, ...], likely: bool) -> bool:
-        """Return `likely`, or its negation if the choice at `place` was reversed."""
-        self._made.append(place)
-        return likely != (place in self._turned)
+    def choose(self, position: tuple[str, ...], likely: bool) -> bool:
+        """Return `likely`, or its negation if the choice at `position` was reversed."""
+        self._choices.append(position)
+        return likely != (position in self._reversed)
 
     def attempt(self, build: Callable[[], T]) -> T:
         """Run `build` until its guesses succeed. After a failure, reverse the last guess, then the guess before it.
 
         Raises the first error if no combination succeeds.
         """
-        start, first = len(self._made), None
-        for _ in range(MOST):
+        start, first = len(self._choices), None
+        for _ in range(MAX_ATTEMPTS):
             try:
                 return build()
             except (InvalidNode, NeedsStatic):
                 raise
             except ModelImportError as error:
                 first = first or error
-                made = list(dict.fromkeys(self._made[start:]))
-                del self._made[start:]
-                while made and made[-1] in self._turned:
-                    self._turned.discard(made.pop())
-                if not made:
+                choices = list(dict.fromkeys(self._choices[start:]))
+                del self._choices[start:]
+                while choices and choices[-1] in self._reversed:
+                    self._reversed.discard(choices.pop())
+                if not choices:
                     break
-                self._turned.add(made[-1])
+                self._reversed.add(choices[-1])
         assert first is not None
         raise first

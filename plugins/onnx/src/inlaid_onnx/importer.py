@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inlaid.frontends.bind import Binder
-from inlaid.frontends.dims import identifier, own_name
+from inlaid.frontends.dims import dimension_name, identifier
 from inlaid.frontends.finish import Finisher
 from inlaid.frontends.limits import MAX_DEPTH, NestedTooDeep, node_limit
 from inlaid.frontends.relations import Constraints, Relations
@@ -191,13 +191,13 @@ class Importer:
         nodes = self.model.graph.node
         try:
             self._limit = node_limit(written_nodes(nodes) + sum(written_nodes(item.node) for item in self.model.functions))
-            found = Expansion(self._functions).expanded(nodes)
+            expanded_count = Expansion(self._functions).expanded(nodes)
         except NestedTooDeep as error:
             raise self._error(str(error)) from error
-        if found > self._limit:
-            raise self._too_many()
+        if expanded_count > self._limit:
+            raise self._node_limit_error()
 
-    def _too_many(self) -> ModelImportError:
+    def _node_limit_error(self) -> ModelImportError:
         return self._error(f"it has more than {self._limit} nodes, including those of called functions")
 
     def _opsets(self, imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
@@ -219,14 +219,14 @@ class Importer:
         self._check_overridden(initializers & {item.name for item in graph.input})
         initializers -= self.overridden
         params = []
-        seen = set()
+        names = set()
         for item in graph.input:
             if item.name in self.bound_inputs and item.name not in initializers:
                 self._fix_sizes(item)
         for item in graph.input:
-            if not item.name or item.name in seen:
+            if not item.name or item.name in names:
                 raise self._error(f"duplicate input {item.name!r} of the graph" if item.name else "every input must have a name")
-            seen.add(item.name)
+            names.add(item.name)
             if item.name in initializers:
                 continue
             span = Span(self.file, item.name)
@@ -244,7 +244,7 @@ class Importer:
         for axis, (dim, size) in enumerate(
             zip(item.type.tensor_type.shape.dim, np.shape(self.bound_inputs[item.name]), strict=False)
         ):
-            name = own_name(dim.dim_param) or f"{item.name}_{axis}"
+            name = dimension_name(dim.dim_param) or f"{item.name}_{axis}"
             bound = self.bounds.get(name, (0, None))
             if (dim.HasField("dim_value") and dim.dim_value >= 0) or name in self._sizes or isinstance(bound, int):
                 continue  # `_binding` compares it
@@ -305,10 +305,10 @@ class Importer:
                 return int(proto_dim.dim_value)
             if kind != "tensor_type":  # items of a sequence may differ in shape, so the dimension has no single value
                 return SizeVar(f"?{identifier(item.name)}_{axis}")
-            return self._size(own_name(proto_dim.dim_param) or f"{item.name}_{axis}")
+            return self._size(dimension_name(proto_dim.dim_param) or f"{item.name}_{axis}")
 
         try:
-            return proto.type_of(self._with_element_shape(item), dim)
+            return proto.decode_type(self._with_element_shape(item), dim)
         except ValueError as error:
             raise ModelImportError(f"input {item.name!r}: {error}", node=f"{self.file}:{item.name}") from error
 
@@ -339,9 +339,9 @@ class Importer:
             if isinstance(bound, int):
                 self._sizes[name] = bound
             else:
-                taken = {item.name for item in self._sizes.values() if isinstance(item, SizeVar)}
+                variable_names = {item.name for item in self._sizes.values() if isinstance(item, SizeVar)}
                 plain = identifier(name)
-                while plain in taken:
+                while plain in variable_names:
                     plain += "_"
                 self._sizes[name] = SizeVar(plain, *(bound or (0, None)))
         return self._sizes[name]
@@ -354,10 +354,12 @@ class Importer:
         if len(graph.input) != len(inputs):
             raise self._error(f"subgraph {graph.name!r} must have {len(inputs)} inputs, got {len(graph.input)}")
         params = []
-        for item, given in zip(graph.input, inputs, strict=True):
-            value = given if isinstance(given, Expr) else var(item.name, given, span=Span(self.file, frame.prefix + item.name))
+        for item, argument in zip(graph.input, inputs, strict=True):
+            value = (
+                argument if isinstance(argument, Expr) else var(item.name, argument, span=Span(self.file, frame.prefix + item.name))
+            )
             self._define(inner, item.name, value)
-            if isinstance(value, Var) and value is not given:
+            if isinstance(value, Var) and value is not argument:
                 params.append(value)
                 self.values.add_parameter(value)
         with self._anew():
@@ -380,8 +382,8 @@ class Importer:
             raise node.error(f"expected at most {len(body.input)} inputs and {len(body.output)} outputs, as in the function")
         frame.names.update({name: node.optional(index) for index, name in enumerate(body.input)})
         self._import_nodes(body.node, frame)
-        wanted = zip(body.output, node.outputs, strict=False)
-        return tuple(self._output(frame, name) if asked else None for name, asked in wanted)
+        output_names = zip(body.output, node.outputs, strict=False)
+        return tuple(self._output(frame, name) if node_output else None for name, node_output in output_names)
 
     def _nested(self, frame: Frame) -> Frame:
         if frame.depth > MAX_DEPTH:
@@ -395,19 +397,19 @@ class Importer:
         for number, tensor in enumerate(graph.initializer):
             if tensor.name in overridden:
                 continue
-            value = proto.array_of(tensor, self.external, weights.get(number))
+            value = proto.decode_array(tensor, self.external, weights.get(number))
             self._define(frame, tensor.name, self._constant(value, tensor.name))
         for sparse in graph.sparse_initializer:
             name = sparse.values.name
             if name in overridden:
                 continue
-            self._define(frame, name, self._constant(proto.dense_of(sparse, self.external), name))
+            self._define(frame, name, self._constant(proto.decode_sparse_array(sparse, self.external), name))
         for item in (*graph.value_info, *graph.output):
             if item.type.tensor_type.HasField("shape"):
                 frame.ranks[item.name] = len(item.type.tensor_type.shape.dim)
         self._import_nodes(graph.node, frame)
         results = [self._output(frame, item.name) for item in graph.output]
-        return results, self.relations.of(results)
+        return results, self.relations.collect(results)
 
     def _constant(self, value: np.ndarray[Any, Any], name: str) -> Expr:
         return constant(value, span=Span(self.file, name))
@@ -421,12 +423,12 @@ class Importer:
 
     def _output(self, frame: Frame, name: str) -> Expr:
         try:
-            found = frame.find(name)
+            output = frame.find(name)
         except KeyError:
-            found = None
-        if found is None:
+            output = None
+        if output is None:
             raise self._error(f"nothing computes the output {name!r}")
-        return found
+        return output
 
     def _import_nodes(self, nodes: Sequence[onnx.NodeProto], frame: Frame) -> None:
         try:
@@ -436,14 +438,14 @@ class Importer:
         for item in ordered:
             self._nodes += 1
             if self._nodes > self._limit:  # function bodies of ONNX's own operators are counted here
-                raise self._too_many()
+                raise self._node_limit_error()
             self._import_node(item, frame)
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
     def _import_node(self, item: onnx.NodeProto, frame: Frame) -> None:
-        own_name = item.name or next(filter(None, item.output), item.op_type)
-        span = frame.inline or Span(self.file, frame.prefix + own_name)
+        name_or_output = item.name or next(filter(None, item.output), item.op_type)
+        span = frame.inline or Span(self.file, frame.prefix + name_or_output)
         domain = standard_domain(item.domain)
         local = self._functions.get((domain, item.op_type, item.overload))
         opset = frame.opsets.get(domain, 0 if local is not None else -1)
@@ -461,10 +463,10 @@ class Importer:
         if local is None:
             self._schemas.check(node, attributes)
         results = self._convert(item, node, frame, local, attributes)
-        asked = [index for index, name in enumerate(node.outputs) if name]
-        if any(index >= len(results) or results[index] is None for index in asked):
+        output_indices = [index for index, name in enumerate(node.outputs) if name]
+        if any(index >= len(results) or results[index] is None for index in output_indices):
             raise node.error(f"the operator has {len(results)} outputs, got {len(node.outputs)} output names")
-        finished = {index: self._finished(result, span) for index in asked if (result := results[index]) is not None}
+        finished = {index: self._finished(result, span) for index in output_indices if (result := results[index]) is not None}
         for index, result in finished.items():
             self._define(frame, node.outputs[index], result)
         self.relations.add(tuple(finished.values()), scope.stated)
@@ -487,10 +489,10 @@ class Importer:
             if converter is not None:
                 result = converter(node)
                 return result if isinstance(result, tuple) else (result,)
-            found = functions.operator_body(item, node, attributes)
-            if found is None:
+            operator_function = functions.operator_body(item, node, attributes)
+            if operator_function is None:
                 raise refusal(node, self._missing())
-            body, bound = found
+            body, bound = operator_function
             opsets = {**frame.opsets, **self._opsets(body.opset_import)}
             return self.call_function(body, node, opsets, bound, "", node.span, frame.depth + 1)
         except ModelImportError:
@@ -500,8 +502,8 @@ class Importer:
         except KeyError as error:
             raise node.error(f"attribute {error} is missing", remedy=REMEDY) from error
         except Exception as error:  # such as an attribute of the wrong kind or an absurd shape in a damaged model
-            given = ", ".join("none" if item is None else repr(item.type) for item in node.inputs) or "none"
-            why = f"invalid inputs ({given}) or attributes: {type(error).__name__}: {error}"
+            input_types = ", ".join("none" if item is None else repr(item.type) for item in node.inputs) or "none"
+            why = f"invalid inputs ({input_types}) or attributes: {type(error).__name__}: {error}"
             raise node.error(why, remedy=REMEDY) from error
 
     def _missing(self) -> dict[str, list[str]]:
@@ -543,9 +545,9 @@ class Importer:
         if isinstance(value, bytes):
             return value.decode()
         if isinstance(value, TensorProto):
-            return proto.array_of(value, self.external)
+            return proto.decode_array(value, self.external)
         if isinstance(value, SparseTensorProto):
-            return proto.dense_of(value, self.external)
+            return proto.decode_sparse_array(value, self.external)
         return value
 
     def _error(self, message: str) -> ModelImportError:

@@ -88,10 +88,10 @@ class Node:
 
     def input(self, index: int) -> Expr:
         """Return a required input. Raises `ModelImportError` if it is omitted."""
-        found = self.optional(index)
-        if found is None:
+        expr = self.optional(index)
+        if expr is None:
             raise self.error(f"input {index} is missing")
-        return found
+        return expr
 
     def optional(self, index: int) -> Expr | None:
         """Return an input, or None if it is omitted."""
@@ -118,13 +118,13 @@ class Node:
 
     def static(self, index: int) -> np.ndarray[Any, Any] | None:
         """Return the value of an input; None if it is not known at import or omitted."""
-        found = self.optional(index)
-        return None if found is None else self.scope.static(found)
+        expr = self.optional(index)
+        return None if expr is None else self.scope.static(expr)
 
     def dims(self, index: int) -> tuple[Dim, ...] | None:
         """Return the elements of an integer input as dimensions; None if they are not known at import or omitted."""
-        found = self.optional(index)
-        return None if found is None else self.scope.dims(found)
+        expr = self.optional(index)
+        return None if expr is None else self.scope.dims(expr)
 
     def require_static(self, index: int) -> np.ndarray[Any, Any]:
         """Return the value of a required input that must be known at import. Raises `NeedsStatic` or `ModelImportError`."""
@@ -166,19 +166,19 @@ class Node:
 
     def inlined(self, graph: onnx.GraphProto, inputs: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Convert a subgraph that always runs. Returns its outputs. Its relations become those of the node."""
-        made = self.scope.subgraph(graph, inputs)
-        assert isinstance(made.body, Tuple)
-        self.scope.stated.extend(made.constraints)
-        return made.body.fields
+        subgraph = self.scope.subgraph(graph, inputs)
+        assert isinstance(subgraph.body, Tuple)
+        self.scope.stated.extend(subgraph.constraints)
+        return subgraph.body.fields
 
     def _integers(self, index: int) -> Expr:
         self.dtype(index)
         return integer(self.input(index))
 
-    def _bound(self, index: int, found: tuple[Dim, ...] | None) -> tuple[Dim, ...]:
-        if found is None:
+    def _bound(self, index: int, dims: tuple[Dim, ...] | None) -> tuple[Dim, ...]:
+        if dims is None:
             raise self._unknown(index)
-        return found
+        return dims
 
     def entries(self, index: int) -> tuple[Dim, ...]:
         """Return the elements of a required integer input as `Values.elements` does. Raises the errors of `sizes`."""

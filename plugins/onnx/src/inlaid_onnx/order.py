@@ -24,15 +24,15 @@ def sorted_nodes(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
     for index, sources in enumerate(reads):
         for source in sources:
             readers[source].append(index)
-    ready = deque(index for index, count in enumerate(waiting) if not count)
+    worklist = deque(index for index, count in enumerate(waiting) if not count)
     order = []
-    while ready:
-        index = ready.popleft()
+    while worklist:
+        index = worklist.popleft()
         order.append(index)
         for reader in readers[index]:
             waiting[reader] -= 1
             if not waiting[reader]:
-                ready.append(reader)
+                worklist.append(reader)
     if len(order) < len(nodes):
         stuck = [
             node.name or next(filter(None, node.output), node.op_type) for node, count in zip(nodes, waiting, strict=True) if count
@@ -52,7 +52,7 @@ def _names_read(node: onnx.NodeProto) -> Iterable[str]:
     for attribute in node.attribute:
         graphs = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
         for graph in graphs:
-            own = {item.name for item in graph.input} | {item.name for item in graph.initializer}
-            own.update(name for inner in graph.node for name in inner.output)
-            yield from (name for inner in graph.node for name in _names_read(inner) if name not in own)
-            yield from (item.name for item in graph.output if item.name not in own)
+            defined_names = {item.name for item in graph.input} | {item.name for item in graph.initializer}
+            defined_names.update(name for inner in graph.node for name in inner.output)
+            yield from (name for inner in graph.node for name in _names_read(inner) if name not in defined_names)
+            yield from (item.name for item in graph.output if item.name not in defined_names)

@@ -36,16 +36,16 @@ _DENSE_LIMIT = 1 << 28
 Array = np.ndarray[Any, Any]
 
 
-def dtype_of(code: int) -> DType:
+def decode_dtype(code: int) -> DType:
     """Return the dtype for a `TensorProto.DataType`. Raises ValueError for an unsupported element type."""
     if code not in _ELEMENTS:
         raise ValueError(f"expected a supported element type, got TensorProto.DataType {code}")
     return dtype(_ELEMENTS[code])
 
 
-def code_of(of: DType) -> int:
+def encode_dtype(element: DType) -> int:
     """Return the `TensorProto.DataType` of a dtype."""
-    return _CODES[of.name]
+    return _CODES[element.name]
 
 
 def parse_model(data: bytes | mmap.mmap, file: str) -> tuple[onnx.ModelProto, Mapping[int, memoryview]]:
@@ -66,7 +66,7 @@ def parse_model(data: bytes | mmap.mmap, file: str) -> tuple[onnx.ModelProto, Ma
     return model, weights
 
 
-def array_of(tensor: onnx.TensorProto, external: ExternalData, raw: memoryview | None = None) -> Array:
+def decode_array(tensor: onnx.TensorProto, external: ExternalData, raw: memoryview | None = None) -> Array:
     """Decode a tensor to an array. `raw` is its raw data if the message lacks it; it is copied. Strings are an object array of str.
 
     Raises `ModelImportError` if the data does not fit the shape and dtype.
@@ -78,7 +78,7 @@ def array_of(tensor: onnx.TensorProto, external: ExternalData, raw: memoryview |
 
 
 def _array(tensor: onnx.TensorProto, external: ExternalData, apart: memoryview | None) -> Array:
-    element = dtype_of(tensor.data_type)
+    element = decode_dtype(tensor.data_type)
     shape = tuple(tensor.dims)
     if any(dim < 0 for dim in shape):
         raise ValueError(f"dimensions must be >= 0, got {list(shape)}")
@@ -104,9 +104,9 @@ def _array(tensor: onnx.TensorProto, external: ExternalData, apart: memoryview |
     return _from_bytes(np.frombuffer(raw, np.uint8), element, count).reshape(shape)
 
 
-def _expect(found: int, wanted: int, what: str, shape: tuple[int, ...], element: DType) -> None:
-    if found != wanted:
-        raise ValueError(f"expected {wanted} {what} for shape {list(shape)} of {element}, got {found}")
+def _expect(actual: int, expected: int, what: str, shape: tuple[int, ...], element: DType) -> None:
+    if actual != expected:
+        raise ValueError(f"expected {expected} {what} for shape {list(shape)} of {element}, got {actual}")
 
 
 def _from_bytes(data: Array, element: DType, count: int) -> Array:
@@ -149,10 +149,10 @@ def _from_fields(tensor: onnx.TensorProto, element: DType, count: int) -> Array:
     return words.astype(element.numpy)
 
 
-def dense_of(sparse: onnx.SparseTensorProto, external: ExternalData) -> Array:
+def decode_sparse_array(sparse: onnx.SparseTensorProto, external: ExternalData) -> Array:
     """Decode a sparse tensor to a dense array. Raises `ModelImportError`."""
     name = sparse.values.name
-    values, indices = array_of(sparse.values, external), array_of(sparse.indices, external)
+    values, indices = decode_array(sparse.values, external), decode_array(sparse.indices, external)
     shape = tuple(sparse.dims)
     try:
         count = math.prod(shape)
@@ -173,19 +173,19 @@ def dense_of(sparse: onnx.SparseTensorProto, external: ExternalData) -> Array:
     return dense.reshape(shape)
 
 
-def type_of(proto: onnx.TypeProto, dim: Callable[[onnx.TensorShapeProto.Dimension, int], Dim]) -> Type:
+def decode_type(proto: onnx.TypeProto, dim: Callable[[onnx.TensorShapeProto.Dimension, int], Dim]) -> Type:
     """Decode a type. `dim(dimension, axis)` converts a dimension. Raises ValueError for unsupported types."""
     kind = proto.WhichOneof("value")
     if kind == "tensor_type":
         if not proto.tensor_type.HasField("shape"):
             raise ValueError("expected a tensor type with a rank, got one without a shape")
         shape = tuple(dim(item, axis) for axis, item in enumerate(proto.tensor_type.shape.dim))
-        return TensorType(shape, dtype_of(proto.tensor_type.elem_type))
+        return TensorType(shape, decode_dtype(proto.tensor_type.elem_type))
     if kind == "sequence_type":
         element = proto.sequence_type.elem_type
         if element.HasField("tensor_type") and not element.tensor_type.elem_type:
             return SequenceType(NOTHING)  # without an element type: an empty sequence
-        return SequenceType(type_of(element, dim))
+        return SequenceType(decode_type(element, dim))
     if kind == "optional_type":
-        return OptionalType(type_of(proto.optional_type.elem_type, dim))
+        return OptionalType(decode_type(proto.optional_type.elem_type, dim))
     raise ValueError(f"values of ONNX's {kind or 'untyped kind'} are not supported")

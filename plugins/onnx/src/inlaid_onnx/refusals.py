@@ -10,10 +10,10 @@ class NeedsStatic(ModelImportError):
     """A converter needs a static value that depends on `sources`. Importing again with the sources bound may succeed."""
 
     def __init__(self, message: str, sources: Sources, *, operator: str, node: str) -> None:
-        sizes = Remedy.of("give ", dims_setting(dict.fromkeys(sources.dims))) if sources.dims else Remedy.of()
+        sizes = Remedy.join("give ", dims_setting(dict.fromkeys(sources.dims))) if sources.dims else Remedy.join()
         joint = " and " if sources.dims and sources.inputs else ""
         inputs = f"make {', '.join(map(repr, sources.inputs))} an initializer of the model" if sources.inputs else ""
-        super().__init__(message, operator=operator, node=node, remedy=Remedy.of(sizes, joint, inputs))
+        super().__init__(message, operator=operator, node=node, remedy=Remedy.join(sizes, joint, inputs))
         self.sources = sources
 
 

@@ -24,7 +24,7 @@ _KINDS = {
     10: "graphs", 11: "a sparse tensor", 12: "sparse tensors", 13: "a type", 14: "types",
 }  # fmt: skip
 _NAMES = {"float32": "float", "float64": "double"}
-_MOST = 2**31 - 1
+_UNLIMITED = 2**31 - 1
 """The maximum number of inputs in schemas with unbounded variadic inputs."""
 
 
@@ -41,30 +41,30 @@ class Parameter:
 @dataclass(frozen=True)
 class Rules:
     """Requirements of a schema. `attributes` maps attribute names to kinds (see `_KINDS`). The last of `inputs` is variadic if
-    `most_inputs` exceeds their number."""
+    `max_inputs` exceeds their number."""
 
     attributes: Mapping[str, int]
     required: tuple[str, ...]
     inputs: tuple[Parameter, ...]
-    least_inputs: int
-    most_inputs: int
-    most_outputs: int
+    min_inputs: int
+    max_inputs: int
+    max_outputs: int
 
     def problems(self, node: Node, attributes: Mapping[str, onnx.AttributeProto]) -> Iterator[str]:
         """Yield the violations of the schema by a node."""
         for name, attribute in attributes.items():
             expected = self.attributes.get(name)
             if expected is None:
-                known = f"expected one of {', '.join(sorted(self.attributes))}" if self.attributes else "expected none"
-                yield f"unknown attribute {name!r}{suggestion(name, self.attributes)}, {known}"
+                expectation = f"expected one of {', '.join(sorted(self.attributes))}" if self.attributes else "expected none"
+                yield f"unknown attribute {name!r}{suggestion(name, self.attributes)}, {expectation}"
             elif attribute.type != expected:
-                yield f"attribute {name!r} must be {_KINDS[expected]}, got {_found(attribute)}"
+                yield f"attribute {name!r} must be {_KINDS[expected]}, got {_describe_attribute(attribute)}"
         yield from (f"required attribute {name!r} is missing" for name in self.required if name not in attributes)
         outputs = len(node.outputs)
-        if outputs > self.most_outputs:
-            yield f"expected at most {self.most_outputs} outputs, got {outputs}"
-        if not self.least_inputs <= len(node.inputs) <= self.most_inputs:
-            yield f"expected {_count(self.least_inputs, self.most_inputs)}, got {len(node.inputs)}"
+        if outputs > self.max_outputs:
+            yield f"expected at most {self.max_outputs} outputs, got {outputs}"
+        if not self.min_inputs <= len(node.inputs) <= self.max_inputs:
+            yield f"expected {_count(self.min_inputs, self.max_inputs)}, got {len(node.inputs)}"
         else:
             yield from self._wrong_inputs(node)
 
@@ -76,28 +76,29 @@ class Rules:
                 if parameter.required:
                     yield f"required input {index} ({parameter.name}) is missing"
                 continue
-            found = type_name(value.type)
-            if found is None:
+            input_type = type_name(value.type)
+            if input_type is None:
                 continue
-            if found not in parameter.types:
-                yield f"input {index} ({parameter.name}) must be {_listed(parameter.types)}, got {found}"
-            elif parameter.variable and bound.setdefault(parameter.variable, found) != found:
+            if input_type not in parameter.types:
+                yield f"input {index} ({parameter.name}) must be {_listed(parameter.types)}, got {input_type}"
+            elif parameter.variable and bound.setdefault(parameter.variable, input_type) != input_type:
                 other = bound[parameter.variable]
-                yield f"input {index} ({parameter.name}) is {found}, expected {other} as another input of type {parameter.variable}"
+                expectation = f"expected {other} as another input of type {parameter.variable}"
+                yield f"input {index} ({parameter.name}) is {input_type}, {expectation}"
 
 
 @dataclass
 class Schemas:
     """The schemas of the operators of one model."""
 
-    _known: dict[tuple[str, int, str], Rules | None] = field(default_factory=dict)
+    _rules_by_operator: dict[tuple[str, int, str], Rules | None] = field(default_factory=dict)
 
     def check(self, node: Node, attributes: Mapping[str, onnx.AttributeProto]) -> None:
         """Raise `ModelImportError` for a node that violates its schema. An operator without a schema is not checked."""
         key = (node.op_type, node.opset, node.domain)
-        if key not in self._known:
-            self._known[key] = _rules(*key)
-        rules = self._known[key]
+        if key not in self._rules_by_operator:
+            self._rules_by_operator[key] = _rules(*key)
+        rules = self._rules_by_operator[key]
         problems = list(rules.problems(node, attributes)) if rules is not None else []
         if problems:
             raise node.invalid("; ".join(problems), remedy=REMEDY)
@@ -133,29 +134,29 @@ def _rules(op_type: str, opset: int, domain: str) -> Rules | None:
     )
 
 
-def type_name(of: Type) -> str | None:
+def type_name(type_: Type) -> str | None:
     """Return a type in ONNX's spelling, such as "seq(tensor(float))"; None for a type without an element type."""
-    match of:
+    match type_:
         case TensorType(dtype=element):
             return f"tensor({_NAMES.get(element.name, element.name)})"
         case SequenceType(element=inner) | OptionalType(element=inner):
-            found = None if inner == NOTHING else type_name(inner)
-            kind = "seq" if isinstance(of, SequenceType) else "optional"
-            return None if found is None else f"{kind}({found})"
+            element_name = None if inner == NOTHING else type_name(inner)
+            kind = "seq" if isinstance(type_, SequenceType) else "optional"
+            return None if element_name is None else f"{kind}({element_name})"
     return None
 
 
-def _found(attribute: onnx.AttributeProto) -> str:
+def _describe_attribute(attribute: onnx.AttributeProto) -> str:
     """Describe the kind of an attribute, and its value if the value is short."""
     kind = _KINDS.get(attribute.type, f"unknown type {attribute.type}")
     values = {1: attribute.f, 2: attribute.i, 3: attribute.s.decode(errors="replace")}
     return f"{kind}, {values[attribute.type]!r}" if attribute.type in values else kind
 
 
-def _count(least: int, most: int) -> str:
-    if least == most:
-        return f"{least} input{'s' * (least != 1)}"
-    return f"at least {least} inputs" if most >= _MOST else f"{least} to {most} inputs"
+def _count(lower: int, upper: int) -> str:
+    if lower == upper:
+        return f"{lower} input{'s' * (lower != 1)}"
+    return f"at least {lower} inputs" if upper >= _UNLIMITED else f"{lower} to {upper} inputs"
 
 
 def _listed(types: frozenset[str]) -> str:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 SHOWN = 3
 """Maximum number of nodes of an operator that an error names."""
-_OWN = "define it as a function of the model (onnx.FunctionProto), or export the model with standard operators only"
+_LOCAL_FUNCTION_REMEDY = (
+    "define it as a function of the model (onnx.FunctionProto), or export the model with standard operators only"
+)
 _REMEDIES = {
     "": "export the model for another opset, or replace the operator with standard operators",
     "com.microsoft": "these are contrib operators of ONNX Runtime: use the model from before ONNX Runtime or its transformers "
@@ -25,21 +27,21 @@ _REMEDIES = {
 
 
 def missing_operators(
-    model: onnx.ModelProto, converters: Mapping[str, Converter], own: Mapping[Key, object]
+    model: onnx.ModelProto, converters: Mapping[str, Converter], local_functions: Mapping[Key, object]
 ) -> dict[str, list[str]]:
     """Return the undefined operators of a model (no converter, no function of the model or of ONNX), with their nodes."""
-    found: dict[str, list[str]] = {}
+    nodes_by_operator: dict[str, list[str]] = {}
     parts = [(model.graph.node, model.opset_import), *((item.node, item.opset_import) for item in model.functions)]
     for nodes, imports in parts:
         opsets = {standard_domain(item.domain): item.version for item in imports}
         for node in _nodes(nodes):
             domain = standard_domain(node.domain)
             name = f"{domain}:{node.op_type}" if domain else node.op_type
-            if name in converters or (domain, node.op_type, node.overload) in own:
+            if name in converters or (domain, node.op_type, node.overload) in local_functions:
                 continue
             if not _has_body(node.op_type, opsets.get(domain, 0), domain):
-                found.setdefault(name, []).append(node.name or next(filter(None, node.output), node.op_type))
-    return found
+                nodes_by_operator.setdefault(name, []).append(node.name or next(filter(None, node.output), node.op_type))
+    return nodes_by_operator
 
 
 def refusal(node: Node, missing: Mapping[str, list[str]]) -> ModelImportError:
@@ -61,7 +63,7 @@ def refusal(node: Node, missing: Mapping[str, list[str]]) -> ModelImportError:
 
 def _remedy(domain: str) -> str:
     family = "com.microsoft" if domain.startswith(("com.microsoft", "com.ms.")) else domain
-    return _REMEDIES.get(family, _REMEDIES[""] if domain.startswith("ai.onnx.") else _OWN)
+    return _REMEDIES.get(family, _REMEDIES[""] if domain.startswith("ai.onnx.") else _LOCAL_FUNCTION_REMEDY)
 
 
 def _has_body(op_type: str, opset: int, domain: str) -> bool:

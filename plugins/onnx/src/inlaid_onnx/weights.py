@@ -62,10 +62,10 @@ def _fields(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int
 def _integer(data: memoryview, at: int) -> tuple[int, int]:
     """Read a variable-length integer. Returns it, and the place after it."""
     value = 0
-    for place, byte in enumerate(data[at : at + 10]):
-        value |= (byte & 127) << 7 * place
+    for index, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 127) << 7 * index
         if byte < 128:
-            return value, at + place + 1
+            return value, at + index + 1
     raise ValueError("an integer has no end")
 
 

@@ -70,10 +70,10 @@ def _native() -> Facts:
 @functools.cache
 def _measured() -> Facts:
     device = find_device(0)
-    return facts_of(device.device, device.kind)
+    return device_facts(device.device, device.kind)
 
 
-def facts_of(device: cl.Device, kind: str) -> Facts:
+def device_facts(device: cl.Device, kind: str) -> Facts:
     """Return the facts of a device as one of a kind: the figures of the kind within the limits that the driver reports."""
     assumed = ASSUMED[kind]
     clock = max(device.max_clock_frequency, 500) * 1e6
@@ -107,21 +107,21 @@ def _threads(device: cl.Device, assumed: Threads) -> Threads:
 
 def capabilities(options: OpenCLOptions) -> Capabilities:
     """Return the capabilities of a target with these options."""
-    found = facts(options)
-    left_out = {"string"} if found.fp64 else {"string", "float64"}
+    kind_facts = facts(options)
+    left_out = {"string"} if kind_facts.fp64 else {"string", "float64"}
     return Capabilities(
         dtypes=tuple(name for name in DTYPES if name not in left_out),
-        scopes=(MemoryScope(SHARED, "block", found.shared, 16),) if found.shared else (),
-        vector_bits=found.vector_bits,
-        threads=found.threads,
+        scopes=(MemoryScope(SHARED, "block", kind_facts.shared, 16),) if kind_facts.shared else (),
+        vector_bits=kind_facts.vector_bits,
+        threads=kind_facts.threads,
         cores=0,
         in_place=True,
-        peak=found.peak,
-        bandwidth=found.bandwidth,
-        link=Link(found.latency, found.transfer),
+        peak=kind_facts.peak,
+        bandwidth=kind_facts.bandwidth,
+        link=Link(kind_facts.latency, kind_facts.transfer),
         stack_bytes=0,
         device_memory=True,
-        full_rate_float64=found.vector_bits > 0 and found.fp64,
+        full_rate_float64=kind_facts.vector_bits > 0 and kind_facts.fp64,
     )
 
 

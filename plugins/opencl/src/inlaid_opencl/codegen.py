@@ -8,7 +8,7 @@ from inlaid.plugins import Codegen, CompileContext
 from inlaid.tensor.region import RegionProgram, kernel_infos
 from inlaid_opencl.capabilities import capabilities
 from inlaid_opencl.dialect import DIALECT
-from inlaid_opencl.needs import needs_of
+from inlaid_opencl.needs import code_requirements
 from inlaid_opencl.options import FORMAT, FORMAT_VERSION, OpenCLOptions
 from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.execution.launch_code import encode_launches
@@ -35,6 +35,6 @@ class OpenCLCodegen(Codegen["RegionProgram"]):
             constants=unit.constants,
             workspace={"": region.workspace},
             aliases=unit.aliases,
-            requires=needs_of(region.kernels, source),
+            requires=code_requirements(region.kernels, source),
             kernels=kernel_infos(unit),
         )

@@ -10,7 +10,7 @@ import numpy as np
 import pyopencl as cl
 
 from inlaid_opencl.faults import translate
-from inlaid_opencl.platforms import Found, find_device
+from inlaid_opencl.platforms import NumberedDevice, find_device
 from inlaid_opencl.queues import Event, Memory, Queue, flat_bytes
 from inlaid_runtime.errors import InlaidError, OutOfMemory
 from inlaid_runtime.execution.driver_devices import DriverDevice
@@ -28,10 +28,10 @@ def open_device(number: int) -> OpenCLDevice:
     """Open device `number`. Later calls return the same object until the device is lost. Raises the `TargetError` of
     `find_device`."""
     with _lock:
-        found = _opened.get(number)
-        if found is None or found.lost:
-            found = _opened[number] = OpenCLDevice(find_device(number))
-        return found
+        device = _opened.get(number)
+        if device is None or device.lost:
+            device = _opened[number] = OpenCLDevice(find_device(number))
+        return device
 
 
 class OpenCLDevice(DriverDevice):
@@ -42,10 +42,10 @@ class OpenCLDevice(DriverDevice):
     driver_error = cl.Error
     lost_remedy = "load the model again, or choose another device by devices="
 
-    def __init__(self, found: Found) -> None:
-        self.device = device = found.device
-        super().__init__(f"{device.name.strip()} (opencl device {found.number})", int(device.global_mem_size))
-        self.number = found.number
+    def __init__(self, numbered: NumberedDevice) -> None:
+        self.device = device = numbered.device
+        super().__init__(f"{device.name.strip()} (opencl device {numbered.number})", int(device.global_mem_size))
+        self.number = numbered.number
         self.context = cl.Context([device])
         self.largest = int(device.max_mem_alloc_size)
         self.largest_group = int(device.max_work_group_size)

@@ -17,7 +17,7 @@ _TYPES |= {f"u{name}": f"u{kind}" for name, kind in _TYPES.items() if name.start
 _LANES = (2, 4, 8, 16)
 """Supported lane counts. 3 is not included, since vectors of 3 lanes occupy 4 elements in memory."""
 _GROUPS = {"blockIdx": "get_group_id", "threadIdx": "get_local_id"}
-_WHOLE = {2: ("ushort", "USHRT_MAX"), 4: ("uint", "UINT_MAX"), 8: ("ulong", "ULONG_MAX")}
+_MASK_WORDS = {2: ("ushort", "USHRT_MAX"), 4: ("uint", "UINT_MAX"), 8: ("ulong", "ULONG_MAX")}
 """Name and maximum of the unsigned integer type, keyed by size in bytes."""
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "rint": "roundeven", "trunc": "trunc"}
 """Clang's builtins, keyed by the rounding function that they implement. PoCL does not inline its library functions if library and
@@ -84,12 +84,12 @@ def _rounding(name: str, builtin: str) -> str:
 """
 
 
-def _memory(of: DType, lanes: int) -> str:
+def _memory(dtype: DType, lanes: int) -> str:
     """Define loads and stores of vectors that are aligned only to an element."""
-    kind = f"{_TYPES[of.name]}{lanes}"
+    kind = f"{_TYPES[dtype.name]}{lanes}"
     return f"""\
 #ifdef INLAID_CPU
-typedef {kind} inlaid_{kind} __attribute__((aligned({of.bytes})));
+typedef {kind} inlaid_{kind} __attribute__((aligned({dtype.bytes})));
 #define inlaid_load_{kind}(space, at) (*(space const inlaid_{kind} *)(at))
 #define inlaid_store_{kind}(space, at, value) (*(space inlaid_{kind} *)(at) = (value))
 #else
@@ -132,16 +132,16 @@ static {code} inlaid_encode_{code}({number} value) {{
 
 
 def _helpers() -> dict[str, str]:
-    found = {}
+    helpers = {}
     for name in _TYPES:
         for lanes in _LANES:
-            of = dtype(name)
+            element = dtype(name)
             for action in ("load", "store"):
-                found[f"inlaid_{action}_{_TYPES[name]}{lanes}"] = _memory(of, lanes)
+                helpers[f"inlaid_{action}_{_TYPES[name]}{lanes}"] = _memory(element, lanes)
     for lanes in (0, *_LANES):
         for action in ("decode", "encode"):
-            found[f"inlaid_{action}_ushort{lanes or ''}"] = _half(lanes)
-    return found
+            helpers[f"inlaid_{action}_ushort{lanes or ''}"] = _half(lanes)
+    return helpers
 
 
 _SHUFFLE = f"""\
@@ -187,33 +187,35 @@ class OpenCLDialect:
     def shared_array(self, kind: str, name: str, count: int) -> str:
         return f"__local {kind} {name}[{count}];"
 
-    def vector(self, of: DType, lanes: int) -> str:
-        return f"{_TYPES[of.name]}{lanes or ''}"
+    def vector(self, dtype: DType, lanes: int) -> str:
+        return f"{_TYPES[dtype.name]}{lanes or ''}"
 
-    def call(self, function: str, args: Sequence[str], of: DType, lanes: int) -> str:
+    def call(self, function: str, args: Sequence[str], dtype: DType, lanes: int) -> str:
         name = {"round": "rint"}.get(function, function)
         if name in _INLINED:
             return f"inlaid_{name}({', '.join(args)})"
         if not lanes:
-            return f"{name}{'f' * (name in ('sqrt', 'fmod') and of.bits == 32)}({', '.join(args)})"
+            return f"{name}{'f' * (name in ('sqrt', 'fmod') and dtype.bits == 32)}({', '.join(args)})"
         # PoCL may call functions compiled for another processor, whose calling convention for wide vectors differs.
-        return self.elements([self.call(name, [self.lane(arg, place, lanes) for arg in args], of, 0) for place in range(lanes)], of)
+        return self.elements(
+            [self.call(name, [self.lane(arg, lane, lanes) for arg in args], dtype, 0) for lane in range(lanes)], dtype
+        )
 
     def any(self, mask: str, lanes: int) -> str:
-        whole, _ = _WHOLE[min(lanes, 8)]
+        word, _ = _MASK_WORDS[min(lanes, 8)]
         halves = f"(as_ulong2({mask}).s0 | as_ulong2({mask}).s1)"
-        return f"{halves if lanes == 16 else f'as_{whole}({mask})'} != 0"
+        return f"{halves if lanes == 16 else f'as_{word}({mask})'} != 0"
 
     def all(self, mask: str, lanes: int) -> str:
-        whole, most = _WHOLE[min(lanes, 8)]
+        word, word_max = _MASK_WORDS[min(lanes, 8)]
         halves = f"(as_ulong2({mask}).s0 & as_ulong2({mask}).s1)"
-        return f"{halves if lanes == 16 else f'as_{whole}({mask})'} == {most}"
+        return f"{halves if lanes == 16 else f'as_{word}({mask})'} == {word_max}"
 
-    def splat(self, value: str, of: DType, lanes: int) -> str:
-        return f"({self.vector(of, lanes)})({value})"
+    def splat(self, value: str, dtype: DType, lanes: int) -> str:
+        return f"({self.vector(dtype, lanes)})({value})"
 
-    def elements(self, values: Sequence[str], of: DType) -> str:
-        return f"({self.vector(of, len(values))})({', '.join(values)})"
+    def elements(self, values: Sequence[str], dtype: DType) -> str:
+        return f"({self.vector(dtype, len(values))})({', '.join(values)})"
 
     def lane(self, value: str, number: int, lanes: int) -> str:
         return f"{value}.s{number:x}"
@@ -224,10 +226,10 @@ class OpenCLDialect:
     def convert(self, value: str, source: DType, to: DType, lanes: int) -> str:
         return f"inlaid_convert({self.vector(to, lanes)}, {value})"
 
-    def decode(self, code: str, of: DType, lanes: int) -> str:
+    def decode(self, code: str, dtype: DType, lanes: int) -> str:
         return f"inlaid_decode_ushort{lanes or ''}({code})"
 
-    def encode(self, value: str, of: DType, lanes: int) -> str:
+    def encode(self, value: str, dtype: DType, lanes: int) -> str:
         return f"inlaid_encode_ushort{lanes or ''}({value})"
 
     def reinterpret(self, value: str, to: DType, lanes: int) -> str:
@@ -236,11 +238,11 @@ class OpenCLDialect:
     def shuffle(self, value: str, lane: str, width: int) -> str:
         return f"inlaid_shuffle({value}, {lane}, {width})"
 
-    def load(self, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
-        return f"inlaid_load_{self.vector(of, lanes)}({space}, {pointer})"
+    def load(self, pointer: str, space: str, dtype: DType, lanes: int, aligned: int) -> str:
+        return f"inlaid_load_{self.vector(dtype, lanes)}({space}, {pointer})"
 
-    def store(self, value: str, pointer: str, space: str, of: DType, lanes: int, aligned: int) -> str:
-        return f"inlaid_store_{self.vector(of, lanes)}({space}, {pointer}, {value})"
+    def store(self, value: str, pointer: str, space: str, dtype: DType, lanes: int, aligned: int) -> str:
+        return f"inlaid_store_{self.vector(dtype, lanes)}({space}, {pointer}, {value})"
 
 
 DIALECT = OpenCLDialect()

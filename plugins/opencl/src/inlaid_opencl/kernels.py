@@ -22,7 +22,7 @@ class RegionKernel(LaunchedRegion[Bound]):
     def __init__(self, code: RegionCode, constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self._code, self._opencl = code, code.device
         self._spare: list[list[cl.Kernel]] | None = code.checked_kernels()
-        super().__init__(code.artifact, code.plan, code.device, constants.values(), limits_of(code))
+        super().__init__(code.artifact, code.plan, code.device, constants.values(), launch_limits(code))
 
     def new_session(self, queue: LaunchQueue) -> KernelSession:
         """Create the kernel objects of a queue. The first queue reuses the kernel objects that the check at load created."""
@@ -68,8 +68,8 @@ class RegionKernel(LaunchedRegion[Bound]):
             before = cl.enqueue_marker(queue.commands)
             queue.commands.flush()
             cl.enqueue_barrier(commands, wait_for=[before])
-            for kernel, items, group, ready in self._bound_to(inputs, outputs, workspace, dims, queue, commands):
-                events.append((ready.call, cl.enqueue_nd_range_kernel(commands, kernel, items, group)))
+            for kernel, items, group, launch in self._bound_to(inputs, outputs, workspace, dims, queue, commands):
+                events.append((launch.call, cl.enqueue_nd_range_kernel(commands, kernel, items, group)))
             after = cl.enqueue_marker(commands)
             commands.flush()
             cl.enqueue_barrier(queue.commands, wait_for=[after])
@@ -99,7 +99,7 @@ class RegionKernel(LaunchedRegion[Bound]):
         return self.bound(inputs, outputs, workspace, dims, self.session(queue), read)
 
 
-def limits_of(code: RegionCode) -> Limits:
+def launch_limits(code: RegionCode) -> Limits:
     """Return the launch limits of a region's device."""
     device = code.device
     grid = (device.largest_grid,) * 3

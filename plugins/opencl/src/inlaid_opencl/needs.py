@@ -23,26 +23,26 @@ _FP64 = "cl_khr_fp64"
 _GROUP, _LOCAL, _LANES = "work-items", "local-bytes", "shuffled-lanes"
 
 
-def needs_of(kernels: Sequence[ThreadKernel], source: str) -> tuple[str, ...]:
+def code_requirements(kernels: Sequence[ThreadKernel], source: str) -> tuple[str, ...]:
     """Return the device requirements of kernels and their source: names of extensions, and entries such as "work-items=256" for the
     maxima of work-items per group, bytes of local memory and shuffled lanes."""
-    found = set(_EXTENSIONS.findall(source))
+    extensions = set(_EXTENSIONS.findall(source))
     if _DOUBLE.search(source):
-        found.add(_FP64)
+        extensions.add(_FP64)
     group = max((_group(kernel) for kernel in kernels), default=1)
     local = max((_local(kernel) for kernel in kernels), default=0)
     lanes = max(map(int, _SHUFFLED.findall(source)), default=0)
-    needed = ((_GROUP, group, 1), (_LOCAL, local, 0), (_LANES, lanes, 0))
-    sizes = [f"{name}={size}" for name, size, least in needed if size > least]
-    return (*sorted(found), *sizes)
+    maxima = ((_GROUP, group, 1), (_LOCAL, local, 0), (_LANES, lanes, 0))
+    sizes = [f"{name}={size}" for name, size, least in maxima if size > least]
+    return (*sorted(extensions), *sizes)
 
 
 def _group(kernel: ThreadKernel) -> int:
     """Return the number of work-items per work-group. Symbolic extents count as 1."""
     product = 1
     for extent in kernel.kernel.threads.values():
-        known = arith.unwrap(extent)
-        product *= known if isinstance(known, int) else 1
+        size = arith.unwrap(extent)
+        product *= size if isinstance(size, int) else 1
     return product
 
 
@@ -71,9 +71,9 @@ def missing(requires: Sequence[str], device: cl.Device) -> str | None:
         if not equals and name in extensions:
             continue
         if name in limits and size.isdecimal():
-            resource, most = limits[name]
-            if int(size) <= most:
+            resource, limit = limits[name]
+            if int(size) <= limit:
                 continue
-            return f"the code needs {int(size)} {resource}, {device.name.strip()} has {most}"
+            return f"the code needs {int(size)} {resource}, {device.name.strip()} has {limit}"
         return f"the code needs {need[:80]!r}, {device.name.strip()} lacks it"
     return None

@@ -21,7 +21,7 @@ _NO_PLATFORM = -1001
 
 
 @dataclass(frozen=True)
-class Found:
+class NumberedDevice:
     """A device with its `number` over all platforms and its `kind` (see `OpenCLOptions`)."""
 
     number: int
@@ -33,7 +33,7 @@ class Found:
         return f"device {self.number}: {self.device.name.strip()} ({self.kind}, {platform}, driver {self.device.driver_version})"
 
 
-def find_devices() -> tuple[Found, ...]:
+def find_devices() -> tuple[NumberedDevice, ...]:
     """List the devices of all platforms: GPUs first, then accelerators, then CPUs, each in the order of the loader.
 
     PoCL's devices are omitted if the linker is not in PATH.
@@ -44,7 +44,7 @@ def find_devices() -> tuple[Found, ...]:
         import pyopencl as cl
     except (ImportError, OSError) as error:
         raise TargetError(f"pyopencl cannot be imported: {error}", remedy=BINDING) from error
-    found: list[cl.Device] = []
+    devices: list[cl.Device] = []
     unlinked = False
     try:
         for platform in cl.get_platforms():
@@ -52,25 +52,25 @@ def find_devices() -> tuple[Found, ...]:
                 unlinked = True
                 continue
             try:
-                found += platform.get_devices()
+                devices += platform.get_devices()
             except cl.Error as error:
                 if error.code != cl.status_code.DEVICE_NOT_FOUND:
                     raise
     except cl.Error as error:
         reason = "expected an OpenCL driver, found none" if error.code == _NO_PLATFORM else f"the OpenCL drivers fail: {error}"
         raise TargetError(reason, remedy=DRIVER) from error
-    if not found and unlinked:
+    if not devices and unlinked:
         raise TargetError(f"PoCL needs the linker {LINKER}, found none in PATH", remedy="install Debian's binutils")
-    if not found:
+    if not devices:
         raise TargetError("expected an OpenCL device, found none on this machine", remedy=DRIVER)
     # A simulator may claim all types: it runs on the CPU.
     order = (cl.device_type.CPU, cl.device_type.GPU, cl.device_type.ACCELERATOR)
-    places = (2, 0, 1)
-    found.sort(key=lambda device: next((place for place, kind in zip(places, order, strict=True) if device.type & kind), 3))
-    return tuple(Found(number, _kind(device), device) for number, device in enumerate(found))
+    ranks = (2, 0, 1)
+    devices.sort(key=lambda device: next((rank for rank, kind in zip(ranks, order, strict=True) if device.type & kind), 3))
+    return tuple(NumberedDevice(number, _kind(device), device) for number, device in enumerate(devices))
 
 
-def find_device(number: int) -> Found:
+def find_device(number: int) -> NumberedDevice:
     """Find a device by number. Raises the `TargetError` of `find_devices`, and `TargetError` for a number out of range."""
     devices = find_devices()
     if not 0 <= number < len(devices):

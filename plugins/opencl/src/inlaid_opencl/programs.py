@@ -30,16 +30,18 @@ def build(source: str, symbol: str, device: OpenCLDevice, store: Store | None = 
 
     Raises `CompileError` with the first lines of the log if the driver rejects the source."""
     # pyopencl's `Program` would cache builds a second time, and warn if the log is not empty.
-    found, options = device.device, _options(device, source)
-    if found.platform.name in CACHING_DRIVERS:
+    cl_device, options = device.device, _options(device, source)
+    if cl_device.platform.name in CACHING_DRIVERS:
         return _from_source(source, symbol, device)
     store = caches().objects if store is None else store
-    key = digest("opencl binary", source, options, found.platform.name, found.name, found.version, found.driver_version)
+    key = digest(
+        "opencl binary", source, options, cl_device.platform.name, cl_device.name, cl_device.version, cl_device.driver_version
+    )
     binary = store.get(key)
     if binary is not None:
         try:
-            program = _cl._Program(device.context, [found], [binary])
-            program._build(options.encode(), [found])
+            program = _cl._Program(device.context, [cl_device], [binary])
+            program._build(options.encode(), [cl_device])
             return program
         except cl.Error:
             pass  # stale or damaged: rebuild from source
@@ -68,9 +70,9 @@ def _from_source(source: str, symbol: str, device: OpenCLDevice) -> _cl._Program
         if error.code == cl.status_code.BUILD_PROGRAM_FAILURE:
             log = str(program.get_build_info(device.device, cl.program_build_info.LOG))
         else:
-            found = device.failure(error, f"building region {symbol}")
-            if found is not error:
-                raise found from error
+            failure = device.failure(error, f"building region {symbol}")
+            if failure is not error:
+                raise failure from error
         lines = [line.rstrip() for line in log.splitlines() if line.strip()]
         more = f"\n... and {len(lines) - _LINES} more lines" if len(lines) > _LINES else ""
         text = "\n".join(lines[:_LINES]) + more or str(error)

@@ -12,7 +12,7 @@ import pyopencl as cl
 
 from inlaid_runtime.execution.launch_queues import Flags, LaunchQueue
 
-_HELD_BYTES = 64 << 20
+_STAGED_BYTES = 64 << 20
 """Maximum bytes of host memory that a queue stages for pending copies. A copy that exceeds the limit blocks."""
 
 
@@ -43,7 +43,7 @@ class Queue(LaunchQueue):
         self._context, self._device = context, device
         self.commands = cl.CommandQueue(context, device)
         self._timed: cl.CommandQueue | None = None
-        self._held: deque[tuple[int, object, int]] = deque()
+        self._staged: deque[tuple[int, object, int]] = deque()
         self._bytes = 0
 
     def timed(self) -> cl.CommandQueue:
@@ -62,9 +62,9 @@ class Queue(LaunchQueue):
         self._hold(cl.enqueue_copy(commands or self.commands, target, buffer, src_offset=offset, is_blocking=False), 0)
 
     def read_flags(self, flags: Flags) -> np.ndarray[Any, Any]:
-        found = np.empty(flags.size, np.uint8)
-        self.read(flags.memory.buffer, 0, found)
-        return found
+        values = np.empty(flags.size, np.uint8)
+        self.read(flags.memory.buffer, 0, values)
+        return values
 
     def clear_flags(self, flags: Flags) -> None:
         self.write(flags.memory.buffer, 0, np.zeros(flags.size, np.uint8))
@@ -72,9 +72,9 @@ class Queue(LaunchQueue):
     def _hold(self, event: cl.Event, size: int) -> None:
         """Keep an event and the array that it references until its completion, since releasing a pending event blocks."""
         self.sequence += 1
-        self._held.append((self.sequence, event, size))
+        self._staged.append((self.sequence, event, size))
         self._bytes += size
-        if self._bytes > _HELD_BYTES:
+        if self._bytes > _STAGED_BYTES:
             event.wait()
             self._release(self.sequence)
 
@@ -90,9 +90,9 @@ class Queue(LaunchQueue):
         super().finished(sequence)
 
     def _release(self, sequence: int) -> None:
-        self.done = max(self.done, sequence)
-        while self._held and self._held[0][0] <= sequence:
-            self._bytes -= self._held.popleft()[2]
+        self.completed_sequence = max(self.completed_sequence, sequence)
+        while self._staged and self._staged[0][0] <= sequence:
+            self._bytes -= self._staged.popleft()[2]
 
     def close(self) -> None:
         """Wait for all commands, even if some failed, and release the events and arrays of the queue."""
@@ -101,7 +101,7 @@ class Queue(LaunchQueue):
                 with contextlib.suppress(cl.Error):
                     commands.finish()
         self.sessions.clear()
-        self._held.clear()
+        self._staged.clear()
 
 
 def flat_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

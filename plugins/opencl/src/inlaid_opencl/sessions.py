@@ -19,9 +19,9 @@ from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.errors import Unsupported
 from inlaid_runtime.execution.launch_queues import LaunchQueue
 from inlaid_runtime.execution.launch_regions import LaunchedRegion, Session, check_parameters
-from inlaid_runtime.execution.launches import LaunchPlan, Ready, Stores
+from inlaid_runtime.execution.launches import EvaluatedLaunch, LaunchPlan, Stores
 
-Bound = tuple[cl.Kernel, tuple[int, ...], tuple[int, ...], Ready]
+Bound = tuple[cl.Kernel, tuple[int, ...], tuple[int, ...], EvaluatedLaunch]
 """A kernel with bound arguments, its global size, its work-group size, and the launch that it implements."""
 _LONG = struct.Struct("=q").pack
 
@@ -50,10 +50,10 @@ class RegionCode:
     def checked_kernels(self) -> list[list[cl.Kernel]]:
         """Create a kernel object per function. Raises `Unsupported` if the number of parameters of a function differs from the
         plan."""
-        made = [self.new_kernel(number) for number in range(len(self.plan.kernels))]
-        for function, kernel in zip(self.plan.kernels, made, strict=True):
+        kernels = [self.new_kernel(number) for number in range(len(self.plan.kernels))]
+        for function, kernel in zip(self.plan.kernels, kernels, strict=True):
             check_parameters(self.artifact, function, kernel.num_args)
-        return [[kernel] for kernel in made]
+        return [[kernel] for kernel in kernels]
 
 
 class KernelSession(Session[Bound]):
@@ -69,25 +69,25 @@ class KernelSession(Session[Bound]):
 
     def recycle(self, bound: Iterable[Bound]) -> None:
         """Return kernel objects to the free list. The launches need not have completed, since drivers copy arguments at enqueue."""
-        for kernel, _, _, ready in bound:
-            self._spare[ready.kernel].append(kernel)
+        for kernel, _, _, launch in bound:
+            self._spare[launch.kernel].append(kernel)
 
-    def bind(self, region: LaunchedRegion[Bound], stores: Stores, ready: Ready) -> Bound:
+    def bind(self, region: LaunchedRegion[Bound], stores: Stores, launch: EvaluatedLaunch) -> Bound:
         """Set the arguments of a launch on a kernel object."""
         code = self._code
-        spare = self._spare[ready.kernel]
-        kernel = spare.pop() if spare else code.new_kernel(ready.kernel)
+        spare = self._spare[launch.kernel]
+        kernel = spare.pop() if spare else code.new_kernel(launch.kernel)
         # The private setter that pyopencl's generated code calls: `set_arg` takes 6 us for a scalar.
         set_bytes = getattr(kernel, "_set_arg_buf", kernel.set_arg)
-        place = 0
-        for memory, offset in region.arguments(stores, ready):
-            kernel.set_arg(place, None if memory is None else memory.buffer)
-            set_bytes(place + 1, _LONG(offset))
-            place += 2
-        for scalar in ready.scalars:
-            set_bytes(place, _LONG(scalar))
-            place += 1
-        if code.plan.kernels[ready.kernel].reports:
-            kernel.set_arg(place, self._parts[ready.call])
-        items = tuple(size * threads for size, threads in zip(ready.grid, ready.threads, strict=True))
-        return kernel, items, ready.threads, ready
+        position = 0
+        for memory, offset in region.arguments(stores, launch):
+            kernel.set_arg(position, None if memory is None else memory.buffer)
+            set_bytes(position + 1, _LONG(offset))
+            position += 2
+        for scalar in launch.scalars:
+            set_bytes(position, _LONG(scalar))
+            position += 1
+        if code.plan.kernels[launch.kernel].reports:
+            kernel.set_arg(position, self._parts[launch.call])
+        items = tuple(size * threads for size, threads in zip(launch.grid, launch.threads, strict=True))
+        return kernel, items, launch.threads, launch

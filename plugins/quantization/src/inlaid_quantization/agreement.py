@@ -17,34 +17,34 @@ class Agreement:
 
     `rows` counts vectors along the last axis, if that axis has at least two elements. `equal` counts the rows whose greatest
     element has the same index in both models; for a classifier, these are unchanged predictions. `dot` is the sum of products,
-    `real` and `found` are the sums of squares of the float and the quantized model, over finite elements.
+    `real` and `quantized` are the sums of squares of the float and the quantized model, over finite elements.
     """
 
     dot: float = 0.0
     real: float = 0.0
-    found: float = 0.0
+    quantized: float = 0.0
     rows: int = 0
     equal: int = 0
 
-    def with_values(self, real: Array, found: Array) -> Agreement:
+    def with_values(self, real: Array, quantized: Array) -> Agreement:
         """Return the agreement with one more sample: the outputs of the float and of the quantized model."""
         rows = equal = 0
         if real.ndim > 0 and real.shape[-1] > 1:
-            best, other = (values.reshape(-1, values.shape[-1]).argmax(axis=1) for values in (real, found))
+            best, other = (values.reshape(-1, values.shape[-1]).argmax(axis=1) for values in (real, quantized))
             rows, equal = best.size, int(np.sum(best == other))
-        real, found = real.astype(np.float64), found.astype(np.float64)
-        finite = np.isfinite(real) & np.isfinite(found)
-        a, b = real[finite], found[finite]
+        real, quantized = real.astype(np.float64), quantized.astype(np.float64)
+        finite = np.isfinite(real) & np.isfinite(quantized)
+        a, b = real[finite], quantized[finite]
         return Agreement(
-            self.dot + float(a @ b), self.real + float(a @ a), self.found + float(b @ b), self.rows + rows, self.equal + equal
+            self.dot + float(a @ b), self.real + float(a @ a), self.quantized + float(b @ b), self.rows + rows, self.equal + equal
         )
 
     @property
     def cosine(self) -> float:
         """Cosine of the angle between the outputs of all samples, concatenated; 1 if both are zero."""
-        if self.real == self.found == 0:
+        if self.real == self.quantized == 0:
             return 1.0
-        return self.dot / math.sqrt(self.real * self.found) if self.real and self.found else 0.0
+        return self.dot / math.sqrt(self.real * self.quantized) if self.real and self.quantized else 0.0
 
     @property
     def top1(self) -> float | None:

@@ -52,5 +52,5 @@ def quantize(
     samples = read_samples(calibration_data, module.main.params)
     measured = samples if evaluation_data is None else read_samples(evaluation_data, module.main.params)
     chosen = checked_targets(targets)
-    made_for = chosen if for_targets is None else checked_targets(for_targets)
-    return driver.quantize(module, samples, measured, settings or Quantization(), chosen, made_for)
+    deployment_targets = chosen if for_targets is None else checked_targets(for_targets)
+    return driver.quantize(module, samples, measured, settings or Quantization(), chosen, deployment_targets)

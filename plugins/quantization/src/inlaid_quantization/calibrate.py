@@ -9,11 +9,11 @@ import numpy as np
 
 from inlaid.graph.ir import Call, Constant, Expr, Module, Var
 from inlaid.graph.operator import Operator
-from inlaid.ops.compose import tensor_of
+from inlaid.ops.compose import expr_type
 from inlaid_quantization.forms import Move, Softmax, Sum
 from inlaid_quantization.histogram import Array, Histogram
 from inlaid_quantization.plan import Plan
-from inlaid_quantization.ranges import Scale, choose_scale, scales_of
+from inlaid_quantization.ranges import Scale, choose_scale, compute_scales
 from inlaid_quantization.settings import Quantization
 from inlaid_runtime.errors import InputError, Remedy
 
@@ -52,32 +52,32 @@ class Scales:
         """Return the scale of an expression; None if the expression is not stored."""
         return self[expr] if id(expr) in self._parent else None
 
-    def choose(self, seen: Mapping[int, Histogram], settings: Quantization) -> None:
-        """Choose all scales from the observed values. `seen` maps the id of an expression to its histogram."""
+    def choose(self, histograms: Mapping[int, Histogram], settings: Quantization) -> None:
+        """Choose all scales from the observed values. `histograms` maps the id of an expression to its histogram."""
         groups: dict[int, list[Expr]] = {}
         for expr in self._plan.stored:
             groups.setdefault(self._root(expr), []).append(expr)
         for root, members in groups.items():
             together = Histogram()
             for expr in members:
-                for histogram in _values_of(expr, self._plan, seen):
+                for histogram in _contributed_histograms(expr, self._plan, histograms):
                     together.merge(histogram)
-            below = MASK_MARGIN + self._spread(members, seen) if together.masked else 0.0
+            below = MASK_MARGIN + self._spread(members, histograms) if together.masked else 0.0
             if all(self._is_part(expr) for expr in members):
-                scales, points = scales_of(np.zeros(1), np.array([255 / 256]), settings)
+                scales, points = compute_scales(np.zeros(1), np.array([255 / 256]), settings)
                 self._scales[root] = Scale(float(scales[0]), int(points[0]))
             else:
                 self._scales[root] = choose_scale(together, settings, below)
 
-    def _spread(self, members: Sequence[Expr], seen: Mapping[int, Histogram]) -> float:
+    def _spread(self, members: Sequence[Expr], histograms: Mapping[int, Histogram]) -> float:
         """Return the widest range of unmasked values among sums that have a member as operand; 0 without such a sum."""
         mine = {id(expr) for expr in members}
-        found = 0.0
+        widest = 0.0
         for expr in self._plan.stored:
             step = self._plan.steps.get(id(expr))
             if step is not None and isinstance(step.form, Sum) and any(id(operand) in mine for operand in step.operands):
-                found = max(found, seen[id(expr)].greatest - seen[id(expr)].least)
-        return found
+                widest = max(widest, histograms[id(expr)].greatest - histograms[id(expr)].least)
+        return widest
 
     def _is_part(self, expr: Expr) -> bool:
         """Test whether an expression is a softmax or a moved value. In a group of only these, values are always between 0 and 1."""
@@ -85,12 +85,12 @@ class Scales:
         return step is not None and (isinstance(step.form, Softmax) or self._plan.is_moved(expr))
 
 
-def _values_of(expr: Expr, plan: Plan, seen: Mapping[int, Histogram]) -> Sequence[Histogram]:
+def _contributed_histograms(expr: Expr, plan: Plan, histograms: Mapping[int, Histogram]) -> Sequence[Histogram]:
     """Return histograms of the values that an expression contributes to the scale of its group."""
     if isinstance(expr, Constant):
         return [_counted(expr.data, id(expr) in plan.masked)]
     if not plan.is_moved(expr):
-        return [seen[id(expr)]]
+        return [histograms[id(expr)]]
     step = plan.steps[id(expr)]
     assert isinstance(step.form, Move)
     fill = None if step.form.fill is None else step.form.call.args[step.form.fill]
@@ -99,9 +99,9 @@ def _values_of(expr: Expr, plan: Plan, seen: Mapping[int, Histogram]) -> Sequenc
 
 
 def _counted(data: Array, masked: bool = False) -> Histogram:
-    found = Histogram()
-    (found.add_unmasked if masked else found.add)(data)
-    return found
+    histogram = Histogram()
+    (histogram.add_unmasked if masked else histogram.add)(data)
+    return histogram
 
 
 def observed(plan: Plan) -> tuple[Expr, ...]:
@@ -114,27 +114,27 @@ def gather(plan: Plan, samples: Sequence[Sample], run: Run) -> dict[int, Histogr
     outputs of `run` are the observed values. Raises `InputError` for non-finite values, and for a sample that does not fit the
     model."""
     watched = observed(plan)
-    found = {id(expr): Histogram() for expr in watched}
+    histograms = {id(expr): Histogram() for expr in watched}
     for number, sample in enumerate(samples):
         try:
-            given = run(sample)
+            outputs = run(sample)
         except InputError as error:
             raise InputError(f"sample {number}: {error.message}", remedy=error.remedy) from error
-        for expr, values in zip(watched, given, strict=False):
+        for expr, values in zip(watched, outputs, strict=False):
             try:
-                (found[id(expr)].add_unmasked if id(expr) in plan.masked else found[id(expr)].add)(values)
+                (histograms[id(expr)].add_unmasked if id(expr) in plan.masked else histograms[id(expr)].add)(values)
             except ValueError as error:
                 raise InputError(
-                    f"sample {number} gives {error} at {name_of(expr)}",
+                    f"sample {number} gives {error} at {node_name(expr)}",
                     remedy=Remedy("leave the sample out, or keep the operator float with keep_float", "leave the sample out"),
                 ) from None
-    return found
+    return histograms
 
 
-def name_of(expr: Expr) -> str:
+def node_name(expr: Expr) -> str:
     """Return the name of an expression in reports: its source node."""
     if isinstance(expr, Var):
         return f"input {expr.name}"
     if expr.span is not None:
         return expr.span.node
-    return expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else repr(tensor_of(expr))
+    return expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else repr(expr_type(expr))

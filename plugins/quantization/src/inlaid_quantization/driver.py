@@ -19,14 +19,14 @@ def quantize(
     measured: Sequence[Sample],
     settings: Quantization,
     targets: Sequence[str],
-    made_for: Sequence[str],
+    deployment_targets: Sequence[str],
     registry: PluginRegistry | None = None,
     keep: bool = True,
 ) -> QuantizedModule:
-    """Quantize a module to int8, calibrated and evaluated on `targets`. The first target of `made_for` that declares a
+    """Quantize a module to int8, calibrated and evaluated on `targets`. The first target of `deployment_targets` that declares a
     requantization determines the module's requantization. Raises as `quantize_module` and `compile_module`."""
     registry = registry or default_registry()
-    declared = (registry.capabilities(registry.target(text)).requantization for text in made_for)
+    declared = (registry.capabilities(registry.target(text)).requantization for text in deployment_targets)
     settings = fitted(settings, next((having for having in declared if having.roundings), Requantization()))
 
     def compiled(each: Module) -> Run:

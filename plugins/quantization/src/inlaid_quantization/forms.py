@@ -17,7 +17,7 @@ import numpy as np
 from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, call, constant
 from inlaid.graph.operator import Operator
-from inlaid.ops.compose import scalar, tensor_of
+from inlaid.ops.compose import expr_type, scalar
 from inlaid_quantization.choices import TENSOR
 from inlaid_quantization.histogram import Array
 from inlaid_quantization.ranges import HIGHEST, Scale, rounded_scales
@@ -98,27 +98,27 @@ class Product(Form):
     def _axes(self) -> tuple[int, int]:
         """Return the axis of output channels in the weights, and in the result."""
         if self.product.callee is ops.matmul:
-            return 1, tensor_of(self.product).rank - 1
+            return 1, expr_type(self.product).rank - 1
         return int(self.product.callee is ops.conv_transpose), 1
 
     def biased(self, offset: Array) -> Form | None:
-        spread = by_channel(offset, tensor_of(self.product), self._axes[1])
+        spread = by_channel(offset, expr_type(self.product), self._axes[1])
         return None if spread is None else dataclasses.replace(self, offset=self.offset + spread)
 
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
         (x,) = operands
-        axis, of_result = self._axes
-        made = stored_weights(self.weights, axis, self.offset, x.scale, settings)
+        axis, result_axis = self._axes
+        stored = stored_weights(self.weights, axis, self.offset, x.scale, settings)
         span, attrs, operator = self.product.span, self.product.attrs, self.product.callee
-        bias, data = made.bias, x.value
+        bias, data = stored.bias, x.value
         if operator is ops.conv_transpose:
             data = x.centerd  # the gaps between elements are 0, not the zero point
         else:
-            bias = bias - x.scale.zero_point * _sums(made.stored, axis)
+            bias = bias - x.scale.zero_point * _sums(stored.stored, axis)
             if operator is ops.conv:
                 data, attrs = padded(x, attrs.pads, span), dataclasses.replace(attrs, pads=(0,) * len(attrs.pads))
-        value: Expr = call(operator, (data, constant(made.stored, span=span)), attrs, span)
-        total = Total(value, x.scale.scale * made.scales, of_result, _bound(made, axis), self._rounding)
+        value: Expr = call(operator, (data, constant(stored.stored, span=span)), attrs, span)
+        total = Total(value, x.scale.scale * stored.scales, result_axis, _bound(stored, axis), self._rounding)
         if bias.any():
             limited = np.clip(bias, -INT32, INT32).astype(np.int32)
             value = ops.add(value, constant(total.by_axis(limited), span=span), span=span)
@@ -145,12 +145,12 @@ class Affine(Form):
 
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
         (x,) = operands
-        made = stored_weights(self.factor[:, np.newaxis], 0, self.offset, x.scale, settings)
-        weights = made.stored[:, 0].astype(np.int32)
-        total = Total(x.centerd, x.scale.scale * made.scales, self.axis, _bound(made, 0))
+        stored = stored_weights(self.factor[:, np.newaxis], 0, self.offset, x.scale, settings)
+        weights = stored.stored[:, 0].astype(np.int32)
+        total = Total(x.centerd, x.scale.scale * stored.scales, self.axis, _bound(stored, 0))
         value: Expr = ops.mul(x.centerd, constant(total.by_axis(weights)))
-        if made.bias.any():
-            value = ops.add(value, constant(total.by_axis(made.bias.astype(np.int32))))
+        if stored.bias.any():
+            value = ops.add(value, constant(total.by_axis(stored.bias.astype(np.int32))))
         return dataclasses.replace(total, value=value)
 
 
@@ -177,7 +177,7 @@ class Both(Form):
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
         a, b = operands
         value = call(ops.matmul, (a.centerd, b.centerd), dataclasses.replace(self.product.attrs, out_dtype="int32"))
-        depth = tensor_of(self.product.args[0]).shape[-1]
+        depth = expr_type(self.product.args[0]).shape[-1]
         bound = depth * BYTE * BYTE if isinstance(depth, int) else INT32
         return Total(value, np.array([a.scale.scale * b.scale.scale]), 0, bound, "up")
 
@@ -249,7 +249,7 @@ class Average(Form):
         (x,) = operands
         attrs = self.attrs
         taps = int(np.prod(attrs.kernel))
-        shape = tensor_of(x.value).shape
+        shape = expr_type(x.value).shape
         if settings.requantization.roundings and shape[2:] == tuple(attrs.kernel) and not any(attrs.pads):
             # Accelerators support sums over whole images, and few window sizes.
             return Mean(tuple(range(2, len(shape))), True, 1 / int(self.counts.max()), taps).total(operands, settings)
@@ -259,9 +259,9 @@ class Average(Form):
         )
         if x.scale.zero_point:
             value = ops.add(value, scalar(-x.scale.zero_point * taps, "int32"))
-        most, bound = int(self.counts.max()), taps * BYTE
-        if int(self.counts.min()) == most:
-            return Total(value, np.array([x.scale.scale / most]), 1, bound)
+        max_count, bound = int(self.counts.max()), taps * BYTE
+        if int(self.counts.min()) == max_count:
+            return Total(value, np.array([x.scale.scale / max_count]), 1, bound)
         # Reciprocals with as many bits as the sums leave free.
         bits = RECIPROCAL_BITS - bound.bit_length()
         reciprocals = np.rint((1 << bits) / self.counts).astype(np.int32)
@@ -295,11 +295,11 @@ class Move(Form):
     places: tuple[int, ...]
     fill: int | None = None
 
-    def moved(self, operands: Sequence[Stored], others: Sequence[Expr]) -> Expr:
-        """Return the call on stored operands. `others` are all arguments of the call, with None at the positions of operands."""
-        args = list(others)
-        for place, operand in zip(self.places, operands, strict=True):
-            args[place] = operand.value
+    def moved(self, operands: Sequence[Stored], arguments: Sequence[Expr]) -> Expr:
+        """Return the call on stored operands. `arguments` are all arguments of the call, with None at the positions of operands."""
+        args = list(arguments)
+        for position, operand in zip(self.places, operands, strict=True):
+            args[position] = operand.value
         if self.fill is not None:
             value = args[self.fill]
             assert isinstance(value, Constant)

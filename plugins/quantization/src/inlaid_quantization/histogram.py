@@ -73,9 +73,9 @@ class Histogram:
     def add_unmasked(self, values: Array) -> None:
         """Count the values whose exponential is not negligible relative to the maximum's. Record whether any values were left out.
         Raises ValueError for NaN and plus infinity."""
-        kept = values[unmasked(values)]
-        self.masked |= kept.size < values.size
-        self.add(kept)
+        unmasked_values = values[unmasked(values)]
+        self.masked |= unmasked_values.size < values.size
+        self.add(unmasked_values)
 
     def merge(self, other: Histogram) -> None:
         """Add the counts of another histogram."""

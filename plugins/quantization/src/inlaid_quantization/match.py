@@ -9,9 +9,9 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.graph.interp import evaluate
-from inlaid.graph.ir import Call, Constant, Expr, constant, function, traits_of
+from inlaid.graph.ir import Call, Constant, Expr, constant, function, operator_traits
 from inlaid.graph.operator import Moves, Operator
-from inlaid.ops.compose import tensor_of
+from inlaid.ops.compose import expr_type
 from inlaid.ops.pool import AvgPoolAttrs
 from inlaid_quantization.forms import (
     LONGEST_SOFTMAX,
@@ -43,7 +43,7 @@ MASK = 1e5
 NO_FORM = "it has no integer implementation"
 
 
-def form_of(target: Call) -> tuple[Form | Move, tuple[Expr, ...]] | str:
+def match_form(target: Call) -> tuple[Form | Move, tuple[Expr, ...]] | str:
     """Return the form of a float32 operator call with its stored operands, or the reason why it has no form."""
     operator = target.callee
     if operator in _PRODUCTS:
@@ -55,7 +55,7 @@ def form_of(target: Call) -> tuple[Form | Move, tuple[Expr, ...]] | str:
     if operator is ops.avg_pool:
         return _average(target)
     if operator is ops.softmax:
-        extent = tensor_of(target).shape[target.attrs.axis]
+        extent = expr_type(target).shape[target.attrs.axis]
         if not isinstance(extent, int) or not 0 < extent <= LONGEST_SOFTMAX:
             return f"it sums {extent} elements, but int32 can hold sums of at most {LONGEST_SOFTMAX}"
         return Softmax(target.attrs.axis), target.args
@@ -90,7 +90,7 @@ def _affine(target: Call) -> tuple[Form, tuple[Expr, ...]] | None:
     if values is None or (divides and not values.all()):
         return None
     x = target.args[isinstance(target.args[0], Constant)]
-    type_ = tensor_of(x)
+    type_ = expr_type(x)
     for axis in range(type_.rank):
         spread = by_channel(1 / values if divides else values, type_, axis)
         if spread is not None and (divides or target.callee is ops.mul):
@@ -102,8 +102,8 @@ def _affine(target: Call) -> tuple[Form, tuple[Expr, ...]] | None:
 
 def _mean(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
     (x,) = target.args
-    axes, shape = target.attrs.axes, tensor_of(x).shape
-    extents = known([shape[axis] for axis in axes])
+    axes, shape = target.attrs.axes, expr_type(x).shape
+    extents = static_dims([shape[axis] for axis in axes])
     count = math.prod(extents)
     if min(extents, default=0) < 0 or not 0 < count < MEAN_LIMIT:
         return "it sums too many elements, or a symbolic number"
@@ -115,10 +115,10 @@ def _mean(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
 
 def _average(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
     (x,) = target.args
-    type_, attrs = tensor_of(x), target.attrs
+    type_, attrs = expr_type(x), target.attrs
     rank = type_.rank - 2
-    pads = known(attrs.pads or (0,) * (2 * rank))
-    (channels, *sizes), kernel = known(type_.shape[1:]), known(attrs.kernel)
+    pads = static_dims(attrs.pads or (0,) * (2 * rank))
+    (channels, *sizes), kernel = static_dims(type_.shape[1:]), static_dims(attrs.kernel)
     taps = math.prod(kernel)
     if min((channels, taps, *sizes, *pads)) < 0:
         return "its windows have symbolic sizes"
@@ -135,13 +135,13 @@ def _average(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
     return (Average(attrs, channels, counts), target.args) if counts.all() else "some of its windows are empty"
 
 
-def known(dims: Sequence[Dim]) -> list[int]:
+def static_dims(dims: Sequence[Dim]) -> list[int]:
     """Convert dimensions to integers; a symbolic dimension becomes -1."""
     return [dim if isinstance(dim, int) else -1 for dim in dims]
 
 
 def _move(target: Call) -> tuple[Move, tuple[Expr, ...]] | str:
-    moves = traits_of(target).moves
+    moves = operator_traits(target).moves
     if target.callee is ops.resize:
         if target.attrs.mode != "nearest" or target.attrs.crop:
             return "it interpolates"
@@ -151,10 +151,10 @@ def _move(target: Call) -> tuple[Move, tuple[Expr, ...]] | str:
     fill = moves.filling(len(target.args))
     if fill is not None and not isinstance(target.args[fill], Constant):
         return "it pads with a value that the model computes"
-    places = moves.places(len(target.args))
+    positions = moves.places(len(target.args))
     if any(isinstance(arg, Constant) and arg.data.dtype.kind == "f" and np.isnan(arg.data).any() for arg in target.args):
         return "a constant that it reads has NaN"
-    return Move(target, places, fill), tuple(target.args[place] for place in places)
+    return Move(target, positions, fill), tuple(target.args[position] for position in positions)
 
 
 def with_constant(form: Form, target: Call) -> Form | None:
@@ -183,7 +183,7 @@ def _constant_side(target: Call) -> tuple[Array | None, float]:
     return (values if np.all(np.abs(values) < MASK) else None), -1.0 if target.callee is ops.sub else 1.0
 
 
-def limits_of(target: Expr) -> tuple[float, float] | None:
+def activation_bounds(target: Expr) -> tuple[float, float] | None:
     """Return the bounds of a relu or clip; None for other expressions."""
     if not isinstance(target, Call) or not isinstance(target.callee, Operator):
         return None

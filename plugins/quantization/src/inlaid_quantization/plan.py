@@ -18,11 +18,11 @@ from inlaid.graph.scopes import analyse
 from inlaid.graph.uses import UseCounts
 from inlaid_quantization.choices import INT8
 from inlaid_quantization.forms import Both, Form, Move, Product, Scaled, Softmax, Sum
-from inlaid_quantization.match import form_of, is_real, limits_of, with_constant
+from inlaid_quantization.match import activation_bounds, is_real, match_form, with_constant
 from inlaid_quantization.settings import Quantization
 from inlaid_runtime.types import TensorType
 
-KEPT = "keep_float names it"
+KEEP_FLOAT = "keep_float names it"
 NESTED = "it is in a loop or branch"
 NOTHING_STORED = "all of its operands are float"
 NOTHING_READS = "all of its consumers are float"
@@ -82,7 +82,7 @@ def make_plan(main: Function, order: Sequence[Expr], settings: Quantization) -> 
     planner = _Planner(main, order, outputs, settings)
     planner.find()
     planner.prune()
-    stored, real, direct = planner.needed()
+    stored, real, direct = planner.ids_by_precision()
 
     def chosen(ids: set[int]) -> tuple[Expr, ...]:
         return tuple(expr for expr in order if id(expr) in ids)
@@ -113,7 +113,7 @@ class _Planner:
         self._uses = UseCounts(main)
         scopes = analyse(main)
         body = scopes.body(main)
-        self._outside = {id(expr) for expr in order if scopes.of.get(id(expr)) is body}
+        self._outside = {id(expr) for expr in order if scopes.expr_scopes.get(id(expr)) is body}
         self._params = {id(param) for param in main.params}
         self._outputs = {id(expr) for expr in outputs}
 
@@ -126,18 +126,18 @@ class _Planner:
                 continue
             if id(expr) not in self._outside:
                 self.reasons[id(expr)] = NESTED
-            elif self._is_kept(expr):
-                self.reasons[id(expr)] = KEPT
-            elif not self._taken_in(expr) and not self._tabulated(expr) and is_real(expr):
+            elif self._keeps_float(expr):
+                self.reasons[id(expr)] = KEEP_FLOAT
+            elif not self._fold(expr) and not self._tabulated(expr) and is_real(expr):
                 self._step(expr)
 
-    def _is_kept(self, call: Call) -> bool:
+    def _keeps_float(self, call: Call) -> bool:
         assert isinstance(call.callee, Operator)
         return call.callee.name in self.settings.keep_float or (
             call.span is not None and call.span.node in self.settings.keep_float
         )
 
-    def _taken_in(self, call: Call) -> bool:
+    def _fold(self, call: Call) -> bool:
         """Fold a call into the step of its operand, if possible. Returns True if it is folded."""
         inner = next((arg for arg in call.args if id(arg) in self.steps), None)
         if inner is None or not self._uses.single(inner) or not is_real(call) or inner.type != call.type:
@@ -145,7 +145,7 @@ class _Planner:
         step = self.steps[id(inner)]
         if isinstance(step.form, Move):
             return False
-        limits = limits_of(call)
+        limits = activation_bounds(call)
         calls = (*step.calls, call)
         if limits is not None:
             low, high = (float(np.clip(end, step.low, step.high)) for end in limits)
@@ -176,13 +176,13 @@ class _Planner:
         return True
 
     def _step(self, call: Call) -> None:
-        found = form_of(call)
-        if isinstance(found, str):
-            self.reasons[id(call)] = found
-        elif not all(map(is_real, found[1])):
+        match = match_form(call)
+        if isinstance(match, str):
+            self.reasons[id(call)] = match
+        elif not all(map(is_real, match[1])):
             self.reasons[id(call)] = "it has operands other than float32"
         else:
-            self.steps[id(call)] = Step(found[0], found[1], (call,))
+            self.steps[id(call)] = Step(match[0], match[1], (call,))
 
     # --- selection --------------------------------------------------------------------------------------------------
 
@@ -202,36 +202,36 @@ class _Planner:
 
     def _has_integers(self) -> set[int]:
         """Return the ids of the expressions that are computed from stored tensors."""
-        found = set(self._params) if self.settings.borders == INT8 else set()
+        ids = set(self._params) if self.settings.borders == INT8 else set()
         moved = set(self._params)
         for expr in self.order:
             step = self.steps.get(id(expr))
             if step is None:
-                if id(self.sources.get(id(expr))) in found:
-                    found.add(id(expr))
+                if id(self.sources.get(id(expr))) in ids:
+                    ids.add(id(expr))
                 continue
             # A moved value may be stored before it is moved, without a loss.
             usual = isinstance(step.form, Move) and all(id(arg) in moved or isinstance(arg, Constant) for arg in step.operands)
-            if step.anchors or usual or any(id(operand) in found for operand in step.operands):
-                found.add(id(expr))
+            if step.anchors or usual or any(id(operand) in ids for operand in step.operands):
+                ids.add(id(expr))
             if usual:
                 moved.add(id(expr))
-        return found
+        return ids
 
     def _read_as_integers(self) -> set[int]:
         """Return the ids of the expressions that a step, a table or the model's caller may read as integers."""
-        found = set(self._outputs)
+        ids = set(self._outputs)
         for expr in reversed(self.order):
             step = self.steps.get(id(expr))
             if step is not None:
-                found.update(map(id, step.operands))
-            elif id(expr) in self.sources and id(expr) in found:
-                found.add(id(self.sources[id(expr)]))
-        return found
+                ids.update(map(id, step.operands))
+            elif id(expr) in self.sources and id(expr) in ids:
+                ids.add(id(self.sources[id(expr)]))
+        return ids
 
     # --- requirements -----------------------------------------------------------------------------------------------
 
-    def needed(self) -> tuple[set[int], set[int], set[int]]:
+    def ids_by_precision(self) -> tuple[set[int], set[int], set[int]]:
         """Return the ids of expressions needed in int8, of expressions needed as floats, and of accumulators that are not
         stored."""
         computed = self._has_integers()
@@ -240,10 +240,10 @@ class _Planner:
         direct: set[int] = set()
         for expr in self.outputs:
             step = self.steps.get(id(expr))
-            wanted = self.settings.borders == INT8 or (
+            as_int8 = self.settings.borders == INT8 or (
                 (id(expr) in self.sources and id(expr) in computed) if step is None else not step.anchors
             )
-            (stored if wanted and is_real(expr) else real).add(id(expr))
+            (stored if as_int8 and is_real(expr) else real).add(id(expr))
         if self.settings.borders == INT8:
             stored |= {id(expr) for expr in self.order if id(expr) in self._params and is_real(expr)}
         for expr in reversed(self.order):
@@ -255,7 +255,7 @@ class _Planner:
                     (direct if sums else stored).add(id(expr))
                     stored.update(map(id, step.operands))
                     if isinstance(step.form, Move):
-                        real.update(id(arg) for place, arg in enumerate(step.calls[0].args) if place not in step.form.places)
+                        real.update(id(arg) for position, arg in enumerate(step.calls[0].args) if position not in step.form.places)
                 continue
             if id(expr) in stored and not isinstance(expr, (Var, Constant)):
                 real.add(id(expr))
@@ -268,14 +268,19 @@ class _Planner:
 
     def masked(self, stored: set[int], real: set[int]) -> frozenset[int]:
         """Return the ids of the stored expressions that only softmax reads, directly, after moves, or after a sum."""
-        found: set[int] = set()
-        others = set(self._outputs)
+        softmax_operands: set[int] = set()
+        other_operands = set(self._outputs)
         for expr in reversed(self.order):
             step = self.steps.get(id(expr))
             if step is None:
                 if id(expr) in real:
-                    others.update(map(id, children(expr)))
+                    other_operands.update(map(id, children(expr)))
                 continue
-            passed = isinstance(step.form, (Move, Sum)) and id(expr) in stored and id(expr) in found and id(expr) not in others
-            (found if passed or isinstance(step.form, Softmax) else others).update(map(id, step.operands))
-        return frozenset(found - others)
+            passed = (
+                isinstance(step.form, (Move, Sum))
+                and id(expr) in stored
+                and id(expr) in softmax_operands
+                and id(expr) not in other_operands
+            )
+            (softmax_operands if passed or isinstance(step.form, Softmax) else other_operands).update(map(id, step.operands))
+        return frozenset(softmax_operands - other_operands)

@@ -17,7 +17,7 @@ from inlaid.passes.decompose import decompose
 from inlaid.passes.manager import FunctionPass, PassManager
 from inlaid.passes.pipeline import CANONICAL, CONSTRAINTS
 from inlaid_quantization.agreement import Agreement
-from inlaid_quantization.calibrate import Compile, Run, Sample, Scales, gather, name_of, observed
+from inlaid_quantization.calibrate import Compile, Run, Sample, Scales, gather, node_name, observed
 from inlaid_quantization.histogram import unmasked
 from inlaid_quantization.match import is_real
 from inlaid_quantization.plan import Plan, make_plan
@@ -27,7 +27,7 @@ from inlaid_quantization.settings import Quantization
 from inlaid_runtime.errors import InputError
 from inlaid_runtime.types import TensorType
 
-_WHOLE = ("attention",)
+_COMPOSITE = ("attention",)
 """Composite operators that are decomposed and then quantized."""
 
 
@@ -54,10 +54,10 @@ def quantize_module(
     named |= _names(module)
     for name in settings.keep_float:
         if name not in named:
-            near = get_close_matches(name, sorted(named), 1, 0)
+            close_matches = get_close_matches(name, sorted(named), 1, 0)
             raise InputError(
                 f"keep_float names {name!r}, which is neither a node nor an operator of the model",
-                remedy="".join(f"is it {each!r}?" for each in near) or None,
+                remedy="".join(f"is it {each!r}?" for each in close_matches) or None,
             )
     main = module.main
     plan = make_plan(main, tuple(post_order(main.body)), settings)
@@ -72,26 +72,26 @@ def quantize_module(
     run = compile_(module.with_function("main", function(main.params, tuple_([*watched, *results]))))
     scales = Scales(plan)
     scales.choose(gather(plan, samples, run), settings)
-    made = realize(plan, scales, settings)
-    probe = compile_(module.with_function("main", made.probe))
+    realized = realize(plan, scales, settings)
+    probe = compile_(module.with_function("main", realized.probe))
     differences, agreements = _differences(plan, scales, watched, results, run, probe, measured)
-    found = {id(expr): difference for expr, difference in zip([*watched, *results], differences, strict=True)}
-    agreed = {id(expr): agreement for expr, agreement in zip(results, agreements, strict=True)}
+    difference_by_id = {id(expr): difference for expr, difference in zip([*watched, *results], differences, strict=True)}
+    agreement_by_id = {id(expr): agreement for expr, agreement in zip(results, agreements, strict=True)}
     layers = {id(expr) for expr in watched if not isinstance(expr, Var)}
-    floats = _floats(plan, made.main)
+    floats = _floats(plan, realized.main)
     left = {(item.node, item.operator) for item in floats}
     report = QuantizationReport(
         settings,
         len(measured),
         tuple(_input(param, plan, scales) for param in main.params),
         tuple(
-            _output(name, expr, plan, scales, found.get(id(expr)), agreed.get(id(expr)))
+            _output(name, expr, plan, scales, difference_by_id.get(id(expr)), agreement_by_id.get(id(expr)))
             for name, expr in zip(_output_names(main), plan.outputs, strict=True)
         ),
-        tuple(_layer(expr, plan, scales, found[id(expr)], left) for expr in plan.order if id(expr) in layers),
+        tuple(_layer(expr, plan, scales, difference_by_id[id(expr)], left) for expr in plan.order if id(expr) in layers),
         floats,
     )
-    quantized = replace(made.main, constraints=main.constraints)
+    quantized = replace(realized.main, constraints=main.constraints)
     return QuantizedModule({**module.functions, "main": quantized}, report)
 
 
@@ -102,7 +102,7 @@ def _names(module: Module) -> set[str]:
 
 
 def _in_parts(target: Function) -> Function:
-    return decompose(target, lambda call: not isinstance(call.callee, Operator) or call.callee.name not in _WHOLE)
+    return decompose(target, lambda call: not isinstance(call.callee, Operator) or call.callee.name not in _COMPOSITE)
 
 
 # --- the accuracy -----------------------------------------------------------------------------------------------------
@@ -119,21 +119,21 @@ def _differences(
 ) -> tuple[list[Difference], list[Agreement]]:
     """Compare a float function and its quantized version over samples. Returns the difference of each value in `watched`, then of
     each result; and the agreement of each result."""
-    of = [*map(scales.get, watched), *(scales.get(expr) if plan.is_int8(expr) else None for expr in results)]
-    found, agreed = [Difference() for _ in of], [Agreement() for _ in results]
+    value_scales = [*map(scales.get, watched), *(scales.get(expr) if plan.is_int8(expr) else None for expr in results)]
+    value_differences, result_agreements = [Difference() for _ in value_scales], [Agreement() for _ in results]
     masked = [id(expr) in plan.masked for expr in (*watched, *results)]
     for sample in samples:
-        given = {
+        inputs = {
             param.name: scales[param].stored_array(np.asarray(sample[param.name])) if plan.is_int8(param) else sample[param.name]
             for param in plan.main.params
         }
-        for place, (scale, real, value) in enumerate(zip(of, run(sample), quantized(given), strict=True)):
+        for index, (scale, real, value) in enumerate(zip(value_scales, run(sample), quantized(inputs), strict=True)):
             value = value if scale is None else scale.real_array(value)
-            kept = unmasked(real) if masked[place] else ...
-            found[place] = found[place].with_values(real[kept], value[kept])
-            if (result := place - len(watched)) >= 0:
-                agreed[result] = agreed[result].with_values(np.asarray(real), np.asarray(value))
-    return found, agreed
+            selection = unmasked(real) if masked[index] else ...
+            value_differences[index] = value_differences[index].with_values(real[selection], value[selection])
+            if (result := index - len(watched)) >= 0:
+                result_agreements[result] = result_agreements[result].with_values(np.asarray(real), np.asarray(value))
+    return value_differences, result_agreements
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
@@ -155,9 +155,9 @@ def _output(
 
 def _layer(expr: Expr, plan: Plan, scales: Scales, difference: Difference, floats: set[tuple[str, str]]) -> LayerReport:
     scale = scales.get(expr)
-    of_scale, point = (None, None) if scale is None else (scale.scale, scale.zero_point)
+    scale_value, point = (None, None) if scale is None else (scale.scale, scale.zero_point)
     in_floats = id(expr) not in plan.steps and (not isinstance(expr, Call) or (_node(expr), _operator(expr)) in floats)
-    return LayerReport(name_of(expr), _operators(expr, plan), in_floats, of_scale, point, difference)
+    return LayerReport(node_name(expr), _operators(expr, plan), in_floats, scale_value, point, difference)
 
 
 def _element_type(expr: Expr) -> str:
@@ -184,13 +184,13 @@ def _floats(plan: Plan, main: Function) -> tuple[FloatReport, ...]:
         for expr in plan.order
         if isinstance(expr, Call) and id(expr) in plan.reasons
     }
-    found = []
+    reports = []
     for expr in post_order(main.body):
         if isinstance(expr, Call) and _is_float(expr):
             why = reasons.get((expr.span, _operator(expr)))
             if why is not None or not _joins(expr):
-                found.append(FloatReport(_node(expr), _operator(expr), why or READ_AS_FLOAT))
-    return tuple(found)
+                reports.append(FloatReport(_node(expr), _operator(expr), why or READ_AS_FLOAT))
+    return tuple(reports)
 
 
 def _joins(expr: Call) -> bool:

@@ -30,25 +30,29 @@ class Scale:
 
     def stored_array(self, real: Array) -> Array:
         """Return the stored values nearest to real values, as int8, saturated."""
-        whole = np.rint(real.astype(np.float64) / self.scale) + self.zero_point
-        return np.asarray(np.clip(whole, LOWEST, HIGHEST).astype(np.int8))
+        rounded = np.rint(real.astype(np.float64) / self.scale) + self.zero_point
+        return np.asarray(np.clip(rounded, LOWEST, HIGHEST).astype(np.int8))
 
     def real_array(self, stored: Array) -> Array:
         """Convert stored values to real values, as float32."""
         return ((stored.astype(np.int32) - self.zero_point).astype(np.float32) * np.float32(self.scale)).astype(np.float32)
 
 
-def choose_scale(seen: Histogram, settings: Quantization, below: float = 0.0) -> Scale:
+def choose_scale(histogram: Histogram, settings: Quantization, below: float = 0.0) -> Scale:
     """Choose the scale of a tensor from the range that `settings.calibration` selects, extended downwards by `below`. A tensor of
     zeros gets scale 1."""
-    if seen.total == 0 or (seen.least == seen.greatest == below == 0):
+    if histogram.total == 0 or (histogram.least == histogram.greatest == below == 0):
         return Scale(1.0, 0)
-    low, high = _RANGES[settings.calibration](seen, settings) if seen.least < seen.greatest else (seen.least, seen.greatest)
-    scales, points = scales_of(np.array([low - below]), np.array([high]), settings)
+    low, high = (
+        _RANGES[settings.calibration](histogram, settings)
+        if histogram.least < histogram.greatest
+        else (histogram.least, histogram.greatest)
+    )
+    scales, points = compute_scales(np.array([low - below]), np.array([high]), settings)
     return Scale(float(scales[0]), int(points[0]))
 
 
-def scales_of(lows: Array, highs: Array, settings: Quantization) -> tuple[Array, Array]:
+def compute_scales(lows: Array, highs: Array, settings: Quantization) -> tuple[Array, Array]:
     """Return scales (float64 with float32 values) and zero points for ranges. Each range is first extended to contain zero."""
     lows, highs = np.minimum(lows, 0.0), np.maximum(highs, 0.0)
     if settings.activations == SYMMETRIC:
@@ -67,50 +71,50 @@ def rounded_scales(scales: Array, settings: Quantization) -> Array:
     return np.asarray(scales.astype(np.float32).astype(np.float64))
 
 
-def _whole(seen: Histogram, settings: Quantization) -> tuple[float, float]:
-    return seen.least, seen.greatest
+def _full_range(histogram: Histogram, settings: Quantization) -> tuple[float, float]:
+    return histogram.least, histogram.greatest
 
 
-def _percentile(seen: Histogram, settings: Quantization) -> tuple[float, float]:
+def _percentile(histogram: Histogram, settings: Quantization) -> tuple[float, float]:
     """Return the bounds that the given percentage of values does not exceed, to the resolution of a bin."""
-    counts = seen.counts.copy()
-    counts[len(counts) // 2] += seen.zeros
+    counts = histogram.counts.copy()
+    counts[len(counts) // 2] += histogram.zeros
     below = np.concatenate([[0], np.cumsum(counts)]) / counts.sum()
     part = settings.percentile / 100
-    low, high = np.interp([1 - part, part], below, seen.edges)
-    return max(float(low), seen.least), min(float(high), seen.greatest)
+    low, high = np.interp([1 - part, part], below, histogram.edges)
+    return max(float(low), histogram.least), min(float(high), histogram.greatest)
 
 
 # --- the least mean squared error -------------------------------------------------------------------------------------
 
 
-def _least_squares(seen: Histogram, settings: Quantization) -> tuple[float, float]:
+def _least_squares(histogram: Histogram, settings: Quantization) -> tuple[float, float]:
     """Return the range with the least mean squared error, among all pairs of `SQUARED_ENDS` ends on either side."""
     parts = np.arange(1, SQUARED_ENDS + 1) / SQUARED_ENDS
-    lows = parts * seen.least if seen.least < 0 else np.zeros(1)
-    highs = parts * seen.greatest if seen.greatest > 0 else np.zeros(1)
+    lows = parts * histogram.least if histogram.least < 0 else np.zeros(1)
+    highs = parts * histogram.greatest if histogram.greatest > 0 else np.zeros(1)
     low, high = (grid.reshape(-1) for grid in np.meshgrid(lows, highs, indexing="ij"))
-    errors = _squared_errors(seen, *scales_of(low, high, settings))
+    errors = _squared_errors(histogram, *compute_scales(low, high, settings))
     best = int(np.argmin(errors))
     return float(low[best]), float(high[best])
 
 
-def _squared_errors(seen: Histogram, scales: Array, points: Array) -> Array:
+def _squared_errors(histogram: Histogram, scales: Array, points: Array) -> Array:
     """Return the sum of squared errors for each scale: scale^2 / 12 for a value within the range, the squared distance to the range
     for a value beyond it, 0 for a zero."""
-    edges = seen.edges
+    edges = histogram.edges
     middles = (edges[:-1] + edges[1:]) / 2
-    sums = [np.concatenate([[0.0], np.cumsum(seen.counts * middles**power)]) for power in range(3)]
+    sums = [np.concatenate([[0.0], np.cumsum(histogram.counts * middles**power)]) for power in range(3)]
     first, last = (LOWEST - 0.5 - points) * scales, (HIGHEST + 0.5 - points) * scales
 
     def up_to(ends: Array) -> list[Array]:
-        return [np.interp(ends, edges, of) for of in sums]
+        return [np.interp(ends, edges, cumulative) for cumulative in sums]
 
     def beyond(parts: list[Array], end: Array) -> Array:
         count, total, squares = parts
         return np.asarray(squares - 2 * end * total + end * end * count)
 
-    below, above = up_to(first), [of[-1] - part for of, part in zip(sums, up_to(last), strict=True)]
+    below, above = up_to(first), [running[-1] - part for running, part in zip(sums, up_to(last), strict=True)]
     inside = sums[0][-1] - below[0] - above[0]
     clipped = beyond(below, first + scales / 2) + beyond(above, last - scales / 2)
     return np.asarray(inside * scales * scales / 12 + clipped)
@@ -119,40 +123,40 @@ def _squared_errors(seen: Histogram, scales: Array, points: Array) -> Array:
 # --- the least divergence ---------------------------------------------------------------------------------------------
 
 
-def _least_divergence(seen: Histogram, settings: Quantization) -> tuple[float, float]:
+def _least_divergence(histogram: Histogram, settings: Quantization) -> tuple[float, float]:
     """Return the fraction of the whole range whose stored distribution diverges least from the observed distribution."""
     parts = np.arange(ENTROPY_ENDS, 0, -1) / ENTROPY_ENDS
-    scales, points = scales_of(parts * seen.least, parts * seen.greatest, settings)
-    found = [divergence(seen, Scale(float(scale), int(point))) for scale, point in zip(scales, points, strict=True)]
-    best = parts[int(np.argmin(found))]
-    return float(best) * seen.least, float(best) * seen.greatest
+    scales, points = compute_scales(parts * histogram.least, parts * histogram.greatest, settings)
+    divergences = [divergence(histogram, Scale(float(scale), int(point))) for scale, point in zip(scales, points, strict=True)]
+    best = parts[int(np.argmin(divergences))]
+    return float(best) * histogram.least, float(best) * histogram.greatest
 
 
-def divergence(seen: Histogram, scale: Scale) -> float:
+def divergence(histogram: Histogram, scale: Scale) -> float:
     """Return the Kullback-Leibler divergence of the stored distribution from the observed one.
 
     After S. Migacz, "8-bit inference with TensorRT", GTC 2017: in the observed distribution, values beyond the range count at its
     ends. The stored distribution omits these values, and distributes the probability of a stored value evenly over its
     nonempty bins.
     """
-    middles = (seen.edges[:-1] + seen.edges[1:]) / 2
+    middles = (histogram.edges[:-1] + histogram.edges[1:]) / 2
     stored = np.rint(middles / scale.scale) + scale.zero_point
     inside = np.flatnonzero((stored >= LOWEST) & (stored <= HIGHEST))
-    if not inside.size or not seen.counts[inside].any():
+    if not inside.size or not histogram.counts[inside].any():
         return float("inf")
     first, last = inside[0], inside[-1]
-    kept = seen.counts[first : last + 1].astype(np.float64)
-    clipped = kept.copy()
-    clipped[0] += seen.counts[:first].sum()
-    clipped[-1] += seen.counts[last + 1 :].sum()
+    counts = histogram.counts[first : last + 1].astype(np.float64)
+    clipped = counts.copy()
+    clipped[0] += histogram.counts[:first].sum()
+    clipped[-1] += histogram.counts[last + 1 :].sum()
     levels = (stored[first : last + 1] - LOWEST).astype(np.int64)
-    filled = kept > 0
-    shares = np.bincount(levels, kept, 256) / np.maximum(np.bincount(levels, filled, 256), 1)
+    filled = counts > 0
+    shares = np.bincount(levels, counts, 256) / np.maximum(np.bincount(levels, filled, 256), 1)
     spread = np.where(filled, shares[levels], 0.0)
     p, q = clipped / clipped.sum(), spread / spread.sum()
-    some = p > 0
+    positive = p > 0
     # A bin at an end may contain only clipped values: give it a tiny probability.
-    return float(np.sum(p[some] * np.log(p[some] / np.maximum(q[some], 1e-12))))
+    return float(np.sum(p[positive] * np.log(p[positive] / np.maximum(q[positive], 1e-12))))
 
 
-_RANGES = {MINMAX: _whole, PERCENTILE: _percentile, ENTROPY: _least_divergence, MSE: _least_squares}
+_RANGES = {MINMAX: _full_range, PERCENTILE: _percentile, ENTROPY: _least_divergence, MSE: _least_squares}

@@ -6,7 +6,7 @@ import dataclasses
 
 from inlaid.graph.ir import Constant, Expr, Function, Tuple, Var, children, constant, function, rebuild, tuple_, var
 from inlaid.graph.rewrite import spread_span
-from inlaid.ops.compose import tensor_of
+from inlaid.ops.compose import expr_type
 from inlaid.passes.tables import tabulate
 from inlaid_quantization.calibrate import Scales, observed
 from inlaid_quantization.choices import FLOAT
@@ -34,15 +34,15 @@ def realize(plan: Plan, scales: Scales, settings: Quantization) -> Realized:
     results = [work.result(expr) for expr in plan.outputs]
     watched = [*(work.stored[id(expr)] for expr in observed(plan)), *(work.real[id(expr)] for expr in plan.direct)]
     # Build one function first, so that both have the same tables.
-    whole = tabulate(function(work.params, tuple_([*watched, *results])), cheap=True)
-    assert isinstance(whole.body, Tuple)
-    fields = whole.body.fields
+    tabulated = tabulate(function(work.params, tuple_([*watched, *results])), cheap=True)
+    assert isinstance(tabulated.body, Tuple)
+    fields = tabulated.body.fields
     outputs = fields[len(watched) :]
     body = tuple_(outputs) if isinstance(plan.main.body, Tuple) else outputs[0]
     shown = [field for field, expr in zip(outputs, plan.outputs, strict=True) if is_real(expr)]
     return Realized(
-        function(whole.params, body, plan.main.attrs, span=plan.main.span),
-        function(whole.params, tuple_([*fields[: len(watched)], *shown])),
+        function(tabulated.params, body, plan.main.attrs, span=plan.main.span),
+        function(tabulated.params, tuple_([*fields[: len(watched)], *shown])),
     )
 
 
@@ -53,16 +53,16 @@ class _Work:
         self.stored: dict[int, Expr] = {}
         self.real: dict[int, Expr] = {}
         self._settings = settings
-        self._wanted = {id(expr) for expr in plan.stored}
+        self._stored_ids = {id(expr) for expr in plan.stored}
         self._direct = {id(expr) for expr in plan.direct}
         self.params = [self._param(param) for param in plan.main.params]
 
     def _param(self, param: Var) -> Var:
         if not self.plan.is_int8(param):
             return param
-        taken = var(param.name, TensorType(tensor_of(param).shape, "int8"), span=param.span)
-        self.stored[id(param)] = taken
-        return taken
+        stored_param = var(param.name, TensorType(expr_type(param).shape, "int8"), span=param.span)
+        self.stored[id(param)] = stored_param
+        return stored_param
 
     def run(self) -> None:
         """Build all needed expressions in topological order."""
@@ -71,11 +71,11 @@ class _Work:
             if step is None:
                 if id(expr) in self.plan.real:
                     self.real[id(expr)] = self._as_in_the_model(expr)
-                if id(expr) in self._wanted and id(expr) not in self.stored:
+                if id(expr) in self._stored_ids and id(expr) not in self.stored:
                     self.stored[id(expr)] = self._quantized(expr)
             elif id(expr) in self._direct:
                 self.real[id(expr)] = spread_span(as_real(self._total(step), step.low, step.high), expr.span)
-            elif id(expr) in self._wanted:
+            elif id(expr) in self._stored_ids:
                 self.stored[id(expr)] = spread_span(self._computed(expr, step), expr.span)
                 if id(expr) in self.plan.real:
                     self.real[id(expr)] = self._dequantized(expr)
@@ -84,7 +84,7 @@ class _Work:
         """Return an output of the model, stored or as a float, as the plan requires."""
         if self.plan.is_int8(expr):
             return self.stored[id(expr)]
-        if id(expr) in self._wanted and id(expr) not in self.plan.steps:
+        if id(expr) in self._stored_ids and id(expr) not in self.plan.steps:
             return self._dequantized(expr)  # the result of a table
         return self.real[id(expr)] if id(expr) in self.real else self._dequantized(expr)
 

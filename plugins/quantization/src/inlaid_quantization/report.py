@@ -23,13 +23,13 @@ class Difference:
     noise: float = 0.0
     max_error: float = 0.0
 
-    def with_values(self, real: Array, found: Array) -> Difference:
+    def with_values(self, real: Array, quantized: Array) -> Difference:
         """Return the difference with more values included."""
-        real, found = real.astype(np.float64), found.astype(np.float64)
-        finite = np.isfinite(real) & np.isfinite(found)
-        alike = (real == found) | (np.isnan(real) & np.isnan(found))
+        real, quantized = real.astype(np.float64), quantized.astype(np.float64)
+        finite = np.isfinite(real) & np.isfinite(quantized)
+        alike = (real == quantized) | (np.isnan(real) & np.isnan(quantized))
         off = np.where(alike, 0.0, math.inf)
-        off[finite] = found[finite] - real[finite]
+        off[finite] = quantized[finite] - real[finite]
         signal = float(np.sum(np.square(real[finite])))
         greatest = float(np.abs(off).max(initial=0.0))
         return Difference(self.signal + signal, self.noise + float(np.sum(off * off)), max(self.max_error, greatest))
@@ -44,8 +44,11 @@ class Difference:
 
     def to_json(self) -> dict[str, Any]:
         """Return the difference as JSON values; None for infinity."""
-        ratio, most = self.sqnr_db, self.max_error
-        return {"sqnr_db": round(ratio, 3) if math.isfinite(ratio) else None, "max_error": most if math.isfinite(most) else None}
+        ratio, max_error = self.sqnr_db, self.max_error
+        return {
+            "sqnr_db": round(ratio, 3) if math.isfinite(ratio) else None,
+            "max_error": max_error if math.isfinite(max_error) else None,
+        }
 
 
 @dataclass(frozen=True)
@@ -130,14 +133,14 @@ class QuantizationReport:
         for what, items in (("input", self.inputs), ("output", self.outputs)):
             for item in items:
                 stored = "" if item.scale is None else f", scale {item.scale:.6g}, zero point {item.zero_point}"
-                told = "" if item.difference is None else f": {_words(item.difference)}"
-                agreed = "" if item.agreement is None else f"; {item.agreement}"
-                yield f"{what} {item.name}: {item.dtype}{stored}{told}{agreed}"
+                difference = "" if item.difference is None else f": {_words(item.difference)}"
+                agreement = "" if item.agreement is None else f"; {item.agreement}"
+                yield f"{what} {item.name}: {item.dtype}{stored}{difference}{agreement}"
         if self.layers:
-            width = max(len(_taken(layer)) for layer in self.layers)
+            width = max(len(_operators_text(layer)) for layer in self.layers)
             yield f"{_count(self.layers, 'layer')} in integers (errors include those of preceding layers):"
             for layer in self.layers:
-                yield f"  {_words(layer.difference):<32}  {_taken(layer):<{width}}  {layer.node}"
+                yield f"  {_words(layer.difference):<32}  {_operators_text(layer):<{width}}  {layer.node}"
         if self.floats:
             yield f"{_count(self.floats, 'operator')} in floats:"
             yield from (f"  {item.operator} at {item.node or '?'}: {item.why}" for item in self.floats)
@@ -147,18 +150,18 @@ def _count(items: Sized, what: str) -> str:
     return f"{len(items)} {what}" + "s" * (len(items) != 1)
 
 
-def _taken(layer: LayerReport) -> str:
+def _operators_text(layer: LayerReport) -> str:
     return " + ".join(layer.operators) + " in floats" * layer.in_floats
 
 
 def _words(difference: Difference) -> str:
     ratio = difference.sqnr_db
-    told = f"{ratio:6.1f} dB" if math.isfinite(ratio) else "exact" if ratio > 0 else "all noise"
-    return f"{told:>9}, max error {difference.max_error:.3g}"
+    sqnr = f"{ratio:6.1f} dB" if math.isfinite(ratio) else "exact" if ratio > 0 else "all noise"
+    return f"{sqnr:>9}, max error {difference.max_error:.3g}"
 
 
 def _border(item: BorderReport) -> dict[str, Any]:
-    told = {} if item.difference is None else item.difference.to_json()
+    metrics = {} if item.difference is None else item.difference.to_json()
     if item.agreement is not None:
-        told |= item.agreement.to_json()
-    return {"name": item.name, "dtype": item.dtype, "scale": item.scale, "zero_point": item.zero_point, **told}
+        metrics |= item.agreement.to_json()
+    return {"name": item.name, "dtype": item.dtype, "scale": item.scale, "zero_point": item.zero_point, **metrics}

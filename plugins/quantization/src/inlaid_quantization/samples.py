@@ -37,12 +37,12 @@ def read_samples(data: Any, params: Sequence[Var]) -> list[dict[str, Any]]:
 def _from_iterable(data: Any) -> list[dict[str, Any]]:
     if isinstance(data, Mapping) or not isinstance(data, Iterable):
         raise InputError(f"expected an iterable of samples, got {type(data).__name__}", remedy=REMEDY)
-    found = []
+    samples = []
     for number, sample in enumerate(data):
         if not isinstance(sample, Mapping):
             raise InputError(f"sample {number} must be a dict keyed by input name, got {type(sample).__name__}", remedy=REMEDY)
-        found.append(dict(sample))
-    return found
+        samples.append(dict(sample))
+    return samples
 
 
 def _from_file(path: Path, params: Sequence[Var]) -> list[dict[str, Any]]:

@@ -51,10 +51,10 @@ class Quantization:
     keep_float: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, known in self.choices().items():
+        for name, legal_values in self.choices().items():
             value = getattr(self, name)
-            if value not in known:
-                raise InputError(f"invalid {name} {value!r}", remedy=f"choose from {', '.join(known)}")
+            if value not in legal_values:
+                raise InputError(f"invalid {name} {value!r}", remedy=f"choose from {', '.join(legal_values)}")
         for rounding in self.requantization.roundings:
             if rounding not in ROUNDINGS:
                 raise InputError(f"invalid rounding {rounding!r} of requantization", remedy=f"choose from {', '.join(ROUNDINGS)}")
@@ -79,14 +79,14 @@ class Quantization:
 
     def rounding(self, usual: str) -> str:
         """Return the rounding for `multiply_fixed`: `usual` if the hardware supports it, otherwise a supported one."""
-        known = [each for each in self.requantization.roundings if each != HALF_EVEN]
-        return usual if not known or usual in known else known[0]
+        roundings = [each for each in self.requantization.roundings if each != HALF_EVEN]
+        return usual if not roundings or usual in roundings else roundings[0]
 
     @property
     def shifts(self) -> bool:
         """True if power-of-two factors are applied by shifts that round halves up."""
-        known = self.requantization.roundings
-        return not known or ONCE in known
+        roundings = self.requantization.roundings
+        return not roundings or ONCE in roundings
 
 
 def fitted(settings: Quantization, declared: Requantization) -> Quantization:

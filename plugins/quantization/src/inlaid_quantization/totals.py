@@ -9,7 +9,7 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.graph.ir import Expr, Span, constant
-from inlaid.ops.compose import cast_to, scalar, tensor_of
+from inlaid.ops.compose import cast_to, expr_type, scalar
 from inlaid.ops.fixed_point import FRACTION, fixed_points, scaled
 from inlaid_quantization.choices import FLOAT
 from inlaid_quantization.histogram import Array
@@ -71,21 +71,21 @@ class Total:
 
     def by_axis(self, values: Array) -> Array:
         """Reshape per-factor numbers to broadcast to the tensor."""
-        rank = tensor_of(self.value).rank
+        rank = expr_type(self.value).rank
         return values.reshape(()) if values.size == 1 else values.reshape([-1 if at == self.axis else 1 for at in range(rank)])
 
 
 def aligned(a: Stored, b: Stored, settings: Quantization) -> tuple[Expr, Expr, float]:
     """Convert two tensors to int32 with a common scale. Returns both tensors and the scale."""
     scales = a.scale.scale, b.scale.scale
-    least, most = min(scales), max(scales)
-    ratio, exponent = np.frexp(most / least)
+    min_scale, max_scale = min(scales), max(scales)
+    ratio, exponent = np.frexp(max_scale / min_scale)
     if ratio == 0.5 and exponent <= SUM_BITS:
         # The scales differ by powers of two: nothing is rounded.
-        left, right = (_shifted(side, int(np.log2(side.scale.scale / least))) for side in (a, b))
-        return left, right, least
-    left, right = (_raised(side, 2 * most, settings) for side in (a, b))
-    return left, right, 2 * most / (1 << SUM_BITS)
+        left, right = (_shifted(side, int(np.log2(side.scale.scale / min_scale))) for side in (a, b))
+        return left, right, min_scale
+    left, right = (_raised(side, 2 * max_scale, settings) for side in (a, b))
+    return left, right, 2 * max_scale / (1 << SUM_BITS)
 
 
 def _shifted(side: Stored, places: int) -> Expr:
@@ -167,8 +167,8 @@ def _within(total: Total, left: Array) -> Expr:
     limits = np.asarray(INT32 >> left.astype(np.int64), np.int32)
     if total.bound <= limits.min():
         return total.value
-    most = total.by_axis(limits)
-    return ops.maximum(ops.minimum(total.value, constant(most)), constant(-most))
+    upper_bound = total.by_axis(limits)
+    return ops.maximum(ops.minimum(total.value, constant(upper_bound)), constant(-upper_bound))
 
 
 def padded(x: Stored, pads: Sequence[Dim], span: Span | None = None) -> Expr:

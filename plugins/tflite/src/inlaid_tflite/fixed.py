@@ -53,7 +53,7 @@ def halved(value: Array, places: int) -> Array:
     return np.asarray(np.sign(value) * ((np.abs(value) + ((1 << places) >> 1)) >> places))
 
 
-def whole_vectors(size: Dim, width: int) -> Dim:
+def round_down_to_vectors(size: Dim, width: int) -> Dim:
     """Round the extent of an axis down to a multiple of the vector width."""
     return simple(arith.mul(arith.floordiv(size, width), width))
 
@@ -62,26 +62,26 @@ def in_vectors(total: Expr, factors: Sequence[SupportsFloat], axis: int, width: 
     """Multiply int32 by real factors as LiteRT's vector code does: along an axis, whole vectors of `width` elements round half up,
     the remainder loop rounds half away from 0. There is one factor, or one per index of the axis."""
     size = tensor_type(total).shape[axis]
-    whole = whole_vectors(size, width)
-    if whole in (0, size):
-        return scaled(total, factors, axis, "up" if whole else "away")
+    vectorized = round_down_to_vectors(size, width)
+    if vectorized in (0, size):
+        return scaled(total, factors, axis, "up" if vectorized else "away")
     before, after = factors, factors
     if len(factors) > 1:
-        assert isinstance(whole, int)
-        before, after = factors[:whole], factors[whole:]
-    first = scaled(slice_axis(total, axis, 0, whole), before, axis, "up")
-    last = scaled(slice_axis(total, axis, whole, size), after, axis, "away")
+        assert isinstance(vectorized, int)
+        before, after = factors[:vectorized], factors[vectorized:]
+    first = scaled(slice_axis(total, axis, 0, vectorized), before, axis, "up")
+    last = scaled(slice_axis(total, axis, vectorized, size), after, axis, "away")
     return ops.concat(first, last, axis=axis)
 
 
 def rounded_away(value: Expr) -> Expr:
     """Round floats half away from 0."""
-    of = tensor_type(value).dtype
+    dtype = tensor_type(value).dtype
     size = ops.abs(value)
     below = ops.floor(size)
-    half = ops.cast(ops.less_equal(constant(np.array(0.5, of.numpy)), ops.sub(size, below)), dtype=of.name)
-    whole = ops.add(below, half)
-    return ops.where(ops.less(value, constant(np.zeros((), of.numpy))), ops.neg(whole), whole)
+    half = ops.cast(ops.less_equal(constant(np.array(0.5, dtype.numpy)), ops.sub(size, below)), dtype=dtype.name)
+    magnitude = ops.add(below, half)
+    return ops.where(ops.less(value, constant(np.zeros((), dtype.numpy))), ops.neg(magnitude), magnitude)
 
 
 def reciprocal(value: int) -> tuple[int, int]:
@@ -90,10 +90,10 @@ def reciprocal(value: int) -> tuple[int, int]:
     room = 32 - value.bit_length()
     fraction = (value << room) - (1 << 31)
     half = (fraction + (1 << 31)) >> 1
-    found = FIRST + _high(half, SLOPE)
+    quotient = FIRST + _high(half, SLOPE)
     for _ in range(3):
-        found += _high(found, (1 << 29) - _high(half, found)) << 2
-    return min(found << 1, (1 << 31) - 1), 31 - room
+        quotient += _high(quotient, (1 << 29) - _high(half, quotient)) << 2
+    return min(quotient << 1, (1 << 31) - 1), 31 - room
 
 
 def _high(a: int, b: int) -> int:
@@ -141,12 +141,12 @@ def between_sigmoids(position: Expr, bits: int, greatest: int) -> Expr:
     """Interpolate the table of sigmoids, times 2^bits, at non-negative positions with `bits` fraction bits. Positions beyond the
     table give `greatest`."""
     table = _sigmoids()
-    place = ops.shift_right(position, number(bits))
-    inside = ops.minimum(place, number(len(table) - 2))
-    here, following = (ops.take(constant(table[start : start + len(table) - 1]), inside, axis=0) for start in (0, 1))
+    index = ops.shift_right(position, number(bits))
+    clamped_index = ops.minimum(index, number(len(table) - 2))
+    previous, following = (ops.take(constant(table[start : start + len(table) - 1]), clamped_index, axis=0) for start in (0, 1))
     part = ops.bitwise_and(position, number((1 << bits) - 1))
-    between = ops.add(ops.shift_left(here, number(bits)), ops.mul(part, ops.sub(following, here)))
-    return ops.where(ops.less(place, number(len(table) - 1)), between, number(greatest))
+    between = ops.add(ops.shift_left(previous, number(bits)), ops.mul(part, ops.sub(following, previous)))
+    return ops.where(ops.less(index, number(len(table) - 1)), between, number(greatest))
 
 
 def position(node: Node) -> Expr:
@@ -171,17 +171,17 @@ def tanh_16(node: Node) -> Expr:
 
 def table_sigmoid(value: Expr) -> Expr:
     """Compute the sigmoid at positions in the table. Returns int32 with 15 fraction bits."""
-    found = between_sigmoids(ops.abs(value), 9, 65534 << 9)
+    positive = between_sigmoids(ops.abs(value), 9, 65534 << 9)
     half = number(1 << 9)
-    mirrored = ops.sub(number((1 << 25) + (1 << 9) - 1), found)
-    chosen = ops.where(ops.less(value, number(0)), mirrored, ops.add(found, half))
+    mirrored = ops.sub(number((1 << 25) + (1 << 9) - 1), positive)
+    chosen = ops.where(ops.less(value, number(0)), mirrored, ops.add(positive, half))
     return ops.shift_right(chosen, number(10))
 
 
 def table_tanh(value: Expr) -> Expr:
     """Compute tanh as 2 sigmoid(2x) - 1 at positions in the table of sigmoids. Returns int32 with 15 fraction bits."""
-    found = ops.sub(between_sigmoids(ops.abs(value), 8, 65535 << 8), number(1 << 23))
+    positive = ops.sub(between_sigmoids(ops.abs(value), 8, 65535 << 8), number(1 << 23))
     half = number(1 << 7)
-    mirrored = ops.sub(number((1 << 7) - 1), found)
-    chosen = ops.where(ops.less(value, number(0)), mirrored, ops.add(found, half))
+    mirrored = ops.sub(number((1 << 7) - 1), positive)
+    chosen = ops.where(ops.less(value, number(0)), mirrored, ops.add(positive, half))
     return ops.shift_right(chosen, number(8))

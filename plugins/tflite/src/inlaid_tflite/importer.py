@@ -38,8 +38,8 @@ def _imported(data: bytes, file: str, converters: Mapping[str, Converter], dims:
     while True:
         try:
             return Importer(graphs, file, converters, dims, mutable)
-        except _AssignedAfterAll as found:
-            mutable.add(found.name)
+        except _AssignedAfterAll as error:
+            mutable.add(error.name)
 
 
 class _AssignedAfterAll(Exception):
@@ -77,7 +77,7 @@ class Importer:
         self._handles: list[str] = []
         self._initial: dict[str, Array] = {}
         self._current: dict[str, Expr] = {}
-        self._kept: dict[str, str] = {}
+        self._state_params: dict[str, str] = {}
         self._depth = self._guarded = self._count = 0
         self._initializing = False
         self._limit = node_limit(sum(len(graph.operations) for graph in graphs))
@@ -86,26 +86,26 @@ class Importer:
     def _main(self, graph: Graph) -> Function:
         sizes: dict[str, Dim] = {}
         names = _distinct([graph.tensors[number].name for number in graph.inputs])
-        given = []
+        inputs = []
         for number, name in zip(graph.inputs, names, strict=True):
             tensor = graph.tensors[number]
             self._check_real(tensor, "input")
-            given.append(var(name, TensorType(self._shape(name, tensor, sizes), tensor.dtype)))
-            self._params[name] = given[-1]
-            self._values.add_input(given[-1])
+            inputs.append(var(name, TensorType(self._shape(name, tensor, sizes), tensor.dtype)))
+            self._params[name] = inputs[-1]
+            self._values.add_input(inputs[-1])
         for name in self._dims:
             if name not in sizes:
-                known = ", ".join(sizes) or "none"
+                size_names = ", ".join(sizes) or "none"
                 raise ModelImportError(
-                    f"{self.file}: the model has no dynamic size {name!r}", remedy=f"its dynamic sizes are: {known}"
+                    f"{self.file}: the model has no dynamic size {name!r}", remedy=f"its dynamic sizes are: {size_names}"
                 )
-        results, constraints = self._scope(lambda: (*self._run(0, given), *(self._current[key] for key in self._kept)))
+        results, constraints = self._scope(lambda: (*self._run(0, inputs), *(self._current[key] for key in self._state_params)))
         for number in graph.outputs:
             self._check_real(graph.tensors[number], "output")
         names = [graph.tensors[number].name for number in graph.outputs]
-        kept = list(self._kept.values())
-        attrs = [("outputs", json.dumps(_distinct([*names, *kept])))]
-        params = [*given, *(self._params[name] for name in kept)]
+        state_names = list(self._state_params.values())
+        attrs = [("outputs", json.dumps(_distinct([*names, *state_names])))]
+        params = [*inputs, *(self._params[name] for name in state_names)]
         body = results[0] if len(results) == 1 else tuple_(results)
         return function(params, body, tuple(attrs), constraints=constraints)
 
@@ -129,21 +129,21 @@ class Importer:
         """Return the results of a function or branch, which `build` makes, and its constraints."""
         with self._relations.scope():
             results = build()
-            return results, self._relations.of(results)
+            return results, self._relations.collect(results)
 
     # --- graphs -------------------------------------------------------------------------------------------------------
 
-    def _run(self, number: int, given: Sequence[Expr]) -> tuple[Expr, ...]:
+    def _run(self, number: int, arguments: Sequence[Expr]) -> tuple[Expr, ...]:
         """Convert a graph applied to its inputs. Returns the outputs."""
         if not 0 <= number < len(self._graphs):
             raise ValueError(f"unknown graph {number}")
         if self._depth > MAX_DEPTH:
             raise NestedTooDeep
         graph = self._graphs[number]
-        if len(given) != len(graph.inputs):
-            raise ValueError(f"graph {number} must have {len(graph.inputs)} inputs, got {len(given)}")
+        if len(arguments) != len(graph.inputs):
+            raise ValueError(f"graph {number} must have {len(graph.inputs)} inputs, got {len(arguments)}")
         self._depth += 1
-        values = dict(zip(graph.inputs, given, strict=True))
+        values = dict(zip(graph.inputs, arguments, strict=True))
         for index, operation in enumerate(graph.operations):
             self._operation(graph, values, index, operation)
         self._depth -= 1
@@ -166,34 +166,36 @@ class Importer:
         span = Span(self.file, results[0].name if results and results[0].name else f"{operation.name}{index}")
         if self._count > self._limit:
             raise ModelImportError(f"the called graphs must have at most {self._limit} operators", node=str(span))
-        for given in operation.inputs:
-            tensor = graph.tensors[given] if given >= 0 else None
-            if tensor is not None and given not in values and tensor.data is None and tensor.variable:
+        for input_number in operation.inputs:
+            tensor = graph.tensors[input_number] if input_number >= 0 else None
+            if tensor is not None and input_number not in values and tensor.data is None and tensor.variable:
                 if self._depth > 1:
                     raise ModelImportError(f"{tensor.name} is a state of a called graph, which is not supported", node=str(span))
                 self._check_real(tensor, "state")
-                values[given] = self._state(f"tensor {given}", tensor.name, _zeros(tensor))
-        inputs = tuple(self._value(graph, values, given, span) if given >= 0 else None for given in operation.inputs)
+                values[input_number] = self._state(f"tensor {input_number}", tensor.name, _zeros(tensor))
+        inputs = tuple(
+            self._value(graph, values, input_number, span) if input_number >= 0 else None for input_number in operation.inputs
+        )
         tensors = tuple(
-            None if value is None else graph.tensors[given].of(value.type)
-            for given, value in zip(operation.inputs, inputs, strict=True)
+            None if value is None else graph.tensors[input_number].with_type(value.type)
+            for input_number, value in zip(operation.inputs, inputs, strict=True)
         )
         if self._dims:
             results = tuple(each.left_open() for each in results)
         between = tuple(graph.tensors[number] for number in operation.intermediates)
         node = Node(operation.name, operation.options, inputs, tensors, results, span, self, between)
-        found = self._convert(node)
-        made = []
-        for output, tensor, value in zip(operation.outputs, results, found.outputs, strict=True):
-            made.append(self._finished(value, span))
-            values[output] = made[-1]
+        updated = self._convert(node)
+        outputs = []
+        for output, tensor, value in zip(operation.outputs, results, updated.outputs, strict=True):
+            outputs.append(self._finished(value, span))
+            values[output] = outputs[-1]
             if not tensor.fits(value.type):
                 raise node.error(f"its result must be {tensor.dtype}{tensor.shape} as declared, got {value.type!r}")
-        for position, value in found.variables.items():
+        for position, value in updated.variables.items():
             number = operation.inputs[position]
-            made.append(self._finished(value, span))
-            values[number] = self._current[f"tensor {number}"] = made[-1]
-        self._relations.add(made, node.stated)
+            outputs.append(self._finished(value, span))
+            values[number] = self._current[f"tensor {number}"] = outputs[-1]
+        self._relations.add(outputs, node.stated)
 
     def _convert(self, node: Node) -> Updated:
         converter = self._converters.get(node.name)
@@ -207,9 +209,9 @@ class Importer:
         except (InlaidError, ValueError, ArithmeticError, MemoryError) as error:
             raise node.error(f"invalid inputs or options: {error}") from error
         except (TypeError, LookupError, AttributeError, AssertionError, RuntimeError, struct.error) as error:
-            given = ", ".join("none" if value is None else repr(value.type) for value in node.values) or "none"
+            input_types = ", ".join("none" if value is None else repr(value.type) for value in node.values) or "none"
             lacking = ", and it has no options" * (node.options is None)
-            raise node.error(f"invalid inputs or options: the inputs are {given}{lacking} ({error})") from error
+            raise node.error(f"invalid inputs or options: the inputs are {input_types}{lacking} ({error})") from error
         if not isinstance(result, Updated):
             result = Updated(result if isinstance(result, tuple) else (result,))
         if len(result.outputs) != len(node.results):
@@ -229,14 +231,14 @@ class Importer:
 
     def _state(self, key: str, name: str, first: Array) -> Expr:
         """Return the value of a state at the start of a run."""
-        taken = name
-        while taken in self._params:
-            taken += "_"
-        self._params[taken] = var(taken, TensorType(first.shape, from_numpy(first.dtype)))
-        self._kept[key] = taken
-        self.first[taken] = first
-        self._current[key] = self._params[taken]
-        return self._params[taken]
+        unique_name = name
+        while unique_name in self._params:
+            unique_name += "_"
+        self._params[unique_name] = var(unique_name, TensorType(first.shape, from_numpy(first.dtype)))
+        self._state_params[key] = unique_name
+        self.first[unique_name] = first
+        self._current[key] = self._params[unique_name]
+        return self._params[unique_name]
 
     # --- services to converters ---------------------------------------------------------------------------------------
 
@@ -246,14 +248,14 @@ class Importer:
     def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
         return self._values.dims(expr)
 
-    def call(self, graph: int, given: Sequence[Expr]) -> tuple[Expr, ...]:
-        return self._run(graph, given)
+    def call(self, graph: int, arguments: Sequence[Expr]) -> tuple[Expr, ...]:
+        return self._run(graph, arguments)
 
     def guarded(self, build: Callable[[], tuple[Expr, ...]]) -> tuple[tuple[Expr, ...], Constraints]:
         self._guarded += 1
-        found = self._scope(build)
+        results = self._scope(build)
         self._guarded -= 1
-        return found
+        return results
 
     def initialize(self, graph: int) -> None:
         self._initializing = True
@@ -277,10 +279,10 @@ class Importer:
     def assign(self, handle: int, value: Expr) -> None:
         name = self._handles[handle]
         if self._initializing:
-            known = self.static(value)
-            if known is None:
+            static_value = self.static(value)
+            if static_value is None:
                 raise ValueError(f"the initial value of variable {name} must be static")
-            self._initial[name] = known
+            self._initial[name] = static_value
             return
         if self._guarded:
             raise ValueError(f"variable {name} is assigned in a branch or loop, which is not supported")
@@ -291,21 +293,21 @@ class Importer:
 
 def _zeros(tensor: Tensor) -> Array:
     """Return the initial value of a state: stored zeros. The array is a broadcast of one element."""
-    found = tensor.quantization
-    zero = int(found.zero_point[0]) if found is not None and tensor.dtype.name == "int8" else 0
+    quantization = tensor.quantization
+    zero = int(quantization.zero_point[0]) if quantization is not None and tensor.dtype.name == "int8" else 0
     return np.broadcast_to(np.array(zero, tensor.dtype.numpy), tensor.shape)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
     """Make names unique by appending a number to duplicates."""
-    taken = set(names)
-    seen: dict[str, int] = {}
-    found = []
+    name_set = set(names)
+    counts: dict[str, int] = {}
+    unique_names = []
     for name in names:
-        number = seen[name] = seen.get(name, 0) + 1
+        number = counts[name] = counts.get(name, 0) + 1
         new = name
-        while number > 1 and new in taken:
+        while number > 1 and new in name_set:
             new, number = f"{name}_{number}", number + 1
-        taken.add(new)
-        found.append(new)
-    return found
+        name_set.add(new)
+        unique_names.append(new)
+    return unique_names

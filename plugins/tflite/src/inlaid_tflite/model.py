@@ -44,7 +44,7 @@ COMPLEX_NUMBER, COMPLEX = 8, "complex64"
 """Complex elements: their number and name in the schema."""
 LARGEST = 1 << 31
 """Maximum size of a tensor in bytes, as in LiteRT."""
-MOST_AXES = 32
+MAX_AXES = 32
 """Maximum rank of a tensor. LiteRT's kernels support at most 8."""
 DENSE = 1024
 """Maximum ratio of the elements of all sparse tensors to the bytes of the file."""
@@ -96,7 +96,7 @@ class Tensor:
         """Name of the element type, as in the schema."""
         return COMPLEX if self.is_complex else self.dtype.name
 
-    def of(self, type_: Type) -> Tensor:
+    def with_type(self, type_: Type) -> Tensor:
         """Return the tensor with the shape of `type_`, the type of its value."""
         if not isinstance(type_, TensorType):
             return self
@@ -117,7 +117,7 @@ class Tensor:
         shape = type_.shape[:-1] if self.is_complex else type_.shape
         pairs = enumerate(zip(self.shape, shape, strict=False))
         return len(shape) == len(self.shape) and all(
-            axis in self.open or not isinstance(found, int) or found == dim for axis, (dim, found) in pairs
+            axis in self.open or not isinstance(actual, int) or actual == dim for axis, (dim, actual) in pairs
         )
 
 
@@ -196,18 +196,22 @@ class _Reader:
 
     def _graph(self, graph: Any) -> Graph:
         tensors = tuple(self._tensor(graph.Tensors(number)) for number in range(self._count(graph.TensorsLength())))
-        found = Graph(
+        decoded = Graph(
             tensors,
             self._numbers(graph.InputsLength(), graph.Inputs),
             self._numbers(graph.OutputsLength(), graph.Outputs),
             tuple(self._operation(graph.Operators(number)) for number in range(self._count(graph.OperatorsLength()))),
         )
-        for number in (*found.inputs, *found.outputs, *(n for each in found.operations for n in each.outputs + each.intermediates)):
+        for number in (
+            *decoded.inputs,
+            *decoded.outputs,
+            *(n for each in decoded.operations for n in each.outputs + each.intermediates),
+        ):
             if not 0 <= number < len(tensors):
                 raise ValueError(f"unknown tensor {number}")
-        if any(not -1 <= number < len(tensors) for each in found.operations for number in each.inputs):
+        if any(not -1 <= number < len(tensors) for each in decoded.operations for number in each.inputs):
             raise ValueError("an operator reads an unknown tensor")
-        return found
+        return decoded
 
     def _operation(self, operator: Any) -> Operation:
         index = operator.OpcodeIndex()
@@ -234,22 +238,22 @@ class _Reader:
         table, kind = operator.BuiltinOptions(), operator.BuiltinOptionsType()
         if table is None or not kind:
             return None
-        found = getattr(self.schema, self.options[kind])()
-        found.Init(table.Bytes, table.Pos)
-        return found
+        options = getattr(self.schema, self.options[kind])()
+        options.Init(table.Bytes, table.Pos)
+        return options
 
     def _tensor(self, tensor: Any) -> Tensor:
         label = tensor.Name() or b""
         name = label[: self._count(len(label))].decode("utf-8", "replace")
         shape = self._numbers(tensor.ShapeLength(), tensor.Shape)
-        of = ELEMENTS.get(tensor.Type())
-        if of is None:
+        element_name = ELEMENTS.get(tensor.Type())
+        if element_name is None:
             raise ModelImportError(f"the element type of tensor {name} is not supported: number {tensor.Type()} of the schema")
-        if len(shape) > MOST_AXES:
-            raise ModelImportError(f"tensor {name} must have at most {MOST_AXES} axes, got {len(shape)}")
+        if len(shape) > MAX_AXES:
+            raise ModelImportError(f"tensor {name} must have at most {MAX_AXES} axes, got {len(shape)}")
         if any(dim < 0 for dim in shape):
             raise ModelImportError(f"tensor {name} must have a known shape, got {shape}")
-        element, is_complex = dtype(of), tensor.Type() == COMPLEX_NUMBER
+        element, is_complex = dtype(element_name), tensor.Type() == COMPLEX_NUMBER
         size = element.bytes * (1 + is_complex)
         for dim in shape:
             size *= dim
@@ -335,13 +339,13 @@ class _Reader:
         return buffer.DataAsNumpy() if length else None
 
     def _quantization(self, tensor: Any, name: str, rank: int, element: DType) -> Quantization | None:
-        found = tensor.Quantization()
-        if found is None or not self._count(found.ScaleLength()):
+        stored = tensor.Quantization()
+        if stored is None or not self._count(stored.ScaleLength()):
             return None
-        scale = np.array(found.ScaleAsNumpy(), np.float32)
-        given = self._count(found.ZeroPointLength()) > 0
-        points = np.array(found.ZeroPointAsNumpy(), np.int64) if given else np.zeros(len(scale), np.int64)
-        axis = found.QuantizedDimension()
+        scale = np.array(stored.ScaleAsNumpy(), np.float32)
+        has_zero_points = self._count(stored.ZeroPointLength()) > 0
+        points = np.array(stored.ZeroPointAsNumpy(), np.int64) if has_zero_points else np.zeros(len(scale), np.int64)
+        axis = stored.QuantizedDimension()
         if len(scale) == 1 or rank == 1:
             axis = 0  # the only one; converters copy that of the weights to a bias
         if len(points) != len(scale) or not np.all(np.isfinite(scale)) or np.any(scale < 0) or (rank and not 0 <= axis < rank):

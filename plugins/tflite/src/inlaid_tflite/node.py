@@ -32,7 +32,7 @@ class Scope(Protocol):
     def dims(self, expr: Expr) -> tuple[Dim, ...] | None:
         """Return the elements of a 0-d or 1-d integer tensor as dimensions, which may be symbolic, else None."""
 
-    def call(self, graph: int, given: Sequence[Expr]) -> tuple[Expr, ...]:
+    def call(self, graph: int, arguments: Sequence[Expr]) -> tuple[Expr, ...]:
         """Call another graph of the model. Returns its outputs."""
 
     def guarded(self, build: Callable[[], tuple[Expr, ...]]) -> tuple[tuple[Expr, ...], Constraints]:
@@ -76,10 +76,10 @@ class Node:
 
     def input(self, index: int) -> Expr:
         """Return a required input. Raises `ModelImportError` if it is omitted."""
-        found = self.values[index] if index < len(self.values) else None
-        if found is None:
+        expr = self.values[index] if index < len(self.values) else None
+        if expr is None:
             raise self.error(f"input {index} is missing")
-        return found
+        return expr
 
     def has(self, index: int) -> bool:
         """Test whether an input is present."""
@@ -88,26 +88,26 @@ class Node:
     def tensor(self, index: int) -> Tensor:
         """Return the tensor of a required input."""
         self.input(index)
-        found = self.tensors[index]
-        assert found is not None
-        return found
+        tensor = self.tensors[index]
+        assert tensor is not None
+        return tensor
 
     def array(self, index: int) -> np.ndarray[Any, Any]:
         """Return the value of a static input. Raises `ModelImportError` if it is not static."""
-        found = self.scope.static(self.input(index))
-        if found is None:
+        array = self.scope.static(self.input(index))
+        if array is None:
             raise self.error(f"input {index} must be a constant, but is computed by the model")
-        return found
+        return array
 
     def dims(self, index: int) -> tuple[Dim, ...]:
         """Return the elements of an integer input, in row-major order, as dimensions, which may be symbolic. Raises
         `ModelImportError` for data-dependent elements."""
         value = self.input(index)
         flat = ops.reshape(value, shape=(tensor_type(value).size,)) if tensor_type(value).rank > 1 else value
-        found = self.scope.dims(flat)
-        if found is None:
+        dims = self.scope.dims(flat)
+        if dims is None:
             raise self.error(f"input {index} determines a shape and must be static, but is data-dependent")
-        return found
+        return dims
 
     def option(self, name: str, otherwise: Any = 0) -> Any:
         """Return a field of the options. If the file has no options table, return `otherwise`, the default in the schema."""
@@ -141,10 +141,10 @@ class Node:
 
     def pair(self, tensor: Tensor) -> tuple[np.float32, int]:
         """Return the per-tensor scale and zero point. Raises `ModelImportError` for per-axis quantization."""
-        found = self.scales(tensor)
-        if len(found.scale) != 1:
-            raise self.error(f"tensor {tensor.name} must have one scale, got {len(found.scale)}")
-        return found.scale[0], int(found.zero_point[0])
+        quantization = self.scales(tensor)
+        if len(quantization.scale) != 1:
+            raise self.error(f"tensor {tensor.name} must have one scale, got {len(quantization.scale)}")
+        return quantization.scale[0], int(quantization.zero_point[0])
 
     def is_float(self) -> bool:
         """Test whether the operator computes in floats. Raises `ModelImportError` for mixed float and integer inputs and
@@ -163,8 +163,8 @@ class Node:
     def wide(self, index: int) -> Expr:
         """Return a stored input as int32, minus its zero point."""
         _, zero_point = self.pair(self.tensor(index))
-        found = ops.cast(self.input(index), dtype="int32")
-        return ops.sub(found, constant(np.int32(zero_point))) if zero_point else found
+        widened = ops.cast(self.input(index), dtype="int32")
+        return ops.sub(widened, constant(np.int32(zero_point))) if zero_point else widened
 
     def bounded(self, value: Expr) -> Expr:
         """Apply the fused activation to a real value or an unquantized integer."""

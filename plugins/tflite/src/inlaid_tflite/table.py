@@ -36,7 +36,7 @@ def look_up(values: Array, index: Expr) -> Expr:
     return ops.take(constant(values), index, axis=0)
 
 
-def all_values(dtype: str) -> Array:
+def byte_values(dtype: str) -> Array:
     """Return all integers of an 8-bit dtype, in ascending order."""
     limits = np.iinfo(dtype)
     return np.arange(limits.min, limits.max + 1, dtype=dtype)
@@ -44,11 +44,11 @@ def all_values(dtype: str) -> Array:
 
 def apply_by_table(node: Node, build: Callable[[Expr], Expr]) -> Expr:
     """Apply `build` to input 0; for 8-bit inputs, through a table of its 256 results."""
-    of = node.tensor(0).dtype
-    if of.bits != 8:
+    dtype = node.tensor(0).dtype
+    if dtype.bits != 8:
         return build(node.input(0))
-    x = var("x", TensorType((256,), of))
-    values = evaluate(function([x], build(x)), [all_values(of.name)])
+    x = var("x", TensorType((256,), dtype))
+    values = evaluate(function([x], build(x)), [byte_values(dtype.name)])
     assert isinstance(values, np.ndarray)
     return look_up(values, node.input(0))
 
@@ -64,42 +64,44 @@ def real_table(node: Node, real: Real) -> Expr:
 
 def _table_8(node: Node, real: Real) -> Array:
     (scale, zero_point), (result, moved) = node.pair(node.tensor(0)), node.pair(node.result)
-    stored = all_values(node.tensor(0).dtype.name).astype(np.int32) - zero_point
+    stored = byte_values(node.tensor(0).dtype.name).astype(np.int32) - zero_point
     with np.errstate(all="ignore"):
         values = half_away(real(scale * stored.astype(np.float32)) * (np.float32(1) / result)).astype(np.float32)
     limits = np.iinfo(node.result.dtype.name)
-    found: Array = np.clip(values + np.float32(moved), limits.min, limits.max).astype(node.result.dtype.numpy)
-    return found
+    entries: Array = np.clip(values + np.float32(moved), limits.min, limits.max).astype(node.result.dtype.numpy)
+    return entries
 
 
 def table_16(real: Real, scale: Any, zero_point: int, result: Any, moved: int) -> Array:
     """Compute the 513 entries of a table for int16, in the precision of the scales. Each entry is adjusted by half of the
     interpolation error at the middle of its interval."""
     limits = np.iinfo(np.int16)
-    of = np.asarray(scale).dtype.type
-    first, last = (of(scale * of(limit - zero_point)) for limit in (limits.min, limits.max))
-    lowest, highest = (of(result * of(limit - moved)) for limit in (limits.min, limits.max))
-    step = of((last - first) / of(STEPS))
-    factor = of(of(1 << 16) / (highest - lowest))
+    float_type = np.asarray(scale).dtype.type
+    first, last = (float_type(scale * float_type(limit - zero_point)) for limit in (limits.min, limits.max))
+    lowest, highest = (float_type(result * float_type(limit - moved)) for limit in (limits.min, limits.max))
+    step = float_type((last - first) / float_type(STEPS))
+    factor = float_type(float_type(1 << 16) / (highest - lowest))
     with np.errstate(all="ignore"):
-        starts = first + np.arange(STEPS, dtype=of) * step
-        here = half_away(real(starts) * factor).astype(of)
-        following = real(first + np.arange(1, STEPS + 1, dtype=of) * step) * factor
-        between = half_away((following + here) / of(2)).astype(of)
-        middle = half_away(real(starts + step / of(2)) * factor).astype(of)
-        values = here - half_away((between - middle) / of(2)).astype(of)
-        end = half_away(real(np.array([last], of)) * factor).astype(of)
-    whole = np.clip(np.concatenate([values, end]), limits.min, limits.max)
+        starts = first + np.arange(STEPS, dtype=float_type) * step
+        starts_scaled = half_away(real(starts) * factor).astype(float_type)
+        following = real(first + np.arange(1, STEPS + 1, dtype=float_type) * step) * factor
+        between = half_away((following + starts_scaled) / float_type(2)).astype(float_type)
+        middle = half_away(real(starts + step / float_type(2)) * factor).astype(float_type)
+        values = starts_scaled - half_away((between - middle) / float_type(2)).astype(float_type)
+        end = half_away(real(np.array([last], float_type)) * factor).astype(float_type)
+    clipped = np.clip(np.concatenate([values, end]), limits.min, limits.max)
     # The midpoint of infinite neighbors is NaN: LiteRT has 0 there.
-    found: Array = np.where(np.isnan(whole), 0, whole).astype(np.int16)
-    return found
+    entries: Array = np.where(np.isnan(clipped), 0, clipped).astype(np.int16)
+    return entries
 
 
 def interpolate(table: Array, index: Expr) -> Expr:
     """Interpolate a table of 513 entries at int16 values. Returns int16."""
     wide = ops.cast(index, dtype="int32")
-    place = ops.add(ops.shift_right(wide, constant(np.int32(7))), constant(np.int32(256)))
-    base, following = (ops.cast(ops.take(constant(table[start : start + STEPS]), place, axis=0), dtype="int32") for start in (0, 1))
+    position = ops.add(ops.shift_right(wide, constant(np.int32(7))), constant(np.int32(256)))
+    base, following = (
+        ops.cast(ops.take(constant(table[start : start + STEPS]), position, axis=0), dtype="int32") for start in (0, 1)
+    )
     part = ops.bitwise_and(wide, constant(np.int32(127)))
     # The slope is int16 and wraps.
     slope = ops.cast(ops.cast(ops.sub(following, base), dtype="int16"), dtype="int32")

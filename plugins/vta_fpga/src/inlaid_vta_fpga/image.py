@@ -72,10 +72,10 @@ class Image:
             raise ValueError(f"expected {header.count} instructions and {header.uop_count} micro-ops, found a different size")
         if not 0 < header.size <= LARGEST:
             raise ValueError(f"expected a DRAM of 1 to {LARGEST} bytes, found {header.size}")
-        self.check_place(header.stream, len(self.stream))
-        self.check_place(header.uops, len(self.uops))
+        self.check_dram_range(header.stream, len(self.stream))
+        self.check_dram_range(header.uops, len(self.uops))
 
-    def check_place(self, address: int, size: int) -> None:
+    def check_dram_range(self, address: int, size: int) -> None:
         """Raise ValueError if `size` bytes at an address are not page-aligned or exceed DRAM."""
         if address % PAGE_BYTES or not PAGE_BYTES <= address <= address + size <= self.header.size:
             raise ValueError(f"expected page-aligned {size} bytes within {self.header.size} bytes of DRAM, found address {address}")

@@ -39,9 +39,9 @@ class Pynq:
     from the released bitstream."""
 
     def __init__(self, config: Config) -> None:
-        found = status()
-        if not found.available:
-            raise TargetError(found.detail)
+        device_status = status()
+        if not device_status.available:
+            raise TargetError(device_status.detail)
         if config != Config():
             raise TargetError(
                 "expected the configuration of the bitstream, got another", remedy="leave the log_* options at default"
@@ -74,7 +74,7 @@ class Pynq:
             dram[:] = memory
         finally:
             memory.freebuffer()
-        return Commands.of(stream).report(self._encoding.config)
+        return Commands.split(stream).report(self._encoding.config)
 
     def _moved(self, instruction: Instruction, base: int) -> Instruction:
         """Relocate an instruction's DRAM address by a physical base address."""

@@ -21,7 +21,7 @@ from inlaid_vta_fpga.simulators.device import Device, Report
 Array = np.ndarray[Any, Any]
 
 
-def device_of(options: VtaOptions, config: Config) -> Device:
+def create_device(options: VtaOptions, config: Config) -> Device:
     """Create the device that the options select, for a configuration. Raises `TargetError` if the device is not available."""
     if options.simulator == TIMING:
         from inlaid_vta_fpga.simulators.timed import Timed
@@ -66,7 +66,7 @@ class VtaRuntime(HostRuntime):
     def load(self, artifact: Artifact, constants: Mapping[str, Array]) -> Loaded:
         """Load a region. Raises `Unsupported` for damaged code, and `TargetError` if the device is not available."""
         image = Image.from_bytes(artifact.code)
-        kernel = VtaKernel(artifact, image, list(constants.values()), device_of(self._options, image.header.config))
+        kernel = VtaKernel(artifact, image, list(constants.values()), create_device(self._options, image.header.config))
         return Loaded(kernel, profile=kernel.profile)
 
 
@@ -88,15 +88,15 @@ class VtaKernel:
         try:
             for address, tensor in zip(header.inputs, signature.inputs, strict=True):
                 if address:
-                    image.check_place(address, _elements(tensor))
+                    image.check_dram_range(address, _elements(tensor))
             for addresses, tensor in zip(header.outputs, signature.outputs, strict=True):
                 if tensor.dtype is None or len(addresses) != tensor.dtype.bytes:
                     raise ValueError(f"expected an address for each byte of {tensor.dtype}, found {len(addresses)}")
                 for address in addresses:
-                    image.check_place(address, _elements(tensor))
+                    image.check_dram_range(address, _elements(tensor))
             for address, array in zip(header.constants, constants, strict=True):
                 if address:
-                    image.check_place(address, array.nbytes)
+                    image.check_dram_range(address, array.nbytes)
                     self._constants[address] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
         except ValueError as error:
             raise Unsupported(f"malformed {FORMAT} code: {error}", remedy="compile the model again") from error
@@ -136,7 +136,7 @@ def _elements(tensor: TensorSpec) -> int:
 
 def _read(dram: Array, addresses: tuple[int, ...], array: Array) -> None:
     """Copy a result out of DRAM and interleave its byte planes."""
-    found = np.empty((array.size, len(addresses)), np.uint8)
+    planes = np.empty((array.size, len(addresses)), np.uint8)
     for plane, address in enumerate(addresses):
-        found[:, plane] = dram[address : address + array.size]
-    array[...] = found.view(array.dtype).reshape(array.shape)
+        planes[:, plane] = dram[address : address + array.size]
+    array[...] = planes.view(array.dtype).reshape(array.shape)

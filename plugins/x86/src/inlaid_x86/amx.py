@@ -16,7 +16,7 @@ from inlaid.tensor.primitives import TensorIntrin
 from inlaid_runtime import arith
 from inlaid_x86.capabilities import TILES
 from inlaid_x86.llvm.function import FunctionPrinter
-from inlaid_x86.llvm.intrinsics import Emitter, Instruction, Place, RegisterFile
+from inlaid_x86.llvm.intrinsics import Emitter, Instruction, Operand, RegisterFile
 from inlaid_x86.llvm.values import Value
 from inlaid_x86.tiles.unit import tile_groups, tile_product, tile_rows, tile_sums, tile_zero
 from inlaid_x86_runtime.cpu import TILE
@@ -45,13 +45,13 @@ def _call(p: FunctionPrinter, name: str, arguments: Sequence[str], kinds: Sequen
 _TILE = "i8 immarg"
 
 
-def _zero(p: FunctionPrinter, places: tuple[Place, ...]) -> None:
-    _call(p, "tilezero", [str(places[0].register)], [_TILE])
+def _zero(p: FunctionPrinter, operands: tuple[Operand, ...]) -> None:
+    _call(p, "tilezero", [str(operands[0].register)], [_TILE])
 
 
 def _product(name: str) -> Emitter:
-    def emit(p: FunctionPrinter, places: tuple[Place, ...]) -> None:
-        a, b, total = (str(place.register) for place in places)
+    def emit(p: FunctionPrinter, operands: tuple[Operand, ...]) -> None:
+        a, b, total = (str(operand.register) for operand in operands)
         _call(p, name, [total, a, b], [_TILE] * 3)
 
     return emit
@@ -60,15 +60,15 @@ def _product(name: str) -> Emitter:
 def _load(rank: int, step: int = 1) -> Emitter:
     """Create the emitter of a tile load from a region of `rank` dimensions. Axis 0 numbers the rows; `step` is the row stride."""
 
-    def emit(p: FunctionPrinter, places: tuple[Place, ...]) -> None:
-        source, tile = places
+    def emit(p: FunctionPrinter, operands: tuple[Operand, ...]) -> None:
+        source, tile = operands
         _call(p, "tileloadd64", [str(tile.register), source.address(), str(step * source.pitch(-rank))], [_TILE, "ptr", "i64"])
 
     return emit
 
 
-def _store(p: FunctionPrinter, places: tuple[Place, ...]) -> None:
-    tile, target = places
+def _store(p: FunctionPrinter, operands: tuple[Operand, ...]) -> None:
+    tile, target = operands
     _call(p, "tilestored64", [str(tile.register), target.address(), str(target.pitch(-2))], [_TILE, "ptr", "i64"])
     target.changed()
 
@@ -84,22 +84,22 @@ class _Tiles:
         shapes: list[tuple[arith.Dim, int]] = [(0, 0)] * 16
         for number, buffer in buffers.items():
             shapes[number] = buffer.shape[0], _bytes(buffer)
-        known = [rows if isinstance(rows, int) else 0 for rows, _ in shapes]
-        content = _CONFIGURATION.pack(1, 0, *(width for _, width in shapes), *known)
+        row_counts = [rows if isinstance(rows, int) else 0 for rows, _ in shapes]
+        content = _CONFIGURATION.pack(1, 0, *(width for _, width in shapes), *row_counts)
         name = f"tiles.{content.hex().rstrip('0')}"
         text = "".join(f"\\{byte:02X}" for byte in content)
         p.declarations[name] = f'@{name} = private unnamed_addr constant [64 x i8] c"{text}", align 64'
-        place = f"@{name}"
+        address = f"@{name}"
         unknown = [(number, rows) for number, (rows, _) in enumerate(shapes) if not isinstance(rows, int)]
         if unknown:
-            place = p.alloca("i8", _CONFIGURATION.size)
-            whole = "<64 x i8>"
-            p.emit(f"store {p.op(f'load {whole}, ptr @{name}, align 64', 'i8', 64)}, ptr {place}, align 64")
+            address = p.alloca("i8", _CONFIGURATION.size)
+            config_type = "<64 x i8>"
+            p.emit(f"store {p.op(f'load {config_type}, ptr @{name}, align 64', 'i8', 64)}, ptr {address}, align 64")
         for number, rows in unknown:
             value = p.op(f"trunc {count(rows)} to i8", "i8")
-            slot = p.op(f"getelementptr inbounds i8, ptr {place}, i64 {_FIRST_ROWS + number}", "ptr")
+            slot = p.op(f"getelementptr inbounds i8, ptr {address}, i64 {_FIRST_ROWS + number}", "ptr")
             p.emit(f"store {value}, {slot}, align 1")
-        _call(p, "ldtilecfg", [place], ["ptr"])
+        _call(p, "ldtilecfg", [address], ["ptr"])
 
     def close(self, p: FunctionPrinter) -> None:
         """Release the tiles, so that a context switch need not save them."""
@@ -129,10 +129,12 @@ def _moves(total: str, factors: Mapping[str, int], needs: tuple[str, ...]) -> It
     scope = TILES.name
     yield Instruction(TensorIntrin(f"amx.zero.{total}", tile_zero(total, scope)), _zero, needs)
     yield Instruction(TensorIntrin(f"amx.store.{total}", tile_sums(total, scope)), _store, needs)
-    for of, group in factors.items():
+    for dtype_name, group in factors.items():
         for step in STEPS:
-            yield Instruction(TensorIntrin(f"amx.rows{step}.{of}", tile_rows(of, step, scope)), _load(2, step), needs)
-        yield Instruction(TensorIntrin(f"amx.groups.{of}", tile_groups(of, group, scope)), _load(3), needs)
+            yield Instruction(
+                TensorIntrin(f"amx.rows{step}.{dtype_name}", tile_rows(dtype_name, step, scope)), _load(2, step), needs
+            )
+        yield Instruction(TensorIntrin(f"amx.groups.{dtype_name}", tile_groups(dtype_name, group, scope)), _load(3), needs)
 
 
 def register_files(features: Sequence[str]) -> Mapping[str, RegisterFile]:

@@ -35,7 +35,7 @@ class Compilers:
         self._keys: dict[str, str] = {}
         self._objects: dict[str, bytes] = {}
         self._waiting: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._completions: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._pending: list[_Job] = []
         self._workers: list[_Worker] = []
 
@@ -63,17 +63,17 @@ class Compilers:
         features = feature_text(self._features)
         self._add(_Job(text, features, symbol, emit.CALLS), self._key(text, features, emit.CALLS))
 
-    def finish(self, report: Callable[[int, int], None] = lambda done, total: None) -> dict[str, bytes]:
+    def finish(self, report: Callable[[int, int], None] = lambda count, total: None) -> dict[str, bytes]:
         """Wait for all objects and return them by symbol. `report(compiled, total)` is called with the number of compiled modules
         and the number of modules. Raises `CompileError` if LLVM rejects a module or crashes."""
         report(0, len(self._pending))
         for _ in self._workers:
             self._waiting.put(None)
-        done = 0
+        count = 0
         for _ in self._workers:
-            while self._done.get():  # False if a worker has ended
-                done += 1
-                report(done, len(self._pending))
+            while self._completions.get():  # False if a worker has ended
+                count += 1
+                report(count, len(self._pending))
         for job in self._pending:
             if isinstance(job.result, Exception):
                 raise job.result
@@ -89,18 +89,18 @@ class Compilers:
         if job.symbol in self._keys:
             return
         self._keys[job.symbol] = key
-        known = self._store.get(key)
-        if known is not None:
-            self._objects[job.symbol] = known
+        cached = self._store.get(key)
+        if cached is not None:
+            self._objects[job.symbol] = cached
             return
         waiting = sum(len(item.text) for item in self._pending[len(self._pending) - self._waiting.qsize() :])
         self._pending.append(job)
         self._waiting.put(job)
         if (count := len(self._workers)) == 0:
-            self._workers.append(_Worker(self._waiting, self._done))
+            self._workers.append(_Worker(self._waiting, self._completions))
         elif count < _cores() and SHARE * count <= waiting:
             with contextlib.suppress(OSError):
-                self._workers.append(_Process(self._waiting, self._done))
+                self._workers.append(_Process(self._waiting, self._completions))
 
 
 @dataclass
@@ -118,9 +118,9 @@ class _Job:
 class _Worker:
     """A thread that compiles `jobs` until it gets None. It puts True into `done` after each job, and False when it ends."""
 
-    def __init__(self, jobs: queue.SimpleQueue[_Job | None], done: queue.SimpleQueue[bool]) -> None:
+    def __init__(self, jobs: queue.SimpleQueue[_Job | None], completions: queue.SimpleQueue[bool]) -> None:
         self._jobs = jobs
-        self._done = done
+        self._completions = completions
         self._ended = False
         self._thread = threading.Thread(target=self._serve, daemon=True, name="inlaid-x86-compile")
         self._thread.start()
@@ -139,8 +139,8 @@ class _Worker:
                 job.result = self._compile(job)
             except Exception as error:
                 job.result = error
-            self._done.put(True)
-        self._done.put(False)
+            self._completions.put(True)
+        self._completions.put(False)
 
     def _compile(self, job: _Job) -> bytes:
         return compile_text(job.text, job.features, job.renamed, job.effort)
@@ -149,9 +149,9 @@ class _Worker:
 class _Process(_Worker):
     """A compiler process and the thread that feeds it."""
 
-    def __init__(self, jobs: queue.SimpleQueue[_Job | None], done: queue.SimpleQueue[bool]) -> None:
+    def __init__(self, jobs: queue.SimpleQueue[_Job | None], completions: queue.SimpleQueue[bool]) -> None:
         self._process = CompilerProcess()
-        super().__init__(jobs, done)
+        super().__init__(jobs, completions)
 
     def end(self) -> None:
         super().end()

@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 from inlaid.tensor import ir
 from inlaid.tensor.ir import Expr, bitcast, cast, const, select, unary
-from inlaid.tensor.math.floats import FLOAT64, at_least
+from inlaid.tensor.math.floats import FLOAT64, clamp_min
 from inlaid.tensor.transform.rewrite import Rewriter
 
 _HALF = 2.0**32
@@ -29,9 +29,9 @@ def _expands(node: Expr) -> TypeGuard[ir.Cast]:
 
 def to_int64(x: Expr) -> Expr:
     """Truncate a float to int64, saturating, NaN to 0. Computes two 32-bit halves, each in the low bits of a float64."""
-    known = select(unary("isnan", x), const(0, x.dtype), x)
-    real = unary("trunc", at_least(cast(known, FLOAT64.dtype), -_LIMIT))
+    nan_free = select(unary("isnan", x), const(0, x.dtype), x)
+    real = unary("trunc", clamp_min(cast(nan_free, FLOAT64.dtype), -_LIMIT))
     upper = real * (1 / _HALF) + _UPPER_MAGIC
     lower = real - (upper - _UPPER_MAGIC) * _HALF + FLOAT64.magic
-    whole = (bitcast(upper, FLOAT64.integer) << 32) + bitcast(lower, FLOAT64.integer)
-    return select(real >= _LIMIT, const(FLOAT64.integer.limits[1], FLOAT64.integer), whole)
+    integer = (bitcast(upper, FLOAT64.integer) << 32) + bitcast(lower, FLOAT64.integer)
+    return select(real >= _LIMIT, const(FLOAT64.integer.limits[1], FLOAT64.integer), integer)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.scheduling.dot_products import dot_product
 from inlaid_x86.llvm.function import FunctionPrinter
-from inlaid_x86.llvm.intrinsics import Instruction, Place
+from inlaid_x86.llvm.intrinsics import Instruction, Operand
 from inlaid_x86.llvm.values import Value, splat
 
 _BYTES = ("uint8", "int8")
@@ -28,10 +28,10 @@ class _Bytes:
     swapped: bool
     name: str
 
-    def __call__(self, p: FunctionPrinter, places: tuple[Place, ...]) -> None:
-        shared, own, total = places
+    def __call__(self, p: FunctionPrinter, operands: tuple[Operand, ...]) -> None:
+        shared, per_lane, total = operands
         a = p.widen(shared.load("i32"), self.lanes)
-        b = own.load("i32", self.lanes)
+        b = per_lane.load("i32", self.lanes)
         acc = total.load("i32", self.lanes)
         wide = f"<{self.lanes} x i32>"
         p.declarations[self.name] = f"declare {wide} @{self.name}({wide}, {wide}, {wide})"
@@ -46,12 +46,12 @@ class _Bfloat:
     lanes: int
     name: str
 
-    def __call__(self, p: FunctionPrinter, places: tuple[Place, ...]) -> None:
-        shared, own, total = places
+    def __call__(self, p: FunctionPrinter, operands: tuple[Operand, ...]) -> None:
+        shared, per_lane, total = operands
         wide = f"<{2 * self.lanes} x bfloat>"
         a = p.widen(shared.load("i32"), self.lanes)
         left = p.op(f"bitcast {a} to {wide}", "bfloat", 2 * self.lanes)
-        right = own.load("bfloat", 2 * self.lanes)
+        right = per_lane.load("bfloat", 2 * self.lanes)
         acc = total.load("float", self.lanes)
         p.declarations[self.name] = f"declare {acc.type} @{self.name}({acc.type}, {wide}, {wide})"
         total.store(p.op(f"call {acc.type} @{self.name}({acc}, {left}, {right})", "float", self.lanes))
@@ -64,9 +64,9 @@ class _Words:
     lanes: int
     name: str
 
-    def __call__(self, p: FunctionPrinter, places: tuple[Place, ...]) -> None:
-        shared, own, total = places
-        right, acc = own.load("i16", 2 * self.lanes), total.load("i32", self.lanes)
+    def __call__(self, p: FunctionPrinter, operands: tuple[Operand, ...]) -> None:
+        shared, per_lane, total = operands
+        right, acc = per_lane.load("i16", 2 * self.lanes), total.load("i32", self.lanes)
         left = p.op(f"bitcast {p.widen(shared.load('i32'), self.lanes)} to {right.type}", "i16", right.lanes)
         p.declarations[self.name] = f"declare {acc.type} @{self.name}({right.type}, {right.type})"
         products = p.op(f"call {acc.type} @{self.name}({left}, {right})", "i32", self.lanes)
@@ -82,9 +82,9 @@ class _Pairs:
     name: str
     signed: tuple[bool, bool]
 
-    def __call__(self, p: FunctionPrinter, places: tuple[Place, ...]) -> None:
-        shared, own, total = places
-        right = own.load("i16", 2 * self.lanes)
+    def __call__(self, p: FunctionPrinter, operands: tuple[Operand, ...]) -> None:
+        shared, per_lane, total = operands
+        right = per_lane.load("i16", 2 * self.lanes)
         left = self._once(p, f"bitcast {p.widen(shared.load('i32'), self.lanes)} to {right.type}", 2 * self.lanes)
         acc = total.load("i32", self.lanes)
         p.declarations[self.name] = f"declare {acc.type} @{self.name}({right.type}, {right.type})"
@@ -98,14 +98,14 @@ class _Pairs:
         """Extend the even or odd bytes of `value` to 16-bit lanes."""
         if not odd and not signed:
             return self._once(p, f"and {value}, {splat('255', 'i16', value.lanes)}", value.lanes)
-        places = splat("8", "i16", value.lanes)
-        value = value if odd else self._once(p, f"shl {value}, {places}", value.lanes)
-        return self._once(p, f"{'ashr' if signed else 'lshr'} {value}, {places}", value.lanes)
+        shift = splat("8", "i16", value.lanes)
+        value = value if odd else self._once(p, f"shl {value}, {shift}", value.lanes)
+        return self._once(p, f"{'ashr' if signed else 'lshr'} {value}, {shift}", value.lanes)
 
     @staticmethod
     def _once(p: FunctionPrinter, text: str, lanes: int) -> Value:
-        known: Value | None = p.recall(text)
-        return known if known is not None else p.remember(text, p.op(text, "i16", lanes), lasting=True)
+        cached: Value | None = p.recall(text)
+        return cached if cached is not None else p.remember(text, p.op(text, "i16", lanes), lasting=True)
 
 
 def instructions(features: Sequence[str]) -> Iterator[Instruction]:

@@ -5,10 +5,10 @@ only the standard library and llvmlite, so that a worker starts quickly:
 
     python -I -S emit.py FOLDER_OF_LLVMLITE IDLE_SECONDS
 
-A worker writes `READY` to stdout, then reads requests from stdin and answers each on stdout, until end of file, or until no request
-arrives for `IDLE_SECONDS`. A request is one byte for the effort (`FULL`), then
-three UTF-8 texts: features, symbol and module, each preceded by its length. An answer is one byte (0: an object, 1: LLVM's error
-message), the length of the object or message, and its bytes. Lengths are unsigned 64-bit little-endian numbers of bytes.
+A worker writes `GREETING` to stdout, then reads requests from stdin and answers each on stdout, until end of file, or until no
+request arrives for `IDLE_SECONDS`. A request is one byte for the effort (`FULL`), then three UTF-8 texts: features, symbol and
+module, each preceded by its length. An answer is one byte (0: an object, 1: LLVM's error message), the length of the object or
+message, and its bytes. Lengths are unsigned 64-bit little-endian numbers of bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KERNEL = "kernel"
 FULL, EXPLICIT, CALLS = range(3)
 """Optimization effort. FULL: LLVM's usual passes. EXPLICIT: few passes, for code that is already vectorized and unrolled. CALLS: no
 passes, for entry functions, which only call kernels."""
-READY = b"ready\n"
+GREETING = b"ready\n"
 REQUEST = struct.Struct("<B3Q")
 ANSWER = struct.Struct("<BQ")
 
@@ -75,7 +75,7 @@ def _optimize(module: Any, machine: Any, effort: int) -> None:
     with llvm.create_pipeline_tuning_options(speed_level=2) as tuning:
         tuning.slp_vectorization = False
         with llvm.create_pass_builder(machine, tuning) as builder:
-            passes = _few_passes() if effort == EXPLICIT else builder.getModulePassManager()
+            passes = _explicit_passes() if effort == EXPLICIT else builder.getModulePassManager()
             try:
                 passes.run(module, builder)
             finally:
@@ -105,7 +105,7 @@ def _in_source_order(enabled: bool) -> Iterator[None]:
             llvm.set_option("inlaid", "-enable-misched=1")
 
 
-def _few_passes() -> Any:
+def _explicit_passes() -> Any:
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
     # Merge a loop's body and latch. Otherwise the next pass sinks loads for the next iteration into the latch in reverse order, and
@@ -121,7 +121,7 @@ def _few_passes() -> Any:
 def serve(idle_seconds: float) -> None:
     """Answer requests from stdin until end of file, or until none arrives for a time."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    sink.write(READY)
+    sink.write(GREETING)
     sink.flush()
     # `select` sees what Python has not read yet: the next request is written after the answer.
     while select.select([source], [], [], idle_seconds)[0] and len(head := source.read(REQUEST.size)) == REQUEST.size:

@@ -47,7 +47,7 @@ def remaining_budget(stmt: ir.Stmt, times: float, budget: float, width: int, usu
                 return remaining_budget(body, times * max(extent * _bits(body) / width, 1.0), budget, width, usual, sizes)
             return remaining_budget(body, times * extent, budget, width, usual, sizes)
         case ir.For(extent=extent, body=body) if usual:
-            return remaining_budget(body, times * _most(extent, usual, sizes), budget, width, usual, sizes)
+            return remaining_budget(body, times * _max_iterations(extent, usual, sizes), budget, width, usual, sizes)
         case ir.While(body=body) if usual:
             return remaining_budget(body, times * usual, budget, width, usual, sizes)
         case ir.Intrinsic() if usual:
@@ -77,7 +77,7 @@ def issued(stmt: ir.Stmt, width: int, usual: int, sizes: Sizes) -> arith.Expr:
             return max(extent * _bits(body) // width, 1) * issued(body, width, usual, sizes)
         case ir.For(extent=extent, body=body):
             if arith.reads_data(extent) or not all(isinstance(size, arith.SizeVar) for size in arith.free_vars(extent)):
-                extent = arith.Const(_most(extent, usual, sizes))
+                extent = arith.Const(_max_iterations(extent, usual, sizes))
             return arith.simplify(extent * issued(body, width, usual, sizes))
         case ir.While(body=body):
             return arith.simplify(usual * issued(body, width, usual, sizes))
@@ -88,11 +88,11 @@ def issued(stmt: ir.Stmt, width: int, usual: int, sizes: Sizes) -> arith.Expr:
     return arith.simplify(sum((issued(inner, width, usual, sizes) for inner in ir.substatements(stmt)), arith.ZERO))
 
 
-def _most(extent: arith.Expr, usual: int, sizes: Sizes) -> int:
+def _max_iterations(extent: arith.Expr, usual: int, sizes: Sizes) -> int:
     """Return the maximum iterations of a loop, limited to `usual`."""
     if extent not in sizes:
-        most = arith.bounds(extent)[1]
-        sizes[extent] = usual if most is None else max(min(usual, most), 0)
+        upper_bound = arith.bounds(extent)[1]
+        sizes[extent] = usual if upper_bound is None else max(min(usual, upper_bound), 0)
     return sizes[extent]
 
 

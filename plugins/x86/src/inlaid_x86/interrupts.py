@@ -32,26 +32,26 @@ def polled_loops(kernel: ir.LoopProgram, width: int) -> dict[ir.For, Polls]:
     iterations of less than `CHUNK` cycles poll. Kernels that use AMX tiles do not poll, since a call does not preserve tiles."""
     if any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == TILES.name for stmt in ir.walk_stmts(kernel.body)):
         return {}
-    found: dict[ir.For, Polls] = {}
-    _find(kernel.body, width, found, {})
-    return found
+    polls: dict[ir.For, Polls] = {}
+    _find(kernel.body, width, polls, {})
+    return polls
 
 
-def _find(stmt: ir.Stmt, width: int, found: dict[ir.For, Polls], sizes: Sizes) -> None:
+def _find(stmt: ir.Stmt, width: int, polls: dict[ir.For, Polls], sizes: Sizes) -> None:
     if isinstance(stmt, ir.For):
         if stmt.kind is ir.ForKind.VECTORIZED or _remaining(stmt, width, sizes) > 0:
             return
         rest = _remaining(stmt.body, width, sizes)
-        before = len(found)
+        before = len(polls)
         if rest <= 0:
-            _find(stmt.body, width, found, sizes)
-        if len(found) == before:  # no inner loop polls: iterations are short, or long with short parts only
-            known = max(int(STEP / max(CHUNK - rest, 1.0)), 1)
+            _find(stmt.body, width, polls, sizes)
+        if len(polls) == before:  # no inner loop polls: iterations are short, or long with short parts only
+            interval = max(int(STEP / max(CHUNK - rest, 1.0)), 1)
             operations = issued(stmt.body, width, _USUAL, sizes)
-            found[stmt] = Polls(known) if isinstance(operations, arith.Const) else Polls(int(STEP * ISSUED), operations)
+            polls[stmt] = Polls(interval) if isinstance(operations, arith.Const) else Polls(int(STEP * ISSUED), operations)
     elif not isinstance(stmt, ir.While):
         for inner in ir.substatements(stmt):
-            _find(inner, width, found, sizes)
+            _find(inner, width, polls, sizes)
 
 
 def _remaining(stmt: ir.Stmt, width: int, sizes: Sizes) -> float:
@@ -62,10 +62,10 @@ def checkpoints(calls: Sequence[float]) -> frozenset[int] | None:
     """Choose the calls after which a region polls. `calls`: cycles of each call. Returns None if the region need not poll."""
     if sum(calls) < CHUNK:
         return None
-    found, passed = set(), 0.0
-    for number, taken in enumerate(calls):
-        passed += taken
+    polled_calls, passed = set(), 0.0
+    for number, call_cycles in enumerate(calls):
+        passed += call_cycles
         if passed >= STEP:
-            found.add(number)
+            polled_calls.add(number)
             passed = 0.0
-    return frozenset(found)
+    return frozenset(polled_calls)

@@ -69,14 +69,18 @@ class Kernels:
     def add(self, kernel: ir.LoopProgram) -> Queued:
         """Print a kernel and queue its text. A kernel that was added before is returned as it is."""
         if kernel not in self._queued:
-            known = self._printed(kernel)
-            used = {stmt.name for stmt in ir.walk_stmts(known.kernel.body) if isinstance(stmt, ir.Intrinsic)}
-            more = frozenset(name for item in used & self._instructions.keys() for name in self._instructions[item].extensions)
-            more |= {feature for name, feature in FLUSHED.items() if scalar_type(dtype(name)) in known.text}
+            printed_kernel = self._printed(kernel)
+            intrinsic_names = {stmt.name for stmt in ir.walk_stmts(printed_kernel.kernel.body) if isinstance(stmt, ir.Intrinsic)}
+            more = frozenset(
+                name for item in intrinsic_names & self._instructions.keys() for name in self._instructions[item].extensions
+            )
+            more |= {feature for name, feature in FLUSHED.items() if scalar_type(dtype(name)) in printed_kernel.text}
             # With 16 registers, loops of VPMADDWD are up to 1.3 times as fast after all of LLVM's passes.
-            few = is_explicit(known.kernel, tensor=self._width == 512) or is_deep(known.kernel.body)
-            effort = EXPLICIT if few else FULL
-            self._queued[kernel] = Queued(known.kernel, known.cycles, self.compilers.kernel(known.text, effort, sorted(more)), more)
+            skips_passes = is_explicit(printed_kernel.kernel, tensor=self._width == 512) or is_deep(printed_kernel.kernel.body)
+            effort = EXPLICIT if skips_passes else FULL
+            self._queued[kernel] = Queued(
+                printed_kernel.kernel, printed_kernel.cycles, self.compilers.kernel(printed_kernel.text, effort, sorted(more)), more
+            )
         return self._queued[kernel]
 
     def _printed(self, kernel: ir.LoopProgram) -> _Printed:

@@ -71,15 +71,15 @@ def library_objects(function: LibraryFunction) -> list[bytes]:
 
 def _print_check(requires: Sequence[str]) -> Iterator[str]:
     """Print a constructor that sets `MISSING` to the number of the first required feature that the processor lacks."""
-    known = {feature.name: feature for feature in FEATURES}
-    if unknown := [name for name in requires if name not in known]:
+    features = {feature.name: feature for feature in FEATURES}
+    if unknown := [name for name in requires if name not in features]:
         raise CompileError(f"cannot check for CPU features {', '.join(unknown)}: expected names in FEATURES", plugin="x86")
     yield _CPUID
     yield "@llvm.global_ctors = appending global [1 x { i32, ptr, ptr }] [{ i32, ptr, ptr } { i32 65535, ptr @check, ptr null }]"
     lines = ["define internal void @check() #1 {", "  %saved = call i32 @saved()"]
     missing = "0"
     # The message names the first missing feature, so features are tested in reverse order.
-    for number, feature in reversed([*enumerate((known[name] for name in requires), 1)]):
+    for number, feature in reversed([*enumerate((features[name] for name in requires), 1)]):
         leaf, test = (value - (value >> 31 << 32) for value in (feature.leaf, 1 << feature.bit))
         lines += [
             f"  %word{number} = call i32 @cpuid(i32 {leaf}, i32 {feature.subleaf}, i32 {feature.register})",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from inlaid_x86.llvm.expressions import table_of
+from inlaid_x86.llvm.expressions import table_name
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.intrinsics import MathEmitter
 from inlaid_x86.llvm.values import Value, splat
@@ -20,8 +20,8 @@ SHUFFLES = (("ssse3", 16, "ssse3.pshuf.b.128"), ("avx2", 32, "avx2.pshuf.b"), ("
 
 
 def table_emitters(present: Sequence[str]) -> Mapping[str, MathEmitter]:
-    """Return the emitters of look-ups by a vector of bytes, keyed by `table_of` the number of bytes."""
-    return {table_of(lanes): partial(_looked_up, f"llvm.x86.{name}") for feature, lanes, name in SHUFFLES if feature in present}
+    """Return the emitters of look-ups by a vector of bytes, keyed by `table_name` the number of bytes."""
+    return {table_name(lanes): partial(_looked_up, f"llvm.x86.{name}") for feature, lanes, name in SHUFFLES if feature in present}
 
 
 def _looked_up(shuffle: str, p: FunctionPrinter, operands: tuple[Value, ...]) -> Value:
@@ -33,14 +33,14 @@ def _looked_up(shuffle: str, p: FunctionPrinter, operands: tuple[Value, ...]) ->
     for name in (add, shuffle):
         p.declarations[name] = f"declare {wide} @{name}({wide}, {wide})"
     mask = ", ".join(f"i32 {lane % PART}" for lane in range(lanes))
-    found: Value | None = None
+    result: Value | None = None
     for start in range(0, 256, PART):
         address = p.op(f"getelementptr inbounds i8, {table}, i64 {start}", "ptr")
         part = p.op(f"load <{PART} x i8>, ptr {address.ref}, align 1", "i8", PART)
         both = p.op(f"shufflevector {part}, {part}, <{lanes} x i32> <{mask}>", "i8", lanes)
-        place = p.op(f"xor {index}, {splat(str(start), 'i8', lanes)}", "i8", lanes)
-        inside = p.op(f"call {wide} @{add}({place}, {wide} {splat(str(128 - PART), 'i8', lanes)})", "i8", lanes)
-        some = p.op(f"call {wide} @{shuffle}({both}, {inside})", "i8", lanes)
-        found = some if found is None else p.op(f"or {found}, {some.ref}", "i8", lanes)
-    assert found is not None
-    return found
+        offset = p.op(f"xor {index}, {splat(str(start), 'i8', lanes)}", "i8", lanes)
+        inside = p.op(f"call {wide} @{add}({offset}, {wide} {splat(str(128 - PART), 'i8', lanes)})", "i8", lanes)
+        part_bytes = p.op(f"call {wide} @{shuffle}({both}, {inside})", "i8", lanes)
+        result = part_bytes if result is None else p.op(f"or {result}, {part_bytes.ref}", "i8", lanes)
+    assert result is not None
+    return result

@@ -23,7 +23,7 @@ import llvmlite
 from inlaid_runtime.errors import CompileError
 from inlaid_x86 import emit
 
-OWN_MODULES = 256
+IN_PROCESS_MODULES = 256
 """Modules that this process optimizes itself: those of a dozen models such as ResNet-50, for which a process does not pay."""
 PROCESS_MODULES = 4096
 """Modules that a process optimizes before another replaces it. It has then lost 6 MB."""
@@ -65,7 +65,7 @@ class CompilerProcess:
             self._log.close()
             raise
         self._end = weakref.finalize(self, _end, self.process, self._log, os.getpid())
-        self._ready = False
+        self._greeting_read = False
 
     def compile(self, text: str, features: str, symbol: str, effort: int) -> bytes:
         """Compile a module by `emit.emit`. Raises `RuntimeError` if LLVM rejects the text, `CompileError` if LLVM crashes, and
@@ -99,10 +99,10 @@ class CompilerProcess:
     def _ask(self, request: bytes) -> tuple[int, bytes]:
         source, sink = self.process.stdout, self.process.stdin
         assert source is not None and sink is not None
-        if not self._ready:
-            if source.read(len(emit.READY)) != emit.READY:
+        if not self._greeting_read:
+            if source.read(len(emit.GREETING)) != emit.GREETING:
                 raise NotStarted(self._stderr_tail() or "the compiler process ended early")
-            self._ready = True
+            self._greeting_read = True
         try:
             sink.write(request)
             sink.flush()
@@ -133,7 +133,8 @@ def _read(source: IO[bytes], size: int) -> bytes:
 
 
 class Optimizer:
-    """Compiles modules in this process, `OWN_MODULES` at most, then in processes that wait for the next module in between."""
+    """Compiles modules in this process, `IN_PROCESS_MODULES` at most, then in processes that wait for the next module in
+    between."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -160,7 +161,7 @@ class Optimizer:
         """Return a process for one module; None for this process."""
         with self._lock:
             self._modules += 1
-            if self._modules <= OWN_MODULES or self._alone:
+            if self._modules <= IN_PROCESS_MODULES or self._alone:
                 return None
             if self._waiting:
                 return self._waiting.pop()

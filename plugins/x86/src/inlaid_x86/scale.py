@@ -33,10 +33,10 @@ class _Scale:
 
     def _by_integer(self, p: FunctionPrinter, x: Value, n: Value) -> Value:
         form = FLOAT32 if x.scalar == "float" else FLOAT64
-        lanes, whole = x.lanes, f"i{form.dtype.bits}"
+        lanes, int_type = x.lanes, f"i{form.dtype.bits}"
         moved = p.op(f"fadd {n}, {splat(literal(form.magic, form.dtype), x.scalar, lanes)}", x.scalar, lanes)
-        held = p.op(f"bitcast {moved} to {vector_type(whole, lanes)}", whole, lanes)
-        count = p.op(f"sub {held}, {splat(str(form.magic_bits), whole, lanes)}", whole, lanes)
+        bits = p.op(f"bitcast {moved} to {vector_type(int_type, lanes)}", int_type, lanes)
+        count = p.op(f"sub {bits}, {splat(str(form.magic_bits), int_type, lanes)}", int_type, lanes)
         if form is FLOAT64:
             count = p.op(f"trunc {count} to {vector_type('i32', lanes)}", "i32", lanes)
         name = f"llvm.ldexp.{mangle(x.scalar, lanes)}.{mangle('i32', lanes)}"

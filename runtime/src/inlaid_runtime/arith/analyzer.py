@@ -83,14 +83,14 @@ _INTERVALS = {
 class Analyzer:
     """Simplifies and proves expressions under one set of bounds, and memoises the results."""
 
-    __slots__ = ("_around", "_bounds", "_forms", "_interned", "_level", "_own", "_ranges")
+    __slots__ = ("_around", "_bounds", "_forms", "_interned", "_level", "_ranges", "_variables")
 
     def __init__(self, bounds: Bounds | None = None, around: Analyzer | None = None) -> None:
         """Set the bounds. `around` is an enclosing analyzer, whose bounds also hold, except for variables that `bounds` covers."""
-        own: Bounds = {} if bounds is None else bounds
+        inner_bounds: Bounds = {} if bounds is None else bounds
         self._around = around
-        self._own = frozenset(own)
-        self._bounds: Bounds = own if around is None else {**around._bounds, **own}
+        self._variables = frozenset(inner_bounds)
+        self._bounds: Bounds = inner_bounds if around is None else {**around._bounds, **inner_bounds}
         self._forms: dict[Expr, Linear] = {}
         self._interned: dict[Hashable, Expr] = {} if around is None else around._interned
         self._ranges: dict[Expr, Interval] = {}
@@ -135,17 +135,17 @@ class Analyzer:
 
     def linear(self, expr: Expr) -> Linear:
         """Return the canonical form of an expression."""
-        done = self._forms.get(expr)
-        if done is None:
+        form = self._forms.get(expr)
+        if form is None:
             around = self._around
-            if around is not None and self._own.isdisjoint(free_vars(expr)):
-                done = around.linear(expr)
-            elif levels(expr) > _DEEP and around is None and self._own.isdisjoint(free_vars(expr)):
-                done = self._unbounded().linear(expr) if self._own else self._deep(expr)
+            if around is not None and self._variables.isdisjoint(free_vars(expr)):
+                form = around.linear(expr)
+            elif levels(expr) > _DEEP and around is None and self._variables.isdisjoint(free_vars(expr)):
+                form = self._unbounded().linear(expr) if self._variables else self._deep(expr)
             else:
-                done = self._nested(expr)
-            self._forms[expr] = done
-        return done
+                form = self._nested(expr)
+            self._forms[expr] = form
+        return form
 
     def _nested(self, expr: Expr) -> Linear:
         """Work out the canonical form of an expression, and first those of what it contains if the recursion is deep."""
@@ -161,14 +161,14 @@ class Analyzer:
 
     def _unknown(self, expr: Expr) -> tuple[Expr, ...]:
         """Return the expressions whose canonical forms that of an expression is made of, if that is not known."""
-        stored = self._around is None and not self._own and hasattr(expr, "form")
+        stored = self._around is None and not self._variables and hasattr(expr, "form")
         return () if stored or expr in self._forms else _read_first(expr)
 
     def _unbounded(self) -> Analyzer:
         """Return an analyzer without bounds whose atoms are those of this one."""
-        found = Analyzer()
-        found._interned = self._interned
-        return found
+        unbounded = Analyzer()
+        unbounded._interned = self._interned
+        return unbounded
 
     def _deep(self, expr: Expr) -> Linear:
         """Return the canonical form of a deep expression without bounds. Stored in its nodes: the sizes along a chain of operators
@@ -199,11 +199,11 @@ class Analyzer:
             if atom is variable or atom == variable:
                 stride = add(stride, count)
             elif variable in free_vars(atom):
-                others = _without(_factors(atom), [variable])
-                if others is None or any(variable in free_vars(other) for other in others):
+                cofactors = _without(_factors(atom), [variable])
+                if cofactors is None or any(variable in free_vars(other) for other in cofactors):
                     return None
                 product: Expr = Const(count)
-                for other in others:
+                for other in cofactors:
                     product = mul(other, product)
                 stride = add(stride, product)
             else:
@@ -262,8 +262,8 @@ class Analyzer:
         match condition:
             case Compare(op="==", operands=(Var() | SizeVar() as variable, Const() as value)):
                 if not reads_data(expr := form.expr()):
-                    found = self.linear(substitute(expr, {variable: value}))
-                    return not found.terms and not found.constant
+                    substituted = self.linear(substitute(expr, {variable: value}))
+                    return not substituted.terms and not substituted.constant
         return False
 
     def _folded(self, expr: Expr) -> Linear:
@@ -299,9 +299,13 @@ class Analyzer:
             base, divisor = atom.operands
             if type(divisor) is not Const:
                 quotient = FloorDiv(base, divisor)
-                whole = self._product(Linear({quotient: 1}, 0), self.linear(divisor))
-                if whole.terms and all(form.terms.get(product) == count * times for product, times in whole.terms.items()):
-                    rest = {key: value for key, value in form.terms.items() if key != atom and key not in whole.terms}
+                quotient_times_divisor = self._product(Linear({quotient: 1}, 0), self.linear(divisor))
+                if quotient_times_divisor.terms and all(
+                    form.terms.get(product) == count * times for product, times in quotient_times_divisor.terms.items()
+                ):
+                    rest = {
+                        key: value for key, value in form.terms.items() if key != atom and key not in quotient_times_divisor.terms
+                    }
                     return self._rejoined(Linear(rest, form.constant).plus(self.linear(base), count))
                 continue
             if form.terms.get(FloorDiv(base, divisor)) == count * divisor.value:
@@ -415,9 +419,9 @@ class Analyzer:
         outer, inner = constant_form(0), a
         if len(b.terms) == 1 and b.constant == 0:
             ((divisor, step),) = b.terms.items()
-            wanted = _factors(divisor)
+            divisor_factors = _factors(divisor)
             for atom, count in a.terms.items():
-                rest = _without(_factors(atom), wanted)
+                rest = _without(_factors(atom), divisor_factors)
                 if rest is not None and count % step == 0:
                     inner = inner.plus(Linear({atom: 1}, 0), -count)
                     factor: Expr = ONE
@@ -472,8 +476,8 @@ class Analyzer:
         right = {atom: -count // step for atom, count in difference.terms.items() if count < 0}
         left_constant, right_constant = (0, limit) if left and (limit >= 0 or not right) else (-limit, 0)
         key = (op, frozenset(left.items()), frozenset(right.items()), limit)
-        made = compare(op, Linear(left, left_constant).expr(), Linear(right, right_constant).expr())
-        return self._atom(self._intern(key, made))
+        comparison = compare(op, Linear(left, left_constant).expr(), Linear(right, right_constant).expr())
+        return self._atom(self._intern(key, comparison))
 
     def _without_fine(self, form: Linear) -> Linear:
         """Drop terms that cannot change the sign. The result is negative exactly if `form` is. For b in [0, 15], 16 a + b - 64 is
@@ -514,11 +518,11 @@ class Analyzer:
         low: int | None = form.constant
         high: int | None = form.constant
         for atom, count in form.terms.items():
-            least, most = self._atom_range(atom)
+            least, greatest = self._atom_range(atom)
             if count < 0:
-                least, most = most, least
+                least, greatest = greatest, least
             low = None if low is None or least is None else low + count * least
-            high = None if high is None or most is None else high + count * most
+            high = None if high is None or greatest is None else high + count * greatest
         if len(form.terms) > 1:
             if cases and (high is None or low is None or low < 0 < high):
                 low, high = interval.intersect((low, high), self._branches(form, cases - 1))
@@ -539,8 +543,8 @@ class Analyzer:
                 if isinstance(divisor, Const) and divisor.value > 0 and count % divisor.value == 0:
                     # a // b * b is a minus a value in [0, b)
                     times = count // divisor.value
-                    whole = self._range(rest.plus(self.linear(atom.operands[0]), times), cases)
-                    return interval.add(whole, interval.scale((1 - divisor.value, 0), times))
+                    dividend_range = self._range(rest.plus(self.linear(atom.operands[0]), times), cases)
+                    return interval.add(dividend_range, interval.scale((1 - divisor.value, 0), times))
             else:
                 a, b = (self._range(rest.plus(self.linear(operand), count), cases) for operand in atom.operands)
                 return interval.minimum(a, b) if isinstance(atom, Min) == (count > 0) else interval.maximum(a, b)
@@ -567,19 +571,21 @@ class Analyzer:
         return None
 
     def _atom_range(self, atom: Expr) -> Interval:
-        done = self._ranges.get(atom)
-        if done is None:
+        atom_interval = self._ranges.get(atom)
+        if atom_interval is None:
             around = self._around
-            shared = around is not None and self._own.isdisjoint(free_vars(atom))
+            shared = around is not None and self._variables.isdisjoint(free_vars(atom))
             if around is not None and shared:
-                done = around._atom_range(atom)
-            elif around is None and levels(atom) > _DEEP and self._own.isdisjoint(free_vars(atom)):
-                done = getattr(atom, "interval", None) or (self._unbounded() if self._own else self)._work_out_range(atom)
-                atom.interval = done
+                atom_interval = around._atom_range(atom)
+            elif around is None and levels(atom) > _DEEP and self._variables.isdisjoint(free_vars(atom)):
+                atom_interval = getattr(atom, "interval", None) or (self._unbounded() if self._variables else self)._work_out_range(
+                    atom
+                )
+                atom.interval = atom_interval
             else:
-                done = self._work_out_range(atom)
-            self._ranges[atom] = done
-        return done
+                atom_interval = self._work_out_range(atom)
+            self._ranges[atom] = atom_interval
+        return atom_interval
 
     def _work_out_range(self, atom: Expr) -> Interval:
         match atom:
@@ -590,8 +596,8 @@ class Analyzer:
             case SizeVar(lower=lower, upper=upper):
                 end = None if upper is None else self.bounds(upper)[1]
                 return interval.intersect((lower, end), self._declared(atom))
-            case Opaque(lower=least, upper=most):
-                return self.bounds(least)[0], self.bounds(most)[1]
+            case Opaque(lower=least, upper=greatest):
+                return self.bounds(least)[0], self.bounds(greatest)[1]
             case Compare() | And() | Or() | Not():
                 return TRUTH
             case Select(operands=(_, a, b)):
@@ -646,21 +652,21 @@ def _read_first(expr: Expr) -> tuple[Expr, ...]:
 def _factors(atom: Expr) -> list[Expr]:
     if type(atom) is not Mul:
         return [atom]
-    found: list[Expr] = []
+    factors: list[Expr] = []
     stack: list[Expr] = [atom]
     while stack:
         node = stack.pop()
         if type(node) is Mul:
             stack += (node.operands[1], node.operands[0])
         else:
-            found.append(node)
-    return found
+            factors.append(node)
+    return factors
 
 
-def _without(factors: list[Expr], wanted: Iterable[Expr]) -> list[Expr] | None:
+def _without(factors: list[Expr], divisors: Iterable[Expr]) -> list[Expr] | None:
     """Remove the wanted factors; None if one of them is missing."""
     left = list(factors)
-    for factor in wanted:
+    for factor in divisors:
         if factor not in left:
             return None
         left.remove(factor)
@@ -674,9 +680,9 @@ def simplify(expr: Dim, bounds: Bounds | None = None) -> Expr:
     return Analyzer(bounds).simplify(expr)
 
 
-def bounds(expr: Dim, of: Bounds | None = None) -> Interval:
+def bounds(expr: Dim, variable_bounds: Bounds | None = None) -> Interval:
     """Return the smallest and largest value of an expression, inclusive; None on a side that is unbounded."""
-    return Analyzer(of).bounds(expr)
+    return Analyzer(variable_bounds).bounds(expr)
 
 
 def prove(condition: Dim, bounds: Bounds | None = None) -> bool:

@@ -68,8 +68,8 @@ class Constraint:
         except (KeyError, ZeroDivisionError):
             value = self.value
         names = sorted(self.sizes & set(sizes), key=repr)
-        given = ", ".join(f"{name!r} is {sizes[name]}" for name in names)
-        return f"{self.what} must be {self.expected}, got {value}{f' where {given}' if given else ''}"
+        bindings = ", ".join(f"{name!r} is {sizes[name]}" for name in names)
+        return f"{self.what} must be {self.expected}, got {value}{f' where {bindings}' if bindings else ''}"
 
 
 def _constraint(condition: Dim, what: str, expected: str, value: Dim) -> Constraint:
@@ -81,7 +81,7 @@ def at_least(value: Dim, least: Dim, what: str) -> Constraint:
     return _constraint(compare(">=", value, least), what, f">= {least!r}", value)
 
 
-def at_most(value: Dim, greatest: Dim, what: str) -> Constraint:
+def does_not_exceed(value: Dim, greatest: Dim, what: str) -> Constraint:
     """Constrain a size to be at most another size."""
     return _constraint(compare("<=", value, greatest), what, f"<= {greatest!r}", value)
 
@@ -97,10 +97,10 @@ def equals(value: Dim, expected: Dim, what: str) -> Constraint:
     return _constraint(compare("==", value, expected), what, f"{expected!r}", value)
 
 
-def multiple_of(value: Dim, divisor: Dim, what: str) -> Constraint:
+def divisible_by(value: Dim, divisor: Dim, what: str) -> Constraint:
     """Constrain a size to be a multiple of a divisor, which must be at least 1."""
-    whole = logical_and(compare("<=", 1, divisor), compare("==", floormod(value, divisor), 0))
-    return _constraint(whole, what, f"a multiple of {divisor!r}", value)
+    divides = logical_and(compare("<=", 1, divisor), compare("==", floormod(value, divisor), 0))
+    return _constraint(divides, what, f"a multiple of {divisor!r}", value)
 
 
 def broadcasts_to(value: Dim, extent: Dim, what: str) -> Constraint:
@@ -124,15 +124,15 @@ def suggested_size(constraints: tuple[Constraint, ...], sizes: Mapping[Expr, int
     partial: tuple[SizeVar, int] | None = None
     for variable in sorted(free_vars(broken.condition), key=repr):
         if isinstance(variable, SizeVar) and not variable.existential and variable in sizes:
-            wanted = _in_one_size(broken, variable, sizes)
-            others = [_in_one_size(item, variable, sizes) for item in constraints if item is not broken]
-            solvable = 0 not in others
-            for size in range(variable.lower, limit) if wanted != 0 else ():
-                if _may_hold(wanted, variable, size):
+            violation = _in_one_size(broken, variable, sizes)
+            conditions = [_in_one_size(item, variable, sizes) for item in constraints if item is not broken]
+            solvable = 0 not in conditions
+            for size in range(variable.lower, limit) if violation != 0 else ():
+                if _may_hold(violation, variable, size):
                     partial = partial or (variable, size)
                     if not solvable:
                         break
-                    if all(_may_hold(item, variable, size) for item in others):
+                    if all(_may_hold(item, variable, size) for item in conditions):
                         return variable, size
     return partial
 

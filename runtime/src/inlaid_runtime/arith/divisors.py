@@ -31,26 +31,26 @@ def has_value(expr: Dim) -> Expr:
     order = post_order(wrap(expr))
     if not any(isinstance(node, (FloorDiv, FloorMod)) for node in order):
         return ONE
-    found: dict[int, Expr] = {}
+    conditions: dict[int, Expr] = {}
     for node in order:
-        parts = [found[id(operand)] for operand in node.operands]
+        parts = [conditions[id(operand)] for operand in node.operands]
         if all(part is ONE for part in parts) and not isinstance(node, (FloorDiv, FloorMod)):
-            found[id(node)] = ONE
+            conditions[id(node)] = ONE
             continue
         match node:
             case FloorDiv(operands=(_, divisor)) | FloorMod(operands=(_, divisor)):
                 nonzero = compare("!=", divisor, 0)
                 parts.append(ONE if prove(nonzero) else nonzero)
-                found[id(node)] = _all(parts)
+                conditions[id(node)] = _conjunction(parts)
             case And(operands=(first, _)):
-                found[id(node)] = _all([parts[0], _if(first, parts[1])])
+                conditions[id(node)] = _conjunction([parts[0], _if(first, parts[1])])
             case Or(operands=(first, _)):
-                found[id(node)] = _all([parts[0], logical_or(first, parts[1])])
+                conditions[id(node)] = _conjunction([parts[0], logical_or(first, parts[1])])
             case Select(operands=(condition, _, _)):
-                found[id(node)] = _all([parts[0], select(condition, parts[1], parts[2])])
+                conditions[id(node)] = _conjunction([parts[0], select(condition, parts[1], parts[2])])
             case _:
-                found[id(node)] = _all(parts)
-    return found[id(order[-1])]
+                conditions[id(node)] = _conjunction(parts)
+    return conditions[id(order[-1])]
 
 
 def with_value(condition: Dim) -> Dim:
@@ -76,7 +76,7 @@ def _both(node: Expr) -> tuple[Expr, ...]:
     return node.operands if isinstance(node, And) else ()
 
 
-def _all(conditions: list[Expr]) -> Expr:
+def _conjunction(conditions: list[Expr]) -> Expr:
     result: Expr = ONE
     for condition in conditions:
         if not _conjuncts(condition) <= _conjuncts(result):

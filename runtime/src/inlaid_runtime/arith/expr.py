@@ -555,13 +555,13 @@ def balanced(combine: Callable[[Expr, Expr], Expr], items: Sequence[Expr]) -> Ex
     """Combine one or more operands of an associative operation in order, in a tree whose depth grows with the logarithm of their
     number. Runs of `RUN` operands are combined from left to right. Complete subtrees begin at multiples of their size, so that the
     trees of a sequence and of its prefixes share them."""
-    done: list[tuple[int, Expr]] = []  # complete subtrees of decreasing height, as in a binary counter
+    subtrees: list[tuple[int, Expr]] = []  # complete subtrees of decreasing height, as in a binary counter
     for start in range(0, len(items), RUN):
         height, tree = 0, reduce(combine, items[start : start + RUN])
-        while done and done[-1][0] == height:
-            height, tree = height + 1, combine(done.pop()[1], tree)
-        done.append((height, tree))
-    return reduce(combine, [tree for _, tree in done])
+        while subtrees and subtrees[-1][0] == height:
+            height, tree = height + 1, combine(subtrees.pop()[1], tree)
+        subtrees.append((height, tree))
+    return reduce(combine, [tree for _, tree in subtrees])
 
 
 def product(dims: tuple[Dim, ...]) -> Dim:
@@ -578,12 +578,12 @@ def product(dims: tuple[Dim, ...]) -> Dim:
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """Iterate over the distinct nodes of an expression, depth first, in the order of their first occurrences."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     stack = [expr]
     while stack:
         node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
+        if id(node) not in visited:
+            visited.add(id(node))
             yield node
             stack.extend(node.operands)
 
@@ -615,10 +615,10 @@ def _equal(first: Expr, second: Expr) -> bool:
     """Compare nodes of one type, operation and hash by their operands. Memoises in the nodes which are equal, so that equal
     expressions without common nodes are compared once."""
     pairs = [(first, second)]
-    seen = {(id(first), id(second))}
+    visited = {(id(first), id(second))}
     for a, b in pairs:  # grows in the loop
         for x, y in zip(a.operands, b.operands, strict=True):
-            if x is y or (id(x), id(y)) in seen:
+            if x is y or (id(x), id(y)) in visited:
                 continue
             if type(x) is not type(y) or x._hash != y._hash:
                 return False
@@ -627,8 +627,8 @@ def _equal(first: Expr, second: Expr) -> bool:
                     return False
             elif isinstance(x, Compare) and isinstance(y, Compare) and x.op != y.op:
                 return False
-            elif not _known_equal(x, y):
-                seen.add((id(x), id(y)))
+            elif not _has_same_class(x, y):
+                visited.add((id(x), id(y)))
                 pairs.append((x, y))
     if len(pairs) > 1:
         for a, b in reversed(pairs):
@@ -636,7 +636,7 @@ def _equal(first: Expr, second: Expr) -> bool:
     return True
 
 
-def _known_equal(a: Expr, b: Expr) -> bool:
+def _has_same_class(a: Expr, b: Expr) -> bool:
     """Test whether `_equal` has found that two nodes are equal."""
     try:
         return a._equals is b._equals
@@ -653,23 +653,27 @@ def named_parts(*exprs: Expr, depth: int, below: Below = attrgetter("operands"))
     """
     nodes = post_order(*exprs, below=below)
     classes: dict[Hashable, int] = {}
-    of: dict[int, int] = {}
+    class_numbers: dict[int, int] = {}
     distinct: list[Expr] = []
     for node in nodes:
-        of[id(node)] = classes.setdefault((_content(node), *[of[id(item)] for item in below(node)]), len(distinct))
-        if of[id(node)] == len(distinct):
+        class_numbers[id(node)] = classes.setdefault(
+            (_content(node), *[class_numbers[id(item)] for item in below(node)]), len(distinct)
+        )
+        if class_numbers[id(node)] == len(distinct):
             distinct.append(node)
     uses = [0] * len(distinct)
     for item in (*exprs, *(item for node in distinct for item in below(node))):
-        uses[of[id(item)]] += 1
+        uses[class_numbers[id(item)]] += 1
     heights: list[int] = []
     parts: dict[int, int] = {}
     for number, node in enumerate(distinct):
-        inside = [of[id(item)] for item in below(node)]
+        inside = [class_numbers[id(item)] for item in below(node)]
         heights.append(1 + max([0 if item in parts else heights[item] for item in inside], default=0))
         if inside and (uses[number] > 1 or heights[number] >= depth):
             parts[number] = len(parts)
-    return [distinct[number] for number in parts], {node: parts[number] for node, number in of.items() if number in parts}
+    return [distinct[number] for number in parts], {
+        node: parts[number] for node, number in class_numbers.items() if number in parts
+    }
 
 
 def _content(node: Expr) -> Hashable:
@@ -791,24 +795,24 @@ def substitute(expr: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
     variables = mapping.keys()
     if not mapping or variables.isdisjoint(free_vars(expr)):
         return expr
-    done: dict[int, Expr] = {}
+    replacements: dict[int, Expr] = {}
     stack = [expr]
     while stack:
         node = stack[-1]
         operands = node.operands
         if variables.isdisjoint(node._reads[0]):
-            done[id(node)] = node
+            replacements[id(node)] = node
         elif not operands:
-            done[id(node)] = _replaced(node, mapping)
+            replacements[id(node)] = _replaced(node, mapping)
         else:
-            missing = [item for item in operands if id(item) not in done]
+            missing = [item for item in operands if id(item) not in replacements]
             if missing:
                 stack += missing
                 continue
-            new = tuple([done[id(item)] for item in operands])
-            done[id(node)] = node if all(map(operator.is_, new, operands)) else node.rebuild(new)
+            new = tuple([replacements[id(item)] for item in operands])
+            replacements[id(node)] = node if all(map(operator.is_, new, operands)) else node.rebuild(new)
         stack.pop()
-    return done[id(expr)]
+    return replacements[id(expr)]
 
 
 def _replaced(leaf: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
@@ -816,8 +820,8 @@ def _replaced(leaf: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
     if not isinstance(leaf, Opaque):
         return mapping[leaf]
     payload, lower, upper = leaf.payload.substitute(mapping), substitute(leaf.lower, mapping), substitute(leaf.upper, mapping)
-    same = payload is leaf.payload and lower is leaf.lower and upper is leaf.upper
-    return leaf if same else Opaque(payload, lower, upper)
+    is_unchanged = payload is leaf.payload and lower is leaf.lower and upper is leaf.upper
+    return leaf if is_unchanged else Opaque(payload, lower, upper)
 
 
 def evaluate(expr: Dim, values: Mapping[Expr, int]) -> int:
@@ -833,12 +837,12 @@ class Evaluation:
     value, ZeroDivisionError, and TypeError for an `Opaque`, which only the tensor interpreter can evaluate.
     """
 
-    __slots__ = ("_exprs", "_known", "_values")
+    __slots__ = ("_cache", "_exprs", "_values")
 
     def __init__(self, values: Mapping[Expr, int]) -> None:
         self._values = values
-        self._known: dict[int, int | Exception] = {}
-        self._exprs: list[Expr] = []  # keeps the nodes alive, whose ids `_known` has
+        self._cache: dict[int, int | Exception] = {}
+        self._exprs: list[Expr] = []  # keeps the nodes alive, whose ids `_cache` has
 
     def __call__(self, expr: Dim) -> int:
         """Return the value of an expression."""
@@ -853,20 +857,20 @@ class Evaluation:
             return node.value  # type: ignore[attr-defined, no-any-return]
         if kind is SizeVar or kind is Var:
             return self._values[node]
-        found = self._known.get(id(node))
-        if found is None:
+        cached = self._cache.get(id(node))
+        if cached is None:
             if not levels:
                 for item in post_order(node):
                     with suppress(KeyError, TypeError, ZeroDivisionError):
                         self._value(item, 1)
             try:
-                found = self._result(node, max(levels - 1, 0))
+                cached = self._result(node, max(levels - 1, 0))
             except (KeyError, TypeError, ZeroDivisionError) as error:
-                found = error
-            self._known[id(node)] = found
-        if isinstance(found, int):
-            return found
-        raise found
+                cached = error
+            self._cache[id(node)] = cached
+        if isinstance(cached, int):
+            return cached
+        raise cached
 
     def _result(self, node: Expr, levels: int) -> int:
         value = self._value

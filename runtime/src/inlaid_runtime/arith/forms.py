@@ -50,7 +50,7 @@ def constant_form(value: int) -> Linear:
 
 def summands(expr: Expr) -> list[tuple[Expr, int]]:
     """Split a sum into its terms, in order, each with a constant factor. Constant multiples of sums are split too."""
-    found = []
+    terms = []
     stack = [(expr, 1)]
     while stack:
         node, factor = stack.pop()
@@ -59,5 +59,5 @@ def summands(expr: Expr) -> list[tuple[Expr, int]]:
         elif type(node) is Mul and type(node.operands[1]) is Const:
             stack.append((node.operands[0], factor * node.operands[1].value))
         else:
-            found.append((node, factor))
-    return found
+            terms.append((node, factor))
+    return terms

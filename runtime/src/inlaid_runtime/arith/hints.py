@@ -20,12 +20,12 @@ def size_hint(dim: Dim, unknown: int = UNKNOWN_SIZE) -> int:
     loop variable, which has no assumed size."""
     if isinstance(dim, int):
         return dim
-    known: dict[Expr, int] = {}
+    hints: dict[Expr, int] = {}
     for node in post_order(dim, below=_read):
         assert not isinstance(node, Var), f"{node!r} is a loop variable: expected a symbolic dimension"
         if isinstance(node, SizeVar):
-            known[node] = _variable(node, unknown, known)
-    return _hint(dim, known)
+            hints[node] = _variable(node, unknown, hints)
+    return _hint(dim, hints)
 
 
 def _read(node: Expr) -> tuple[Expr, ...]:
@@ -36,16 +36,16 @@ def _read(node: Expr) -> tuple[Expr, ...]:
     return (bound,) if isinstance(bound, Expr) else ()
 
 
-def _variable(variable: SizeVar, unknown: int, known: Mapping[Expr, int]) -> int:
+def _variable(variable: SizeVar, unknown: int, hints: Mapping[Expr, int]) -> int:
     """Return the assumed size of a variable, given those of the variables that its bound reads."""
     if variable.usual is not None:
-        return _hint(variable.usual, known)
+        return _hint(variable.usual, hints)
     if variable.upper is None:
         return max(unknown, variable.lower)
-    return max(min(-(-_hint(variable.upper, known) // 2), LARGEST_SIZE), variable.lower)
+    return max(min(-(-_hint(variable.upper, hints) // 2), LARGEST_SIZE), variable.lower)
 
 
-def _hint(dim: Dim, known: Mapping[Expr, int]) -> int:
+def _hint(dim: Dim, hints: Mapping[Expr, int]) -> int:
     # A difference may be 0 at the assumed sizes, where every cost would be 0.
-    found = evaluate(dim, known)
-    return max(found, 1) if isinstance(dim, Expr) and dim.operands else found
+    size = evaluate(dim, hints)
+    return max(size, 1) if isinstance(dim, Expr) and dim.operands else size

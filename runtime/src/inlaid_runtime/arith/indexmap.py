@@ -43,7 +43,7 @@ class IndexMap:
 
 def index_map(rank: int, function: Callable[..., tuple[Dim, ...]]) -> IndexMap:
     """Build the index map that a Python function of `rank` indices describes."""
-    variables = tuple(Var(f"i{place}") for place in range(rank))
+    variables = tuple(Var(f"i{axis}") for axis in range(rank))
     return IndexMap(variables, tuple(map(wrap, function(*variables))))
 
 

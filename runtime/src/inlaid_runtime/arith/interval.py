@@ -55,9 +55,9 @@ def floordiv(a: Interval, b: Interval) -> Interval:
 def _towards(value: int, divisor: Interval, *, least: bool) -> int:
     """Return the smallest (`least`) or largest `value // y`."""
     assert divisor[0] is not None
-    far = (-1 if value < 0 else 0) if divisor[1] is None else value // divisor[1]
-    near = value // divisor[0]
-    return min(near, far) if least else max(near, far)
+    quotient_at_upper = (-1 if value < 0 else 0) if divisor[1] is None else value // divisor[1]
+    quotient_at_lower = value // divisor[0]
+    return min(quotient_at_lower, quotient_at_upper) if least else max(quotient_at_lower, quotient_at_upper)
 
 
 def floormod(a: Interval, b: Interval) -> Interval:

@@ -49,8 +49,8 @@ def _form_span(form: Linear, ranges: Mapping[Expr, Span], analyzer: Analyzer) ->
         ends = _atom_span(atom, ranges, analyzer)
         if ends is None:
             return None
-        least, most = ends if count > 0 else (ends[1], ends[0])
-        low, high = low + least * count, high + most * count
+        least, greatest = ends if count > 0 else (ends[1], ends[0])
+        low, high = low + least * count, high + greatest * count
     return analyzer.simplify(low + form.constant), analyzer.simplify(high + form.constant)
 
 
@@ -85,5 +85,5 @@ def _atom_span(atom: Expr, ranges: Mapping[Expr, Span], analyzer: Analyzer) -> S
                 if ranges.keys().isdisjoint(free_vars(factor)) and least is not None and least >= 0:
                     inner = span(other, ranges, analyzer)
                     return None if inner is None else (inner[0] * factor, inner[1] * factor)
-    least, most = analyzer.bounds(atom)
-    return None if least is None or most is None else (Const(least), Const(most))
+    least, greatest = analyzer.bounds(atom)
+    return None if least is None or greatest is None else (Const(least), Const(greatest))

@@ -49,27 +49,27 @@ def limits(expr: Dim, ranges: Mapping[Expr, Limits]) -> Limits | None:
         return () if node in ranges or variables.isdisjoint(free_vars(node)) else node.operands[isinstance(node, Select) :]
 
     analyzer, bounded = Analyzer(), Analyzer(ranges)
-    found: dict[int, Limits | None] = {}
+    limits_by_node: dict[int, Limits | None] = {}
     for node in post_order(expr, below=below):
         if node in ranges:
-            found[id(node)] = ranges[node]
+            limits_by_node[id(node)] = ranges[node]
         elif variables.isdisjoint(free_vars(node)):
-            found[id(node)] = node, node
+            limits_by_node[id(node)] = node, node
         else:
-            result = _limits(node, [found[id(operand)] for operand in below(node)], analyzer)
+            result = _limits(node, [limits_by_node[id(operand)] for operand in below(node)], analyzer)
             if result is None or isinstance(node, Add):
                 result = _intersected(result, bounded.bounds(node))
-            found[id(node)] = result
-    return found[id(expr)]
+            limits_by_node[id(node)] = result
+    return limits_by_node[id(expr)]
 
 
-def _intersected(found: Limits | None, known: Interval) -> Limits | None:
+def _intersected(symbolic: Limits | None, interval: Interval) -> Limits | None:
     """Return limits that also respect an interval. The limits of a sum ignore that its terms share variables: n - max(n - 3, 0) is
     at most 3, but gets the upper bound of n. Symbolic limits are kept, because they may be the smaller ones."""
-    lower, upper = known
-    if found is None:
+    lower, upper = interval
+    if symbolic is None:
         return None if lower is None or upper is None else (Const(lower), Const(upper))
-    low, high = found
+    low, high = symbolic
     if lower is not None and isinstance(low, Const):
         low = maximum(low, lower)
     if upper is not None and isinstance(high, Const):

@@ -61,9 +61,9 @@ class Tokens:
         for _ in range(ahead + 1):
             while self._tokens[position].kind == "comment":
                 position += 1
-            found = self._tokens[position]
+            token = self._tokens[position]
             position = min(position + 1, len(self._tokens) - 1)
-        return found
+        return token
 
     def take(self) -> Token:
         """Consume and return the next token."""
@@ -113,22 +113,22 @@ class Tokens:
     def fail(self, problem: str) -> NoReturn:
         """Raise `ParseError` at the next token: "line N: `problem`, found ..."."""
         token = self.next
-        found = "the end of the text" if token.kind == "end" else repr(token.text)
-        raise ParseError(f"line {token.line}: {problem}, found {found}")
+        description = "the end of the text" if token.kind == "end" else repr(token.text)
+        raise ParseError(f"line {token.line}: {problem}, found {description}")
 
 
 def _scan(text: str) -> list[Token]:
     tokens = []
     position, line = 0, 1
-    for found in _TOKEN.finditer(text):
-        if found.start() != position:
+    for match in _TOKEN.finditer(text):
+        if match.start() != position:
             break
-        position, kind = found.end(), found.lastgroup
+        position, kind = match.end(), match.lastgroup
         assert kind is not None
         if kind == "space":
-            line += found.group().count("\n")  # no other token has one
+            line += match.group().count("\n")  # no other token has one
         else:
-            tokens.append(Token(kind, found.group(), line))
+            tokens.append(Token(kind, match.group(), line))
     if position < len(text):
         raise ParseError(f"line {line}: unexpected character {text[position]!r}")
     tokens.append(Token("end", "", line))
@@ -145,11 +145,11 @@ def unquoted(text: str) -> str:
     if not text.startswith('"'):
         return text
     try:
-        found = json.loads(text)
+        name = json.loads(text)
     except ValueError as error:
         raise ParseError(f"expected a string in double quotes, got {text}: {error}") from None
-    assert isinstance(found, str)
-    return found
+    assert isinstance(name, str)
+    return name
 
 
 _INFIX: dict[str, Callable[[Dim, Dim], Expr]] = {
@@ -182,9 +182,9 @@ def parse_expr(tokens: Tokens, leaf: Callable[[Tokens], Expr]) -> Expr:
         tokens.fail(f"expected an expression nested at most {_DEEPEST} deep")
     tokens.levels -= 1
     if tokens.accept("("):
-        found = parse_infix(tokens, parse_expr(tokens, leaf), leaf)
+        expr = parse_infix(tokens, parse_expr(tokens, leaf), leaf)
     elif token.kind == "name" and token.text == "let" and tokens.peek(1).text == "(":
-        found = _parse_let(tokens, leaf)
+        expr = _parse_let(tokens, leaf)
     elif token.kind == "name" and token.text in _FUNCTIONS and tokens.peek(1).text == "(":
         tokens.take()
         tokens.expect("(")
@@ -194,11 +194,11 @@ def parse_expr(tokens: Tokens, leaf: Callable[[Tokens], Expr]) -> Expr:
             tokens.expect(",")
             operands.append(parse_expr(tokens, leaf))
         tokens.expect(")")
-        found = build(*operands)
+        expr = build(*operands)
     else:
-        found = leaf(tokens)
+        expr = leaf(tokens)
     tokens.levels += 1
-    return found
+    return expr
 
 
 def _parse_let(tokens: Tokens, leaf: Callable[[Tokens], Expr]) -> Expr:
@@ -219,9 +219,9 @@ def _parse_let(tokens: Tokens, leaf: Callable[[Tokens], Expr]) -> Expr:
         tokens.expect("=")
         parts[name] = parse_expr(tokens, inside)
         tokens.expect(",")
-    whole = parse_expr(tokens, inside)
+    expr = parse_expr(tokens, inside)
     tokens.expect(")")
-    return whole
+    return expr
 
 
 def parse_infix(tokens: Tokens, first: Expr, leaf: Callable[[Tokens], Expr]) -> Expr:

@@ -61,8 +61,8 @@ def renumbered(instruction: Instruction, number: Callable[[int], int]) -> Instru
     def each(numbers: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(map(number, numbers))
 
-    def maybe(found: int | None) -> int | None:
-        return None if found is None else number(found)
+    def maybe(index: int | None) -> int | None:
+        return None if index is None else number(index)
 
     match instruction:
         case Invoke(inputs=inputs, outputs=outputs) | Call(inputs=inputs, outputs=outputs):

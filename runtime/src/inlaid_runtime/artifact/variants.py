@@ -18,7 +18,7 @@ def joined(versions: Sequence[Artifact]) -> Artifact:
     share one array. Raises `PluginError` if signatures or aliases differ."""
     if len(versions) == 1:
         return versions[0]
-    kept: list[Artifact] = []
+    distinct_versions: list[Artifact] = []
     arrays: dict[object, np.ndarray[Any, Any]] = {}
     for version in versions:
         if version.signature != versions[0].signature:
@@ -26,13 +26,14 @@ def joined(versions: Sequence[Artifact]) -> Artifact:
         if version.aliases != versions[0].aliases:
             raise PluginError(f"the versions of region {version.symbol} have different aliases")
         shared = {name: arrays.setdefault(_content(array), array) for name, array in version.constants.items()}
-        same = list(map(id, shared.values()))
+        constant_ids = list(map(id, shared.values()))
         if not any(
-            replace(version, constants={}) == replace(other, constants={}) and list(map(id, other.constants.values())) == same
-            for other in kept
+            replace(version, constants={}) == replace(other, constants={})
+            and list(map(id, other.constants.values())) == constant_ids
+            for other in distinct_versions
         ):
-            kept.append(replace(version, constants=shared))
-    return replace(kept[0], variants=tuple(reversed(kept[1:])))
+            distinct_versions.append(replace(version, constants=shared))
+    return replace(distinct_versions[0], variants=tuple(reversed(distinct_versions[1:])))
 
 
 def _content(array: np.ndarray[Any, Any]) -> object:

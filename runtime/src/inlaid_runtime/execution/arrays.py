@@ -88,8 +88,8 @@ def address(array: Array) -> int:
     """Return the address of an array's data."""
     if type(array) is _PLAIN:
         return _pointer_at(id(array) + _HEADER).value or 0
-    found: int = array.__array_interface__["data"][0]
-    return found
+    pointer: int = array.__array_interface__["data"][0]
+    return pointer
 
 
 def put_addresses(pointers: ctypes.Array[ctypes.c_void_p], arrays: Sequence[Array]) -> None:
@@ -143,11 +143,11 @@ def import_value(name: str, value: Any, dtype: DType | None) -> Any:
             raise InputError(f"input {name!r} is not an array: {error}") from error
     if dtype.kind == "string":
         return _strings(name, array)
-    wanted = dtype.numpy
-    if array.dtype == wanted:
+    numpy_dtype = dtype.numpy
+    if array.dtype == numpy_dtype:
         return array
-    if array.dtype.newbyteorder("=") == wanted:
-        return array.astype(wanted)
+    if array.dtype.newbyteorder("=") == numpy_dtype:
+        return array.astype(numpy_dtype)
     raise InputError(
         f"input {name!r} must have dtype {dtype.name}, got {array.dtype.name}",
         remedy=f"convert it, such as with .astype({dtype.name!r})",
@@ -172,12 +172,12 @@ def _strings(name: str, array: Array) -> Array:
         return array.astype(object)
     if all(type(item) is str for item in array.flat):
         return array
-    found = np.empty(array.shape, object)
+    strings = np.empty(array.shape, object)
     for index, item in enumerate(array.flat):
         try:
-            found.flat[index] = item.decode() if isinstance(item, bytes) else item
+            strings.flat[index] = item.decode() if isinstance(item, bytes) else item
         except UnicodeDecodeError as error:
             raise InputError(f"input {name!r} holds bytes that are not UTF-8: {item!r}", remedy=remedy) from error
-        if not isinstance(found.flat[index], str):
+        if not isinstance(strings.flat[index], str):
             raise InputError(f"input {name!r} must hold strings, got {item!r}", remedy=remedy)
-    return found
+    return strings

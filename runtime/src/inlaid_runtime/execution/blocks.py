@@ -10,7 +10,7 @@ from inlaid_runtime.artifact.plan import Plan
 from inlaid_runtime.artifact.touched import lifetimes
 
 
-def blocks_of(plan: Plan) -> dict[int, int]:
+def assign_blocks(plan: Plan) -> dict[int, int]:
     """Return the block number of each dynamic value on a device, first fit by lifetime; numbers start at 0 for each device.
 
     An output on a device shares its block with no other value: a caller that does not know the size copies it after all steps."""
@@ -22,8 +22,8 @@ def blocks_of(plan: Plan) -> dict[int, int]:
     places: dict[int, int] = {}
     ends: dict[str, list[int]] = {}
     for owner, (first, last) in sorted(lives.items(), key=lambda item: item[1]):
-        taken = ends.setdefault(plan.values[owner].device, [])
-        place = next((number for number, end in enumerate(taken) if end < first), len(taken))
-        taken[place : place + 1] = [last]
-        places[owner] = place
+        block_ends = ends.setdefault(plan.values[owner].device, [])
+        block = next((number for number, end in enumerate(block_ends) if end < first), len(block_ends))
+        block_ends[block : block + 1] = [last]
+        places[owner] = block
     return {number: places[owner] for number, owner in owners.items()}

@@ -58,9 +58,9 @@ def link_shared(files: Sequence[str], library: Path, folder: Path, flags: Sequen
     if compiler is None:
         raise CompileError(MISSING, remedy=REMEDY)
     command = [compiler, "-shared", "-fPIC", "-O2", *flags, "-o", str(library), *files, "-lm"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise CompileError(f"{compiler} failed: {done.stderr.strip()[:500]}")
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise CompileError(f"{compiler} failed: {process.stderr.strip()[:500]}")
 
 
 class CSourceRuntime(HostRuntime):

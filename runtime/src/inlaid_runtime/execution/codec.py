@@ -91,8 +91,8 @@ class _Encoder:
         """Write the expressions of the object, and return their shared parts."""
         exprs = [expr for expr, _ in self._exprs]
         parts, self._numbers = arith.named_parts(*exprs, depth=arith.LEVELS, below=_inside)
-        for expr, place in self._exprs:
-            place += self._expr(expr)
+        for expr, encoding in self._exprs:
+            encoding += self._expr(expr)
         return [self._node(part) for part in parts]
 
     def _expr(self, expr: arith.Expr) -> Json:
@@ -140,20 +140,20 @@ def decode(cls: type[T], data: Json, where: str) -> T:
     return cast("T", decoder.value(cls, fields, where))
 
 
-def expect(data: Json, wanted: type[T], where: str) -> T:
+def expect(data: Json, expected_type: type[T], where: str) -> T:
     """Check the type of a JSON value and return it. Raises `PackageError`."""
-    if type(data) is not wanted:
-        raise PackageError(f"{where}: expected {wanted.__name__}, got {_kind(data)}")
+    if type(data) is not expected_type:
+        raise PackageError(f"{where}: expected {expected_type.__name__}, got {_kind(data)}")
     return data
 
 
 def expect_fields(data: Json, fields: tuple[str, ...], where: str) -> dict[str, Json]:
     """Check that a JSON object has exactly the given fields and return it. Raises `PackageError`."""
-    found: dict[str, Json] = expect(data, dict, where)
-    odd = sorted(set(found) ^ set(fields))
+    members: dict[str, Json] = expect(data, dict, where)
+    odd = sorted(set(members) ^ set(fields))
     if odd:
         raise PackageError(f"{where}: field {odd[0][:80]!r} is {'missing' if odd[0] in fields else 'unknown'}")
-    return found
+    return members
 
 
 def expect_int(data: Json, where: str, least: int = -LARGEST_INTEGER, greatest: int = LARGEST_INTEGER) -> int:
@@ -200,7 +200,7 @@ class _Decoder:
         cls = cast("type", hint)
         hints = _hints(cls)
         fields = expect_fields(data, tuple(hints), where)
-        return cls(**{name: self.value(of, fields[name], f"{where}.{name}") for name, of in hints.items()})
+        return cls(**{name: self.value(field_type, fields[name], f"{where}.{name}") for name, field_type in hints.items()})
 
     def _tuple(self, args: tuple[Any, ...], data: list[Json], where: str) -> tuple[Any, ...]:
         if len(args) == 2 and args[1] is Ellipsis:
@@ -209,7 +209,10 @@ class _Decoder:
             return tuple(self.value(args[0], item, f"{where}[{index}]") for index, item in enumerate(data))
         if len(data) != len(args):
             raise PackageError(f"{where}: expected {len(args)} items, got {len(data)}")
-        return tuple(self.value(of, item, f"{where}[{index}]") for index, (of, item) in enumerate(zip(args, data, strict=True)))
+        return tuple(
+            self.value(element_type, item, f"{where}[{index}]")
+            for index, (element_type, item) in enumerate(zip(args, data, strict=True))
+        )
 
     def _union(self, args: tuple[Any, ...], data: Json, where: str) -> Any:
         if data is None and type(None) in args:
@@ -230,10 +233,10 @@ class _Decoder:
             return arith.Const(expect_int(data, where))
         if depth == 0:
             raise PackageError(f"{where}: an expression is nested too deeply")
-        found = self._node(expect(data, list, where), where, lambda item: self._expr(item, where, depth - 1))
-        if isinstance(found, arith.Const):
-            expect_int(found.value, where)  # folded
-        return found
+        expr = self._node(expect(data, list, where), where, lambda item: self._expr(item, where, depth - 1))
+        if isinstance(expr, arith.Const):
+            expect_int(expr.value, where)  # folded
+        return expr
 
     def _node(self, data: list[Json], where: str, inner: Callable[[Json], arith.Expr]) -> arith.Expr:
         match data:

@@ -71,15 +71,15 @@ class DeviceArray:
         with blame(memory.plugin, f"adopting a tensor on {memory.target}"):
             return DeviceArray(memory, *memory.device.adopt(value))
 
-    def __dlpack__(self, *, stream: Any = None, **asked: Any) -> object:
+    def __dlpack__(self, *, stream: Any = None, **options: Any) -> object:
         """Export the tensor as a DLPack capsule. Raises `BufferError` if the device does not support DLPack."""
         return self.memory.device.export(self.tensor, self, stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        found = self.memory.device.dlpack_device()
-        if found is None:
+        device = self.memory.device.dlpack_device()
+        if device is None:
             raise BufferError(f"{self.memory.target} does not support DLPack")
-        return found
+        return device
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute by which other libraries read the tensor, besides DLPack."""
@@ -116,17 +116,17 @@ class DeviceArray:
 
     def numpy(self) -> Array:
         """Copy the tensor to a new host array. Raises the device's errors."""
-        work, found = DeviceWork(self.memory), aligned_empty(self.shape, self.dtype)
-        work.download(self.tensor, found)
+        work, array = DeviceWork(self.memory), aligned_empty(self.shape, self.dtype)
+        work.download(self.tensor, array)
         work.wait()
-        return found
+        return array
 
     def copy(self) -> DeviceArray:
         """Copy the tensor to a new tensor on the device. Raises the device's errors."""
-        work, found = DeviceWork(self.memory), DeviceArray.empty(self.memory, self.shape, self.dtype)
-        work.copy(self.tensor, found.tensor)
+        work, duplicate = DeviceWork(self.memory), DeviceArray.empty(self.memory, self.shape, self.dtype)
+        work.copy(self.tensor, duplicate.tensor)
         work.wait()
-        return found
+        return duplicate
 
     def assign(self, array: Array) -> None:
         """Overwrite the elements with the elements of a host array. Raises `InputError` if the shape or dtype differs."""
@@ -274,24 +274,24 @@ class DeviceWork:
         device = self.device
         assert isinstance(device, CapturingDevice)
         key = (steps, id(self.scratch), *[(tensor.buffer, tensor.offset) for tensor in tensors])
-        found = self._recordings.get(key)
-        if found is None:
-            found = self._recordings[key] = self._new_recording(tensors)
-        elif not found.tried:
+        recording = self._recordings.get(key)
+        if recording is None:
+            recording = self._recordings[key] = self._new_recording(tensors)
+        elif not recording.tried:
             with blame(self.memory.plugin, f"recording on {self.memory.target}"):
-                found.capture(device, self.queues.kernels, launch)
-            found.tried = True
-        if found.handle is None:
+                recording.capture(device, self.queues.kernels, launch)
+            recording.tried = True
+        if recording.handle is None:
             launch()
             return
         self.queues.busy = True
         with blame(self.memory.plugin, f"the queue of {self.memory.target}"):
-            device.replay(found.handle, self.queues.kernels)
+            device.replay(recording.handle, self.queues.kernels)
 
     def _new_recording(self, tensors: Sequence[DeviceTensor]) -> _Recording:
         """Create an empty recording. If the greatest number is reached, it replaces the oldest recording."""
-        if len(self._recordings) >= _KEPT_RECORDINGS:
-            oldest = next((key for key, found in self._recordings.items() if found.handle is None), None)
+        if len(self._recordings) >= _MAX_RECORDINGS:
+            oldest = next((key for key, recording in self._recordings.items() if recording.handle is None), None)
             if oldest is None:
                 self.wait()  # recordings must not be in use when released
                 self._recordings.clear()
@@ -318,7 +318,7 @@ class _Recording:
     device."""
 
     def __init__(self, tensors: Sequence[DeviceTensor], scratch: Buffer) -> None:
-        self._held = (tuple(tensors), scratch)
+        self._references = (tuple(tensors), scratch)
         self.tried = False
         self.handle: Any = None
 
@@ -350,7 +350,7 @@ def _room(memory: Buffer, size: int) -> int:
     return align_up(size + size // 4 if memory.size else size)
 
 
-_KEPT_RECORDINGS = 16
+_MAX_RECORDINGS = 16
 """Greatest number of recordings of a workspace on a device."""
 _NOTHING = Buffer(None, 0)
 _BYTES = np.dtype(np.uint8)

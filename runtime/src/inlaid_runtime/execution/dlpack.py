@@ -17,7 +17,7 @@ import numpy as np
 from inlaid_runtime.errors import InputError
 from inlaid_runtime.types import DTYPES
 
-_FRESH, _USED = b"dltensor", b"used_dltensor"
+_FRESH, _CONSUMED = b"dltensor", b"used_dltensor"
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _BFLOAT = 4
 
@@ -79,13 +79,13 @@ class _Exported:
     def __init__(self, address: int, device: tuple[int, int], shape: tuple[int, ...], dtype: np.dtype[Any], owner: object) -> None:
         self.shape = (ctypes.c_int64 * max(len(shape), 1))(*shape)
         self.owner = owner
-        kind = _Type(*_type_of(dtype), 1)
+        kind = _Type(*_dlpack_type(dtype), 1)
         sizes = ctypes.cast(self.shape, ctypes.POINTER(ctypes.c_int64))
         tensor = _Tensor(address, _Device(*device), len(shape), kind, sizes, None, 0)
         self.managed = _Managed(tensor, id(self), _ON_DELETE)
 
 
-def _type_of(dtype: np.dtype[Any]) -> tuple[int, int]:
+def _dlpack_type(dtype: np.dtype[Any]) -> tuple[int, int]:
     """DLPack type code and bits of a dtype. Raises `BufferError` if it has none."""
     if dtype == DTYPES["bfloat16"].numpy:
         return _BFLOAT, 16
@@ -124,16 +124,16 @@ def import_capsule(capsule: object) -> Imported:
     shape = tuple(tensor.shape[axis] for axis in range(tensor.rank))
     if tensor.strides and math.prod(shape) > 1:
         strides = tuple(tensor.strides[axis] for axis in range(tensor.rank))
-        wanted = tuple(math.prod(shape[axis + 1 :]) for axis in range(tensor.rank))
-        if any(size > 1 and given != due for size, given, due in zip(shape, strides, wanted, strict=True)):
+        expected_strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(tensor.rank))
+        if any(size > 1 and stride != due for size, stride, due in zip(shape, strides, expected_strides, strict=True)):
             raise InputError("expected a row-major tensor", remedy="pass a contiguous copy")
-    dtype = _dtype_of(tensor.type)
-    _rename(capsule, _USED)
-    keep = _Taken(managed)
+    dtype = _numpy_dtype(tensor.type)
+    _rename(capsule, _CONSUMED)
+    keep = _ImportedOwner(managed)
     return Imported((tensor.data or 0) + tensor.offset, (tensor.device.type, tensor.device.number), shape, dtype, keep)
 
 
-class _Taken:
+class _ImportedOwner:
     """Owner of another library's tensor, which is released when this object is garbage."""
 
     def __init__(self, managed: Any) -> None:
@@ -141,11 +141,11 @@ class _Taken:
             weakref.finalize(self, managed.contents.deleter, managed)
 
 
-def _dtype_of(kind: Any) -> np.dtype[Any]:
+def _numpy_dtype(kind: Any) -> np.dtype[Any]:
     for candidate in DTYPES.values():
         if candidate.kind != "string":
             try:
-                fits = _type_of(candidate.numpy) == (kind.code, kind.bits)
+                fits = _dlpack_type(candidate.numpy) == (kind.code, kind.bits)
             except BufferError:
                 continue
             if fits and kind.lanes == 1:

@@ -63,10 +63,10 @@ class DriverDevice(Device):
 
     def failure(self, error: Exception, action: str) -> Exception:
         """Translate a driver error, and record whether the device is lost. Errors that the caller caused are returned as is."""
-        found = self.translate(error, action)
-        if isinstance(found, DeviceLost):
-            self.lost = found.message
-        return found or error
+        translated_error = self.translate(error, action)
+        if isinstance(translated_error, DeviceLost):
+            self.lost = translated_error.message
+        return translated_error or error
 
     def reserve(self, size: int, allocate: Callable[[], _Memory]) -> _Memory:
         """Count `size` bytes as allocated and return the result of `allocate`. Raises `OutOfMemory` and `DeviceLost`."""

@@ -22,12 +22,12 @@ def example_inputs(
     """Return seeded random inputs by name. `dims` gives the sizes of symbolic dimensions; a dimension that is not in `dims` gets
     its least size, but at least 1. Raises `InputError` for an input that is not an array, `OutOfMemory` for a too large input."""
     generator = np.random.default_rng(seed)
-    found: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     for spec in specs:
         if spec.dtype is None:
             raise InputError(f"input {spec.name} is a sequence, an optional or text, which cannot be generated", remedy=PYTHON)
-        found[spec.name] = random_array(generator, tuple(_size(dim, dims) for dim in spec.shape), spec.dtype)
-    return found
+        inputs[spec.name] = random_array(generator, tuple(_size(dim, dims) for dim in spec.shape), spec.dtype)
+    return inputs
 
 
 def _size(dim: arith.Dim, dims: Mapping[str, int | tuple[int, int]]) -> int:
@@ -45,5 +45,5 @@ def random_array(generator: np.random.Generator, shape: tuple[int, ...], dtype: 
         values = generator.random(shape)
     except (MemoryError, ValueError) as error:  # numpy raises ValueError for sizes beyond the address space
         raise OutOfMemory(f"cannot allocate a random array of shape {shape}", remedy="make the input smaller") from error
-    found: np.ndarray[Any, Any] = (values if dtype.is_float else np.round(values)).astype(dtype.numpy)
-    return found
+    array: np.ndarray[Any, Any] = (values if dtype.is_float else np.round(values)).astype(dtype.numpy)
+    return array

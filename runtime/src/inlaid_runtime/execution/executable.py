@@ -18,7 +18,7 @@ from inlaid_runtime.execution.executor import Executor
 from inlaid_runtime.execution.input_values import InputValues, describe
 from inlaid_runtime.execution.loading import aligned, load_regions
 from inlaid_runtime.execution.output_arrays import OutputArrays
-from inlaid_runtime.execution.package import Package, encode_package, package_of, read_package, write_package
+from inlaid_runtime.execution.package import Package, encode_package, package_from_bytes, read_package, write_package
 from inlaid_runtime.execution.verify import verify_program
 from inlaid_runtime.plugins.registry import default_registry
 from inlaid_runtime.plugins.runtime_module import Runtimes
@@ -46,8 +46,8 @@ class Executable:
         self.inputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.inputs)
         self.outputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.outputs)
         plan = self._executor.plans["main"]
-        reading = [memories.get(plan.places.get(place, "")) for place in range(len(self.inputs))]
-        writing = [memories.get(plan.makers.get(place, "")) for place in range(len(self.outputs))]
+        reading = [memories.get(plan.places.get(position, "")) for position in range(len(self.inputs))]
+        writing = [memories.get(plan.makers.get(position, "")) for position in range(len(self.outputs))]
         self._inputs = InputValues(self.inputs, reading, sorted(plan.donated))
         self._output_arrays = OutputArrays(self.outputs, writing)
         self._output_names = self._output_arrays.names
@@ -88,7 +88,7 @@ class Executable:
     @property
     def donated(self) -> tuple[str, ...]:
         """Names of the inputs whose buffers outputs reuse."""
-        return tuple(self._inputs.names[place] for place in self._inputs.donated)
+        return tuple(self._inputs.names[position] for position in self._inputs.donated)
 
     def run(
         self,
@@ -139,14 +139,14 @@ class Executable:
         """Copy the value of an input to the device that reads it, for reuse in several runs. Returns a `DeviceArray`, or the value
         unchanged if no single device reads the input. Raises `InputError` for an unknown name or an unsuitable value, and the
         device's errors."""
-        place = self._inputs.place_of(name)
-        memory = self._inputs.memories[place]
+        position = self._inputs.find_position(name)
+        memory = self._inputs.memories[position]
         if memory is None or isinstance(value, DeviceArray):
             return value
-        array = import_value(name, value, self.inputs[place].dtype)
-        found = DeviceArray.empty(memory, array.shape, array.dtype)
-        found.assign(array)
-        return found
+        array = import_value(name, value, self.inputs[position].dtype)
+        device_array = DeviceArray.empty(memory, array.shape, array.dtype)
+        device_array.assign(array)
+        return device_array
 
     def profile(self, inputs: Mapping[str, Any]) -> Profile:
         """Run once and measure the time of each region and kernel. Raises as `run`."""
@@ -207,9 +207,9 @@ def load(
         view = view.cast("B")
     except TypeError:  # elements that are not contiguous, or of a type that cannot be cast
         view = memoryview(view.tobytes())
-    return Executable(package_of(view, expect_sha256), devices=devices)
+    return Executable(package_from_bytes(view, expect_sha256), devices=devices)
 
 
 def _restored(content: bytes, devices: Mapping[str, int]) -> Executable:
     """Return a pickled executable."""
-    return Executable(package_of(content), devices=devices)
+    return Executable(package_from_bytes(content), devices=devices)

@@ -27,7 +27,7 @@ from inlaid_runtime.execution.loops import DeviceStack, DeviceState, Stack, Stat
 from inlaid_runtime.execution.sizes import LIMIT, Evaluated, Shape, Sizes
 from inlaid_runtime.execution.steps import CheckStep, LaunchStep, LaunchSteps, OtherStep, RegionStep, Transfer
 from inlaid_runtime.execution.workspace import Workspace
-from inlaid_runtime.plugins.blame import describe, some
+from inlaid_runtime.plugins.blame import describe, summarize_nodes
 from inlaid_runtime.plugins.device import DeviceTensor
 from inlaid_runtime.plugins.runtime_module import KernelTime
 
@@ -90,11 +90,11 @@ class Executor:
             run.frame = frame = run.template.copy()
             alignment = prepared.alignment
             for position, number in prepared.tensors:
-                given = inputs[position]
+                argument = inputs[position]
                 # Inlined `in_place`, without a call if any address will do.
-                fits = given.flags.num & IN_PLACE == IN_PLACE and (alignment == 1 or in_place(given, alignment))
-                frame[number] = given if fits else fresh_copy(given)
-            for position, number in prepared.as_given:
+                fits = argument.flags.num & IN_PLACE == IN_PLACE and (alignment == 1 or in_place(argument, alignment))
+                frame[number] = argument if fits else fresh_copy(argument)
+            for position, number in prepared.passthrough:
                 frame[number] = inputs[position]
             on_devices = prepared.memories
             if on_devices:
@@ -118,8 +118,8 @@ class Executor:
             if on_devices and around is None:
                 for queues in run.queues.values():
                     queues.wait()
-                if run.kept:
-                    return [run.kept.get(number, frame[number]) for number in prepared.outputs]
+                if run.device_outputs:
+                    return [run.device_outputs.get(number, frame[number]) for number in prepared.outputs]
             return prepared.results(frame)
         finally:
             if around is None:
@@ -130,10 +130,10 @@ class Executor:
     def _bind(self, run: Workspace, inputs: Sequence[Any], keep: bool) -> None:
         """Bind the inputs that may be in device memory to the plan's values."""
         for position, number in run.prepared.bound:
-            given = inputs[position]
-            run.frame[number] = given if isinstance(given, DeviceArray) or in_place(given) else fresh_copy(given)
+            argument = inputs[position]
+            run.frame[number] = argument if isinstance(argument, DeviceArray) or in_place(argument) else fresh_copy(argument)
         if keep:
-            run.kept = {}
+            run.device_outputs = {}
 
     def _step(self, run: Workspace, instruction: OtherStep) -> None:
         frame = run.frame
@@ -149,7 +149,7 @@ class Executor:
             case LaunchStep():
                 self._launch(run, instruction)
             case LaunchSteps():
-                self._launch_all(run, instruction)
+                self._launch_group(run, instruction)
             case Transfer(move=move):
                 self._transfer(run, instruction, move)
             case CheckStep(constraints=constraints):
@@ -178,9 +178,9 @@ class Executor:
         elif frame[target] is None and shape is not None and shape == item.shape:
             large = item.nbytes >= LARGE and not item.dtype.hasobject
             alignment = run.prepared.alignment
-            ready = run.results.empty(target, shape, item.dtype) if large else aligned_empty(shape, item.dtype, alignment)
-            ready[...] = item
-            frame[target] = ready
+            copy = run.results.empty(target, shape, item.dtype) if large else aligned_empty(shape, item.dtype, alignment)
+            copy[...] = item
+            frame[target] = copy
         else:
             self._store(run, target, item, shared=True)
 
@@ -202,45 +202,47 @@ class Executor:
         if transfer.direction == "beside" and move.donate:
             self._define(run, target, item)
             return False
-        if transfer.direction == "down" and run.kept is not None and target in run.prepared.unread:
-            given_away = (frame[number] for _, number in run.prepared.bound if number in run.prepared.taken)
-            kept = next((given for given in given_away if isinstance(given, DeviceArray) and given.tensor is item), None)
-            copied = kept is None
-            if kept is None:
-                kept = DeviceArray.empty(work.memory, item.shape, item.dtype)
-                work.copy(item, kept.tensor)
-            run.kept[target] = kept
+        if transfer.direction == "down" and run.device_outputs is not None and target in run.prepared.unread:
+            donated_inputs = (frame[number] for _, number in run.prepared.bound if number in run.prepared.donated_values)
+            device_output = next(
+                (argument for argument in donated_inputs if isinstance(argument, DeviceArray) and argument.tensor is item), None
+            )
+            copied = device_output is None
+            if device_output is None:
+                device_output = DeviceArray.empty(work.memory, item.shape, item.dtype)
+                work.copy(item, device_output.tensor)
+            run.device_outputs[target] = device_output
             self._check_shape(run, target, item.shape)
             return copied
-        if isinstance(item, DeviceArray) and (move.donate or target not in run.prepared.taken):
+        if isinstance(item, DeviceArray) and (move.donate or target not in run.prepared.donated_values):
             self._define(run, target, item.tensor)  # it may be updated, or nothing updates it: no copy needed
             return False
-        ready = frame[target]
-        if isinstance(ready, DeviceArray):
-            work.copy(item, ready.tensor)
+        destination = frame[target]
+        if isinstance(destination, DeviceArray):
+            work.copy(item, destination.tensor)
             self._check_shape(run, target, item.shape)
             return True
-        if ready is None or ready.shape != item.shape:
+        if destination is None or destination.shape != item.shape:
             if run.prepared.plan.values[target].storage == "arena" or target in run.prepared.blocks:
-                ready = self._reserve(run, target, item.shape)
+                destination = self._reserve(run, target, item.shape)
             else:
-                ready = aligned_empty(item.shape, item.dtype)
+                destination = aligned_empty(item.shape, item.dtype)
         if isinstance(item, DeviceArray):
-            work.copy(item.tensor, ready)
+            work.copy(item.tensor, destination)
         elif transfer.direction == "up" and move.apart and run.root:
-            work.upload_apart(item, ready, target)
+            work.upload_apart(item, destination, target)
         elif transfer.direction == "up":
-            work.upload(item, ready)
+            work.upload(item, destination)
         elif transfer.direction == "down":
-            work.download(item, ready, move.apart and run.root)
+            work.download(item, destination, move.apart and run.root)
         else:
-            work.copy(item, ready)
-        self._define(run, target, ready)
+            work.copy(item, destination)
+        self._define(run, target, destination)
         return True
 
     # --- regions ----------------------------------------------------------------------------------------------------------
 
-    def _launch_all(self, run: Workspace, steps: LaunchSteps) -> None:
+    def _launch_group(self, run: Workspace, steps: LaunchSteps) -> None:
         """Launch several regions, or replay their recording."""
 
         def launch() -> None:
@@ -268,17 +270,17 @@ class Executor:
             work.want(0, layout.workspace)
             work.await_values(step.instruction.inputs)
             for number, shape, _, _ in layout.fresh:
-                ready = frame[number]
-                if ready is None or ready.shape != shape:
+                buffer = frame[number]
+                if buffer is None or buffer.shape != shape:
                     frame[number] = self._reserve(run, number, shape)
             dims = layout.dims.copy() if layout.late else layout.dims
             work.queues.busy = True
             timed = region.loaded.timed_launch if recorder is not None else None
-            given = inputs, step.outputs(frame), work.workspace(layout.workspace), dims, work.queues.kernels
+            arguments = inputs, step.outputs(frame), work.workspace(layout.workspace), dims, work.queues.kernels
             if timed is None:
-                layout.invoke(*given)
+                layout.invoke(*arguments)
             else:
-                times = timed(*given)
+                times = timed(*arguments)
             if layout.late or recorder is not None:
                 work.wait()
             parts = () if timed is None else times()
@@ -307,8 +309,8 @@ class Executor:
                     layout = step.invoked.layout(inputs, run.sizes)
                     run.want_scratch(layout.workspace)
                 for number, shape, dtype, alignment in layout.fresh:
-                    ready = frame[number]
-                    if ready is None or ready.shape != shape:
+                    buffer = frame[number]
+                    if buffer is None or buffer.shape != shape:
                         if not alignment:
                             frame[number] = self._reserve(run, number, shape)
                         elif number in layout.large:
@@ -334,11 +336,11 @@ class Executor:
         artifact, invoked, numbers = step.region.artifact, step.invoked, step.instruction.outputs
         if layout.late:
             frame, sizes = run.frame, dims.tolist()
-            for place, name, bound in layout.late:
-                if not 0 <= sizes[place] <= bound:
-                    raise KernelFault(f"region {artifact.symbol}: computed size {name} must be 0 to {bound}, got {sizes[place]}")
+            for position, name, bound in layout.late:
+                if not 0 <= sizes[position] <= bound:
+                    raise KernelFault(f"region {artifact.symbol}: computed size {name} must be 0 to {bound}, got {sizes[position]}")
                 if invoked.matched:
-                    run.sizes[name] = sizes[place]
+                    run.sizes[name] = sizes[position]
             if layout.constraints:
                 check_constraints(layout.constraints, dict(zip(invoked.dims, sizes, strict=True)))
             for number, actual in zip(numbers, invoked.actual, strict=True):
@@ -358,14 +360,14 @@ class Executor:
         """Take ownership of results that a kernel allocated."""
         if len(results) != len(instruction.outputs):
             raise KernelFault(f"region {region.artifact.symbol} must return {len(instruction.outputs)} results, got {len(results)}")
-        taken = list(_arrays(inputs))
+        live_arrays = list(_arrays(inputs))
         for number, result in zip(instruction.outputs, results, strict=True):
             value = run.prepared.plan.values[number]
             if value.dtype is not None and not (isinstance(result, np.ndarray) and result.dtype == value.dtype.numpy):
                 what = result.dtype.name if isinstance(result, np.ndarray) else type(result).__name__
                 raise KernelFault(f"region {region.artifact.symbol} must return a tensor of {value.dtype.name}, got {what}")
-            owned = _owned(result, taken)
-            taken.extend(_arrays([owned]))
+            owned = _owned(result, live_arrays)
+            live_arrays.extend(_arrays([owned]))
             self._store(run, number, owned, shared=False)
 
     def _reserve(self, run: Workspace, number: int, shape: Shape) -> Any:
@@ -375,7 +377,7 @@ class Executor:
         assert value.dtype is not None
         if block is not None:
             return run.devices[value.device].block(block, shape, value.dtype.numpy)
-        offset = run.layout.late_place(run.prepared.plan, value, shape, Evaluated(run.sizes))
+        offset = run.layout.late_offset(run.prepared.plan, value, shape, Evaluated(run.sizes))
         if value.device:
             return run.devices[value.device].tensor(shape, value.dtype.numpy, offset)
         return run.view(shape, value.dtype.numpy, offset)
@@ -386,8 +388,8 @@ class Executor:
         frame = run.frame
         for work in run.devices.values():
             work.await_values(inputs)
-        given, targets = [frame[number] for number in inputs], [frame[number] for number in outputs]
-        results = self._run_plan(plan, given, targets, run.recorder, run.sizes, around=self._inside(run))
+        arguments, targets = [frame[number] for number in inputs], [frame[number] for number in outputs]
+        results = self._run_plan(plan, arguments, targets, run.recorder, run.sizes, around=self._inside(run))
         for number, result in zip(outputs, results, strict=True):
             self._store(run, number, result, shared=False)
 
@@ -407,13 +409,13 @@ class Executor:
         limit = min(limit, *(item.shape[0] for item in scanned)) if scanned else limit
         body, spare = self.plans[loop.body], iter([frame[number] for number in loop.spare])
         state: list[State | DeviceState] = []
-        for place, (number, result) in enumerate(zip(loop.state, loop.outputs[:count], strict=True), start=1):
-            device, given_away = values[number].device, place in body.donated
+        for position, (number, result) in enumerate(zip(loop.state, loop.outputs[:count], strict=True), start=1):
+            device, donated = values[number].device, position in body.donated
             if device:
                 buffers = frame[result], next(spare)
-                state.append(DeviceState(run.devices[device], frame[number], buffers, given_away, limit))
+                state.append(DeviceState(run.devices[device], frame[number], buffers, donated, limit))
             else:
-                state.append(State(frame[number], given_away))
+                state.append(State(frame[number], donated))
         slices = [(item, values[number].device) for item, number in zip(scanned, loop.scanned, strict=True)]
         sources = [(item, device, next(spare) if device else None) for item, device in slices]
         captured = [frame[number] for number in loop.captured]
@@ -445,19 +447,19 @@ class Executor:
 
     def _store(self, run: Workspace, number: int, item: Any, *, shared: bool) -> None:
         """Store `item` as value `number`. If `item` is `shared` with another value, it is copied unless it is immutable."""
-        value, ready = run.prepared.plan.values[number], run.frame[number]
+        value, target = run.prepared.plan.values[number], run.frame[number]
         if value.dtype is None:
             run.frame[number] = fresh_copy(item) if shared and isinstance(item, np.ndarray) else item
             return
-        if item is ready:
+        if item is target:
             pass
         elif isinstance(item, DeviceTensor):
-            ready = self._reserve(run, number, item.shape) if ready is None else ready
-            run.devices[value.device].copy(item, ready)
-            item = ready
-        elif ready is not None and ready.shape == item.shape:
-            np.copyto(ready, item, casting="no")
-            item = ready
+            target = self._reserve(run, number, item.shape) if target is None else target
+            run.devices[value.device].copy(item, target)
+            item = target
+        elif target is not None and target.shape == item.shape:
+            np.copyto(target, item, casting="no")
+            item = target
         elif shared:
             item = fresh_copy(item)
         else:
@@ -497,7 +499,7 @@ def _profile(
 def _blamed(region: LoadedRegion, error: Exception) -> NoReturn:
     """Re-raise a region's error with the names of the region and the plugin."""
     if isinstance(error, InlaidError):
-        error.node = error.node or some(region.info.nodes)
+        error.node = error.node or summarize_nodes(region.info.nodes)
         raise error
     if isinstance(error, RecursionError):
         raise error  # recursion of plans, which `run` reports
@@ -506,16 +508,16 @@ def _blamed(region: LoadedRegion, error: Exception) -> NoReturn:
     raise PluginError(
         f"region {region.artifact.symbol} on {region.info.target} failed: {describe(error)}",
         plugin=region.plugin,
-        node=some(region.info.nodes),
+        node=summarize_nodes(region.info.nodes),
     ) from error
 
 
-def _owned(item: Any, taken: Sequence[Array]) -> Any:
-    """Copy each array of an item if the array is read-only or shares memory with an array in `taken`."""
+def _owned(item: Any, live_arrays: Sequence[Array]) -> Any:
+    """Copy each array of an item if the array is read-only or shares memory with an array in `live_arrays`."""
     if isinstance(item, np.ndarray):
-        shared = not item.flags.writeable or any(np.may_share_memory(item, other) for other in taken)
+        shared = not item.flags.writeable or any(np.may_share_memory(item, other) for other in live_arrays)
         return fresh_copy(item) if shared else item
-    return [_owned(element, taken) for element in item] if isinstance(item, list) else item
+    return [_owned(element, live_arrays) for element in item] if isinstance(item, list) else item
 
 
 def _arrays(items: Sequence[Any]) -> Iterator[Array]:

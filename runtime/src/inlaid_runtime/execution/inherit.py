@@ -17,15 +17,15 @@ from inlaid_runtime.artifact.touched import written_by
 
 def inherited_sizes(plans: Mapping[str, Plan], signatures: Mapping[str, Signature]) -> dict[str, frozenset[arith.Expr]]:
     """Compute the sizes that each plan, its regions or its callees read before inputs or instructions determine the sizes."""
-    found: dict[str, frozenset[arith.Expr]] = dict.fromkeys(plans, frozenset())
+    sizes_by_plan: dict[str, frozenset[arith.Expr]] = dict.fromkeys(plans, frozenset())
     changed = True
     while changed:
         changed = False
         for name, plan in plans.items():
-            wanted = _unshown_sizes(plan, signatures, found)
-            if wanted != found[name]:
-                found[name], changed = wanted, True
-    return found
+            plan_sizes = _unshown_sizes(plan, signatures, sizes_by_plan)
+            if plan_sizes != sizes_by_plan[name]:
+                sizes_by_plan[name], changed = plan_sizes, True
+    return sizes_by_plan
 
 
 def _unshown_sizes(
@@ -36,20 +36,20 @@ def _unshown_sizes(
     sizes = {size for value in plan.values for dim in (*value.shape, value.offset) for size in arith.free_vars(dim)}
     for size in (plan.workspace, *plan.arenas.values()):
         sizes |= arith.free_vars(size)
-    wanted: set[arith.Expr] = {size for size in sizes - shown if isinstance(size, SizeVar) and not size.existential}
+    unshown: set[arith.Expr] = {size for size in sizes - shown if isinstance(size, SizeVar) and not size.existential}
     for instruction in plan.instructions:
         if isinstance(instruction, Invoke):
-            wanted |= _given_sizes(signatures[instruction.symbol]) - shown
+            unshown |= _region_parameters(signatures[instruction.symbol]) - shown
         for callee in _callees(instruction):
-            wanted |= inherited[callee] - shown
+            unshown |= inherited[callee] - shown
         shapes = [plan.values[number].shape for number in written_by(instruction)]
         shown |= {dim for shape in shapes for dim in shape if isinstance(dim, SizeVar) and dim.existential}
-        wanted |= {size for shape in shapes for dim in shape for size in arith.free_vars(dim)} - shown
-    wanted |= {size for constraint in plan.constraints for size in constraint.sizes} - shown
-    return frozenset(wanted)
+        unshown |= {size for shape in shapes for dim in shape for size in arith.free_vars(dim)} - shown
+    unshown |= {size for constraint in plan.constraints for size in constraint.sizes} - shown
+    return frozenset(unshown)
 
 
-def _given_sizes(signature: Signature) -> set[arith.Expr]:
+def _region_parameters(signature: Signature) -> set[arith.Expr]:
     """Return the dimensions that the plan passes to a region."""
     return {SizeVar(source.name) for source in signature.dims if source.input is None and source.upper is None}
 

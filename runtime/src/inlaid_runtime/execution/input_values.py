@@ -27,7 +27,7 @@ class InputValues:
         self._take = picker(self.names)
         self._element_types = tuple(map(_plain_element_type, specs))
 
-    def place_of(self, name: str) -> int:
+    def find_position(self, name: str) -> int:
         """Return the number of an input. Raises `InputError` for an unknown name."""
         if name not in self.names:
             raise InputError(f"the model has no input {name!r}{suggestion(name, self.names)}")
@@ -42,14 +42,14 @@ class InputValues:
             complete = False
         if not complete:
             raise self._misnamed(inputs)
-        for value, wanted in zip(values, self._element_types):  # noqa: B905 (one for each name)
+        for value, numpy_dtype in zip(values, self._element_types):  # noqa: B905 (one for each name)
             # Equal numpy dtypes are mostly the same object; `import_value` compares the others.
-            if type(value) is not np.ndarray or value.dtype is not wanted:
-                return [self._import_value(place, value) for place, value in enumerate(values)]
+            if type(value) is not np.ndarray or value.dtype is not numpy_dtype:
+                return [self._import_value(position, value) for position, value in enumerate(values)]
         return values
 
-    def _import_value(self, place: int, value: Any) -> Any:
-        spec, memory = self._specs[place], self.memories[place]
+    def _import_value(self, position: int, value: Any) -> Any:
+        spec, memory = self._specs[position], self.memories[position]
         if memory is not None and not isinstance(value, (DeviceArray, np.ndarray)) and memory.device.adopts(value):
             value = DeviceArray.adopted(memory, value)
         if not isinstance(value, DeviceArray):
@@ -61,18 +61,18 @@ class InputValues:
     def donate(self, values: Sequence[Any]) -> list[Any]:
         """Return the values, with copies of donated inputs that must not be overwritten."""
         values = list(values)
-        for place in self.donated:
-            given = values[place]
-            if isinstance(given, DeviceArray):
-                shared = (item for other, item in enumerate(values) if other != place and isinstance(item, DeviceArray))
-                if any(item.tensor.buffer == given.tensor.buffer for item in shared):
-                    values[place] = given.copy()
+        for position in self.donated:
+            value = values[position]
+            if isinstance(value, DeviceArray):
+                shared = (item for other, item in enumerate(values) if other != position and isinstance(item, DeviceArray))
+                if any(item.tensor.buffer == value.tensor.buffer for item in shared):
+                    values[position] = value.copy()
                 continue
-            if self.memories[place] is not None:
+            if self.memories[position] is not None:
                 continue  # copied to the device anyway
-            others = (item for other, item in enumerate(values) if other != place and isinstance(item, np.ndarray))
-            if not given.flags.writeable or any(np.may_share_memory(given, item) for item in others):
-                values[place] = fresh_copy(given)
+            other_arrays = (item for other, item in enumerate(values) if other != position and isinstance(item, np.ndarray))
+            if not value.flags.writeable or any(np.may_share_memory(value, item) for item in other_arrays):
+                values[position] = fresh_copy(value)
         return values
 
     def _misnamed(self, inputs: Any) -> InputError:

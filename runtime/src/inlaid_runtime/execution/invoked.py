@@ -14,11 +14,11 @@ from inlaid_runtime.artifact.plan import Invoke, Plan, RegionInfo
 from inlaid_runtime.errors import InputError, KernelFault, PackageError, Remedy, Unsupported, dims_setting
 from inlaid_runtime.execution.arrays import LARGE, Array
 from inlaid_runtime.execution.shapes import picker, shape_picker
-from inlaid_runtime.execution.sizes import Formula, Shape, Sizes, bounded, byte_count, known_shape
+from inlaid_runtime.execution.sizes import Formula, Shape, Sizes, bounded, byte_count, evaluate_shape
 from inlaid_runtime.plugins.runtime_module import Loaded
 from inlaid_runtime.records import dataclass
 
-_KEPT_LAYOUTS = 32
+_MAX_LAYOUTS = 32
 """Greatest number of sets of input sizes for which the layout of a region in a plan is cached."""
 
 
@@ -73,7 +73,9 @@ class Invoked:
         self.workspace = Formula(region.artifact.workspace.get("", 0))
         self.actual = tuple(shape_picker(spec.shape, self.dims) for spec in signature.outputs)
         self._ranges = size_ranges(region.artifact)
-        self._given = [name for source, name in zip(signature.dims, self.dims, strict=True) if source.input is source.upper is None]
+        self._outer_sizes = [
+            name for source, name in zip(signature.dims, self.dims, strict=True) if source.input is source.upper is None
+        ]
         self._layouts: dict[tuple[object, ...], RegionLayout] = {}
         inputs, outputs = ([plan.values[number].shape for number in side] for side in (instruction.inputs, instruction.outputs))
         self.matched = (
@@ -90,15 +92,15 @@ class Invoked:
         """Return the layout for the shapes of inputs, in a plan with sizes `outer`. Layouts are cached. Raises as
         `check_constraints`, `check_shapes` and `check_ranges`, and `Unsupported` for a size without an upper bound."""
         key: tuple[object, ...] = tuple([array.shape for array in inputs])
-        if self._given:
-            key += tuple(map(outer.get, self._given))
-        found = self._layouts.get(key)
-        if found is None:
-            found = self._new_layout([array.shape for array in inputs], outer)
-            if len(self._layouts) >= _KEPT_LAYOUTS:
+        if self._outer_sizes:
+            key += tuple(map(outer.get, self._outer_sizes))
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = self._new_layout([array.shape for array in inputs], outer)
+            if len(self._layouts) >= _MAX_LAYOUTS:
                 self._layouts.clear()
-            self._layouts[key] = found
-        return found
+            self._layouts[key] = layout
+        return layout
 
     def check_ranges(self, sizes: Mapping[arith.Expr, int]) -> None:
         """Raise `KernelFault` for a size outside of the bounds for which the region is compiled."""
@@ -106,7 +108,7 @@ class Invoked:
             size = sizes.get(name)
             if size is None:
                 continue
-            upper = min((known for known in (bounded(dim, sizes) for dim in uppers) if known is not None), default=size)
+            upper = min((bound for bound in (bounded(dim, sizes) for dim in uppers) if bound is not None), default=size)
             if not lower <= size <= upper:
                 symbol = self.region.artifact.symbol
                 raise KernelFault(f"region {symbol} is compiled for {name} from {lower} to {upper}, but the plan has {size}")
@@ -124,7 +126,7 @@ class Invoked:
             np.array([sizes.get(name, 0) for name in self.dims], np.int64),
             region_workspace(artifact, {**sizes, **bounds}),
             *fresh_arrays(self._plan, self._numbers, rooms, self._alignment),
-            tuple((place, name, bounds[name]) for place, name in enumerate(self.dims) if name in bounds),
+            tuple((position, name, bounds[name]) for position, name in enumerate(self.dims) if name in bounds),
             tuple(constraint for constraint in artifact.constraints if constraint.holds(sizes) is None),
         )
 
@@ -152,12 +154,12 @@ def size_ranges(artifact: Artifact) -> tuple[tuple[SizeVar, int, tuple[Dim, ...]
     dims = [dim for spec in (*signature.inputs, *signature.outputs) for dim in spec.shape]
     dims += [*artifact.workspace.values(), *(dim for info in artifact.kernels for dim in (info.operations, info.bytes))]
     dims += [dim for constraint in artifact.constraints for dim in (constraint.condition, constraint.value)]
-    found: dict[SizeVar, tuple[int, dict[Dim, None]]] = {}
+    ranges: dict[SizeVar, tuple[int, dict[Dim, None]]] = {}
     for size in (size for dim in dims for size in arith.free_vars(dim)):
         if isinstance(size, SizeVar) and (size.lower > 0 or size.upper is not None):
-            lower, uppers = found.get(size, (0, {}))
-            found[size] = max(lower, size.lower), uppers if size.upper is None else {**uppers, size.upper: None}
-    return tuple((size, lower, tuple(uppers)) for size, (lower, uppers) in found.items())
+            lower, uppers = ranges.get(size, (0, {}))
+            ranges[size] = max(lower, size.lower), uppers if size.upper is None else {**uppers, size.upper: None}
+    return tuple((size, lower, tuple(uppers)) for size, (lower, uppers) in ranges.items())
 
 
 def region_sizes(artifact: Artifact, inputs: Sequence[Shape | None], outer: Mapping[arith.Expr, int]) -> Sizes:
@@ -198,25 +200,25 @@ def violation(artifact: Artifact, number: int, dims: Sequence[int]) -> InputErro
 
 def _violated(constraints: Sequence[arith.Constraint], constraint: arith.Constraint, sizes: Mapping[arith.Expr, int]) -> InputError:
     remedy = None
-    if found := arith.suggested_size(tuple(constraints), sizes):
-        name, size = found[0].name, found[1]
-        remedy = Remedy.of("give inputs with ", Remedy(f"{name} = {size}", dims_setting({name: size}).command))
+    if suggestion := arith.suggested_size(tuple(constraints), sizes):
+        name, size = suggestion[0].name, suggestion[1]
+        remedy = Remedy.join("give inputs with ", Remedy(f"{name} = {size}", dims_setting({name: size}).command))
     return InputError(constraint.message(sizes), operator=constraint.operator, node=constraint.node, remedy=remedy)
 
 
 def check_shapes(artifact: Artifact, specs: Sequence[TensorSpec], shapes: Sequence[Shape | None], sizes: Sizes) -> None:
     """Compare the shapes of arrays with the shapes that the region's code expects, to prevent out-of-bounds accesses."""
     for spec, shape in zip(specs, shapes, strict=True):
-        if known_shape(spec.shape, sizes) != shape:
+        if evaluate_shape(spec.shape, sizes) != shape:
             raise KernelFault(f"region {artifact.symbol} expects {spec.name} of shape {spec.shape}, but the plan has {shape}")
 
 
 def region_workspace(artifact: Artifact, sizes: Sizes) -> int:
     """Return the main memory in bytes that a region needs as workspace."""
-    wanted = artifact.workspace.get("", 0)
-    size = bounded(wanted, sizes)
+    workspace = artifact.workspace.get("", 0)
+    size = bounded(workspace, sizes)
     if size is None:
-        raise PackageError(f"the workspace size of region {artifact.symbol}, {wanted!r} bytes, is unknown before the run")
+        raise PackageError(f"the workspace size of region {artifact.symbol}, {workspace!r} bytes, is unknown before the run")
     return size
 
 
@@ -234,12 +236,12 @@ def upper_bounds(signature: Signature, sizes: Sizes) -> Sizes:
 
 def room(spec: TensorSpec, sizes: Sizes, bounds: Sizes) -> Shape:
     """Return the shape of the buffer for an output: each extent is the greatest for unknown sizes from 0 to `bounds`."""
-    if not bounds and (fixed := known_shape(spec.shape, sizes)) is not None:
+    if not bounds and (fixed := evaluate_shape(spec.shape, sizes)) is not None:
         return fixed
     ranges = {name: (arith.Const(size), arith.Const(size)) for name, size in sizes.items()}
     ranges |= {name: (arith.ZERO, arith.Const(size)) for name, size in bounds.items()}
-    found = [arith.limits(dim, ranges) for dim in spec.shape]
-    shape = known_shape(tuple(arith.unwrap(limits[1]) for limits in found if limits is not None), {})
+    extent_limits = [arith.limits(dim, ranges) for dim in spec.shape]
+    shape = evaluate_shape(tuple(arith.unwrap(limits[1]) for limits in extent_limits if limits is not None), {})
     if shape is None or len(shape) < len(spec.shape):
         raise Unsupported(f"output {spec.name} of shape {spec.shape} has no upper bound")
     return shape

@@ -67,11 +67,11 @@ def _json(code: bytes, where: str) -> tuple[Json, bytes]:
     return json.loads(code[_LENGTH.size : end]), code[end:]
 
 
-def all_steps(steps: Sequence[Step]) -> Iterator[Step]:
+def walk_steps(steps: Sequence[Step]) -> Iterator[Step]:
     """Yield the steps of a plan, including the steps in loop bodies."""
     for step in steps:
         yield step
-        yield from all_steps(step.body)
+        yield from walk_steps(step.body)
 
 
 def _check_kernel(function: KernelFunction, where: str) -> None:
@@ -105,19 +105,21 @@ def _check(plan: LaunchPlan, artifact: Artifact) -> None:
     dims = DimVerifier(variables.__contains__)
     for number, size in enumerate(plan.sizes):
         dims.verify(size.dim, f"plan.sizes[{number}]")
-    shared = {given for _, given in artifact.aliases}
+    shared = {input_index for _, input_index in artifact.aliases}
     for number, writes in _check_steps(plan, plan.steps, artifact):  # constants in the source have an unused place without storage
-        place = plan.places[number]
-        if place.storage not in stores:
-            raise PackageError(f"plan.places[{number}].storage: expected one of {', '.join(stores)}, got {place.storage[:80]!r}")
-        _number(place.index, stores[place.storage], f"plan.places[{number}].index")
-        _number(place.offset, len(plan.sizes), f"plan.places[{number}].offset")
-        if writes and place.storage in ("input", "constant"):
+        address = plan.places[number]
+        if address.storage not in stores:
+            raise PackageError(f"plan.places[{number}].storage: expected one of {', '.join(stores)}, got {address.storage[:80]!r}")
+        _number(address.index, stores[address.storage], f"plan.places[{number}].index")
+        _number(address.offset, len(plan.sizes), f"plan.places[{number}].offset")
+        if writes and address.storage in ("input", "constant"):
             raise PackageError(
-                f"plan.places[{number}]: a kernel must not write {'an' if place.storage == 'input' else 'a'} {place.storage}"
+                f"plan.places[{number}]: a kernel must not write {'an' if address.storage == 'input' else 'a'} {address.storage}"
             )
-        if place.storage == "input" and place.index in shared:
-            raise PackageError(f"plan.places[{number}]: input {place.index} shares the buffer of an output, which is used instead")
+        if address.storage == "input" and address.index in shared:
+            raise PackageError(
+                f"plan.places[{number}]: input {address.index} shares the buffer of an output, which is used instead"
+            )
 
 
 def _check_steps(plan: LaunchPlan, steps: Sequence[Step], artifact: Artifact) -> Iterator[tuple[int, bool]]:

@@ -23,21 +23,21 @@ class Flags:
         self.memory, self.size = memory, size
         self._stride, self._fault = stride // 4, fault
 
-    def first(self, found: np.ndarray[Any, Any]) -> KernelFault | None:
+    def first(self, flag_bytes: np.ndarray[Any, Any]) -> KernelFault | None:
         """Return the error of the first call whose flag is set in downloaded bytes; None if none is set."""
-        calls = np.flatnonzero(found.view(np.int32)[:: self._stride])
+        calls = np.flatnonzero(flag_bytes.view(np.int32)[:: self._stride])
         return self._fault(int(calls[0])) if calls.size else None
 
 
 class LaunchQueue(ABC):
     """An in-order queue of a device, used by one thread at a time.
 
-    Enqueued commands are numbered 1 to `sequence`; commands 1 to `done` have completed. `sessions` caches the per-queue state of
-    regions.
+    Enqueued commands are numbered 1 to `sequence`; commands 1 to `completed_sequence` have completed. `sessions` caches the
+    per-queue state of regions.
     """
 
     def __init__(self) -> None:
-        self.sequence = self.done = 0
+        self.sequence = self.completed_sequence = 0
         self.sessions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._reporting: dict[Flags, None] = {}
         self._checks: deque[tuple[int, Flags, np.ndarray[Any, Any]]] = deque()
@@ -53,7 +53,7 @@ class LaunchQueue(ABC):
     @property
     def idle(self) -> bool:
         """Whether all commands are known to have completed."""
-        return self.sequence == self.done
+        return self.sequence == self.completed_sequence
 
     def put(self) -> None:
         """Count a command that was enqueued."""
@@ -66,17 +66,17 @@ class LaunchQueue(ABC):
     def check_reports(self) -> None:
         """Enqueue downloads of all flags that enqueued kernels may set."""
         for flags in self._reporting:
-            found = self.read_flags(flags)
-            self._checks.append((self.sequence, flags, found))
+            flag_bytes = self.read_flags(flags)
+            self._checks.append((self.sequence, flags, flag_bytes))
         self._reporting.clear()
 
     def finished(self, sequence: int) -> None:
         """Record that commands up to number `sequence` have completed. Raises the first `KernelFault` among their reports."""
-        self.done = max(self.done, sequence)
+        self.completed_sequence = max(self.completed_sequence, sequence)
         fault = None
         while self._checks and self._checks[0][0] <= sequence:
-            _, flags, found = self._checks.popleft()
-            reported = flags.first(found)
+            _, flags, flag_bytes = self._checks.popleft()
+            reported = flags.first(flag_bytes)
             if reported is not None:
                 self.clear_flags(flags)
                 fault = fault or reported

@@ -20,11 +20,11 @@ from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.errors import KernelFault, Unsupported
 from inlaid_runtime.execution.invoked import check_constraints
 from inlaid_runtime.execution.launch_checks import KernelNeeds, LaunchChecks
-from inlaid_runtime.execution.launch_code import all_steps
+from inlaid_runtime.execution.launch_code import walk_steps
 from inlaid_runtime.execution.launch_queues import Flags, LaunchQueue
-from inlaid_runtime.execution.launches import KernelFunction, Launches, LaunchPlan, Ready, Stores
+from inlaid_runtime.execution.launches import EvaluatedLaunch, KernelFunction, Launches, LaunchPlan, Stores
 from inlaid_runtime.execution.sizes import Sizes
-from inlaid_runtime.plugins.blame import some
+from inlaid_runtime.plugins.blame import summarize_nodes
 from inlaid_runtime.plugins.device import Device, DeviceTensor, Opaque
 from inlaid_runtime.plugins.runtime_module import KernelTime
 
@@ -33,7 +33,7 @@ Bound = TypeVar("Bound")
 Reader = Callable[[Opaque, int, np.ndarray[Any, Any], bool], None]
 """Copies bytes of a buffer, from a byte offset, to an array: synchronously if the last argument is True, else in queue order."""
 
-KEPT = 4
+MAX_BOUND_SETS = 4
 """Greatest number of sets of sizes and buffers for which a queue caches the bound launches of a region."""
 
 
@@ -41,15 +41,15 @@ KEPT = 4
 class Limits:
     """Launch limits of a device: `threads` per block, `block` threads and `grid` blocks along each axis.
 
-    `device` is the device's name; `of_block` and `of_thread` are its terms for a block and a thread; `remedy` says how to compile
-    for the device."""
+    `device` is the device's name; `block_term` and `thread_term` are its terms for a block and a thread; `remedy` says how to
+    compile for the device."""
 
     device: str
     threads: int
     block: tuple[int, ...]
     grid: tuple[int, ...]
-    of_block: str
-    of_thread: str
+    block_term: str
+    thread_term: str
     remedy: str
 
 
@@ -64,23 +64,23 @@ class Session(ABC, Generic[Bound]):
         self.bound: dict[tuple[object, ...], tuple[Bound, ...]] = {}
 
     @abstractmethod
-    def bind(self, region: LaunchedRegion[Bound], stores: Stores, ready: Ready) -> Bound:
+    def bind(self, region: LaunchedRegion[Bound], stores: Stores, launch: EvaluatedLaunch) -> Bound:
         """Bind the arguments of a launch, which the caller has checked."""
 
     def recycle(self, bound: Iterable[Bound]) -> None:
         """Make bound launches reusable: they will not be enqueued again, but may still run."""
 
-    def bind_all(
-        self, region: LaunchedRegion[Bound], key: tuple[object, ...], stores: Stores, ready: Sequence[Ready]
+    def bind_launches(
+        self, region: LaunchedRegion[Bound], key: tuple[object, ...], stores: Stores, launches: Sequence[EvaluatedLaunch]
     ) -> tuple[Bound, ...]:
         """Bind launches and cache them under a key. Evicts the oldest entry if the cache is full. Raises `KernelFault`."""
         checks = region.checks(stores)
-        for each in ready:
+        for each in launches:
             region.check(each, checks)
-        if len(self.bound) >= KEPT:
+        if len(self.bound) >= MAX_BOUND_SETS:
             self.recycle(self.bound.pop(next(iter(self.bound))))
-        found = self.bound[key] = tuple(self.bind(region, stores, each) for each in ready)
-        return found
+        bound_launches = self.bound[key] = tuple(self.bind(region, stores, each) for each in launches)
+        return bound_launches
 
 
 class LaunchedRegion(ABC, Generic[Bound]):
@@ -94,14 +94,14 @@ class LaunchedRegion(ABC, Generic[Bound]):
         self._launches = Launches(plan)
         self._needs = [KernelNeeds(function) for function in plan.kernels]
         self._lock = threading.Lock()
-        sizes = [step.read.size for step in all_steps(plan.steps) if step.read is not None]
-        used = {name for size in plan.sizes for name in arith.free_vars(arith.wrap(size.dim))}
+        sizes = [step.read.size for step in walk_steps(plan.steps) if step.read is not None]
+        size_names = {name for size in plan.sizes for name in arith.free_vars(arith.wrap(size.dim))}
         self.reads = bool(sizes)
         names = {arith.wrap(plan.dims[number].dim) for number in sizes}
         # Constraints on computed sizes, which are checked between launches.
         self._late = [constraint for constraint in artifact.constraints if names & arith.free_vars(constraint.condition)]
-        used = used.union(*(arith.free_vars(constraint.condition) for constraint in self._late))
-        self._awaited = {number for number in sizes if arith.wrap(plan.dims[number].dim) in used}
+        size_names = size_names.union(*(arith.free_vars(constraint.condition) for constraint in self._late))
+        self._awaited = {number for number in sizes if arith.wrap(plan.dims[number].dim) in size_names}
         self._constants: list[tuple[Opaque, int, int]] = []
         self._upload(constants)
 
@@ -137,27 +137,30 @@ class LaunchedRegion(ABC, Generic[Bound]):
         """Return the checks of the launches of one run."""
         return LaunchChecks(self.artifact.symbol, self.plan, self._needs, stores)
 
-    def check(self, ready: Ready, checks: LaunchChecks) -> None:
+    def check(self, launch: EvaluatedLaunch, checks: LaunchChecks) -> None:
         """Raise `KernelFault` for a block or grid beyond the limits of the device, and for a launch that `checks` refuse."""
         limits = self._limits
-        large = not all(map(le, ready.grid, limits.grid))
-        if large or math.prod(ready.threads) > limits.threads or not all(map(le, ready.threads, limits.block)):
-            info = self.artifact.kernels[ready.call]
-            what, most = f"a {limits.of_block}", f"{limits.threads} {limits.of_thread}s, {sizes_text(limits.block)} along its axes"
-            found, remedy = ready.threads, limits.remedy
+        large = not all(map(le, launch.grid, limits.grid))
+        if large or math.prod(launch.threads) > limits.threads or not all(map(le, launch.threads, limits.block)):
+            info = self.artifact.kernels[launch.call]
+            what, limit = (
+                f"a {limits.block_term}",
+                f"{limits.threads} {limits.thread_term}s, {sizes_text(limits.block)} along its axes",
+            )
+            actual, remedy = launch.threads, limits.remedy
             if large:
-                what, most = "a grid", f"{sizes_text(limits.grid)} {limits.of_block}s"
-                found, remedy = ready.grid, "give smaller inputs"
+                what, limit = "a grid", f"{sizes_text(limits.grid)} {limits.block_term}s"
+                actual, remedy = launch.grid, "give smaller inputs"
             raise KernelFault(
-                f"{what} of {limits.device} must have at most {most}, got {sizes_text(found)} for kernel {info.name}",
-                node=some(info.nodes),
+                f"{what} of {limits.device} must have at most {limit}, got {sizes_text(actual)} for kernel {info.name}",
+                node=summarize_nodes(info.nodes),
                 remedy=remedy,
             )
-        checks.check(ready)
+        checks.check(launch)
 
-    def arguments(self, stores: Stores, ready: Ready) -> Iterator[tuple[Opaque, int]]:
+    def arguments(self, stores: Stores, launch: EvaluatedLaunch) -> Iterator[tuple[Opaque, int]]:
         """Yield (buffer, byte offset) of each place of a checked launch."""
-        for storage, index, offset in ready.places:
+        for storage, index, offset in launch.places:
             memory, begin, _ = stores[storage][index]
             yield memory, begin + offset
 
@@ -185,12 +188,12 @@ class LaunchedRegion(ABC, Generic[Bound]):
             return self._bound_late(session, self._stores(inputs, outputs, workspace), dims, read)
         tensors = (*inputs, *outputs) if workspace is None else (*inputs, *outputs, workspace)
         key = (*dims.tolist(), *[(tensor.buffer, tensor.offset) for tensor in tensors])
-        found = session.bound.get(key)
-        if found is None:
+        bound_launches = session.bound.get(key)
+        if bound_launches is None:
             with self._lock:
-                ready = tuple(self._launches.of(dims.tolist(), lambda number, place: 0))
-            found = session.bind_all(self, key, self._stores(inputs, outputs, workspace), ready)
-        return found
+                launches = tuple(self._launches.evaluate(dims.tolist(), lambda number, address: 0))
+            bound_launches = session.bind_launches(self, key, self._stores(inputs, outputs, workspace), launches)
+        return bound_launches
 
     def _stores(self, inputs: Sequence[DeviceTensor], outputs: Sequence[DeviceTensor], workspace: DeviceTensor | None) -> Stores:
         def store(tensor: DeviceTensor) -> tuple[Opaque, int, int]:
@@ -201,53 +204,55 @@ class LaunchedRegion(ABC, Generic[Bound]):
 
     def _bound_late(self, session: Session[Bound], stores: Stores, dims: np.ndarray[Any, Any], read: Reader) -> Iterator[Bound]:
         sources = self.artifact.signature.dims
-        known: Sizes = {SizeVar(source.name): int(dims[n]) for n, source in enumerate(sources) if source.upper is None}
+        sizes: Sizes = {SizeVar(source.name): int(dims[n]) for n, source in enumerate(sources) if source.upper is None}
         checks = self.checks(stores)
 
-        def value(number: int, place: tuple[str, int, int]) -> int:
-            checks.computed(place)
-            memory, begin, _ = stores[place[0]][place[1]]
+        def value(number: int, address: tuple[str, int, int]) -> int:
+            checks.computed(address)
+            memory, begin, _ = stores[address[0]][address[1]]
             awaited = number in self._awaited
-            read(memory, begin + place[2], dims[number : number + 1].view(np.uint8), awaited)
+            read(memory, begin + address[2], dims[number : number + 1].view(np.uint8), awaited)
             if not awaited:
                 return 0
             self._check_size(number, dims)
-            known[SizeVar(sources[number].name)] = int(dims[number])
-            check_constraints(self.artifact.constraints, known)
+            sizes[SizeVar(sources[number].name)] = int(dims[number])
+            check_constraints(self.artifact.constraints, sizes)
             return int(dims[number])
 
-        used: list[Bound] = []
+        bound_launches: list[Bound] = []
         try:
-            for ready in self._launches.of(dims.tolist(), value):
-                self.check(ready, checks)
-                used.append(session.bind(self, stores, ready))
-                yield used[-1]
+            for launch in self._launches.evaluate(dims.tolist(), value):
+                self.check(launch, checks)
+                bound_launches.append(session.bind(self, stores, launch))
+                yield bound_launches[-1]
         finally:
-            session.recycle(used)
+            session.recycle(bound_launches)
 
     def _check_size(self, number: int, dims: np.ndarray[Any, Any]) -> None:
         """Raise `KernelFault` if a computed size exceeds the upper bound for which buffers are allocated."""
         artifact, size = self.artifact, int(dims[number])
         source = artifact.signature.dims[number]
-        known: dict[arith.Expr, int] = {
+        sizes: dict[arith.Expr, int] = {
             SizeVar(other.name): value for other, value in zip(artifact.signature.dims, dims.tolist(), strict=True)
         }
-        bound = size if source.upper is None else arith.evaluate(source.upper, known)
+        bound = size if source.upper is None else arith.evaluate(source.upper, sizes)
         if not 0 <= size <= bound:
             raise KernelFault(f"region {artifact.symbol}: computed size {source.name} must be 0 to {bound}, got {size}")
 
 
 def _fault(artifact: Artifact, call: int) -> KernelFault:
     info = artifact.kernels[call]
-    return KernelFault(f"region {artifact.symbol}: an index is out of range in kernel {info.name}", node=some(info.nodes))
+    return KernelFault(
+        f"region {artifact.symbol}: an index is out of range in kernel {info.name}", node=summarize_nodes(info.nodes)
+    )
 
 
-def check_parameters(artifact: Artifact, function: KernelFunction, found: int) -> None:
-    """Raise `Unsupported` unless `found`, the number of parameters in the program, is that of a kernel's function."""
-    if found != function.parameters:
+def check_parameters(artifact: Artifact, function: KernelFunction, actual: int) -> None:
+    """Raise `Unsupported` unless `actual`, the number of parameters in the program, is that of a kernel's function."""
+    if actual != function.parameters:
         raise Unsupported(
             f"the code of {artifact.symbol} is damaged: "
-            f"kernel {function.name} must have {function.parameters} parameters, got {found}",
+            f"kernel {function.name} must have {function.parameters} parameters, got {actual}",
             remedy="compile the model again",
         )
 
@@ -255,11 +260,11 @@ def check_parameters(artifact: Artifact, function: KernelFunction, found: int) -
 def times_of_calls(spans: Iterable[tuple[int, float, float]]) -> Sequence[KernelTime]:
     """Return the times of each call of a region, from the start of its first launch to the end of its last. `spans` are (call,
     start, end) of each launch, in seconds."""
-    found: dict[int, tuple[float, float]] = {}
+    spans_by_call: dict[int, tuple[float, float]] = {}
     for call, start, end in spans:
-        found[call] = found[call][0] if call in found else start, end
-    first = min((start for start, _ in found.values()), default=0.0)
-    return [KernelTime(call, start - first, end - start) for call, (start, end) in found.items()]
+        spans_by_call[call] = spans_by_call[call][0] if call in spans_by_call else start, end
+    first = min((start for start, _ in spans_by_call.values()), default=0.0)
+    return [KernelTime(call, start - first, end - start) for call, (start, end) in spans_by_call.items()]
 
 
 def sizes_text(sizes: Sequence[int]) -> str:

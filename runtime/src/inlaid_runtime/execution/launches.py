@@ -14,14 +14,14 @@ from inlaid_runtime.execution.sizes import Formula
 
 BUFFER_ALIGNMENT = 16
 """Kernels access buffers at byte offsets that are multiples of this number."""
-MOST_STEPS = 1 << 18
+MAX_STEPS = 1 << 18
 """Greatest number of steps in a run of a region, loop iterations included. They take about 3 s in Python."""
 _CACHED = 16
 """Greatest number of sets of sizes for which evaluated launches are cached."""
 
 
 @dataclass(frozen=True)
-class Place:
+class BufferAddress:
     """Address of a buffer: `storage` is "input", "output" or "constant" with index `index`, or "arena"; `offset` is the index, in
     the plan's sizes, of the byte offset."""
 
@@ -150,7 +150,7 @@ class LaunchPlan:
     the variables of host loops."""
 
     kernels: tuple[KernelFunction, ...]
-    places: tuple[Place, ...]
+    places: tuple[BufferAddress, ...]
     sizes: tuple[Size, ...]
     steps: tuple[Step, ...]
     dims: tuple[Size, ...] = ()
@@ -158,7 +158,7 @@ class LaunchPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class EvaluatedLaunch:
     """A launch with evaluated sizes. `places` are (storage, index, byte offset) of each buffer."""
 
     kernel: int
@@ -182,24 +182,24 @@ class Launches:
         self._formulas = [Formula(size.dim) for size in plan.sizes]
         self._dims = [arith.wrap(size.dim) for size in plan.dims]
         self._variables = [arith.wrap(size.dim) for size in plan.variables]
-        self._cache: dict[tuple[int, ...], tuple[Ready, ...]] = {}
+        self._cache: dict[tuple[int, ...], tuple[EvaluatedLaunch, ...]] = {}
         self._reads = any(_reads(step) for step in plan.steps)
 
-    def of(self, dims: Sequence[int], read: Callable[[int, tuple[str, int, int]], int]) -> Iterator[Ready]:
+    def evaluate(self, dims: Sequence[int], read: Callable[[int, tuple[str, int, int]], int]) -> Iterator[EvaluatedLaunch]:
         """Yield the launches in order. `dims` are the values of the signature's dimensions; `read(number, place)` returns the value
         of a dimension that the launches yielded so far have computed. Raises `KernelFault` for a negative size, and for more than
-        `MOST_STEPS` steps."""
+        `MAX_STEPS` steps."""
         key = tuple(dims)
         if self._reads:
             yield from self._steps(self.plan.steps, dict(zip(self._dims, key, strict=True)), read, itertools.count(1))
             return
-        found = self._cache.get(key)
-        if found is None:
+        launches = self._cache.get(key)
+        if launches is None:
             if len(self._cache) >= _CACHED:
                 self._cache.pop(next(iter(self._cache)), None)
-            found = tuple(self._steps(self.plan.steps, dict(zip(self._dims, key, strict=True)), read, itertools.count(1)))
-            self._cache[key] = found
-        yield from found
+            launches = tuple(self._steps(self.plan.steps, dict(zip(self._dims, key, strict=True)), read, itertools.count(1)))
+            self._cache[key] = launches
+        yield from launches
 
     def _steps(
         self,
@@ -207,39 +207,39 @@ class Launches:
         sizes: dict[arith.Expr, int],
         read: Callable[[int, tuple[str, int, int]], int],
         counter: Iterator[int],
-    ) -> Iterator[Ready]:
+    ) -> Iterator[EvaluatedLaunch]:
         for step in steps:
-            if next(counter) > MOST_STEPS:
-                raise KernelFault(f"a region must have at most {MOST_STEPS} launches and loop iterations in a run")
+            if next(counter) > MAX_STEPS:
+                raise KernelFault(f"a region must have at most {MAX_STEPS} launches and loop iterations in a run")
             if step.launch is not None:
-                ready = self._ready(step.launch, sizes)
-                if 0 not in ready.grid and 0 not in ready.threads:
-                    yield ready
+                launch = self._evaluate_launch(step.launch, sizes)
+                if 0 not in launch.grid and 0 not in launch.threads:
+                    yield launch
             elif step.read is not None:
-                sizes[self._dims[step.read.size]] = read(step.read.size, self._place(step.read.buffer, sizes))
+                sizes[self._dims[step.read.size]] = read(step.read.size, self._address(step.read.buffer, sizes))
             elif step.body:
                 for value in range(self._value(step.extent, sizes)):
                     sizes[self._variables[step.variable]] = value
                     yield from self._steps(step.body, sizes, read, counter)
 
-    def _ready(self, launch: Launch, sizes: Mapping[arith.Expr, int]) -> Ready:
+    def _evaluate_launch(self, launch: Launch, sizes: Mapping[arith.Expr, int]) -> EvaluatedLaunch:
         def values(numbers: Sequence[int]) -> tuple[int, ...]:
             return tuple(self._value(number, sizes) for number in numbers)
 
-        places = tuple(self._place(number, sizes) for number in launch.buffers)
+        places = tuple(self._address(number, sizes) for number in launch.buffers)
         grid, threads = values(launch.grid), values(launch.threads)
         scalars, witnesses = values(launch.scalars), values(launch.witnesses)
-        return Ready(launch.kernel, places, scalars, grid, threads, launch.call, witnesses)  # type: ignore[arg-type]
+        return EvaluatedLaunch(launch.kernel, places, scalars, grid, threads, launch.call, witnesses)  # type: ignore[arg-type]
 
-    def _place(self, number: int, sizes: Mapping[arith.Expr, int]) -> tuple[str, int, int]:
-        place = self.plan.places[number]
-        return place.storage, place.index, self._value(place.offset, sizes)
+    def _address(self, number: int, sizes: Mapping[arith.Expr, int]) -> tuple[str, int, int]:
+        address = self.plan.places[number]
+        return address.storage, address.index, self._value(address.offset, sizes)
 
     def _value(self, number: int, sizes: Mapping[arith.Expr, int]) -> int:
-        found = self._formulas[number].known(sizes)
-        if found is None:
+        size = self._formulas[number].evaluate_size(sizes)
+        if size is None:
             raise KernelFault(f"size {self.plan.sizes[number].dim!r} must be known and >= 0 when its kernel is launched")
-        return found
+        return size
 
 
 def _reads(step: Step) -> bool:

@@ -16,7 +16,7 @@ from inlaid_runtime.artifact.plan import Invoke, Move, Plan, Value
 from inlaid_runtime.artifact.touched import read_by, written_by
 from inlaid_runtime.errors import InputError, PackageError
 from inlaid_runtime.execution.arrays import Array
-from inlaid_runtime.execution.blocks import blocks_of
+from inlaid_runtime.execution.blocks import assign_blocks
 from inlaid_runtime.execution.device_memory import DeviceMemory, DeviceQueues
 from inlaid_runtime.execution.invoked import (
     Invoked,
@@ -29,12 +29,12 @@ from inlaid_runtime.execution.invoked import (
     region_workspace,
 )
 from inlaid_runtime.execution.shapes import ShapeReader, picker
-from inlaid_runtime.execution.sizes import LIMIT, Evaluated, Shape, Sizes, align_up, byte_count, known, known_shape
+from inlaid_runtime.execution.sizes import LIMIT, Evaluated, Shape, Sizes, align_up, byte_count, evaluate_shape, evaluate_size
 from inlaid_runtime.execution.steps import CheckStep, LaunchStep, OtherStep, RegionStep, recordable, transfer
 from inlaid_runtime.execution.workspace import Workspace
 from inlaid_runtime.plugins.device import CapturingDevice
 
-_KEPT_LAYOUTS = 32
+_MAX_LAYOUTS = 32
 """Number of sets of input sizes for which a plan caches its layout."""
 
 
@@ -58,7 +58,7 @@ class Layout:
             shape = self.shapes[number]
             if value.storage == "arena" and shape is not None:
                 assert value.dtype is not None
-                self.offsets[number] = self.place(plan, value, byte_count(shape, value.dtype.bytes), evaluated)
+                self.offsets[number] = self.checked_offset(plan, value, byte_count(shape, value.dtype.bytes), evaluated)
         self._check_apart(plan, evaluated)
         self.steps: list[RegionStep | OtherStep] = []
         self.scratch = 0
@@ -67,12 +67,12 @@ class Layout:
             if late and position in late:
                 self.steps.append(CheckStep(late[position]))
             if isinstance(item, Invoke) and invoked is not None:
-                known = self._region(prepared, item, invoked)
+                region_layout = self._region(prepared, item, invoked)
                 kind = RegionStep if invoked.region.loaded.launching is None else LaunchStep
-                self.steps.append(kind(item, invoked.region, invoked, known, invoked.inputs, invoked.outputs))
+                self.steps.append(kind(item, invoked.region, invoked, region_layout, invoked.inputs, invoked.outputs))
                 if kind is LaunchStep:
                     continue
-                self.scratch = max(self.scratch, 0 if known is None else known.workspace)
+                self.scratch = max(self.scratch, 0 if region_layout is None else region_layout.workspace)
             elif isinstance(item, Move):
                 self.steps.append(transfer(plan, item) or item)
             elif not isinstance(item, Invoke):
@@ -86,33 +86,33 @@ class Layout:
     @staticmethod
     def _bytes(plan: Plan, size: Dim, evaluated: Evaluated) -> int:
         """Return the size of an arena in bytes. Raises `PackageError` if the input sizes do not determine it."""
-        found = evaluated.bounded(size)
-        if found is None:
+        byte_size = evaluated.bounded(size)
+        if byte_size is None:
             raise PackageError(f"plan {plan.name}: the arena size {size!r} is unknown before the run")
-        return found
+        return byte_size
 
     def _checked_shapes(self, prepared: PreparedPlan, evaluated: Evaluated) -> list[Shape | None]:
         """Return the shapes of all values. The constraints of the plan and of its regions are checked before shapes are computed,
         which may be invalid if a constraint fails."""
-        values, found = prepared.plan.values, prepared.fixed_shapes.copy()
+        values, value_shapes = prepared.plan.values, prepared.fixed_shapes.copy()
         check_constraints(prepared.plan.constraints, self.sizes)
         for item, invoked in zip(prepared.plan.instructions, prepared.invoked, strict=True):
             if isinstance(item, Invoke) and invoked is not None and invoked.region.artifact.constraints:
-                shapes = [found[number] or self._shape(values[number], evaluated) for number in item.inputs]
+                shapes = [value_shapes[number] or self._shape(values[number], evaluated) for number in item.inputs]
                 artifact = invoked.region.artifact
                 check_constraints(artifact.constraints, region_sizes(artifact, shapes, self.sizes))
-        for first, *others in prepared.open_shapes:
-            found[first] = shape = self._shape(values[first], evaluated)
-            for number in others:
-                found[number] = shape
-        return found
+        for first, *duplicates in prepared.open_shapes:
+            value_shapes[first] = shape = self._shape(values[first], evaluated)
+            for number in duplicates:
+                value_shapes[number] = shape
+        return value_shapes
 
     @staticmethod
     def _shape(value: Value, evaluated: Evaluated) -> Shape | None:
         """Return the shape of a tensor; None if it is unknown, or for a value that is not a tensor."""
         return None if value.dtype is None else evaluated.shape(value.shape)
 
-    def place(self, plan: Plan, value: Value, size: int, evaluated: Evaluated) -> int:
+    def checked_offset(self, plan: Plan, value: Value, size: int, evaluated: Evaluated) -> int:
         """Return the offset of a value of `size` bytes, checked to be within the arena."""
         offset = evaluated.bounded(value.offset)
         arena = self.arenas.get(value.device, 0) if value.device else self.arena
@@ -120,17 +120,17 @@ class Layout:
             raise PackageError(f"plan {plan.name}: a value of {size} bytes at offset {offset} does not fit an arena of {arena}")
         return offset
 
-    def late_place(self, plan: Plan, value: Value, shape: Shape, evaluated: Evaluated) -> int:
-        """Return the offset of a value whose shape is known only during the run, checked as by `place`. It must not have more bytes
-        than its declared shape, for which `_check_apart` has checked its place."""
+    def late_offset(self, plan: Plan, value: Value, shape: Shape, evaluated: Evaluated) -> int:
+        """Return the offset of a value whose shape is known only during the run, checked as by `checked_offset`. It must not have
+        more bytes than its declared shape, for which `_check_apart` has checked its offset."""
         assert value.dtype is not None
-        size, most = byte_count(shape, value.dtype.bytes), self._most_bytes(value, Evaluated(self.sizes))
-        if most is not None and size > most:
+        size, upper_bound = byte_count(shape, value.dtype.bytes), self._max_bytes(value, Evaluated(self.sizes))
+        if upper_bound is not None and size > upper_bound:
             raise PackageError(f"plan {plan.name}: a value of shape {shape} exceeds its declared shape {show_shape(value)}")
-        return self.place(plan, value, size, evaluated)
+        return self.checked_offset(plan, value, size, evaluated)
 
     @staticmethod
-    def _most_bytes(value: Value, evaluated: Evaluated) -> int | None:
+    def _max_bytes(value: Value, evaluated: Evaluated) -> int | None:
         """Return the greatest size of a value in bytes; None if it has no bound before the run."""
         assert value.dtype is not None
         dims = [evaluated.bounded(dim) for dim in value.shape]
@@ -144,7 +144,7 @@ class Layout:
             if value.storage == "arena":
                 assert value.dtype is not None
                 shape, begin = self.shapes[number], self.offsets.get(number)
-                size = self._most_bytes(value, evaluated) if shape is None else byte_count(shape, value.dtype.bytes)
+                size = self._max_bytes(value, evaluated) if shape is None else byte_count(shape, value.dtype.bytes)
                 begin = evaluated.bounded(value.offset) if begin is None else begin
                 if begin is not None and size != 0:
                     spans[number] = value.device, begin, LIMIT if size is None else begin + size
@@ -182,7 +182,7 @@ class Layout:
         dims.flags.writeable = False
         numbers = [number for number in instruction.outputs if number not in self.offsets]
         fresh, large = fresh_arrays(prepared.plan, numbers, [self.shapes[number] for number in numbers], prepared.alignment)
-        workspace = invoked.workspace.known(sizes) if invoked.alike else None
+        workspace = invoked.workspace.evaluate_size(sizes) if invoked.alike else None
         if workspace is None:
             workspace = region_workspace(region.artifact, sizes)
         return RegionLayout(region.call, dims, workspace, fresh, large)
@@ -192,30 +192,30 @@ def _late_constraints(plan: Plan, sizes: Sizes) -> dict[int, tuple[Constraint, .
     """Return the plan's constraints on sizes that the inputs do not determine, by the number of the instruction before which the
     earlier instructions have determined all sizes that the constraint reads."""
     waiting = [constraint for constraint in plan.constraints if constraint.holds(sizes) is None]
-    found: dict[int, list[Constraint]] = {}
+    constraints_by_position: dict[int, list[Constraint]] = {}
     shown = set(sizes)
     for position, item in enumerate(plan.instructions, 1):
         if not waiting:
             break
         shown.update(dim for number in written_by(item) for dim in plan.values[number].shape if isinstance(dim, SizeVar))
-        ready = [constraint for constraint in waiting if constraint.sizes <= shown]
-        if ready:
-            found[position] = ready
-            waiting = [constraint for constraint in waiting if constraint not in ready]
-    return {position: tuple(ready) for position, ready in found.items()}
+        checkable = [constraint for constraint in waiting if constraint.sizes <= shown]
+        if checkable:
+            constraints_by_position[position] = checkable
+            waiting = [constraint for constraint in waiting if constraint not in checkable]
+    return {position: tuple(checkable) for position, checkable in constraints_by_position.items()}
 
 
 class PreparedPlan:
     """A plan with its regions and constants, and a cache of layouts by input sizes.
 
     alignment: greatest alignment in bytes that a kernel needs of inputs. inherited: sizes that the plan or its callees inherit from
-    the caller. tensors: positions and numbers of inputs that may have to be copied. as_given: positions and numbers of host objects
-    and device tensors. declared: for each input, the first position with the same declared shape. results: accessor of the outputs
-    in the values of a run. fixed_shapes: shapes that do not depend on sizes, None for other values. open_shapes: numbers of values
-    whose shapes depend on sizes, grouped by equal shapes. invoked: the regions of the instructions. readers: functions that derive
-    sizes from values. blocks: blocks of values on devices. resident: outputs on devices. donated: positions of inputs whose buffers
-    outputs may reuse. taken: numbers of all values whose buffers other values reuse. bound: positions and numbers, not in
-    `tensors`, of inputs that only one device reads and that may be in its memory. places: the devices of `bound` inputs, by
+    the caller. tensors: positions and numbers of inputs that may have to be copied. passthrough: positions and numbers of host
+    objects and device tensors. declared: for each input, the first position with the same declared shape. results: accessor of the
+    outputs in the values of a run. fixed_shapes: shapes that do not depend on sizes, None for other values. open_shapes: numbers of
+    values whose shapes depend on sizes, grouped by equal shapes. invoked: the regions of the instructions. readers: functions that
+    derive sizes from values. blocks: blocks of values on devices. resident: outputs on devices. donated: positions of inputs whose
+    buffers outputs may reuse. donated_values: numbers of all values whose buffers other values reuse. bound: positions and numbers,
+    not in `tensors`, of inputs that only one device reads and that may be in its memory. places: the devices of `bound` inputs, by
     position. unread: outputs that nothing in the plan reads. makers: devices of `unread` outputs, by position, "" for the host.
     """
 
@@ -241,24 +241,28 @@ class PreparedPlan:
         }
         self.inherited: frozenset[arith.Expr] = frozenset()
         self.alignment = max((region.loaded.alignment for region in regions.values()), default=1)
-        tensors = tuple((place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is not None)
+        tensors = tuple((position, number) for position, (_, number, value) in enumerate(self.inputs) if value.dtype is not None)
         readers: dict[int, set[str]] = {}
         for item in plan.instructions:
             for number in read_by(item):
                 readers.setdefault(number, set()).add(plan.values[item.target].device if isinstance(item, Move) else "")
-        alone = {number: next(iter(found)) for number, found in readers.items() if len(found) == 1 and "" not in found}
+        alone = {
+            number: next(iter(reader_devices))
+            for number, reader_devices in readers.items()
+            if len(reader_devices) == 1 and "" not in reader_devices
+        }
         alone = {number: device for number, device in alone.items() if not plan.values[number].device}
-        self.bound = tuple((place, number) for place, number in tensors if number in alone and number not in self.outputs)
-        self.places = {place: alone[number] for place, number in self.bound}
+        self.bound = tuple((position, number) for position, number in tensors if number in alone and number not in self.outputs)
+        self.places = {position: alone[number] for position, number in self.bound}
         resident = [pair for pair in tensors if plan.values[pair[1]].device]
         self.tensors = tuple(pair for pair in tensors if pair not in self.bound and pair not in resident)
         self.unread = frozenset(self.outputs) - readers.keys()
         moves = [item for item in plan.instructions if isinstance(item, Move) and item.target in self.unread]
         self.makers = {self.outputs.index(item.target): plan.values[item.source].device for item in moves}
-        objects = [(place, number) for place, (_, number, value) in enumerate(self.inputs) if value.dtype is None]
-        self.as_given, self.has_objects = (*objects, *resident), bool(objects)
+        objects = [(position, number) for position, (_, number, value) in enumerate(self.inputs) if value.dtype is None]
+        self.passthrough, self.has_objects = (*objects, *resident), bool(objects)
         self.results = picker(self.outputs)
-        self.fixed_shapes = [known_shape(value.shape, {}) if value.dtype is not None else None for value in plan.values]
+        self.fixed_shapes = [evaluate_shape(value.shape, {}) if value.dtype is not None else None for value in plan.values]
         equal: dict[tuple[Dim, ...], list[int]] = {}
         for number, value in enumerate(plan.values):
             if self.fixed_shapes[number] is None and value.dtype is not None:
@@ -268,14 +272,16 @@ class PreparedPlan:
             Invoked(plan, item, regions[item.symbol], self.alignment) if isinstance(item, Invoke) else None
             for item in plan.instructions
         )
-        self.blocks = blocks_of(plan)
+        self.blocks = assign_blocks(plan)
         self.resident = tuple(number for number in self.outputs if number in self.blocks)
         self.readers = tuple(ShapeReader(value.shape) for value in plan.values)
-        self.taken = taken = plan.donated
-        self.donated = frozenset(place for place, (_, number, _) in enumerate(self.inputs) if number in taken)
+        self.donated_values = donated_values = plan.donated
+        self.donated = frozenset(position for position, (_, number, _) in enumerate(self.inputs) if number in donated_values)
         self.template: list[Any] = [self.constants.get(number) for number in range(len(plan.values))]
-        known_shapes: dict[tuple[Dim, ...], int] = {}
-        self.declared = tuple(known_shapes.setdefault(value.shape, place) for place, (_, _, value) in enumerate(self.inputs))
+        first_positions: dict[tuple[Dim, ...], int] = {}
+        self.declared = tuple(
+            first_positions.setdefault(value.shape, position) for position, (_, _, value) in enumerate(self.inputs)
+        )
         self._layouts: dict[tuple[object, ...], Layout] = {}
         self._lock = threading.Lock()
         self._pool: list[Workspace] = []
@@ -290,22 +296,22 @@ class PreparedPlan:
             )
         else:
             shapes = tuple([item.shape for item in inputs])
-        given: Sizes = {}
+        outer_sizes: Sizes = {}
         if outer and self.inherited:
-            given = {size: outer[size] for size in self.inherited if size in outer}
-        key = (*shapes, *given.items()) if given else shapes
+            outer_sizes = {size: outer[size] for size in self.inherited if size in outer}
+        key = (*shapes, *outer_sizes.items()) if outer_sizes else shapes
         layout = self._layouts.get(key)
         if layout is None:
-            layout = Layout(self, self._sizes(shapes, given))
+            layout = Layout(self, self._sizes(shapes, outer_sizes))
             with self._lock:
-                while len(self._layouts) >= _KEPT_LAYOUTS:
+                while len(self._layouts) >= _MAX_LAYOUTS:
                     del self._layouts[next(iter(self._layouts))]
                 self._layouts[key] = layout
         return layout
 
-    def _sizes(self, shapes: Sequence[Shape | None], given: Sizes) -> Sizes:
-        """Return the sizes that input shapes determine, and the sizes in `given`. Raises `InputError` if they conflict."""
-        sizes = dict(given)
+    def _sizes(self, shapes: Sequence[Shape | None], outer_sizes: Sizes) -> Sizes:
+        """Return the sizes that input shapes determine, and the sizes in `outer_sizes`. Raises `InputError` if they conflict."""
+        sizes = dict(outer_sizes)
         pending: list[tuple[int, int, arith.Expr]] = []
         checked: dict[int, Shape] = {}
         for position, ((_, _, value), actual) in enumerate(zip(self.inputs, shapes, strict=True)):
@@ -326,10 +332,10 @@ class PreparedPlan:
                 else:
                     pending.append((position, axis, dim))
         for position, axis, dim in pending:
-            wanted, actual = known(dim, sizes), shapes[position]
+            expected, actual = evaluate_size(dim, sizes), shapes[position]
             assert actual is not None
-            if wanted is not None and wanted != actual[axis]:
-                raise self._misfit(position, actual, f", but {dim!r} is {wanted}")
+            if expected is not None and expected != actual[axis]:
+                raise self._misfit(position, actual, f", but {dim!r} is {expected}")
         return sizes
 
     def acquire(self, layout: Layout, queues: dict[str, DeviceQueues] | None = None) -> Workspace:
@@ -349,7 +355,7 @@ class PreparedPlan:
         workspace is discarded if its device has failed."""
         workspace.frame = []
         if workspace.queues:
-            workspace.kept = None
+            workspace.device_outputs = None
             if not workspace.settled():
                 return
             inside = [workspace]

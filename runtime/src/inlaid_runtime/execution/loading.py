@@ -22,13 +22,13 @@ from inlaid_runtime.plugins.runtime_module import Loaded, RuntimeModule, Runtime
 def aligned(package: Package) -> Package:
     """Align the constants so that kernels can read them in place."""
     # Arrays shared by several versions of a region are copied once.
-    found: dict[int, np.ndarray[Any, Any]] = {}
+    aligned_arrays: dict[int, np.ndarray[Any, Any]] = {}
 
     def placed_arrays(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
         for array in arrays.values():
-            if id(array) not in found:
-                found[id(array)] = usable(array)
-        return {name: found[id(array)] for name, array in arrays.items()}
+            if id(array) not in aligned_arrays:
+                aligned_arrays[id(array)] = usable(array)
+        return {name: aligned_arrays[id(array)] for name, array in arrays.items()}
 
     def placed(artifact: Artifact) -> Artifact:
         return dataclasses.replace(
@@ -52,7 +52,7 @@ def load_regions(
     infos = {info.symbol: info for info in package.program.regions}
     runtimes: dict[str, RuntimeModule] = {}
     memories: dict[str, DeviceMemory] = {}
-    used: set[str] = set()
+    targets: set[str] = set()
     loaded: dict[str, LoadedRegion] = {}
     on_device = _on_device(package)
     for artifact in package.artifacts:
@@ -61,7 +61,7 @@ def load_regions(
         target = registry.target(info.target)
         owner = registry.owner(target.kind)
         if module is None:
-            used |= {target.kind, info.target}
+            targets |= {target.kind, info.target}
             number = devices.get(info.target, devices.get(target.kind, 0))
             module = runtimes[info.target] = registry.runtime(target, number)
         with blame(owner, "the check of the runtime", artifact.symbol, info.nodes):
@@ -74,23 +74,23 @@ def load_regions(
                 f"region {artifact.symbol} needs a workspace in scope {scopes[0]!r}, but only main memory is supported"
             )
         with blame(owner, "loading", artifact.symbol, info.nodes):
-            ready = module.load(artifact, artifact.constants)
-            if not isinstance(ready, Loaded):
+            loaded_region = module.load(artifact, artifact.constants)
+            if not isinstance(loaded_region, Loaded):
                 raise PluginError(
-                    f"the runtime of {info.target} must return a Loaded from load(), got {type(ready).__name__}",
+                    f"the runtime of {info.target} must return a Loaded from load(), got {type(loaded_region).__name__}",
                     remedy="return inlaid_runtime.plugins.Loaded(kernel)",
                 )
-            if (artifact.symbol in on_device) != (ready.launching is not None):
+            if (artifact.symbol in on_device) != (loaded_region.launching is not None):
                 raise PluginError(
-                    f"{info.target} loads regions that use {'host' if ready.launching is None else 'device'} memory",
+                    f"{info.target} loads regions that use {'host' if loaded_region.launching is None else 'device'} memory",
                     remedy="set Capabilities.device_memory accordingly",
                 )
-            if ready.launching is not None and info.target not in memories:
+            if loaded_region.launching is not None and info.target not in memories:
                 memories[info.target] = _memory(module, info.target, owner)
-            loaded[artifact.symbol] = LoadedRegion(artifact, info, owner, ready)
-    unused = sorted(set(devices) - used)
+            loaded[artifact.symbol] = LoadedRegion(artifact, info, owner, loaded_region)
+    unused = sorted(set(devices) - targets)
     if unused:
-        raise TargetError(f"devices names {unused[0]}, but no region runs on it", remedy=f"targets: {sorted(used)}")
+        raise TargetError(f"devices names {unused[0]}, but no region runs on it", remedy=f"targets: {sorted(targets)}")
     for plan in package.program.plans.values():
         for device, memory in memories.items():
             names = {value.name for value in plan.values if value.storage == "constant" and value.device == device}

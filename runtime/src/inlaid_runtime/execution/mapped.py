@@ -82,8 +82,8 @@ def _copied(image: Image, code: bytes) -> Mapped:
         ctypes.c_uint64.from_address(base + address).value = base + target
     for segment in image.segments:
         begin = segment.address // mmap.PAGESIZE * mmap.PAGESIZE
-        wanted = sum(protection for flag, protection in _PROTECTION.items() if segment.flags & flag)
-        if libc.mprotect(base + begin, segment.address + segment.size - begin, wanted):
+        page_protection = sum(protection for flag, protection in _PROTECTION.items() if segment.flags & flag)
+        if libc.mprotect(base + begin, segment.address + segment.size - begin, page_protection):
             raise _failure("mprotect")
     return mapped
 

@@ -28,8 +28,10 @@ class OutputArrays:
         """Return for each output the array that a run on `values` can write directly, or None."""
         arrays = [out.get(name) for name in self.names]
         return [
-            array if array is not None and self._fills(place, array) and not any(share_memory(array, v) for v in values) else None
-            for place, array in enumerate(arrays)
+            array
+            if array is not None and self._fills(position, array) and not any(share_memory(array, v) for v in values)
+            else None
+            for position, array in enumerate(arrays)
         ]
 
     def fill(self, out: Mapping[str, Array], results: Sequence[Any]) -> dict[str, Any]:
@@ -62,22 +64,22 @@ class OutputArrays:
             if isinstance(array, DeviceArray) and dtype is not None and array.dtype == dtype.numpy:
                 continue
             if dtype is None or not isinstance(array, np.ndarray) or array.dtype != dtype.numpy or not array.flags.writeable:
-                found = type(array).__name__
+                actual = type(array).__name__
                 if isinstance(array, np.ndarray):
-                    found = f"a {'writable' if array.flags.writeable else 'read-only'} array of {array.dtype}"
+                    actual = f"a {'writable' if array.flags.writeable else 'read-only'} array of {array.dtype}"
                 due = "None, as its output is a host object" if dtype is None else f"a writable numpy array of {dtype.name}"
-                raise InputError(f"out[{name!r}] must be {due}, got {found}")
+                raise InputError(f"out[{name!r}] must be {due}, got {actual}")
         items = list(out.items())
-        for place, (name, array) in enumerate(items):
-            for other, earlier in items[:place]:
+        for position, (name, array) in enumerate(items):
+            for other, earlier in items[:position]:
                 if share_memory(array, earlier):
                     raise InputError(f"out[{other!r}] and out[{name!r}] must not share memory")
 
-    def _fills(self, place: int, array: Array) -> bool:
+    def _fills(self, position: int, array: Array) -> bool:
         """Test whether a run can write an output directly to an array."""
         if not isinstance(array, DeviceArray):
             return in_place(array)
-        memory = self._memories[place]
+        memory = self._memories[position]
         return memory is not None and memory.device is array.memory.device
 
 

@@ -257,7 +257,7 @@ def read_package(path: Path, expect_sha256: str | None = None) -> Package:
         raise PackageError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def package_of(content: bytes | bytearray | memoryview, expect_sha256: str | None = None) -> Package:
+def package_from_bytes(content: bytes | bytearray | memoryview, expect_sha256: str | None = None) -> Package:
     """Return the package with the content of a file, which is copied. Raises as `read_package`."""
     path = Path("<bytes>")
     if expect_sha256 is not None:
@@ -283,7 +283,7 @@ def decode_package(path: Path, content: mmap.mmap, verified: bool = False) -> Pa
 def _damaged(path: Path, why: str) -> PackageError:
     return PackageError(
         f"{path} is not a valid package: {why}",
-        remedy=Remedy.of("create it again with ", Remedy("inlaid.compile(...).save(path)", "inlaid compile")),
+        remedy=Remedy.join("create it again with ", Remedy("inlaid.compile(...).save(path)", "inlaid compile")),
     )
 
 
@@ -328,26 +328,26 @@ class _Reader:
                 infos, end = archive.infolist(), archive.start_dir
         except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, ValueError, struct.error, OverflowError) as error:
             raise self.damaged(f"{error}") from error
-        found: dict[str, memoryview] = {}
+        members: dict[str, memoryview] = {}
         spans: list[tuple[int, int]] = []
         for info in infos:
             name = info.filename
             if not _MEMBER.fullmatch(name):
                 raise self.damaged(f"it has an unknown member {name[:80]!r}")
-            if name in found:
+            if name in members:
                 raise self.damaged(f"it has two members {name!r}")
             begin, stop = self._span(info)
             spans.append((info.header_offset, stop))
-            found[name] = self.data[begin:stop]
-            if not self.verified and zlib.crc32(found[name]) != info.CRC:
+            members[name] = self.data[begin:stop]
+            if not self.verified and zlib.crc32(members[name]) != info.CRC:
                 raise self.damaged(f"the checksum of {name} does not match")
-        if _MANIFEST not in found or _WEIGHTS not in found:
+        if _MANIFEST not in members or _WEIGHTS not in members:
             raise self.damaged("it has no manifest and weights")
         spans.sort()
         for (_, stop), (start, _) in zip(spans, [*spans[1:], (end, end)], strict=True):
             if stop > start:
                 raise self.damaged("members overlap")
-        return found
+        return members
 
     def _span(self, info: zipfile.ZipInfo) -> tuple[int, int]:
         """Return the start and end of a member's data in the file."""
@@ -427,10 +427,10 @@ class _Reader:
         text = raw[count * 8 :]
         if any(a > b for a, b in zip([0, *ends], [*ends, len(text)], strict=True)):
             raise PackageError(f"{self.path}: the strings of a tensor are outside of it")
-        found = np.empty(count, object)
+        strings = np.empty(count, object)
         for index, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
-            found[index] = bytes(text[begin:end]).decode("utf-8", "surrogateescape")
-        return found.reshape(shape)
+            strings[index] = bytes(text[begin:end]).decode("utf-8", "surrogateescape")
+        return strings.reshape(shape)
 
     def _variants(self, items: Json, tensors: Sequence[Array], where: str) -> tuple[Artifact, ...]:
         listed = enumerate(expect(items, list, f"{where}.variants"))
@@ -475,27 +475,27 @@ class _Reader:
 
     def _constants(self, description: _Description, numbers: Json, tensors: Sequence[Array], where: str) -> dict[str, Array]:
         """Return a region's constants by name, in the order and with the types that its code expects."""
-        place = f"{where}.constants"
+        location = f"{where}.constants"
         types = description.constants
-        if len(expect(numbers, list, place)) != len(types) or len({constant.name for constant in types}) != len(types):
-            raise PackageError(f"{place}: expected {len(types)} constants of different names, got {len(numbers)}")
-        found: dict[str, Array] = {}
+        if len(expect(numbers, list, location)) != len(types) or len({constant.name for constant in types}) != len(types):
+            raise PackageError(f"{location}: expected {len(types)} constants of different names, got {len(numbers)}")
+        constants: dict[str, Array] = {}
         for number, constant in zip(numbers, types, strict=True):
-            array = tensors[expect_int(number, place, 0, len(tensors) - 1)]
+            array = tensors[expect_int(number, location, 0, len(tensors) - 1)]
             if array.dtype != constant.dtype.numpy or array.shape != constant.shape:
                 raise PackageError(
-                    f"{place}: constant {constant.name[:80]!r} must be a tensor of {constant.dtype.name}{list(constant.shape)},"
+                    f"{location}: constant {constant.name[:80]!r} must be a tensor of {constant.dtype.name}{list(constant.shape)},"
                     f" got {array.dtype}{list(array.shape)}"
                 )
-            found[constant.name] = array
-        return found
+            constants[constant.name] = array
+        return constants
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a field occurs twice")
-    return found
+    return members
 
 
 def _no_constant(name: str) -> Any:

@@ -16,7 +16,7 @@ from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.artifact.plan import RegionInfo
 from inlaid_runtime.errors import KernelFault
 from inlaid_runtime.execution.output import write_text
-from inlaid_runtime.execution.sizes import known
+from inlaid_runtime.execution.sizes import evaluate_size
 from inlaid_runtime.plugins.runtime_module import KernelTime
 
 _SHOWN = 8
@@ -26,7 +26,7 @@ _SHOWN = 8
 @dataclass(frozen=True)
 class Event:
     """One execution of a region, a kernel of a region, or a copy. `start` is in seconds from the start of the run; `nodes` are
-    source nodes; `part_of` is the region of a kernel, "" for regions and copies. `operations` counts arithmetic, a multiply-add as
+    source nodes; `region` is the region of a kernel, "" for regions and copies. `operations` counts arithmetic, a multiply-add as
     two; `bytes` counts operands and results, or copied bytes; 0 if unknown."""
 
     name: str
@@ -34,7 +34,7 @@ class Event:
     nodes: tuple[str, ...]
     start: float
     seconds: float
-    part_of: str = ""
+    region: str = ""
     kind: Literal["region", "kernel", "copy"] = "region"
     operations: int = 0
     bytes: int = 0
@@ -79,17 +79,17 @@ class Profile:
 
     def rows(self) -> tuple[Row, ...]:
         """Time by kernel (or by region if the target does not time kernels) with its source nodes, and by copy, longest first."""
-        timed = {event.part_of for event in self.events if event.part_of}
+        timed = {event.region for event in self.events if event.region}
         groups: dict[tuple[tuple[str, ...], str, str], list[Event]] = {}
         for event in self.events:
-            if event.part_of or event.name not in timed:
+            if event.region or event.name not in timed:
                 groups.setdefault((event.nodes, event.name, event.target), []).append(event)
-        whole = self.seconds or 1.0
+        total = self.seconds or 1.0
         rows = []
         for key, events in groups.items():
             seconds = sum(event.seconds for event in events)
             work, moved = sum(event.operations for event in events), sum(event.bytes for event in events)
-            rows.append(Row(*key, len(events), seconds, seconds / whole, work, moved))
+            rows.append(Row(*key, len(events), seconds, seconds / total, work, moved))
         return tuple(sorted(rows, key=lambda row: -row.seconds))
 
     def table(self) -> str:
@@ -158,15 +158,15 @@ def _microseconds(seconds: float) -> float:
     return round(seconds * 1e6 * 1024) / 1024
 
 
-def _rate(of: float) -> str:
+def _rate(rate: float) -> str:
     """Format a rate in units of 10^9 per second, "" if unknown."""
-    return f"{of / 1e9:.1f}" if of else ""
+    return f"{rate / 1e9:.1f}" if rate else ""
 
 
 def _rates(event: Event) -> dict[str, float]:
     """Return the known achieved rates of an event."""
-    found = {"GFLOP/s": event.operations, "GB/s": event.bytes}
-    return {name: round(amount / event.seconds / 1e9, 3) for name, amount in found.items() if amount and event.seconds}
+    amounts = {"GFLOP/s": event.operations, "GB/s": event.bytes}
+    return {name: round(amount / event.seconds / 1e9, 3) for name, amount in amounts.items() if amount and event.seconds}
 
 
 @dataclass(slots=True)
@@ -194,7 +194,7 @@ class Recorder:
             if not 0 <= part.kernel < len(kernels):
                 raise KernelFault(f"region {info.symbol} must time kernels 0 to {len(kernels) - 1}, got {part.kernel}")
             kernel = kernels[part.kernel]
-            work, moved = known(kernel.operations, sizes) or 0, known(kernel.bytes, sizes) or 0
+            work, moved = evaluate_size(kernel.operations, sizes) or 0, evaluate_size(kernel.bytes, sizes) or 0
             begin = start + part.start
             self.events.append(
                 Event(kernel.name, info.target, kernel.nodes, begin, part.seconds, info.symbol, "kernel", work, moved)

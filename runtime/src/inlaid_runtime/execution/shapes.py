@@ -8,7 +8,7 @@ from typing import Any
 
 from inlaid_runtime.arith import Dim, SizeVar
 from inlaid_runtime.errors import KernelFault
-from inlaid_runtime.execution.sizes import Shape, Sizes, known, known_shape
+from inlaid_runtime.execution.sizes import Shape, Sizes, evaluate_shape, evaluate_size
 
 
 class ShapeReader:
@@ -21,19 +21,19 @@ class ShapeReader:
             if isinstance(dim, SizeVar) and dim.existential:
                 named.setdefault(dim, axis)
         self._named = tuple(named.items())
-        self._others = tuple((axis, dim) for axis, dim in enumerate(shape) if axis not in named.values())
+        self._computed_dims = tuple((axis, dim) for axis, dim in enumerate(shape) if axis not in named.values())
 
     def read(self, actual: Shape, sizes: Sizes) -> None:
         """Set the existential dimensions from an actual shape. Raises `KernelFault` for a shape that does not fit."""
         if len(actual) == len(self.shape):
             for name, axis in self._named:
                 sizes[name] = actual[axis]
-            for axis, dim in self._others:
-                if dim != actual[axis] and known(dim, sizes) not in (None, actual[axis]):
+            for axis, dim in self._computed_dims:
+                if dim != actual[axis] and evaluate_size(dim, sizes) not in (None, actual[axis]):
                     break
             else:
                 return
-        expected = known_shape(self.shape, sizes) or self.shape
+        expected = evaluate_shape(self.shape, sizes) or self.shape
         raise KernelFault(f"expected a value of shape {expected}, got shape {actual}")
 
 
@@ -44,7 +44,7 @@ def shape_picker(shape: tuple[Dim, ...], names: Sequence[SizeVar]) -> Callable[[
         order = (*names, *numbers)
         take = picker([order.index(dim) for dim in shape])
         return lambda values: take((*values, *numbers))
-    return lambda values: known_shape(shape, dict(zip(names, values, strict=True)))
+    return lambda values: evaluate_shape(shape, dict(zip(names, values, strict=True)))
 
 
 def picker(keys: Sequence[int] | Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:

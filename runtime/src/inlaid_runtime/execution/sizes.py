@@ -17,7 +17,7 @@ LIMIT = 1 << 47
 """Greatest dimension or buffer size: the address space of a process."""
 
 
-def known(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
+def evaluate_size(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
     """Evaluate an expression as `Evaluated` does."""
     return dim if type(dim) is int else Evaluated(sizes)(dim)
 
@@ -72,7 +72,7 @@ class Evaluated:
                     return None
                 ranges[node] = arith.wrap(node.lower), bounds[1]
         bounds = arith.limits(dim, ranges)
-        return None if bounds is None else known(arith.unwrap(bounds[1]), {})
+        return None if bounds is None else evaluate_size(arith.unwrap(bounds[1]), {})
 
 
 def _bounds(node: arith.Expr, sizes: Mapping[arith.Expr, int]) -> tuple[arith.Expr, ...]:
@@ -93,10 +93,10 @@ class Formula:
         places: dict[arith.Expr, int] = {}
         stack = [(arith.wrap(dim), False)]
         while stack:
-            node, ready = stack.pop()
+            node, expanded = stack.pop()
             if node in places:
                 continue
-            if node.operands and not ready:
+            if node.operands and not expanded:
                 stack += [(node, True), *((operand, False) for operand in node.operands)]
                 continue
             places[node] = len(self._values)
@@ -110,22 +110,22 @@ class Formula:
             elif not isinstance(node, arith.Const):
                 self._steps = None  # walk rare expressions
 
-    def known(self, sizes: Mapping[arith.Expr, int]) -> int | None:
-        """Evaluate the expression. Results and errors are as for the function `known`."""
+    def evaluate_size(self, sizes: Mapping[arith.Expr, int]) -> int | None:
+        """Evaluate the expression. Results and errors are as for the function `evaluate_size`."""
         if self._steps is None or any(name not in sizes for _, name in self._names):
-            return known(self.dim, sizes)
+            return evaluate_size(self.dim, sizes)
         values = self._values.copy()
-        for place, name in self._names:
-            values[place] = sizes[name]
+        for slot, name in self._names:
+            values[slot] = sizes[name]
         try:
-            for operation, a, b, place in self._steps:
-                values[place] = operation(values[a], values[b])
+            for operation, a, b, slot in self._steps:
+                values[slot] = operation(values[a], values[b])
         except ZeroDivisionError:
-            return known(self.dim, sizes)
-        return values[-1] if 0 <= values[-1] < LIMIT else known(self.dim, sizes)
+            return evaluate_size(self.dim, sizes)
+        return values[-1] if 0 <= values[-1] < LIMIT else evaluate_size(self.dim, sizes)
 
 
-def known_shape(shape: tuple[Dim, ...], sizes: Mapping[arith.Expr, int]) -> Shape | None:
+def evaluate_shape(shape: tuple[Dim, ...], sizes: Mapping[arith.Expr, int]) -> Shape | None:
     """Evaluate a shape; None while a dimension is unknown."""
     return Evaluated(sizes).shape(shape)
 

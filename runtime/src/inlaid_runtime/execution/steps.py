@@ -71,19 +71,19 @@ def recordable(steps: Sequence[RegionStep | OtherStep], devices: Collection[str]
     """Group consecutive launches on `devices` with known sizes into `LaunchSteps`."""
 
     def device(step: RegionStep | OtherStep) -> str:
-        known = isinstance(step, LaunchStep) and step.layout is not None and step.region.info.target in devices
-        return step.region.info.target if known and isinstance(step, LaunchStep) else ""
+        is_recordable = isinstance(step, LaunchStep) and step.layout is not None and step.region.info.target in devices
+        return step.region.info.target if is_recordable and isinstance(step, LaunchStep) else ""
 
-    found: list[RegionStep | OtherStep] = []
+    grouped_steps: list[RegionStep | OtherStep] = []
     for target, group in itertools.groupby(steps, device):
         if not target:
-            found += group
+            grouped_steps += group
             continue
         launches = tuple(step for step in group if isinstance(step, LaunchStep))
         numbers = tuple(number for step in launches for number in (*step.instruction.inputs, *step.instruction.outputs))
         workspace = max(step.layout.workspace for step in launches if step.layout is not None)
-        found.append(LaunchSteps(target, launches, picker(numbers), workspace))
-    return found
+        grouped_steps.append(LaunchSteps(target, launches, picker(numbers), workspace))
+    return grouped_steps
 
 
 def transfer(plan: Plan, move: Move) -> Transfer | None:

@@ -62,12 +62,12 @@ class DimVerifier:
                 raise PackageError(f"{where}: {node!r} has no value at run time")
             below = [bits[id(item)] for item in node.operands]
             if not below:
-                found = node.value.bit_length() if isinstance(node, arith.Const) else 64
+                width = node.value.bit_length() if isinstance(node, arith.Const) else 64
             else:
-                found = sum(below) if isinstance(node, arith.Mul) else max(below) + isinstance(node, arith.Add)
-            if found > _BITS:
+                width = sum(below) if isinstance(node, arith.Mul) else max(below) + isinstance(node, arith.Add)
+            if width > _BITS:
                 raise PackageError(f"{where}: expected a size of at most {_BITS} bits, got a product of too many sizes")
-            bits[id(node)] = found
+            bits[id(node)] = width
 
 
 def _verify_signature(artifact: Artifact) -> None:
@@ -94,9 +94,9 @@ def _verify_signature(artifact: Artifact) -> None:
         inside.verify(dim, where)
     if any(len(set(side)) < len(artifact.aliases) for side in zip(*artifact.aliases, strict=True)):
         raise PackageError(f"{where}: an output or an input has two aliases")
-    for output, given in artifact.aliases:
-        if not (0 <= output < len(signature.outputs) and 0 <= given < len(signature.inputs)):
-            raise PackageError(f"{where}: alias ({output}, {given}) does not name an output and an input")
+    for output, aliased_input in artifact.aliases:
+        if not (0 <= output < len(signature.outputs) and 0 <= aliased_input < len(signature.inputs)):
+            raise PackageError(f"{where}: alias ({output}, {aliased_input}) does not name an output and an input")
 
 
 class _PlanVerifier:
@@ -107,9 +107,9 @@ class _PlanVerifier:
         self.program = program
         self.artifacts = artifacts
         self.weights = weights
-        self.place = f"plan {plan.name}"
+        self.location = f"plan {plan.name}"
         self.targets = {info.symbol: info.target for info in program.regions}
-        self.ready: set[int] = set()
+        self.defined: set[int] = set()
         self.donated: set[int] = set()
         self.pending: dict[int, str] = {}
 
@@ -120,14 +120,14 @@ class _PlanVerifier:
             self.require(plan.name != "main" or len(set(names)) == len(names), "two inputs or two outputs have the same name")
         for name, number in plan.inputs:
             self.require(self.value(number).storage == "input", f"the storage of input {name!r} must be input")
-            self.require(number not in self.ready, f"input {name!r} has the same value as another input")
-            self.ready.add(number)
+            self.require(number not in self.defined, f"input {name!r} has the same value as another input")
+            self.defined.add(number)
         self._values()
         self._devices()
         for position, instruction in enumerate(plan.instructions):
-            self.place = f"plan {plan.name}, instruction {position} ({type(instruction).__name__})"
+            self.location = f"plan {plan.name}, instruction {position} ({type(instruction).__name__})"
             self._instruction(instruction)
-        self.place = f"plan {plan.name}"
+        self.location = f"plan {plan.name}"
         for name, number in plan.outputs:
             self.require(self.value(number).storage in ("output", "dynamic", "host"), f"output {name!r} has an invalid storage")
             self.read(number)
@@ -135,7 +135,7 @@ class _PlanVerifier:
     def require(self, condition: bool, message: str) -> None:
         """Raise `PackageError` unless the condition holds."""
         if not condition:
-            raise PackageError(f"{self.place}: {message}")
+            raise PackageError(f"{self.location}: {message}")
 
     def value(self, number: int) -> Value:
         """Look up a value by number."""
@@ -146,7 +146,7 @@ class _PlanVerifier:
         """Look up a value that must have been written before."""
         value = self.value(number)
         self.require(number not in self.donated, f"value {number} is read after its buffer was reused")
-        self.require(number in self.ready, f"value {number} is read before it is written")
+        self.require(number in self.defined, f"value {number} is read before it is written")
         self.require(number not in self.pending, f"value {number} is read before its device has computed it")
         return value
 
@@ -160,8 +160,8 @@ class _PlanVerifier:
         """Look up a value that must not have been written before."""
         value = self.value(number)
         self.require(value.storage not in ("input", "constant"), f"value {number} is an {value.storage} and cannot be written")
-        self.require(number not in self.ready and number not in self.donated, f"value {number} is written twice")
-        self.ready.add(number)
+        self.require(number not in self.defined and number not in self.donated, f"value {number} is written twice")
+        self.defined.add(number)
         return value
 
     def _values(self) -> None:
@@ -174,7 +174,7 @@ class _PlanVerifier:
 
         dims = DimVerifier(allowed)
         for number, value in enumerate(plan.values):
-            where = f"{self.place}, value {number}"
+            where = f"{self.location}, value {number}"
             for dim in (*value.shape, value.offset):
                 dims.verify(dim, where)
             storages = ("arena", "constant", "dynamic", *(() if plan.name == "main" else ("input", "output")))
@@ -197,20 +197,20 @@ class _PlanVerifier:
                     else array.dtype == value.dtype.numpy and array.shape == value.shape
                 )
                 self.require(fits, f"constant {value.name!r} has another type")
-                self.ready.add(number)
+                self.defined.add(number)
         for size in (plan.workspace, *plan.arenas.values()):
-            dims.verify(size, f"{self.place}, workspace")
+            dims.verify(size, f"{self.location}, workspace")
         for constraint in plan.constraints:
             for dim in (constraint.condition, constraint.value):
                 if isinstance(dim, arith.Expr):
-                    dims.verify(dim, f"{self.place}, constraints")
+                    dims.verify(dim, f"{self.location}, constraints")
 
     def _devices(self) -> None:
         """Check that every device that the plan uses has an arena, and is the target of a region."""
-        used = {value.device for value in self.plan.values} | {
+        plan_devices = {value.device for value in self.plan.values} | {
             item.device for item in self.plan.instructions if isinstance(item, Wait)
         }
-        for device in sorted(used - {"", *self.plan.arenas}):
+        for device in sorted(plan_devices - {"", *self.plan.arenas}):
             self.require(False, f"device {device!r} has no arena")
         for device in sorted(set(self.plan.arenas) - set(self.targets.values())):
             self.require(False, f"no region runs on device {device!r}")
@@ -235,48 +235,60 @@ class _PlanVerifier:
             case Loop():
                 self._loop(instruction)
             case Move(source=source, target=target, donate=donate):
-                given, taken = self.read(source), self.write(target)
-                self.require(taken.dtype is None or taken.dtype is given.dtype, "source and target have different dtypes")
-                self.require(not (given.device and taken.device) or given.device == taken.device, "one side must be the host")
-                if given.device and not taken.device:
-                    self.pending[target] = given.device
+                source_value, target_value = self.read(source), self.write(target)
+                self.require(
+                    target_value.dtype is None or target_value.dtype is source_value.dtype,
+                    "source and target have different dtypes",
+                )
+                self.require(
+                    not (source_value.device and target_value.device) or source_value.device == target_value.device,
+                    "one side must be the host",
+                )
+                if source_value.device and not target_value.device:
+                    self.pending[target] = source_value.device
                 if donate:
-                    near = given.device == taken.device or (given.storage == "input" and taken.storage == "arena")
-                    self.require(near, f"values {source} and {target} must be in the same memory")
+                    shares_memory = source_value.device == target_value.device or (
+                        source_value.storage == "input" and target_value.storage == "arena"
+                    )
+                    self.require(shares_memory, f"values {source} and {target} must be in the same memory")
                     self.require(
-                        given.storage in ("input", "arena", "dynamic"),
+                        source_value.storage in ("input", "arena", "dynamic"),
                         f"value {source} is not owned by the plan and cannot be reused",
                     )
-                    leaves = given.storage == "arena" and (taken.storage != "arena" or taken.offset != given.offset)
+                    leaves = source_value.storage == "arena" and (
+                        target_value.storage != "arena" or target_value.offset != source_value.offset
+                    )
                     self.require(not leaves, f"value {target} must be at the arena offset of value {source}")
-                    leaves = given.device != "" and given.storage == "dynamic" and taken.storage != "dynamic"
+                    leaves = source_value.device != "" and source_value.storage == "dynamic" and target_value.storage != "dynamic"
                     self.require(not leaves, f"value {target} must be in a device block, as value {source}")
-                    self.ready.discard(source)
+                    self.defined.discard(source)
                     self.donated.add(source)
             case Wait(device=device):
-                self.pending = {number: of for number, of in self.pending.items() if of != device}
+                self.pending = {number: source_device for number, source_device in self.pending.items() if source_device != device}
             case Bind(source=source, target=target, element=element):
                 value = self.on_host(source)
                 count = math.prod(dim if isinstance(dim, int) else 0 for dim in value.shape)
                 fits = value.dtype is as_dtype("int64") and 0 <= element < count
                 self.require(fits, f"value {source} is not an int64 tensor with element {element}")
-                self._same([self.write(target)], [(as_dtype("bool"), 2)])
+                self._require_types([self.write(target)], [(as_dtype("bool"), 2)])
             case Assert(condition=condition, outputs=outputs):
                 for number in outputs:
                     self.write(number)
                 if condition is not None:
                     self._scalar(condition, "bool")
-                    self._same([self.value(number) for number in outputs], [(as_dtype("bool"), 1)])
+                    self._require_types([self.value(number) for number in outputs], [(as_dtype("bool"), 1)])
 
     def _invoke(self, artifact: Artifact, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
         signature, updated = artifact.signature, dict(artifact.aliases)
-        self._same([self.read(number) for number in inputs], [(spec.dtype, len(spec.shape)) for spec in signature.inputs])
-        written = [self.value(number) if place in updated else self.write(number) for place, number in enumerate(outputs)]
-        self._same(written, [(spec.dtype, len(spec.shape)) for spec in signature.outputs])
+        self._require_types([self.read(number) for number in inputs], [(spec.dtype, len(spec.shape)) for spec in signature.inputs])
+        written = [self.value(number) if position in updated else self.write(number) for position, number in enumerate(outputs)]
+        self._require_types(written, [(spec.dtype, len(spec.shape)) for spec in signature.outputs])
         memories = {self.value(number).device for number in (*inputs, *outputs)}
         self.require(memories <= {""} or memories == {self.targets[artifact.symbol]}, "a region's values must be in its memory")
-        for output, given in updated.items():
-            self.require(inputs[given] == outputs[output], f"input {given} and output {output} must be the same value")
+        for output, aliased_input in updated.items():
+            self.require(
+                inputs[aliased_input] == outputs[output], f"input {aliased_input} and output {output} must be the same value"
+            )
 
     def _loop(self, loop: Loop) -> None:
         if loop.trip_count is not None:
@@ -294,13 +306,13 @@ class _PlanVerifier:
         stacked = outputs[len(state) :]
         self.require(all(v.dtype is not None and v.shape for v in stacked), "a stacked value must be a tensor of rank >= 1")
         parts = [replace(value, shape=value.shape[1:]) for value in stacked]
-        self._same(outputs[: len(state)], [(value.dtype, len(value.shape)) for value in state])
+        self._require_types(outputs[: len(state)], [(value.dtype, len(value.shape)) for value in state])
         self.require(
             [v.device for v in outputs[: len(state)]] == [v.device for v in state], "a carried value must stay in one memory"
         )
         rows = [value for value in (*outputs[: len(state)], *slices, *parts) if value.device]
         spare = [self.write(number) for number in loop.spare]
-        self._same(spare, [(value.dtype, len(value.shape)) for value in rows])
+        self._require_types(spare, [(value.dtype, len(value.shape)) for value in rows])
         alike = all((v.device, v.shape, v.storage) == (w.device, w.shape, "arena") for v, w in zip(spare, rows, strict=True))
         self.require(alike, "the spare buffers of a loop must match its state and rows on devices")
         self.require(not any(_existential(dim) for value in rows for dim in value.shape), "a device loop's sizes must be known")
@@ -315,17 +327,17 @@ class _PlanVerifier:
         callee = self.program.plans.get(plan)
         self.require(callee is not None, f"unknown plan {plan!r}")
         assert callee is not None
-        for given, wanted in ((inputs, callee.inputs), (outputs, callee.outputs)):
-            numbers = [number for _, number in wanted]
+        for arguments, parameters in ((inputs, callee.inputs), (outputs, callee.outputs)):
+            numbers = [number for _, number in parameters]
             self.require(all(0 <= number < len(callee.values) for number in numbers), f"plan {plan!r} refers to unknown values")
             values = [callee.values[number] for number in numbers]
-            self._same(given, [(value.dtype, len(value.shape)) for value in values])
-            near = all(value.device == of.device for value, of in zip(given, values, strict=True))
-            self.require(near, f"plan {plan!r} must be called with values in its memories")
+            self._require_types(arguments, [(value.dtype, len(value.shape)) for value in values])
+            shares_memory = all(value.device == parameter.device for value, parameter in zip(arguments, values, strict=True))
+            self.require(shares_memory, f"plan {plan!r} must be called with values in its memories")
 
-    def _same(self, values: Sequence[Value], wanted: Sequence[tuple[DType | None, int]]) -> None:
-        self.require(len(values) == len(wanted), f"expected {len(wanted)} values, got {len(values)}")
-        for value, (dtype, rank) in zip(values, wanted, strict=True):
+    def _require_types(self, values: Sequence[Value], expected_types: Sequence[tuple[DType | None, int]]) -> None:
+        self.require(len(values) == len(expected_types), f"expected {len(expected_types)} values, got {len(values)}")
+        for value, (dtype, rank) in zip(values, expected_types, strict=True):
             fits = value.dtype is dtype and (dtype is None or len(value.shape) == rank)
             self.require(fits, f"expected a value of type {_show(dtype, rank)}, got {_show(value.dtype, len(value.shape))}")
 

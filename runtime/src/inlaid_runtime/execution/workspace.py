@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 class Workspace:
     """Working state of a plan, for one run at a time. It has the host arena, and scratch memory for regions. `results` is the pool
     for large outputs; overlapping runs do not share it. `devices` has the working memory on devices. `frame` has the values by
-    number; `template` is the frame before a run, with constants and arena views. It also has the known sizes, the recorder, and the
-    outputs `kept` on devices, None if not requested.
+    number; `template` is the frame before a run, with constants and arena views. It also has the known sizes, the recorder, and
+    `device_outputs`, the outputs on devices, None if not requested.
 
     On devices, called plans use the `queues` of this run and return before their work is done. Their workspaces are therefore kept
     in `inner` until the run ends. `root` is set if this plan has no caller.
     """
 
     __slots__ = (
-        "arena", "devices", "frame", "inner", "kept", "layout", "prepared", "queues", "recorder", "results", "root", "scratch",
-        "sizes", "template",
+        "arena", "device_outputs", "devices", "frame", "inner", "layout", "prepared", "queues", "recorder", "results", "root",
+        "scratch", "sizes", "template",
     )  # fmt: skip
 
     def __init__(self, prepared: PreparedPlan, layout: Layout, queues: dict[str, DeviceQueues]) -> None:
@@ -44,7 +44,7 @@ class Workspace:
         self.template: list[Any] = []
         self.sizes: Sizes = {}
         self.recorder: Recorder | None = None
-        self.kept: dict[int, DeviceArray] | None = None
+        self.device_outputs: dict[int, DeviceArray] | None = None
         self.devices: dict[str, DeviceWork] = {}
         self.join(queues)
         self.fit(layout)
@@ -61,12 +61,12 @@ class Workspace:
 
     def run_inside(self, prepared: PreparedPlan, layout: Layout) -> Workspace:
         """Return the workspace of a called plan. It uses the queues of this run, so that successive calls are executed in order."""
-        found = self.inner.get(prepared.plan.name)
-        if found is None:
-            found = self.inner[prepared.plan.name] = prepared.acquire(layout, self.queues)
-        elif found.layout is not layout:
-            found.fit(layout)
-        return found
+        workspace = self.inner.get(prepared.plan.name)
+        if workspace is None:
+            workspace = self.inner[prepared.plan.name] = prepared.acquire(layout, self.queues)
+        elif workspace.layout is not layout:
+            workspace.fit(layout)
+        return workspace
 
     def fit(self, layout: Layout) -> None:
         """Resize the memory of the workspace for a layout."""
@@ -90,9 +90,9 @@ class Workspace:
     def _host_memory(self, size: int) -> Array:
         """Return the memory for the host arena, page-locked if a device supports that."""
         for work in self.devices.values():
-            found = work.pinned(size)
-            if found is not None:
-                return found
+            memory = work.pinned(size)
+            if memory is not None:
+                return memory
         return aligned_empty((size,), "uint8")
 
     def settled(self) -> bool:

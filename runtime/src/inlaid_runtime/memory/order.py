@@ -41,18 +41,18 @@ def best_order(work: Work, states: int = STATES) -> tuple[int, ...]:
     """Find the order, as step numbers, with the smallest peak memory, or the given order if none is better. The result is optimal
     unless the search exceeds `states` states."""
     search = _Search(work)
-    given = tuple(range(len(work.steps)))
-    bound = search.peak(given)
-    found = search.exact(states, bound) or search.greedy()
-    return found if search.peak(found) < bound else given
+    program_order = tuple(range(len(work.steps)))
+    bound = search.peak(program_order)
+    candidate = search.exact(states, bound) or search.greedy()
+    return candidate if search.peak(candidate) < bound else program_order
 
 
-def peak_of(work: Work, order: Sequence[int]) -> int:
+def peak_memory(work: Work, order: Sequence[int]) -> int:
     """Return the peak memory of an order, in bytes."""
     return _Search(work).peak(order)
 
 
-def bytes_of(work: Work, order: Sequence[int]) -> list[int]:
+def memory_by_step(work: Work, order: Sequence[int]) -> list[int]:
     """Return the memory in use during each step of an order, in bytes."""
     return list(_Search(work).uses(order))
 
@@ -71,7 +71,7 @@ class _Search:
             for buffer in step.reads:
                 self.readers[buffer] = self.readers.get(buffer, 0) | 1 << number
         self.needs = [sum({1 << other for other in step.needs}) for step in work.steps]
-        self.all = (1 << len(work.steps)) - 1
+        self.final_state = (1 << len(work.steps)) - 1
         self.start = sum(size for buffer, size in work.sizes.items() if buffer not in self.writers)
 
     def run(self, state: int, live: int, number: int) -> tuple[int, int]:
@@ -80,17 +80,17 @@ class _Search:
         sizes = self.work.sizes
         fresh = [buffer for buffer in dict.fromkeys(step.writes) if not self.writers[buffer] & state]
         after = state | 1 << number
-        gone = [
+        dead_buffers = [
             buffer
             for buffer in dict.fromkeys((*step.reads, *step.writes))
             if buffer not in self.work.results and not (self.readers.get(buffer, 0) | self.writers.get(buffer, 0)) & ~after
         ]
-        used = live + sum(sizes[buffer] for buffer in fresh)
-        dying = [buffer for buffer in gone if buffer in step.reads]
+        bytes_in_use = live + sum(sizes[buffer] for buffer in fresh)
+        dying = [buffer for buffer in dead_buffers if buffer in step.reads]
         saved = sum(self.work.shared.get((over, under), 0) for over in fresh for under in dying)
-        return used - saved, used - sum(sizes[buffer] for buffer in gone)
+        return bytes_in_use - saved, bytes_in_use - sum(sizes[buffer] for buffer in dead_buffers)
 
-    def ready(self, state: int) -> Iterator[int]:
+    def runnable_steps(self, state: int) -> Iterator[int]:
         """Iterate over the steps that can run next: not yet executed, with all dependences executed."""
         return (n for n, needs in enumerate(self.needs) if not state >> n & 1 and not needs & ~state)
 
@@ -101,35 +101,35 @@ class _Search:
         """Iterate over the bytes in use during each step of an order."""
         state, live = 0, self.start
         for number in order:
-            used, live = self.run(state, live, number)
+            bytes_in_use, live = self.run(state, live, number)
             state |= 1 << number
-            yield used
+            yield bytes_in_use
 
     def exact(self, states: int, bound: int) -> tuple[int, ...] | None:
         """Find an optimal order. None if there are more than `states` states, or no order has a peak below `bound`."""
         came: dict[int, tuple[int, int]] = {}
         waiting = [(self.start, 0, 0, self.start, -1, -1)]
         while waiting and len(came) < states:
-            most, _, state, live, before, number = heapq.heappop(waiting)
+            peak, _, state, live, before, number = heapq.heappop(waiting)
             if state in came:
                 continue
             came[state] = before, number
-            if state == self.all:
+            if state == self.final_state:
                 return tuple(reversed(list(_way(came, state))))
-            for following in self.ready(state):
+            for following in self.runnable_steps(state):
                 after = state | 1 << following
                 if after not in came:
-                    used, left = self.run(state, live, following)
-                    if max(most, used) < bound:
+                    bytes_in_use, left = self.run(state, live, following)
+                    if max(peak, bytes_in_use) < bound:
                         # Among equal peaks, expand the state with the most executed steps first.
-                        heapq.heappush(waiting, (max(most, used), -after.bit_count(), after, left, state, following))
+                        heapq.heappush(waiting, (max(peak, bytes_in_use), -after.bit_count(), after, left, state, following))
         return None
 
     def greedy(self) -> tuple[int, ...]:
         """Build an order by always running the step that leaves the least memory live."""
         state, live, order = 0, self.start, []
-        while state != self.all:
-            costs = {n: self.run(state, live, n) for n in self.ready(state)}
+        while state != self.final_state:
+            costs = {n: self.run(state, live, n) for n in self.runnable_steps(state)}
             number = min(costs, key=lambda n: (costs[n][1], costs[n][0], n))
             live = costs[number][1]
             state |= 1 << number

@@ -28,10 +28,10 @@ from inlaid_runtime.records import dataclass
 _PROMOTIONS = 40
 """Maximum number of retries with the topmost buffer placed first. More retries do not improve plans of random graphs."""
 
-_MANY = 2000
+_LARGE_BUFFER_COUNT = 2000
 """Number of buffers above which only the first two orders are tried, since each order then takes a fraction of a second."""
 
-_MOST_BITS = 60
+_MAX_BITS = 60
 """Number of bits of the sum of all sizes that is planned in 64-bit integers."""
 
 _Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -78,17 +78,17 @@ def plan(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, head_starts: H
     if len(groups) > 1:
         return Arena(*_stacked(buffers, alignment))
     for unit, members in groups:
-        if sum(size for _, size in members).bit_length() > _MOST_BITS:
+        if sum(size for _, size in members).bit_length() > _MAX_BITS:
             size = max(size for _, size in members)
             largest = arith.unwrap(arith.mul(unit, size))
-            raise CompileError(f"expected buffers of less than 2^{_MOST_BITS} bytes in all, got one of {largest!r} bytes")
+            raise CompileError(f"expected buffers of less than 2^{_MAX_BITS} bytes in all, got one of {largest!r} bytes")
         sizes = np.array([size for _, size in members], np.int64)
         first = np.array([buffers[index].first for index, _ in members], np.int64)
         last = np.array([buffers[index].last for index, _ in members], np.int64)
         shared = _shared(members, unit, head_starts) if head_starts else {}
         places, peak = _pack(_Buffers(sizes, first, last, shared))
-        for (index, _), place in zip(members, places.tolist(), strict=True):
-            offsets[index] = arith.unwrap(arith.mul(unit, place))
+        for (index, _), offset in zip(members, places.tolist(), strict=True):
+            offsets[index] = arith.unwrap(arith.mul(unit, offset))
         end = arith.unwrap(arith.mul(unit, peak))
     return Arena(tuple(offsets), end)
 
@@ -104,10 +104,10 @@ def _stacked(buffers: Sequence[Lifetime], alignment: int) -> tuple[tuple[Dim, ..
 
     def packed(sizes: Sequence[int]) -> Sequence[int]:
         # Only the order of the offsets is used: sizes too large for 64 bits are planned in larger units.
-        excess = max(sum(sizes).bit_length() - _MOST_BITS, 0)
+        excess = max(sum(sizes).bit_length() - _MAX_BITS, 0)
         units = np.array([-(-size >> excess) for size in sizes], np.int64)
-        found: Sequence[int] = _pack(_Buffers(units, first, last, {}))[0].tolist()
-        return found
+        offsets: Sequence[int] = _pack(_Buffers(units, first, last, {}))[0].tolist()
+        return offsets
 
     return stacked([_terms(buffer.size, alignment) for buffer in buffers], conflicts, packed)
 
@@ -124,15 +124,15 @@ def _terms(size: Dim, alignment: int) -> dict[arith.Expr, int]:
 
 def _shared(members: Sequence[tuple[int, int]], unit: Dim, head_starts: HeadStarts) -> dict[int, dict[int, int]]:
     """Map pairs of group members (over, under) to the units of `over` that may extend past the beginning of `under`."""
-    places = {index: place for place, (index, _) in enumerate(members)}
-    found: dict[int, dict[int, int]] = {}
+    places = {index: position for position, (index, _) in enumerate(members)}
+    overlaps: dict[int, dict[int, int]] = {}
     for (over, under), start in head_starts.items():
         if over in places and under in places:
             assert isinstance(unit, int)
             common = members[places[over]][1] - arith.evaluate(arith.ceildiv(start, unit), {})
             if common > 0:
-                found.setdefault(places[over], {})[places[under]] = common
-    return found
+                overlaps.setdefault(places[over], {})[places[under]] = common
+    return overlaps
 
 
 @dataclass(frozen=True)
@@ -147,11 +147,11 @@ class _Buffers:
 
     @cached_property
     def sharing(self) -> Mapping[int, Mapping[int, int]]:
-        found: dict[int, dict[int, int]] = {}
-        for over, others in self.shared.items():
-            for under, units in others.items():
-                found.setdefault(under, {})[over] = units
-        return found
+        overlaps: dict[int, dict[int, int]] = {}
+        for over, partners in self.shared.items():
+            for under, units in partners.items():
+                overlaps.setdefault(under, {})[over] = units
+        return overlaps
 
 
 def lower_bound(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, values: Mapping[arith.Expr, int] | None = None) -> int:
@@ -174,13 +174,13 @@ def _groups(buffers: Sequence[Lifetime], alignment: int) -> Iterator[tuple[Dim, 
     Buffers whose coefficients are not multiples of the alignment form separate groups. Their unit is the greatest common divisor of
     the coefficients times the factor, aligned. In a common group, one buffer with few bytes per row would enlarge all units.
     """
-    found: dict[tuple[arith.Expr, bool], list[tuple[int, int]]] = {}
+    groups: dict[tuple[arith.Expr, bool], list[tuple[int, int]]] = {}
     for index, buffer in enumerate(buffers):
         coefficient, factor = _split(buffer.size)
         if factor == arith.ONE:
             coefficient = -(-coefficient // alignment) * alignment
-        found.setdefault((factor, coefficient % alignment == 0), []).append((index, coefficient))
-    for (factor, is_aligned), members in found.items():
+        groups.setdefault((factor, coefficient % alignment == 0), []).append((index, coefficient))
+    for (factor, is_aligned), members in groups.items():
         step = alignment if is_aligned else math.gcd(*(size for _, size in members))
         unit = arith.unwrap(arith.mul(factor, step))
         yield unit if is_aligned else aligned(unit, alignment), [(index, size // step) for index, size in members]
@@ -210,24 +210,24 @@ def _pack(buffers: _Buffers) -> tuple[_Ints, int]:
     best: tuple[_Ints, int] | None = None
     best_order: _Ints | None = None
     orders = _orders(buffers)
-    many = len(buffers.sizes) > _MANY
-    for order in orders[:2] if many else orders:
+    is_large = len(buffers.sizes) > _LARGE_BUFFER_COUNT
+    for order in orders[:2] if is_large else orders:
         for fit in _FITS:
-            result = _place(order, buffers, fit, bound)
+            result = _assign_offsets(order, buffers, fit, bound)
             if best is None or result[1] < best[1]:
                 best, best_order = result, order
             if best[1] <= bound:
                 return best
     assert best is not None and best_order is not None
-    return best if many else _promote(best, best_order, bound, buffers)
+    return best if is_large else _promote(best, best_order, bound, buffers)
 
 
 def _least(buffers: _Buffers) -> int:
     """Return a lower bound of the peak: the largest sum of sizes live at a step, minus the units that may be shared."""
     live = _live_bytes(buffers.sizes, buffers.first, buffers.last)
     begin, _, _ = _steps(buffers.first, buffers.last)
-    for over, others in buffers.shared.items():
-        for under, common in others.items():
+    for over, partners in buffers.shared.items():
+        for under, common in partners.items():
             live[begin[over]] -= min(common, int(buffers.sizes[under]))
     return int(max(live.max(initial=0), buffers.sizes.max(initial=0)))
 
@@ -239,7 +239,7 @@ def _promote(best: tuple[_Ints, int], order: _Ints, bound: int, buffers: _Buffer
         tops = result[0] + buffers.sizes
         highest = tops[order] == tops.max()
         order = np.concatenate([order[highest], order[~highest]])
-        result = _place(order, buffers, "lowest", bound)
+        result = _assign_offsets(order, buffers, "lowest", bound)
         if result[1] < best[1]:
             best = result
         if best[1] <= bound:
@@ -251,7 +251,7 @@ Fit = Literal["lowest", "tightest", "ends"]
 _FITS: tuple[Fit, ...] = ("lowest", "tightest", "ends")
 
 
-def _place(order: _Ints, buffers: _Buffers, fit: Fit, bound: int) -> tuple[_Ints, int]:
+def _assign_offsets(order: _Ints, buffers: _Buffers, fit: Fit, bound: int) -> tuple[_Ints, int]:
     """Place buffers in the given order, each in the lowest or tightest gap between the placed buffers that it conflicts with. The
     fit "ends" also considers the gap between the topmost buffer and the lower bound, and fills this gap from its upper end. Later
     buffers then have one contiguous gap between the two ends, which suits chains of alternating large buffers."""

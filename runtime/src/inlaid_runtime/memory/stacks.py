@@ -18,7 +18,7 @@ from inlaid_runtime.records import dataclass
 SMALL = 16
 """The value of a small dimension in samples that mix small and large dimensions."""
 
-MANY = 64
+LARGE_BUFFER_COUNT = 64
 """Number of buffers above which fewer samples are packed, since each sample then takes a large part of a second."""
 
 
@@ -31,8 +31,8 @@ class End:
 
     def covers(self, other: End) -> bool:
         """Test whether this end is at least `other` for all sizes."""
-        same = other.base in (self.base, arith.ZERO)
-        return same and all(self.terms.get(term, 0) >= factor for term, factor in other.terms.items())
+        is_base_covered = other.base in (self.base, arith.ZERO)
+        return is_base_covered and all(self.terms.get(term, 0) >= factor for term, factor in other.terms.items())
 
     def beyond(self, terms: dict[arith.Expr, int]) -> End:
         """Return this end plus `terms`."""
@@ -71,17 +71,17 @@ def stacked(
     as `End.terms`. `conflicts` has for each buffer the numbers of buffers with overlapping lifetimes. `pack` plans integer sizes.
     Each of several samples yields an order. The order with the smallest worst-case ratio to the best, over all samples, is used."""
     samples = _samples(sizes)
-    found = []
+    plans = []
     for sample in samples:
         evaluated = arith.Evaluation(sample)
         values = {term: evaluated(term) for size in sizes for term in size}
         places = pack([sum(factor * values[term] for term, factor in size.items()) for size in sizes])
-        found.append(_stack(sizes, conflicts, places))
-    ends = [[arith.evaluate(end, sample) for sample in samples] for _, end in found]
+        plans.append(_stack(sizes, conflicts, places))
+    ends = [[arith.evaluate(end, sample) for sample in samples] for _, end in plans]
     best = [max(min(column), 1) for column in zip(*ends, strict=True)]
     # Sizes of many dimensions exceed the range of floats.
     excess = [max(Fraction(end, least) for end, least in zip(row, best, strict=True)) for row in ends]
-    return found[excess.index(min(excess))]
+    return plans[excess.index(min(excess))]
 
 
 def _stack(
@@ -112,13 +112,13 @@ def _stack(
 
 def _greatest(ends: Sequence[End], sums: _Sums) -> End:
     """Return the greatest of several ends; 0 if there are none."""
-    kept: list[End] = []
+    maxima: list[End] = []
     for item in ends:
-        if not any(other.covers(item) for other in kept):
-            kept = [other for other in kept if not item.covers(other)] + [item]
-    if len(kept) < 2:
-        return kept[0] if kept else End(arith.ZERO, {})
-    return End(arith.balanced(arith.maximum, [sums.expr(item) for item in kept]), {})
+        if not any(other.covers(item) for other in maxima):
+            maxima = [other for other in maxima if not item.covers(other)] + [item]
+    if len(maxima) < 2:
+        return maxima[0] if maxima else End(arith.ZERO, {})
+    return End(arith.balanced(arith.maximum, [sums.expr(item) for item in maxima]), {})
 
 
 def _samples(sizes: Sequence[dict[arith.Expr, int]]) -> list[dict[arith.Expr, int]]:
@@ -127,6 +127,6 @@ def _samples(sizes: Sequence[dict[arith.Expr, int]]) -> list[dict[arith.Expr, in
     usual = {name: arith.size_hint(arith.unwrap(name)) for name in names}
     least = {name: max(1, name.lower if isinstance(name, arith.SizeVar) else 0) for name in names}
     small = {name: min(usual[name], max(SMALL, least[name])) for name in names}
-    if len(sizes) > MANY:
+    if len(sizes) > LARGE_BUFFER_COUNT:
         return [usual, small]
     return [usual, small, least, *({**small, name: usual[name]} for name in names[:4] if len(names) > 1)]

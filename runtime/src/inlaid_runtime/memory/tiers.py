@@ -28,8 +28,10 @@ def plan_tiers(
     come first; `uses` counts how often each buffer is read or written whole. Buffers of symbolic size go to slow memory."""
     in_fast: list[int] = []
     first = _part(buffers, in_fast, alignment, head_starts)
-    known = [number for number, buffer in enumerate(buffers) if isinstance(buffer.size, int) and buffer.size]
-    for number in sorted(known, key=lambda item: (arith.evaluate(aligned(buffers[item].size), {}) / max(uses[item], 1), item)):
+    static_buffers = [number for number, buffer in enumerate(buffers) if isinstance(buffer.size, int) and buffer.size]
+    for number in sorted(
+        static_buffers, key=lambda item: (arith.evaluate(aligned(buffers[item].size), {}) / max(uses[item], 1), item)
+    ):
         if arith.evaluate(aligned(buffers[number].size, alignment), {}) > fast:
             continue
         tried = _part(buffers, [*in_fast, number], alignment, head_starts)
@@ -45,7 +47,7 @@ def plan_tiers(
 
 def _part(buffers: Sequence[Lifetime], numbers: Iterable[int], alignment: int, head_starts: HeadStarts | None) -> Arena:
     """Plan some of the buffers, by number."""
-    places = {number: place for place, number in enumerate(numbers)}
+    places = {number: position for position, number in enumerate(numbers)}
     inside = {
         (places[over], places[under]): start
         for (over, under), start in (head_starts or {}).items()

@@ -27,10 +27,10 @@ class blame:  # noqa: N801 - reads as a statement
         if isinstance(error, InlaidError):
             error.plugin = error.plugin or self.plugin
             error.region = error.region or self.region
-            error.node = error.node or some(self.nodes)
+            error.node = error.node or summarize_nodes(self.nodes)
         elif isinstance(error, (Exception, SystemExit)):
             raise PluginError(
-                f"{self.what} failed: {describe(error)}", plugin=self.plugin, region=self.region, node=some(self.nodes)
+                f"{self.what} failed: {describe(error)}", plugin=self.plugin, region=self.region, node=summarize_nodes(self.nodes)
             ) from error
 
 
@@ -39,7 +39,7 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def some(nodes: Sequence[str]) -> str:
+def summarize_nodes(nodes: Sequence[str]) -> str:
     """Format source node names: the first few, then the number of further ones."""
     more = len(nodes) - _NAMED
     return ", ".join(nodes[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -69,7 +69,7 @@ class PluginInfo:
 
 
 @dataclass(frozen=True)
-class Found(Generic[Kind]):
+class DiscoveryResult(Generic[Kind]):
     """Result of discovery: pluggy's manager with the plugins in use; all plugins, by name; and target kinds by name, each with the
     name of its plugin."""
 
@@ -146,10 +146,10 @@ class Discovery:
         items: dict[str, tuple[str, T]] = {}
         usable = dict(self._usable())
         for name in sorted((name for name in declared if name in usable), key=lambda name: (precedence(name), name)):
-            taken = [key(item) for item in declared[name] if key(item) in items]
-            if taken:
-                owner = items[taken[0]][0]
-                self._reject(usable[name], Rejected(stage, f"{noun} {taken[0]} is already provided by plugin {owner}"))
+            conflicting_keys = [key(item) for item in declared[name] if key(item) in items]
+            if conflicting_keys:
+                owner = items[conflicting_keys[0]][0]
+                self._reject(usable[name], Rejected(stage, f"{noun} {conflicting_keys[0]} is already provided by plugin {owner}"))
                 continue
             items.update({key(item): (name, item) for item in declared[name]})
         return items
@@ -249,8 +249,8 @@ def _check_options(spec: TargetKind) -> None:
 def call(manager: pluggy.PluginManager, plugin: str, hook: str, **arguments: object) -> object:
     """Call one plugin's implementation of a hook. Returns None if it has none."""
     module = manager.get_plugin(plugin)
-    others = [other for other in manager.get_plugins() if other is not module]
-    caller: Callable[..., list[object]] = manager.subset_hook_caller(hook, remove_plugins=others)
+    other_plugins = [other for other in manager.get_plugins() if other is not module]
+    caller: Callable[..., list[object]] = manager.subset_hook_caller(hook, remove_plugins=other_plugins)
     with blame(plugin, hook):
         answers = caller(**arguments)
     return answers[0] if answers else None
@@ -267,8 +267,8 @@ def sequence(answer: object, element: type, plugin: str, hook: str) -> tuple[Any
     return tuple(answer)
 
 
-def expect(value: object, wanted: type, plugin: str, hook: str) -> object:
-    """Return a hook's answer. Raises `PluginError` unless it is an instance of `wanted`."""
-    if not isinstance(value, wanted):
-        raise PluginError(f"{hook} must return {wanted.__name__}, got {type(value).__name__}", plugin=plugin)
+def expect(value: object, expected_type: type, plugin: str, hook: str) -> object:
+    """Return a hook's answer. Raises `PluginError` unless it is an instance of `expected_type`."""
+    if not isinstance(value, expected_type):
+        raise PluginError(f"{hook} must return {expected_type.__name__}, got {type(value).__name__}", plugin=plugin)
     return value

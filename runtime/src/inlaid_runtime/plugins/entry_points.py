@@ -73,10 +73,10 @@ class InstalledEntryPoint(NamedTuple):
     def load(self) -> Any:
         """Import the module. If an attribute is named, return the attribute."""
         module, _, attributes = self.value.partition(":")
-        found: Any = importlib.import_module(module.strip())
+        entry: Any = importlib.import_module(module.strip())
         for attribute in filter(None, attributes.partition("[")[0].strip().split(".")):
-            found = getattr(found, attribute)
-        return found
+            entry = getattr(entry, attribute)
+        return entry
 
 
 def installed(*groups: str) -> tuple[EntryPoint, ...]:
@@ -87,7 +87,7 @@ def installed(*groups: str) -> tuple[EntryPoint, ...]:
 
         points = (point for group in groups for point in importlib.metadata.entry_points(group=group))
         return cast("tuple[EntryPoint, ...]", tuple(points))
-    return tuple(_found(folders, groups))
+    return tuple(_scan_entry_points(folders, groups))
 
 
 def installed_version(name: str) -> str | None:
@@ -100,20 +100,20 @@ def installed_version(name: str) -> str | None:
             return importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             return None
-    wanted = InstalledDistribution(name, "").key
-    return next((found.version for _, found in _distributions(folders) if found.key == wanted), None)
+    key = InstalledDistribution(name, "").key
+    return next((distribution.version for _, distribution in _distributions(folders) if distribution.key == key), None)
 
 
 def _folders() -> list[Path] | None:
     """Return the folders that provide distributions; None if something else does too."""
-    others = [finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_distributions")]
+    other_finders = [finder for finder in sys.meta_path if finder is not PathFinder and hasattr(finder, "find_distributions")]
     folders = [Path(entry or os.curdir) for entry in sys.path]
-    return None if others or any(folder.is_file() for folder in folders) else folders
+    return None if other_finders or any(folder.is_file() for folder in folders) else folders
 
 
 def _distributions(folders: list[Path]) -> Iterator[tuple[Path, InstalledDistribution]]:
     """Yield the distributions in folders with their metadata folders. The first one of a name is the one that is imported."""
-    seen: set[str] = set()
+    distribution_keys: set[str] = set()
     for folder in folders:
         try:
             names = sorted(os.listdir(folder))
@@ -122,12 +122,12 @@ def _distributions(folders: list[Path]) -> Iterator[tuple[Path, InstalledDistrib
         for name in names:
             match = _METADATA.fullmatch(name)
             distribution = match and InstalledDistribution(match["name"].replace("_", "-"), match["version"])
-            if distribution and distribution.key not in seen:
-                seen.add(distribution.key)
+            if distribution and distribution.key not in distribution_keys:
+                distribution_keys.add(distribution.key)
                 yield folder / name, distribution
 
 
-def _found(folders: list[Path], groups: Sequence[str]) -> Iterator[InstalledEntryPoint]:
+def _scan_entry_points(folders: list[Path], groups: Sequence[str]) -> Iterator[InstalledEntryPoint]:
     for metadata, distribution in _distributions(folders):
         try:
             text = (metadata / "entry_points.txt").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from inlaid_runtime import plugins
 from inlaid_runtime.errors import InlaidError, PluginError, TargetError, suggestion
 from inlaid_runtime.plugins import hookspecs
 from inlaid_runtime.plugins.blame import blame
-from inlaid_runtime.plugins.discovery import DISABLED, Discovery, Found, PluginInfo, Problem, call, declared_kinds, expect
+from inlaid_runtime.plugins.discovery import DISABLED, Discovery, DiscoveryResult, PluginInfo, Problem, call, declared_kinds, expect
 from inlaid_runtime.plugins.entry_points import EntryPoint, InstalledEntryPoint, installed
 from inlaid_runtime.plugins.target import DeviceStatus, RuntimeSpec, Target, TargetKind, parse_options
 
@@ -28,10 +28,10 @@ Kind = TypeVar("Kind", bound=TargetKind)
 class Registry(Generic[Kind]):
     """Plugins in use of one entry-point group. Immutable. `entry_points` includes unusable plugins."""
 
-    def __init__(self, found: Found[Kind], entry_points: Sequence[EntryPoint]) -> None:
-        self._manager = found.manager
-        self._plugins = found.plugins
-        self._specs = found.specs
+    def __init__(self, discovery: DiscoveryResult[Kind], entry_points: Sequence[EntryPoint]) -> None:
+        self._manager = discovery.manager
+        self._plugins = discovery.plugins
+        self._specs = discovery.specs
         self.entry_points = tuple(entry_points)
 
     def plugins(self) -> tuple[PluginInfo, ...]:
@@ -109,18 +109,18 @@ class Registry(Generic[Kind]):
     def _unknown(self, kind: str) -> TargetError:
         facts = [f"installed: {', '.join(self.kinds()) or 'none'}"]
         facts += [f"unusable: {problem.plugin} ({problem.stage}: {problem.message})" for problem in self.problems()]
-        others = sorted(extras() - set(self._specs))
+        extra_names = sorted(extras() - set(self._specs))
         broken = {problem.plugin: problem for problem in self.problems()}
         if kind in broken and broken[kind].stage == "disabled":
             hint = f"unset {DISABLED}, or remove {kind} from it"
-        elif kind in others:
+        elif kind in extra_names:
             hint = (
                 f'pip install "inlaid[{kind}]"'
                 if kind not in broken
                 else f'repair it or reinstall it: pip install "inlaid[{kind}]"'
             )
-        elif others:
-            hint = "to install more targets: " + " or ".join(f'pip install "inlaid[{extra}]"' for extra in others)
+        elif extra_names:
+            hint = "to install more targets: " + " or ".join(f'pip install "inlaid[{extra}]"' for extra in extra_names)
         else:
             hint = 'to install reference: pip install inlaid; other targets: pip install "inlaid[<extra>]", or a vendor\'s plugin'
         return TargetError(f"no target {kind!r} is installed{suggestion(kind, self.kinds())}", remedy="; ".join([*facts, hint]))
@@ -138,10 +138,10 @@ class RuntimeRegistry(Registry[RuntimeSpec]):
         declared = discovery.declared(_declared_runtimes)
         specs = discovery.kinds(declared)
         infos = discovery.infos({name: [spec.kind for spec in kinds] for name, kinds in declared.items()}, {})
-        return cls(Found(discovery.manager, infos, specs), points)
+        return cls(DiscoveryResult(discovery.manager, infos, specs), points)
 
     @classmethod
-    def of_modules(cls, modules: Mapping[str, str]) -> RuntimeRegistry:
+    def from_modules(cls, modules: Mapping[str, str]) -> RuntimeRegistry:
         """Discover the run modules of another process, given by plugin name."""
         return cls.discover(InstalledEntryPoint(name, module, hookspecs.GROUP) for name, module in modules.items())
 
@@ -187,7 +187,9 @@ def extras() -> set[str]:
         facts = importlib.metadata.metadata("inlaid")
     except importlib.metadata.PackageNotFoundError:
         return set()
-    needed = [re.split(r"[^\w.-]", text, maxsplit=1)[0] for text in facts.get_all("Requires-Dist") or ()]
+    requirements = [re.split(r"[^\w.-]", text, maxsplit=1)[0] for text in facts.get_all("Requires-Dist") or ()]
     return {
-        extra.replace("-", "_") for extra in facts.get_all("Provides-Extra") or () if f"inlaid-{extra.replace('_', '-')}" in needed
+        extra.replace("-", "_")
+        for extra in facts.get_all("Provides-Extra") or ()
+        if f"inlaid-{extra.replace('_', '-')}" in requirements
     }

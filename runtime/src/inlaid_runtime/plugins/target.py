@@ -59,34 +59,34 @@ def parse_options(text: str, spec: TargetKind) -> Target:
     """Parse `kind` or `kind:key=value,...`. Raises `TargetError`."""
     kind, _, rest = text.partition(":")
     fields = {item.name: item for item in dataclasses.fields(spec.options)}
-    given: dict[str, object] = {}
+    options: dict[str, object] = {}
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
         if not equals or key not in fields:
-            known = ", ".join(fields) or "none"
+            option_names = ", ".join(fields) or "none"
             raise TargetError(
                 f"target {kind} has no option {key!r}" if equals else f"option {key!r} of target {kind} has no value",
-                remedy=f"options: {known}",
+                remedy=f"options: {option_names}",
             )
-        if key in given:
+        if key in options:
             raise TargetError(f"option {key} of target {kind} is given twice", remedy="give it once")
-        given[key] = _parse(kind, key, value, type(fields[key].default))
-    return Target(kind, spec.options(**given))
+        options[key] = _parse(kind, key, value, type(fields[key].default))
+    return Target(kind, spec.options(**options))
 
 
 _KINDS = {int: "an integer", float: "a number", bool: "true or false"}
 
 
-def _parse(kind: str, key: str, value: str, wanted: type) -> object:
-    if wanted is bool:
+def _parse(kind: str, key: str, value: str, option_type: type) -> object:
+    if option_type is bool:
         if value.lower() in ("true", "false", "1", "0"):
             return value.lower() in ("true", "1")
     else:
         try:
-            return wanted(value)
+            return option_type(value)
         except ValueError:
             pass
-    raise TargetError(f"option {key} of target {kind} must be {_KINDS.get(wanted, wanted.__name__)}, got {value!r}")
+    raise TargetError(f"option {key} of target {kind} must be {_KINDS.get(option_type, option_type.__name__)}, got {value!r}")
 
 
 def _text(value: object) -> str:

@@ -51,8 +51,8 @@ class DType:
         if self.name in _ML_DTYPES:
             import ml_dtypes
 
-            found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[self.name]))
-            return found
+            numpy_dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[self.name]))
+            return numpy_dtype
         return np.dtype(self.name)
 
     @property
@@ -102,10 +102,10 @@ def dtype(name: str | DType) -> DType:
     """Look up an element type by name. Raises `ParseError` for an unknown name."""
     if isinstance(name, DType):
         return name
-    found = DTYPES.get(name)
-    if found is None:
+    match = DTYPES.get(name)
+    if match is None:
         raise ParseError(f"expected an element type, got {name!r}", remedy=f"use one of {', '.join(DTYPES)}")
-    return found
+    return match
 
 
 _FROM_NUMPY: dict[str, str] = {ml_name: name for name, ml_name in _ML_DTYPES.items()}

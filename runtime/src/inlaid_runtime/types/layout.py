@@ -43,24 +43,24 @@ class Layout:
 
     def indices(self, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
         """Map indices into the tensor to indices into the buffer."""
-        found = list(indices)
+        buffer_indices = list(indices)
         last: dict[int, int] = {}
         for axis, factor in self.blocks:
-            place = last.get(axis, axis)
-            index = found[place]
-            found[place] = arith.floordiv(index, factor)
-            last[axis] = len(found)
-            found.append(arith.floormod(index, factor))
-        return tuple(found)
+            dimension = last.get(axis, axis)
+            index = buffer_indices[dimension]
+            buffer_indices[dimension] = arith.floordiv(index, factor)
+            last[axis] = len(buffer_indices)
+            buffer_indices.append(arith.floormod(index, factor))
+        return tuple(buffer_indices)
 
     def pads(self, shape: tuple[Dim, ...]) -> bool:
         """Test whether the buffer has, or may have, padding elements for a tensor of this shape."""
-        seen: set[int] = set()
+        blocked_axes: set[int] = set()
         for axis, factor in self.blocks:
             extent = shape[axis]
-            if axis not in seen and (not isinstance(extent, int) or extent % factor):
+            if axis not in blocked_axes and (not isinstance(extent, int) or extent % factor):
                 return True
-            seen.add(axis)
+            blocked_axes.add(axis)
         return False
 
     def canonical(self, shape: tuple[Dim, ...]) -> Layout:
@@ -118,13 +118,13 @@ class Layout:
 
         last: dict[int, int] = {}
         for axis, factor in self.blocks:
-            place = last.get(axis, axis)
-            padding = -array.shape[place] % factor
+            dimension = last.get(axis, axis)
+            padding = -array.shape[dimension] % factor
             if padding:
-                array = np.pad(array, [(0, padding if other == place else 0) for other in range(array.ndim)])
-            outer = array.shape[place] // factor
-            array = array.reshape(*array.shape[:place], outer, factor, *array.shape[place + 1 :])
-            array = np.moveaxis(array, place + 1, -1)
+                array = np.pad(array, [(0, padding if other == dimension else 0) for other in range(array.ndim)])
+            outer = array.shape[dimension] // factor
+            array = array.reshape(*array.shape[:dimension], outer, factor, *array.shape[dimension + 1 :])
+            array = np.moveaxis(array, dimension + 1, -1)
             last[axis] = array.ndim - 1
         return contiguous(array)
 

@@ -11,7 +11,7 @@ from inlaid.schedules.threads.product import ProductRule
 from inlaid.tensor import ir
 from inlaid_runtime import arith
 
-from .held import CLASSES, EMBEDDED, GPU, held_to_the_interpreter, kernel, offer_of, planted_races
+from .interpreter_checks import CLASSES, EMBEDDED, GPU, check_against_interpreter, first_offer, kernel, planted_races
 
 F32 = "float32"
 RULE = ProductRule()
@@ -51,14 +51,14 @@ KERNELS = {
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
 @pytest.mark.parametrize("program", KERNELS.values(), ids=KERNELS)
 def test_computes_the_same(program, able):
-    split = held_to_the_interpreter(program, able, rule=RULE)
+    split = check_against_interpreter(program, able, rule=RULE)
     assert not planted_races(split), "each barrier is needed"
 
 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
 @pytest.mark.parametrize("name", ["padded", "groups", "volumes", "single pixels"])
 def test_parts_of_the_depth_are_added_up(name, able):
-    split = held_to_the_interpreter(KERNELS[name], able, rule=RULE, parts=2)
+    split = check_against_interpreter(KERNELS[name], able, rule=RULE, parts=2)
     assert len(split.kernels) == 2
 
 
@@ -75,7 +75,7 @@ def test_planes_of_any_size(data, window, strides, pad, able):
     program = kernel(conv(strides, (pad,) * 4), (data, F32), ((outputs, data[1], height, width), F32))
     count = outputs * data[0] * ((data[2] + 2 * pad - height) // strides[0] + 1) * ((data[3] + 2 * pad - width) // strides[1] + 1)
     if count >= 32:
-        held_to_the_interpreter(program, able, rule=RULE)
+        check_against_interpreter(program, able, rule=RULE)
 
 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
@@ -83,15 +83,15 @@ def test_planes_of_any_size(data, window, strides, pad, able):
 def test_batch_height_and_width_need_not_be_known(strides, pads, able):
     program = kernel(conv(strides, pads), ((N, 4, H, W), F32), ((8, 4, 3, 3), F32))
     sizes = [{N: 2, H: 5, W: 7}, {N: 1, H: 3, W: 3}, {N: 0, H: 4, W: 4}, {N: 1, H: 12, W: 9}]
-    held_to_the_interpreter(program, able, sizes, RULE)
+    check_against_interpreter(program, able, sizes, RULE)
 
 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
 def test_volumes_and_lines_need_not_be_known(able):
     program = kernel(conv((1, 1, 1), (1,) * 6), ((N, 2, D, H, 5), F32), ((4, 2, 2, 3, 2), F32))
-    held_to_the_interpreter(program, able, [{N: 1, D: 2, H: 3}, {N: 2, D: 3, H: 2}], RULE)
+    check_against_interpreter(program, able, [{N: 1, D: 2, H: 3}, {N: 2, D: 3, H: 2}], RULE)
     lines = kernel(conv((2,), (1, 1)), ((N, 2, W), F32), ((4, 2, 3), F32))
-    held_to_the_interpreter(lines, able, [{N: 2, W: 9}, {N: 1, W: 1}], RULE)
+    check_against_interpreter(lines, able, [{N: 2, W: 9}, {N: 1, W: 1}], RULE)
 
 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
@@ -100,26 +100,26 @@ def test_phases_of_a_transposed_convolution_are_interleaved_by_a_second_kernel(a
         phases = ops.reshape(conv((1, 1), (1, 1, 1, 1))(x, w), shape=(1, 2, 2, 4, 6, 6))
         return ops.reshape(ops.transpose(phases, perm=(0, 3, 4, 1, 5, 2)), shape=(1, 4, 12, 12))
 
-    split = held_to_the_interpreter(kernel(body, ((1, 8, 5, 5), F32), ((16, 8, 2, 2), F32)), able, rule=RULE)
+    split = check_against_interpreter(kernel(body, ((1, 8, 5, 5), F32), ((16, 8, 2, 2), F32)), able, rule=RULE)
     assert len(split.kernels) == 2
 
 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
 def test_single_pixels_of_any_image(able):
     program = kernel(conv((1, 1), (0,) * 4), ((N, 8, H, W), F32), ((6, 8, 1, 1), F32))
-    held_to_the_interpreter(program, able, [{N: 2, H: 3, W: 5}, {N: 1, H: 1, W: 1}], RULE)
+    check_against_interpreter(program, able, [{N: 2, H: 3, W: 5}, {N: 1, H: 1, W: 1}], RULE)
 
 
 def test_windows_of_one_channel_share_no_pixels():
     """A channel convolved by itself is a window, not a product."""
     program = kernel(conv((1, 1), (1, 1, 1, 1), groups=8), ((1, 8, 6, 6), F32), ((8, 1, 3, 3), F32))
     with pytest.raises(AssertionError, match="takes the kernel"):
-        offer_of(program, GPU, RULE)
+        first_offer(program, GPU, RULE)
 
 
 def test_weights_are_read_in_vectors():
     """Input channels and places of the window are one dimension of the weights."""
-    split = held_to_the_interpreter(KERNELS["padded"], GPU, rule=RULE)
+    split = check_against_interpreter(KERNELS["padded"], GPU, rule=RULE)
     (item,) = split.kernels.values()
     assert (8, 36) in [buffer.shape for buffer in item.program.inputs]
     assert any(stmt.kind is ir.ForKind.VECTORIZED for stmt in ir.walk_stmts(item.program.body) if isinstance(stmt, ir.For))

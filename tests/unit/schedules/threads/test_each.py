@@ -8,7 +8,7 @@ from inlaid import ops
 from inlaid.schedules.threads.each import EachRule
 from inlaid_runtime import arith
 
-from .held import CLASSES, held_to_the_interpreter, kernel
+from .interpreter_checks import CLASSES, check_against_interpreter, kernel
 
 N = arith.SizeVar("n")
 KERNELS = {
@@ -22,4 +22,4 @@ KERNELS = {
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
 @pytest.mark.parametrize("program", KERNELS.values(), ids=KERNELS)
 def test_computes_the_same(program, able):
-    held_to_the_interpreter(program, able, [{N: n} for n in (0, 1, 9)], EachRule())
+    check_against_interpreter(program, able, [{N: n} for n in (0, 1, 9)], EachRule())

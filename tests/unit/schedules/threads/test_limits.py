@@ -13,8 +13,8 @@ from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
 from inlaid.tensor.transform.launches import Launches
 from inlaid_runtime import arith
 
-from .held import held_to_the_interpreter, kernel, launches_of
-from .whole import Threaded
+from .interpreter_checks import check_against_interpreter, kernel, make_launches
+from .threaded import Threaded
 
 N = arith.SizeVar("n", 1, 5000)
 
@@ -69,21 +69,21 @@ def check_limits(split: Launches, able: Capabilities) -> None:
 
 @pytest.mark.parametrize("able", DEVICES.values(), ids=DEVICES)
 def test_rules(able):
-    for made in RULES.values():
-        check_limits(launches_of(made(), able), able)
+    for make in RULES.values():
+        check_limits(make_launches(make(), able), able)
 
 
 @pytest.mark.parametrize("able", DEVICES.values(), ids=DEVICES)
 def test_operators_with_kernels_of_their_own(able):
-    for made in OPERATORS.values():
-        check_limits(made(able).split, able)
+    for make in OPERATORS.values():
+        check_limits(make(able).split, able)
 
 
 @pytest.mark.parametrize("able", DEVICES.values(), ids=DEVICES)
 def test_small_devices_compute_the_same(able):
     """Softmax is inexact; the sums of small integers are exact."""
     softmax = kernel(lambda x: ops.softmax(x, axis=1), ((3, 70), "float64"))
-    held_to_the_interpreter(softmax, able, tolerance=1e-12)
+    check_against_interpreter(softmax, able, tolerance=1e-12)
     for axis in (0, 1):
         total = kernel(lambda x, axis=axis: ops.reduce_sum(x, axes=(axis,), keepdims=False), ((33, 20), "float64"))
-        held_to_the_interpreter(total, able)
+        check_against_interpreter(total, able)

@@ -9,13 +9,13 @@ import pytest
 
 from inlaid import ops
 from inlaid.graph.operator import Operator
-from inlaid.lowering.kernels.kernel import KernelSource, build, grid_of
+from inlaid.lowering.kernels.kernel import KernelSource, build, thread_grid
 from inlaid.plugins import Capabilities
 from inlaid.schedules.threads.serial import SerialRule
 from inlaid.tensor import ir
 from inlaid_conformance.corpus import Choices, entry_of
 
-from .held import CLASSES, GPU, held_to_the_interpreter, launches_of, offer_of
+from .interpreter_checks import CLASSES, GPU, check_against_interpreter, first_offer, make_launches
 
 COMPUTED = [operator for operator in ops.OPERATORS if operator.compute is not None and entry_of(operator) is not None]
 SERIAL = {
@@ -28,7 +28,7 @@ SERIAL = {
 
 def examples(operator: Operator, able: Capabilities) -> Iterator[tuple[ir.LoopProgram, list[Any]]]:
     """Small examples with sizes that are known and that are not, whose constants are inputs, for a device. One is enough of an
-    operator with a loop program for threads, of which `test_whole` runs more."""
+    operator with a loop program for threads, of which `test_threaded` runs more."""
     entry = entry_of(operator)
     assert entry is not None
     element = next(name for name in ("float32", "int32", *entry.dtypes) if name in entry.dtypes)
@@ -36,7 +36,7 @@ def examples(operator: Operator, able: Capabilities) -> Iterator[tuple[ir.LoopPr
         for form in entry.example(Choices.pinned(number), element).forms():
             if form.kind != "constants":
                 source = KernelSource(operator.name, form.function.params, form.function.body)
-                yield build(source, grid_of(able)), list(form.inputs)
+                yield build(source, thread_grid(able)), list(form.inputs)
 
 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
@@ -46,12 +46,12 @@ def test_computes_the_same(operator, able):
     for program, inputs in examples(operator, able):
         if program.defines and any(0 in array.shape for array in inputs):
             # A result that is known to be empty is never written, which the interpreter takes for a mistake.
-            launches = launches_of(program, able)
+            launches = make_launches(program, able)
         else:
-            launches = held_to_the_interpreter(program, able, arrays=inputs, tolerance=1e-4)
+            launches = check_against_interpreter(program, able, arrays=inputs, tolerance=1e-4)
         if able is GPU:
             alone = any(is_serial(item.program) for item in launches.kernels.values())
-            assert (offer_of(program, able)[0] == SerialRule.name) is alone
+            assert (first_offer(program, able)[0] == SerialRule.name) is alone
             assert not alone or operator.name in SERIAL
 
 

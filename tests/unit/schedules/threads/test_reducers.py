@@ -9,7 +9,7 @@ from inlaid.tensor import ir
 from inlaid_runtime import arith
 from inlaid_runtime.types import dtype
 
-from .held import CLASSES, held_to_the_interpreter
+from .interpreter_checks import CLASSES, check_against_interpreter
 
 N = arith.SizeVar("n", 1, 64)
 
@@ -40,6 +40,6 @@ def joined(shape):
 @pytest.mark.parametrize("shape", [(5, 33), (N, 20), (40, 7)])
 @pytest.mark.parametrize("make", [argmax, joined])
 def test_computes_the_same(make, shape, able):
-    split = held_to_the_interpreter(make(shape), able, [{N: n} for n in (1, 9)])
+    split = check_against_interpreter(make(shape), able, [{N: n} for n in (1, 9)])
     for item in split.kernels.values():
         assert item.threads

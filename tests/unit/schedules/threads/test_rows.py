@@ -16,21 +16,21 @@ from inlaid.tensor.transform.launches import split_launches
 from inlaid_runtime import arith
 from inlaid_runtime.errors import ScheduleError
 
-from .held import (
+from .interpreter_checks import (
     CLASSES,
     EMBEDDED,
     GPU,
     SHUFFLES,
     barriers_in,
-    held_to_the_interpreter,
+    check_against_interpreter,
+    first_offer,
     kernel,
-    offer_of,
     planted_divergence,
     planted_races,
 )
 
 RULE = ThreadRowsRule()
-ALL = {**CLASSES, "shuffles": SHUFFLES}
+TARGETS = {**CLASSES, "shuffles": SHUFFLES}
 N, M = arith.SizeVar("n"), arith.SizeVar("m")
 CHECKED = settings(max_examples=15, deadline=None)
 COLUMNS = st.sampled_from([4, 5, 7, 8, 31, 32, 33, 100])
@@ -70,17 +70,17 @@ def test_any_shape_and_team(name, rows, columns, team, dtype, able):
         dtype = "float32"
     if dtype == "float16":
         tolerance = max(tolerance, 1e-2)
-    held_to_the_interpreter(kernel(body, ((rows, columns), dtype)), able, rule=RULE, tolerance=tolerance, team=team)
+    check_against_interpreter(kernel(body, ((rows, columns), dtype)), able, rule=RULE, tolerance=tolerance, team=team)
 
 
-@pytest.mark.parametrize("able", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("able", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_any_size(name, able):
     body, tolerance = KERNELS[name]
     sizes = [{N: n, M: m} for n, m in ((1, 1), (3, 70), (9, 5), (33, 33))] + ([] if "arg" in name else [{N: 0, M: 3}, {N: 3, M: 0}])
     program = kernel(body, ((N, M), "float32"))
     team = 1 if able is EMBEDDED else 8
-    held_to_the_interpreter(program, able, sizes, RULE, tolerance=tolerance, team=team)
+    check_against_interpreter(program, able, sizes, RULE, tolerance=tolerance, team=team)
 
 
 NORMS = {
@@ -90,25 +90,25 @@ NORMS = {
 }
 
 
-@pytest.mark.parametrize("able", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("able", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("name", NORMS)
 def test_norms(name, able):
     body, shapes = NORMS[name]
     program = kernel(body, *((shape, "float32") for shape in shapes))
-    split = held_to_the_interpreter(program, able, [{N: n} for n in (1, 7)], RULE, tolerance=1e-5)
+    split = check_against_interpreter(program, able, [{N: n} for n in (1, 7)], RULE, tolerance=1e-5)
     assert len(split.kernels) == 1
 
 
-@pytest.mark.parametrize("able", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("able", TARGETS.values(), ids=TARGETS)
 def test_a_reduced_value_meets_an_input_of_its_row(able):
     """The sum plus an input per row is read twice, so that it stays a block of its own."""
 
     def body(x, y):
-        own = ops.add(total(x), y)
-        return ops.add(ops.exp(own), own)
+        shifted_sum = ops.add(total(x), y)
+        return ops.add(ops.exp(shifted_sum), shifted_sum)
 
     program = kernel(body, ((5, 40), "float32"), ((5,), "float32"))
-    held_to_the_interpreter(program, able, (), RULE, tolerance=1e-5)
+    check_against_interpreter(program, able, (), RULE, tolerance=1e-5)
 
 
 def normalized(axes):
@@ -124,7 +124,7 @@ def normalized(axes):
     return body
 
 
-@pytest.mark.parametrize("able", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("able", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize(
     ("axes", "shape", "scale"),
     [
@@ -139,7 +139,7 @@ def normalized(axes):
 def test_norms_of_images(axes, shape, scale, able):
     """By instances, batches, groups and channels."""
     program = kernel(normalized(axes), (shape, "float32"), (scale, "float32"), (scale, "float32"))
-    assert len(held_to_the_interpreter(program, able, [{N: 3}], RULE, tolerance=1e-4).kernels) == 1
+    assert len(check_against_interpreter(program, able, [{N: 3}], RULE, tolerance=1e-4).kernels) == 1
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
@@ -150,7 +150,7 @@ def test_each_barrier_is_needed(name, able, team, symbolic):
     body, tolerance = KERNELS[name]
     team = 8 if "columns" in name else team
     program = kernel(body, ((N, M) if symbolic else (6, 100), "float32"))
-    split = held_to_the_interpreter(program, able, {N: 6, M: 100} if symbolic else {}, RULE, tolerance=tolerance, team=team)
+    split = check_against_interpreter(program, able, {N: 6, M: 100} if symbolic else {}, RULE, tolerance=tolerance, team=team)
     assert barriers_in(split) >= 2
     assert planted_races(split) == planted_divergence(split) == []
 
@@ -158,20 +158,20 @@ def test_each_barrier_is_needed(name, able, team, symbolic):
 @pytest.mark.parametrize("team", [4, 8, 32])
 def test_only_several_subgroups_wait_for_the_block(team):
     """Of a softmax of rows of one subgroup, all barriers are within it, and nothing is in memory that the block shares."""
-    split = held_to_the_interpreter(
+    split = check_against_interpreter(
         kernel(KERNELS["softmax"][0], ((6, 100), "float32")), SHUFFLES, (), RULE, tolerance=1e-5, team=team
     )
-    (made,) = split.kernels.values()
-    statements = list(ir.walk_stmts(made.program.body))
+    (launch,) = split.kernels.values()
+    statements = list(ir.walk_stmts(launch.program.body))
     scopes = {stmt.buffer.scope for stmt in statements if isinstance(stmt, ir.Alloc)}
-    whole = sum(isinstance(stmt, ir.Barrier) and not stmt.over for stmt in statements)
-    assert (whole, scopes) == ((4, {"register", "subgroup", "shared"}) if team == 32 else (0, {"register", "subgroup"}))
+    block_barriers = sum(isinstance(stmt, ir.Barrier) and not stmt.over for stmt in statements)
+    assert (block_barriers, scopes) == ((4, {"register", "subgroup", "shared"}) if team == 32 else (0, {"register", "subgroup"}))
 
 
 def test_no_more_threads_than_a_subgroup_has():
     """Scheduled for subgroups of 8, split for others."""
     program = kernel(KERNELS["sum"][0], ((6, 100), "float32"))
-    finished = finish(offer_of(program, SHUFFLES, RULE, team=8)[1].schedule(program), able=SHUFFLES)
+    finished = finish(first_offer(program, SHUFFLES, RULE, team=8)[1].schedule(program), able=SHUFFLES)
     for lanes in (8, 16):
         split_launches(finished, SHUFFLES.scopes, lanes)
     with pytest.raises(ScheduleError, match=r"expected a divisor of 4 as extent of threadIdx.x, found 8"):
@@ -183,14 +183,14 @@ def test_no_more_threads_than_a_subgroup_has():
 @pytest.mark.parametrize("name", ["sum", "softmax"])
 def test_no_barriers_without_shared_memory(name):
     body, _ = KERNELS[name]
-    split = held_to_the_interpreter(kernel(body, ((6, 100), "float32")), CLASSES["embedded"], rule=RULE, tolerance=1e-5)
+    split = check_against_interpreter(kernel(body, ((6, 100), "float32")), CLASSES["embedded"], rule=RULE, tolerance=1e-5)
     assert barriers_in(split) == 0
 
 
 @pytest.mark.parametrize(("rows", "columns", "team"), [(3, 1000, 32), (16, 1000, 16), (1000, 1000, 8), (1000, 20, 4), (3, 3, 1)])
 def test_teams_are_as_large_as_fills_the_device(rows, columns, team):
     """256 threads are resident, 8 of them run in lock step; each has four elements at least."""
-    _, offer = offer_of(kernel(lambda x: ops.softmax(x, axis=1), ((rows, columns), "float32")), GPU, RULE)
+    _, offer = first_offer(kernel(lambda x: ops.softmax(x, axis=1), ((rows, columns), "float32")), GPU, RULE)
     assert [decision.value for decision in offer.decisions if decision.name == "team"] == [team]
 
 
@@ -210,13 +210,13 @@ def test_few_long_rows_are_cut_in_pieces(name, rows, columns, team, pieces, symb
         return
     program = kernel(body, ((N, M) if symbolic else shape, "float32"))
     sizes = {N: shape[0], M: shape[1]} if symbolic else {}
-    split = held_to_the_interpreter(program, GPU, sizes, RULE, tolerance=tolerance, team=team, pieces=pieces)
+    split = check_against_interpreter(program, GPU, sizes, RULE, tolerance=tolerance, team=team, pieces=pieces)
     assert len(split.kernels) == 2
 
 
 @pytest.mark.parametrize(("rows", "columns", "pieces"), [(1, 100000, 8), (2, 100000, 4), (8, 100000, 1), (1, 5000, 2), (1, 999, 1)])
 def test_rows_are_cut_as_the_device_is_filled(rows, columns, pieces):
-    _, offer = offer_of(kernel(lambda x: total(x), ((rows, columns), "float32")), GPU, RULE)
+    _, offer = first_offer(kernel(lambda x: total(x), ((rows, columns), "float32")), GPU, RULE)
     assert [decision.value for decision in offer.decisions if decision.name == "pieces"] == [pieces]
 
 
@@ -224,7 +224,9 @@ def test_rows_are_cut_as_the_device_is_filled(rows, columns, pieces):
     ("columns", "dtype", "lanes"), [(64, "float32", {4}), (62, "float32", {2}), (63, "float32", set()), (64, "float16", {8})]
 )
 def test_rows_are_read_in_vectors_that_divide_them(columns, dtype, lanes):
-    split = held_to_the_interpreter(kernel(lambda x: ops.softmax(x, axis=1), ((5, columns), dtype)), GPU, rule=RULE, tolerance=1e-2)
-    (made,) = split.kernels.values()
-    loops = [stmt for stmt in ir.walk_stmts(made.program.body) if isinstance(stmt, ir.For)]
+    split = check_against_interpreter(
+        kernel(lambda x: ops.softmax(x, axis=1), ((5, columns), dtype)), GPU, rule=RULE, tolerance=1e-2
+    )
+    (launch,) = split.kernels.values()
+    loops = [stmt for stmt in ir.walk_stmts(launch.program.body) if isinstance(stmt, ir.For)]
     assert {loop.extent.value for loop in loops if loop.kind is ir.ForKind.VECTORIZED} == lanes

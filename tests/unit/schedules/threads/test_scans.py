@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from inlaid import ops
 from inlaid_runtime import arith
 
-from .held import CLASSES, planted_races
-from .whole import Threaded
+from .interpreter_checks import CLASSES, planted_races
+from .threaded import Threaded
 
 N, M = arith.SizeVar("n"), arith.SizeVar("m")
 BLOCK = 32
@@ -31,26 +31,26 @@ CASES = {
 @pytest.mark.parametrize(("shape", "axis", "kernels"), CASES.values(), ids=CASES)
 def test_shapes(able, shape, axis, kernels):
     random = np.random.default_rng(0)
-    made = Threaded(ops.cumsum, able, (shape, "int32"), axis=axis)
-    assert len(made.split.kernels) == kernels
-    made.check([random.integers(-9, 10, shape).astype(np.int32)])
-    assert planted_races(made.split) == []
+    kernel = Threaded(ops.cumsum, able, (shape, "int32"), axis=axis)
+    assert len(kernel.split.kernels) == kernels
+    kernel.check([random.integers(-9, 10, shape).astype(np.int32)])
+    assert planted_races(kernel.split) == []
 
 
 @pytest.fixture(scope="module", params=[(name, axis) for name in CLASSES for axis in (0, 1)], ids=str)
-def of_any_size(request):
+def any_size_kernel(request):
     name, axis = request.param
     return Threaded(ops.cumsum, CLASSES[name], ((N, M), "int64"), axis=axis)
 
 
 @settings(deadline=None, max_examples=15)
 @given(rows=st.sampled_from((0, 1, 3, 300)), columns=st.sampled_from((0, 1, 16, 17, 33, 513)), seed=st.integers(0, 9))
-def test_any_size(of_any_size, rows, columns, seed):
-    of_any_size.check([np.random.default_rng(seed).integers(-9, 10, (rows, columns))], {N: rows, M: columns}, seed=seed)
+def test_any_size(any_size_kernel, rows, columns, seed):
+    any_size_kernel.check([np.random.default_rng(seed).integers(-9, 10, (rows, columns))], {N: rows, M: columns}, seed=seed)
 
 
-def test_barriers_of_any_size(of_any_size):
-    assert planted_races(of_any_size.split) == []
+def test_barriers_of_any_size(any_size_kernel):
+    assert planted_races(any_size_kernel.split) == []
 
 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
@@ -59,21 +59,21 @@ def test_barriers_of_any_size(of_any_size):
 @pytest.mark.parametrize("operator", [ops.cumsum, ops.cumprod])
 def test_attributes(able, operator, reverse, exclusive):
     """Integers wrap."""
-    made = Threaded(operator, able, ((2, 75), "int8"), axis=1, reverse=reverse, exclusive=exclusive)
-    made.check([np.random.default_rng(1).integers(-9, 10, (2, 75)).astype(np.int8)])
+    kernel = Threaded(operator, able, ((2, 75), "int8"), axis=1, reverse=reverse, exclusive=exclusive)
+    kernel.check([np.random.default_rng(1).integers(-9, 10, (2, 75)).astype(np.int8)])
 
 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
 def test_floats(able):
     """What is not finite reaches what comes behind it, and nothing before."""
-    made = Threaded(ops.cumsum, able, ((2, 600), "float32"), axis=1)
+    kernel = Threaded(ops.cumsum, able, ((2, 600), "float32"), axis=1)
     x = np.random.default_rng(2).standard_normal((2, 600)).astype(np.float32)
-    made.check([x], tolerance=1e-4)
+    kernel.check([x], tolerance=1e-4)
     x[0, 333], x[1, 40], x[1, 50] = np.nan, np.inf, -np.inf
-    made.check([x], tolerance=1e-4)
+    kernel.check([x], tolerance=1e-4)
 
 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
 def test_narrow_floats_accumulate_wide(able):
-    made = Threaded(ops.cumsum, able, ((1, 200), "float16"), axis=1)
-    made.check([np.random.default_rng(3).standard_normal((1, 200)).astype(np.float16)], tolerance=2e-3)
+    kernel = Threaded(ops.cumsum, able, ((1, 200), "float16"), axis=1)
+    kernel.check([np.random.default_rng(3).standard_normal((1, 200)).astype(np.float16)], tolerance=2e-3)

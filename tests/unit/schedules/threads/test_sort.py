@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from inlaid import ops
 from inlaid_runtime import arith
 
-from .held import CLASSES, planted_races
-from .whole import Threaded
+from .interpreter_checks import CLASSES, planted_races
+from .threaded import Threaded
 
 N, M, K = (arith.SizeVar(name) for name in "nmk")
 CASES = {
@@ -35,18 +35,18 @@ def test_shapes(able, shape, axis, k):
     """With many duplicates, of which the first comes first."""
     x = np.random.default_rng(0).integers(-5, 6, shape).astype(np.float32)
     for largest in (True, False):
-        made = Threaded(ops.topk, able, (shape, "float32"), axis=axis, k=k, largest=largest)
-        made.check([x])
-        assert planted_races(made.split) == []
+        kernel = Threaded(ops.topk, able, (shape, "float32"), axis=axis, k=k, largest=largest)
+        kernel.check([x])
+        assert planted_races(kernel.split) == []
 
 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
-@pytest.mark.parametrize("of", ["bool", "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float64"])
-def test_element_types(able, of):
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float64"])
+def test_element_types(able, dtype):
     """The keys of 64 bits take more of the memory that threads share."""
-    made = Threaded(ops.topk, able, ((1, 150), of), axis=1, k=150)
-    x = np.random.default_rng(1).integers(0, 256, (1, 150)).astype(np.uint8).view(np.int8).astype(of)
-    made.check([x])
+    kernel = Threaded(ops.topk, able, ((1, 150), dtype), axis=1, k=150)
+    x = np.random.default_rng(1).integers(0, 256, (1, 150)).astype(np.uint8).view(np.int8).astype(dtype)
+    kernel.check([x])
 
 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
@@ -58,19 +58,19 @@ def test_special_values(able, largest):
 
 
 @pytest.fixture(scope="module", params=CLASSES.values(), ids=CLASSES)
-def of_any_size(request):
+def any_size_kernel(request):
     return Threaded(ops.topk, request.param, ((N, M), "int32"), axis=1, k=K)
 
 
 @settings(deadline=None, max_examples=20)
 @given(rows=st.sampled_from((0, 1, 3)), columns=st.integers(0, 200), share=st.floats(0, 1), seed=st.integers(0, 99))
-def test_any_size(of_any_size, rows, columns, share, seed):
+def test_any_size(any_size_kernel, rows, columns, share, seed):
     x = np.random.default_rng(seed).integers(-20, 20, (rows, columns)).astype(np.int32)
-    wanted = int(share * columns)
-    found = of_any_size.run([x], {N: rows, M: columns, K: wanted}, seed)
-    for left, right in zip(ops.topk.reference(replace(of_any_size.call.attrs, k=wanted), x), found, strict=True):
+    k = int(share * columns)
+    actual = any_size_kernel.run([x], {N: rows, M: columns, K: k}, seed)
+    for left, right in zip(ops.topk.reference(replace(any_size_kernel.call.attrs, k=k), x), actual, strict=True):
         np.testing.assert_array_equal(left, right)
 
 
-def test_barriers_of_any_size(of_any_size):
-    assert planted_races(of_any_size.split) == []
+def test_barriers_of_any_size(any_size_kernel):
+    assert planted_races(any_size_kernel.split) == []

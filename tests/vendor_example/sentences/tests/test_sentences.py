@@ -28,8 +28,8 @@ def use(monkeypatch):
     """Makes a registry the one of the API and of commands."""
 
     def use(registry):
-        for place in ("inlaid.api", "inlaid_cli.targets"):
-            monkeypatch.setattr(f"{place}.default_registry", lambda: registry)
+        for module in ("inlaid.api", "inlaid_cli.targets"):
+            monkeypatch.setattr(f"{module}.default_registry", lambda: registry)
 
     return use
 
@@ -47,10 +47,10 @@ def folder(tmp_path, monkeypatch, vendors, use):
 def test_models_compile_and_run_by_every_call(folder):
     path = folder / "model.sentences"
     assert repr(inlaid.load(path).main.params[0].type.shape[0]) == "batch"
-    for given in (path, str(path), inlaid.load(path)):
-        found = inlaid.compile(given, ["reference"]).run({"x": X})
-        np.testing.assert_array_equal(found["z"], np.maximum(X @ np.ones((3, 2)), 0))
-        np.testing.assert_array_equal(found["y"], X @ np.ones((3, 2)))
+    for source in (path, str(path), inlaid.load(path)):
+        outputs = inlaid.compile(source, ["reference"]).run({"x": X})
+        np.testing.assert_array_equal(outputs["z"], np.maximum(X @ np.ones((3, 2)), 0))
+        np.testing.assert_array_equal(outputs["y"], X @ np.ones((3, 2)))
     assert inlaid.load(path, {"batch": 8}).main.params[0].type.shape == (8, 3)
     assert inlaid.estimate(path, ["reference"], dims={"batch": 2}).seconds > 0
     assert inlaid.load(RELU.encode()).main.params[0].type.shape == (4,)
@@ -82,9 +82,11 @@ def test_errors_name_the_line(folder):
 
 def test_a_compiled_model_is_found_again_until_a_file_beside_it_changes(folder):
     def stages():
-        found = []
-        made = compile_file(folder / "model.sentences", ["reference"], progress=lambda stage, done, total: found.append(stage))
-        return made.file is not None, "import" in found
+        stage_names = []
+        compiled = compile_file(
+            folder / "model.sentences", ["reference"], progress=lambda stage, count, total: stage_names.append(stage)
+        )
+        return compiled.file is not None, "import" in stage_names
 
     assert stages() == (True, True)
     assert stages() == (True, False)
@@ -133,7 +135,7 @@ def plugin(folder, name, answer):
 
 
 @pytest.fixture
-def others(folder, monkeypatch, vendors, use):
+def registry_with_failure(folder, monkeypatch, vendors, use):
     """A registry in use that has the vendors' plugins and frontends that fail, each in its way."""
     monkeypatch.syspath_prepend(str(folder))
     points = [plugin(folder, name, answer) for name, answer in (FAILING | BROKEN).items()]
@@ -142,14 +144,14 @@ def others(folder, monkeypatch, vendors, use):
     return registry
 
 
-def test_a_frontend_that_fails_is_in_no_other_ones_way(folder, others):
-    problems = {problem.plugin: problem for problem in others.problems()}
+def test_a_frontend_that_fails_is_in_no_other_ones_way(folder, registry_with_failure):
+    problems = {problem.plugin: problem for problem in registry_with_failure.problems()}
     assert {name: problem.stage for name, problem in problems.items()} == dict.fromkeys(BROKEN, "frontends")
     assert problems["thief"].message == "frontend onnx is already provided by plugin onnx"
     assert inlaid.load(folder / "model.sentences").main.params[0].name == "x"
 
 
-def test_errors_say_what_is_installed_and_what_to_install(folder, others):
+def test_errors_say_what_is_installed_and_what_to_install(folder, registry_with_failure):
     for name, match in (("raising", "frontend raising failed: ZeroDivisionError"), ("empty", "returned NoneType, expected Module")):
         with pytest.raises(PluginError, match=f"{match}.*plugin {name}"):
             inlaid.load(f"model.{name}")

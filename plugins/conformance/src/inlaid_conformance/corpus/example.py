@@ -38,9 +38,9 @@ class Unfit(Exception):
 class Choices:
     """Source of sizes, attributes and values of examples. `choose(n)` returns a number below n. The plain choice is always 0, to
     which Hypothesis shrinks. All arrays of an example have one mix of values. If `rank` is given, shapes have this rank if
-    possible; `ranked` records whether a shape did. `given` has known shapes of arguments, by number. Without `edges`, floats have
-    no extreme values. With `binary`, scales are powers of two. `tiles` has the sizes around which those of products are drawn,
-    `deep` the number of products of integers whose sum fills an accumulator."""
+    possible; `ranked` records whether a shape did. `fixed_shapes` has known shapes of arguments, by number. Without `edges`, floats
+    have no extreme values. With `binary`, scales are powers of two. `tiles` has the sizes around which those of products are
+    drawn, `deep` the number of products of integers whose sum fills an accumulator."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Choices:
         mix: Mix | None = None,
         sizes: Sequence[int] = SIZES,
         rank: int | None = None,
-        given: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+        fixed_shapes: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
         edges: bool = True,
         binary: bool = False,
         tiles: Tiles = TILES,
@@ -56,12 +56,12 @@ class Choices:
     ) -> None:
         self._choose = choose
         self._sizes = tuple(sizes)
-        self._asked = 0
+        self._draw_count = 0
         self._rank = rank
-        self._given = given
+        self._fixed_shapes = fixed_shapes
         self._edges = edges
         self._binary = binary
-        self._free = not given
+        self._free = not fixed_shapes
         self.tiles = tiles
         self.deep = deep
         self.ranked = False
@@ -98,70 +98,70 @@ class Choices:
 
     def size(self) -> int:
         """Pick an extent, at least 1. Plain extents differ from each other, so that confused axes are noticed."""
-        at = self._asked % len(self._sizes)
-        self._asked += 1
-        return self.pick(*self._sizes[at:], *self._sizes[:at])
+        start = self._draw_count % len(self._sizes)
+        self._draw_count += 1
+        return self.pick(*self._sizes[start:], *self._sizes[:start])
 
-    def shape(self, least: int = 0, most: int = 4) -> tuple[int, ...]:
+    def shape(self, min_rank: int = 0, max_rank: int = 4) -> tuple[int, ...]:
         """Pick a shape, sometimes with an empty axis."""
         if not self._free:
-            return self._data(least)
-        shape = [self.size() for _ in range(self._of_rank(least, most))]
+            return self._data(min_rank)
+        shape = [self.size() for _ in range(self._pick_rank(min_rank, max_rank))]
         if shape and self.below(8) == 7:
             shape[self.below(len(shape))] = 0
         return tuple(shape)
 
-    def solid_shape(self, least: int = 1, most: int = 4) -> tuple[int, ...]:
+    def solid_shape(self, min_rank: int = 1, max_rank: int = 4) -> tuple[int, ...]:
         """Pick a shape without empty axes."""
         if not self._free:
-            return self._data(least)
-        return tuple(self.size() for _ in range(self._of_rank(least, most)))
+            return self._data(min_rank)
+        return tuple(self.size() for _ in range(self._pick_rank(min_rank, max_rank)))
 
-    def given(self, number: int) -> tuple[int, ...] | None:
+    def fixed_shape(self, number: int) -> tuple[int, ...] | None:
         """Return the known shape of an argument, None if the caller may pick any shape. A caller must handle every known shape."""
         self._free = True
-        return self._given.get(number)
+        return self._fixed_shapes.get(number)
 
-    def _data(self, least: int) -> tuple[int, ...]:
+    def _data(self, min_rank: int) -> tuple[int, ...]:
         """Return the first known shape, the shape of the data. Raises `Unfit` if its rank is too small."""
-        found = next(iter(self._given.values()))
-        if len(found) < least:
+        shape = next(iter(self._fixed_shapes.values()))
+        if len(shape) < min_rank:
             raise Unfit
         self._free = True
-        return found
+        return shape
 
-    def _of_rank(self, least: int, most: int) -> int:
-        found = self.pick(*[rank for rank in RANKS if least <= rank <= most] or [least])
-        if self._rank is None or not least <= self._rank <= most:
-            return found
+    def _pick_rank(self, min_rank: int, max_rank: int) -> int:
+        choice = self.pick(*[rank for rank in RANKS if min_rank <= rank <= max_rank] or [min_rank])
+        if self._rank is None or not min_rank <= self._rank <= max_rank:
+            return choice
         self.ranked = True
         return self._rank
 
     def spatial_rank(self) -> int:
         """Pick the number of spatial axes of a window: that of the preferred rank, if any, or 2 in the plain example."""
         options = 2, 1, 3
-        found = self.pick(*options)
-        return self._rank - 2 if self._rank is not None and self._rank - 2 in options else found
+        choice = self.pick(*options)
+        return self._rank - 2 if self._rank is not None and self._rank - 2 in options else choice
 
     def broadcasting(self, count: int) -> tuple[tuple[int, ...], ...]:
         """Pick shapes that broadcast together."""
         if not self._free:
-            return tuple(self._beside(self.given(number)) for number in range(count))
-        whole = self.shape()
-        found = [whole]
+            return tuple(self._pick_operand_shape(self.fixed_shape(number)) for number in range(count))
+        full_shape = self.shape()
+        shapes = [full_shape]
         for _ in range(count - 1):
-            kept = whole[self.pick(0, 0, len(whole) // 2, len(whole)) :]
-            found.append(tuple(1 if self.below(4) == 3 else dim for dim in kept))
-        return tuple(found) if self.below(2) == 0 else tuple(reversed(found))
+            suffix = full_shape[self.pick(0, 0, len(full_shape) // 2, len(full_shape)) :]
+            shapes.append(tuple(1 if self.below(4) == 3 else dim for dim in suffix))
+        return tuple(shapes) if self.below(2) == 0 else tuple(reversed(shapes))
 
-    def _beside(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
-        """Return `given`, or pick a shape that broadcasts with the known shapes: the whole shape, some of its axes, or none."""
-        if given is not None:
-            return given
-        whole = np.broadcast_shapes(*self._given.values())
-        by_channel = (*whole[1:2], *(1 for _ in whole[2:]))
-        some = tuple(1 if self.flag() else dim for dim in whole)
-        return self.pick(whole, whole[-1:], by_channel, (), some)
+    def _pick_operand_shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...]:
+        """Return `shape`, or pick a shape that broadcasts with the known shapes: the whole shape, some of its axes, or none."""
+        if shape is not None:
+            return shape
+        full_shape = np.broadcast_shapes(*self._fixed_shapes.values())
+        by_channel = (*full_shape[1:2], *(1 for _ in full_shape[2:]))
+        partial_shape = tuple(1 if self.flag() else dim for dim in full_shape)
+        return self.pick(full_shape, full_shape[-1:], by_channel, (), partial_shape)
 
     def axis(self, rank: int) -> int:
         """Pick an axis, the last in the plain example."""
@@ -178,39 +178,39 @@ class Choices:
         """Pick a seed of random values."""
         return self._choose(1 << 16)
 
-    def array(self, shape: Sequence[int], of: str, low: float | None = None, high: float | None = None) -> Array:
+    def array(self, shape: Sequence[int], dtype_name: str, low: float | None = None, high: float | None = None) -> Array:
         """Draw values of an element type: in [low, high] if given, else of the example's mix."""
-        mix = "special" if self.mix == "edge" and dtype(of).is_float and not self._edges else self.mix
-        return random_array(self.seed() + self._count(), shape, of, low, high, mix)
+        mix = "special" if self.mix == "edge" and dtype(dtype_name).is_float and not self._edges else self.mix
+        return random_array(self.seed() + self._count(), shape, dtype_name, low, high, mix)
 
-    def scales(self, shape: Sequence[int], of: str, low: float, high: float) -> Array:
+    def scales(self, shape: Sequence[int], dtype_name: str, low: float, high: float) -> Array:
         """Draw scales of quantized values."""
-        found = self.array(shape, of, low, high)
-        return np.exp2(np.round(np.log2(found.astype(np.float32)))).astype(found.dtype) if self._binary else found
+        scales = self.array(shape, dtype_name, low, high)
+        return np.exp2(np.round(np.log2(scales.astype(np.float32)))).astype(scales.dtype) if self._binary else scales
 
-    def summable(self, shape: Sequence[int], of: str) -> Array:
+    def summable(self, shape: Sequence[int], dtype_name: str) -> Array:
         """Draw values whose sums and products do not depend on the order: no extreme floats."""
-        if dtype(of).is_float and self.mix == "edge":
-            return self.ordinary(shape, of)
-        return self.array(shape, of)
+        if dtype(dtype_name).is_float and self.mix == "edge":
+            return self.ordinary(shape, dtype_name)
+        return self.array(shape, dtype_name)
 
-    def ordinary(self, shape: Sequence[int], of: str) -> Array:
+    def ordinary(self, shape: Sequence[int], dtype_name: str) -> Array:
         """Draw values with well-conditioned sums of products: finite floats around 1, 8-bit integers of the whole range."""
-        return factors(self.seed() + self._count(), shape, of, 0, "plain")
+        return factors(self.seed() + self._count(), shape, dtype_name, 0, "plain")
 
-    def factor(self, shape: Sequence[int], of: str, number: int) -> Array:
+    def factor(self, shape: Sequence[int], dtype_name: str, number: int) -> Array:
         """Draw operand `number` of a product, as `ordinary` does in the mix plain."""
-        return factors(self.seed() + self._count(), shape, of, number, self.mix)
+        return factors(self.seed() + self._count(), shape, dtype_name, number, self.mix)
 
-    def indices(self, shape: Sequence[int], extent: int, of: str = "int64") -> Array:
+    def indices(self, shape: Sequence[int], extent: int, dtype_name: str = "int64") -> Array:
         """Draw indices into an axis, including negative indices. Raises `Unfit` for indices into an empty axis."""
         if not extent and 0 not in shape:
             raise Unfit
-        return np.random.default_rng(self.seed() + self._count()).integers(-extent, max(extent, 1), tuple(shape)).astype(of)
+        return np.random.default_rng(self.seed() + self._count()).integers(-extent, max(extent, 1), tuple(shape)).astype(dtype_name)
 
     def _count(self) -> int:
-        self._asked += 1
-        return self._asked
+        self._draw_count += 1
+        return self._draw_count
 
 
 @dataclass(frozen=True)
@@ -228,18 +228,18 @@ class Example:
     def forms(self) -> tuple[Form, ...]:
         """Return the call with all arguments variable, and, if the operator allows it, with all but the first constant and with
         symbolic sizes."""
-        found = [Form(self, "", self._function(self._params()), self.inputs)]
+        forms = [Form(self, "", self._function(self._params()), self.inputs)]
         if len(self.inputs) > 1 and not self.types:
             first = ir.var("x0", self._type(0))
             body = self.operator(first, *map(ir.constant, self.inputs[1:]), **self.attrs)
-            found.append(Form(self, "constants", ir.function((first,), body), self.inputs[:1]))
+            forms.append(Form(self, "constants", ir.function((first,), body), self.inputs[:1]))
         if not self.types and any(dim > 1 for value in self.inputs for dim in value.shape):
             # Equal sizes share a name, since the operator may require them to be equal.
             shapes = [tuple(SizeVar(f"n{dim}") if dim > 1 else dim for dim in value.shape) for value in self.inputs]
             types = (TensorType(shape, from_numpy(value.dtype)) for shape, value in zip(shapes, self.inputs, strict=True))
             with contextlib.suppress(InlaidError):
-                found.append(Form(self, "symbolic sizes", self._function(_vars(types)), self.inputs))
-        return tuple(found)
+                forms.append(Form(self, "symbolic sizes", self._function(_vars(types)), self.inputs))
+        return tuple(forms)
 
     def _params(self) -> tuple[ir.Var, ...]:
         return _vars(map(self._type, range(len(self.inputs))))
@@ -252,12 +252,12 @@ class Example:
         return self.types[number] if number in self.types else TensorType(value.shape, from_numpy(value.dtype))
 
     def __str__(self) -> str:
-        given = [
+        arguments = [
             repr(self.types[number]) if number in self.types else f"{value.dtype}{list(value.shape)}"
             for number, value in enumerate(self.inputs)
         ]
         attrs = [f"{name}={value!r}" for name, value in self.attrs.items()]
-        return f"{self.operator.name}({', '.join(given + attrs)})"
+        return f"{self.operator.name}({', '.join(arguments + attrs)})"
 
 
 @dataclass(frozen=True)
@@ -290,17 +290,17 @@ class Entry:
     exact: bool = False
     facets: Callable[[Example], Mapping[str, str]] = lambda example: {}
 
-    def example(self, choices: Choices, of: str) -> Example:
+    def example(self, choices: Choices, dtype_name: str) -> Example:
         """Make an example for an element type."""
         with np.errstate(all="ignore"):
-            return self.make(choices, of)
+            return self.make(choices, dtype_name)
 
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 NARROW_FLOATS = ("float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz")
-ALL_FLOATS = FLOATS + NARROW_FLOATS
+FLOATS_OF_ANY_WIDTH = FLOATS + NARROW_FLOATS
 INTEGERS = (*("int32", "int8", "uint8", "int64", "int16", "uint16", "uint32", "uint64", "int4", "uint4", "int2", "uint2"),)
-NUMBERS = ALL_FLOATS + INTEGERS
+NUMBERS = FLOATS_OF_ANY_WIDTH + INTEGERS
 COMMON = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")
 """Element types that are tested more thoroughly than other types."""
 MOVED = (*COMMON, "float64", "float8e4m3fn", "int4", "uint16")

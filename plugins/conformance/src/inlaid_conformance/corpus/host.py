@@ -15,33 +15,33 @@ _TEXT = TensorType((4,), "string")
 
 
 def _text(name: str, count: int = 1, **attrs: Any) -> Entry:
-    def make(choices: Choices, element: str) -> Example:
+    def make(choices: Choices, dtype_name: str) -> Example:
         return Example(ops.TABLE[name], (_WORDS,) * count, attrs, dict.fromkeys(range(count), _TEXT))
 
     return Entry(ops.TABLE[name], ("string",), make, exact=True)
 
 
 def _on_sequence(name: str, *more: Any, **attrs: Any) -> Entry:
-    def make(choices: Choices, of: str) -> Example:
-        items = [choices.array((3, 4), of) for _ in range(3)]
-        sequence = SequenceType(TensorType((3, 4), of))
-        given = tuple(choices.array((3, 4), of) if each is _ITEM else each for each in more)
-        return Example(ops.TABLE[name], (items, *given), attrs, {0: sequence})
+    def make(choices: Choices, dtype_name: str) -> Example:
+        items = [choices.array((3, 4), dtype_name) for _ in range(3)]
+        sequence = SequenceType(TensorType((3, 4), dtype_name))
+        arguments = tuple(choices.array((3, 4), dtype_name) if each is _ITEM else each for each in more)
+        return Example(ops.TABLE[name], (items, *arguments), attrs, {0: sequence})
 
     return Entry(ops.TABLE[name], ("float32", "int64"), make, exact=True)
 
 
 def _on_optional(name: str, **attrs: Any) -> Entry:
-    def make(choices: Choices, of: str) -> Example:
-        optional: Type = OptionalType(TensorType((3, 4), of))
-        return Example(ops.TABLE[name], (choices.array((3, 4), of),), attrs, {0: optional})
+    def make(choices: Choices, dtype_name: str) -> Example:
+        optional: Type = OptionalType(TensorType((3, 4), dtype_name))
+        return Example(ops.TABLE[name], (choices.array((3, 4), dtype_name),), attrs, {0: optional})
 
     return Entry(ops.TABLE[name], ("float32",), make, exact=True)
 
 
 def _on_tensors(name: str, count: int, **attrs: Any) -> Entry:
-    def make(choices: Choices, of: str) -> Example:
-        return Example(ops.TABLE[name], tuple(choices.array((3, 4), of) for _ in range(count)), attrs)
+    def make(choices: Choices, dtype_name: str) -> Example:
+        return Example(ops.TABLE[name], tuple(choices.array((3, 4), dtype_name) for _ in range(count)), attrs)
 
     return Entry(ops.TABLE[name], ("float32",), make, exact=True)
 

@@ -23,47 +23,47 @@ def _granularity(choices: Choices) -> tuple[tuple[int, ...], tuple[int, ...], di
     )
 
 
-def _quantize(choices: Choices, of: str) -> Example:
+def _quantize(choices: Choices, dtype_name: str) -> Example:
     shape, scales, attrs = _granularity(choices)
     real = choices.pick("float32", "float16", "bfloat16")
-    points = (choices.array(scales, of, -2, 2),) if choices.flag() else ()
+    points = (choices.array(scales, dtype_name, -2, 2),) if choices.flag() else ()
     arrays = (choices.summable(shape, real), choices.scales(scales, real, 0.1, 2), *points)
-    return Example(ops.quantize, arrays, {"dtype": of, **attrs})
+    return Example(ops.quantize, arrays, {"dtype": dtype_name, **attrs})
 
 
-def _dequantize(choices: Choices, of: str) -> Example:
+def _dequantize(choices: Choices, dtype_name: str) -> Example:
     shape, scales, attrs = _granularity(choices)
     real = choices.pick("float32", "float16", "bfloat16")
-    points = (choices.array(scales, of, -2, 2),) if choices.flag() else ()
-    arrays = (choices.array(shape, of, -5, 5), choices.scales(scales, real, 0.1, 2), *points)
+    points = (choices.array(scales, dtype_name, -2, 2),) if choices.flag() else ()
+    arrays = (choices.array(shape, dtype_name, -5, 5), choices.scales(scales, real, 0.1, 2), *points)
     return Example(ops.dequantize, arrays, {"dtype": real, **attrs})
 
 
-def _requantize(choices: Choices, of: str) -> Example:
+def _requantize(choices: Choices, dtype_name: str) -> Example:
     shape = choices.solid_shape()
     axis = choices.axis(len(shape))
     scales = choices.pick((), (shape[axis],))
     total = choices.array(shape, "int32", -100000, 100000)
-    arrays = (total, choices.array(scales, "float32", 1e-4, 1e-2), choices.array((), of, -2, 2))
-    return Example(ops.requantize, arrays, {"dtype": of, "axis": axis})
+    arrays = (total, choices.array(scales, "float32", 1e-4, 1e-2), choices.array((), dtype_name, -2, 2))
+    return Example(ops.requantize, arrays, {"dtype": dtype_name, "axis": axis})
 
 
-def _multiply_fixed(choices: Choices, of: str) -> Example:
+def _multiply_fixed(choices: Choices, dtype_name: str) -> Example:
     shape = choices.solid_shape()
     axis = choices.axis(len(shape))
     factors = choices.pick((), (shape[axis],))
-    multipliers, shifts = choices.array(factors, of, 1 << 30, (1 << 31) - 256), choices.array(factors, of, -12, -1)
+    multipliers, shifts = choices.array(factors, dtype_name, 1 << 30, (1 << 31) - 256), choices.array(factors, dtype_name, -12, -1)
     if choices.pick(False, True):
         # Powers of two, so that many products are halfway between integers, on both sides of 0.
         multipliers, shifts = np.full_like(multipliers, 1 << 30), np.maximum(shifts, -3)
     attrs = {"axis": axis, "rounding": choices.pick(*ROUNDINGS)}
-    return Example(ops.multiply_fixed, (choices.array(shape, of, -100000, 100000), multipliers, shifts), attrs)
+    return Example(ops.multiply_fixed, (choices.array(shape, dtype_name, -100000, 100000), multipliers, shifts), attrs)
 
 
 def _random(name: str) -> Callable[[Choices, str], Example]:
-    def make(choices: Choices, of: str) -> Example:
+    def make(choices: Choices, dtype_name: str) -> Example:
         state = np.array(choices.seed() * 2**40 + 7, np.uint64)
-        return Example(ops.TABLE[name], (state,), {"shape": choices.shape(), "dtype": of})
+        return Example(ops.TABLE[name], (state,), {"shape": choices.shape(), "dtype": dtype_name})
 
     return make
 

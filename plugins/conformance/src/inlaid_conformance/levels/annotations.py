@@ -57,11 +57,11 @@ def predicts_sound_costs(tested: TargetUnderTest) -> None:
 def accepts_its_examples(tested: TargetUnderTest) -> None:
     """Check that the rules accept every example that the plugin declares as a whole, as one operator or composite."""
     for number, function in enumerate(tested.conformance.examples):
-        found = tested.claim(function) if isinstance(function.body, ir.Call) else Reject("its body is not a call")
-        if isinstance(found, Reject):
+        claim = tested.claim(function) if isinstance(function.body, ir.Call) else Reject("its body is not a call")
+        if isinstance(claim, Reject):
             raise Failed(
                 f"its rules must accept every function of Conformance(examples=...) as a whole; number {number} is rejected: "
-                f"{found.reason}"
+                f"{claim.reason}"
             )
 
 

@@ -24,14 +24,14 @@ GRAPHS = 8
 """Number of random graphs that are partitioned and compiled."""
 
 
-def artifacts_are_whole(tested: TargetUnderTest) -> None:
+def artifacts_are_complete(tested: TargetUnderTest) -> None:
     """Check that an artifact has the region's symbol, code in a named format, and inputs and outputs of the region's types."""
     for region, artifact in tested.once(samples.compiled).items():
         if not isinstance(artifact, Artifact):
             raise Failed(f"compile must return an Artifact, got {type(artifact).__name__}")
         wrong = _unsound(artifact, region)
         if wrong is not None:
-            raise Failed(f"the artifact of {samples.operators_of(region)} {wrong}")
+            raise Failed(f"the artifact of {samples.operator_names(region)} {wrong}")
 
 
 def _unsound(artifact: Artifact, region: Region) -> str | None:
@@ -46,10 +46,10 @@ def _unsound(artifact: Artifact, region: Region) -> str | None:
         ("outputs", artifact.signature.outputs, [stored.body.type]),
     )
     for side, specs, types in sides:
-        wanted = [part for type_ in types for part in _flat(type_)]
-        if len(specs) != len(wanted):
-            return f"must have {len(wanted)} {side} as the region, got {len(specs)}"
-        for spec, type_ in zip(specs, wanted, strict=True):
+        expected_types = [part for type_ in types for part in _flat(type_)]
+        if len(specs) != len(expected_types):
+            return f"must have {len(expected_types)} {side} as the region, got {len(specs)}"
+        for spec, type_ in zip(specs, expected_types, strict=True):
             if not _fits(spec, type_):
                 return f"has {spec} among its {side}, but the region has {type_!r}"
     loose = [name for name, array in artifact.constants.items() if not issubclass(type(array), np.ndarray)]
@@ -67,9 +67,9 @@ def _flat(type_: Type) -> Iterator[Type]:
 def _fits(spec: TensorSpec, type_: Type) -> bool:
     if not isinstance(type_, TensorType) or spec.dtype is None:
         return spec.dtype is None
-    same = len(spec.shape) == type_.rank and spec.dtype == type_.dtype
+    compatible = len(spec.shape) == type_.rank and spec.dtype == type_.dtype
     pairs = zip(spec.shape, type_.shape, strict=False)
-    return same and all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
+    return compatible and all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
 
 
 def gives_the_same_again(tested: TargetUnderTest) -> None:
@@ -79,19 +79,23 @@ def gives_the_same_again(tested: TargetUnderTest) -> None:
 
 def gives_the_same_elsewhere(tested: TargetUnderTest) -> None:
     """Check that another process, with another hash seed, gives equal bytes."""
-    found = fresh.ask("compile", tested.registry.all_modules(), {"PYTHONHASHSEED": "7"}, target=tested.text, cut_off=False)
-    _compare(tested, found, "in another process")
+    fingerprints = fresh.ask(
+        "compile", tested.registry.plugin_modules(), {"PYTHONHASHSEED": "7"}, target=tested.text, cut_off=False
+    )
+    _compare(tested, fingerprints, "in another process")
 
 
 def needs_no_device(tested: TargetUnderTest) -> None:
     """Check that compiling does not use the run side. It must work in a process in which `inlaid_runtime` and `inlaid_probe` raise,
     and the usual environment variables hide devices."""
     hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "", "ONEAPI_DEVICE_SELECTOR": "none:*"}
-    fresh.ask("compile", tested.registry.all_modules(), hidden, target=tested.text, cut_off=True)
+    fresh.ask("compile", tested.registry.plugin_modules(), hidden, target=tested.text, cut_off=True)
 
 
-def _compare(tested: TargetUnderTest, others: Mapping[str, str], when: str) -> None:
-    changed = [name for name, value in samples.fingerprints(tested.once(samples.compiled)).items() if others.get(name) != value]
+def _compare(tested: TargetUnderTest, fingerprints: Mapping[str, str], when: str) -> None:
+    changed = [
+        name for name, value in samples.fingerprints(tested.once(samples.compiled)).items() if fingerprints.get(name) != value
+    ]
     if changed:
         raise Failed(f"the artifact of {changed[0]} differs {when}")
 
@@ -104,40 +108,40 @@ def compiles_what_it_claims(tested: TargetUnderTest) -> None:
         return not isinstance(tested.candidate.judge(call), Reject)
 
     plain = [(entry, entry.example(Choices.pinned(0), element)) for entry in CORPUS for element in entry.dtypes]
-    own = list(dict.fromkeys(entry for entry, example in plain if claimed(example.forms()[0].call)))
-    if not own:
+    entries = list(dict.fromkeys(entry for entry, example in plain if claimed(example.forms()[0].call)))
+    if not entries:
         raise NotClaimed("the target supports no single operator")
     for seed in range(GRAPHS):
-        graph = grown(random.Random(seed).randrange, *((own, claimed) if seed % 4 else (CORPUS, lambda call: True)))
+        graph = grown(random.Random(seed).randrange, *((entries, claimed) if seed % 4 else (CORPUS, lambda call: True)))
         for region in () if graph is None else tested.cut(ir.Module({"main": graph.function})):
             try:
                 tested.codegen.compile(tested.unit(region, keep=False), tested.context(keep=False))
             except Exception as error:
-                what = f"random graph {seed}, a region of {samples.operators_of(region)}"
+                what = f"random graph {seed}, a region of {samples.operator_names(region)}"
                 raise Failed(f"{what}, failed to compile with {type(error).__name__}: {error}") from error
 
 
 def refuses_what_it_cannot(tested: TargetUnderTest) -> None:
     """Check that the code generator raises `Unsupported` for a region that the rules reject, or compiles it correctly."""
-    asked = 0
+    attempt_count = 0
     for name, function in _unclaimed(tested):
         try:
             region = tested.region("refused", function)
         except Unsupported:
-            asked += 1
+            attempt_count += 1
             continue
         try:
             unit = tested.unit(region, keep=False)
         except InlaidError:
             continue  # lowering failed, so the code generator never gets it
-        asked += 1
+        attempt_count += 1
         try:
             tested.codegen.compile(unit, tested.context(keep=False))
         except Unsupported:
             continue
         except Exception as error:
             raise Failed(f"expected Unsupported for {name}, which its rules reject, got {type(error).__name__}: {error}") from error
-    if not asked:
+    if not attempt_count:
         raise Skipped("the rules reject no operator that the code generator can get")
 
 
@@ -155,7 +159,7 @@ def _unclaimed(tested: TargetUnderTest) -> Iterator[tuple[str, ir.Function]]:
 
 
 CASES = (
-    Case("codegen", "artifacts-are-whole", artifacts_are_whole),
+    Case("codegen", "artifacts-are-whole", artifacts_are_complete),
     Case("codegen", "gives-the-same-again", gives_the_same_again),
     Case("codegen", "gives-the-same-elsewhere", gives_the_same_elsewhere),
     Case("codegen", "needs-no-device", needs_no_device),

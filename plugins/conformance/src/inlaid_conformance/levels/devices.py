@@ -64,10 +64,10 @@ class _Memory:
 
     def read(self, queue: Any = None) -> Array:
         """Read the bytes, after all work on the buffer's queue or on `queue`."""
-        found, queue = np.zeros(self.tensor.shape, np.uint8), self.queue if queue is None else queue
-        self.device.download(self.tensor, found, queue)
+        content, queue = np.zeros(self.tensor.shape, np.uint8), self.queue if queue is None else queue
+        self.device.download(self.tensor, content, queue)
         self.device.synchronize(self.device.event(queue))
-        return found
+        return content
 
     def part(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTensor:
         """Return a tensor in the buffer."""
@@ -78,17 +78,17 @@ def copies(tested: TargetUnderTest, device: Device) -> None:
     """Check that data is unchanged by upload, copy and download of buffers and parts. An upload's source may change at once."""
     queue = device.queue()
     for turn, size in enumerate(SIZES * TURNS):
-        given = _bytes(size, turn)
-        first = _Memory(device, queue, size, changing := given.copy())
+        content = _bytes(size, turn)
+        first = _Memory(device, queue, size, changing := content.copy())
         changing[:] = POISON
         second = _Memory(device, queue, size + 128)
         device.copy(first.tensor, second.part(64, (size,), np.dtype(np.uint8)), queue)
-        if (first.read() != given).any():
+        if (first.read() != content).any():
             raise Failed(f"{size} bytes changed in an upload and download")
-        whole = second.read()
-        if (whole[64 : 64 + size] != given).any():
+        target_content = second.read()
+        if (target_content[64 : 64 + size] != content).any():
             raise Failed(f"{size} bytes changed in a copy on the device")
-        if (whole[:64] != POISON).any() or (whole[64 + size :] != POISON).any():
+        if (target_content[:64] != POISON).any() or (target_content[64 + size :] != POISON).any():
             raise Failed(f"a copy of {size} bytes writes outside of its target")
         for memory in (first, second):
             device.free(memory.tensor.buffer)
@@ -113,18 +113,18 @@ def keeps_order(tested: TargetUnderTest, device: Device) -> None:
     """Check that a queue executes in order, and waits for events of another queue, and for its own."""
     first, second = device.queue(), device.queue()
     shared = _Memory(device, first, 1 << 16)
-    found = np.zeros(1 << 16, np.uint8)
+    content = np.zeros(1 << 16, np.uint8)
     for turn in range(TURNS):
         for step in range(3):
             device.upload(np.full(1 << 16, 10 * turn + step & 0xFF, np.uint8), shared.tensor, first)
         device.wait(first, device.event(first))
         device.wait(second, device.event(first))
-        device.download(shared.tensor, found, second)
-        done = device.event(second)
-        device.wait(first, done)  # the next upload must not overtake
+        device.download(shared.tensor, content, second)
+        event = device.event(second)
+        device.wait(first, event)  # the next upload must not overtake
         device.upload(np.full(1 << 16, POISON, np.uint8), shared.tensor, first)
-        device.synchronize(done)
-        if (found != (10 * turn + 2 & 0xFF)).any():
+        device.synchronize(event)
+        if (content != (10 * turn + 2 & 0xFF)).any():
             raise Failed("a queue that waits for an event of another queue reads memory too early or too late")
     device.synchronize(device.event(first))
     device.free(shared.tensor.buffer)
@@ -146,15 +146,15 @@ def release(device: Device) -> str | None:
         first, second = device.queue(), device.queue()
         shared = _Memory(device, second, 1 << 16)
         device.wait(first, device.event(second))
-        given = _bytes(1 << 16, turn)
-        device.upload(given, shared.tensor, first)
-        done = device.event(first)
+        content = _bytes(1 << 16, turn)
+        device.upload(content, shared.tensor, first)
+        event = device.event(first)
         if turn % 2:
-            device.wait(second, done)
+            device.wait(second, event)
         device.release(first)
         if not turn % 2:
-            device.synchronize(done)
-        if (shared.read() != given).any():
+            device.synchronize(event)
+        if (shared.read() != content).any():
             return "the result of the work is not there"
         device.free(shared.tensor.buffer)
         device.release(second)
@@ -171,7 +171,7 @@ def _in_process(tested: TargetUnderTest, command: str, promise: str) -> None:
     if not tested.capabilities.device_memory:
         raise NotClaimed("the target's regions use host memory")
     try:
-        fault = fresh.ask(command, tested.registry.all_modules(), limit=PATIENCE, target=tested.text)
+        fault = fresh.ask(command, tested.registry.plugin_modules(), limit=PATIENCE, target=tested.text)
     except Failed as error:
         raise Failed(f"{promise}: {error}") from None
     if fault is not None:
@@ -184,13 +184,13 @@ def alternate(device: Device) -> str | None:
     queues = device.queue(), device.queue()
     shared = _Memory(device, queues[0], 256)
     log = _Memory(device, queues[0], ALTERNATIONS)
-    done = device.event(queues[0])
+    event = device.event(queues[0])
     for turn, queue in zip(range(ALTERNATIONS), itertools.cycle(reversed(queues))):
-        device.wait(queue, done)
+        device.wait(queue, event)
         device.upload(np.full(256, turn % 251, np.uint8), shared.tensor, queue)
         device.copy(shared.part(turn % 256, (1,), np.dtype(np.uint8)), log.part(turn, (1,), np.dtype(np.uint8)), queue)
-        done = device.event(queue)
-    device.synchronize(done)
+        event = device.event(queue)
+    device.synchronize(event)
     wrong = (log.read() != np.arange(ALTERNATIONS) % 251).any()
     for memory in (shared, log):
         device.free(memory.tensor.buffer)
@@ -237,10 +237,10 @@ def keeps_to_its_tensors(tested: TargetUnderTest, device: Device) -> None:
     """Check that a kernel writes all of its outputs and nothing else, for any initial contents."""
     tried = False
     runtime = tested.registry.runtime(tested.target)
-    own = runtime.device()
-    assert own is not None
+    runtime_device = runtime.device()
+    assert runtime_device is not None
     for sample in (*samples.claimed(tested), *tested.once(samples.tiled)):
-        artifact = samples.artifact_of(tested, sample)
+        artifact = samples.compile_artifact(tested, sample)
         kernel = runtime.load(artifact, artifact.constants).launching
         if kernel is None:
             raise Failed("Capabilities.device_memory is set, but the runtime loads kernels without `launching`")
@@ -249,7 +249,7 @@ def keeps_to_its_tensors(tested: TargetUnderTest, device: Device) -> None:
         tried = True
         stored = StoredForm(tested, sample)
         try:
-            stored.check(_launched(own, artifact, kernel, stored, sample.name))
+            stored.check(_launched(runtime_device, artifact, kernel, stored, sample.name))
         except Failed as error:
             raise Failed(f"the kernel of {sample.name}, on memory that is not zeroed: {error}") from None
     if not tried:
@@ -260,19 +260,20 @@ def keeps_launches_apart(tested: TargetUnderTest, device: Device) -> None:
     """Check that launches of one kernel on different tensors are all correct if they are enqueued before any has to be done, on one
     queue and on two."""
     runtime = tested.registry.runtime(tested.target)
-    own = runtime.device()
-    assert own is not None
+    runtime_device = runtime.device()
+    assert runtime_device is not None
     tried = False
     for sample in samples.claimed(tested):
-        artifact = samples.artifact_of(tested, sample)
+        artifact = samples.compile_artifact(tested, sample)
         kernel = runtime.load(artifact, artifact.constants).launching
         if kernel is None or artifact.signature.dims:
             continue
         tried = True
         forms = [StoredForm(tested, each) for each in (sample, sample.reversed())]
-        for queues in ([own.queue()], [own.queue(), own.queue()]):
+        for queues in ([runtime_device.queue()], [runtime_device.queue(), runtime_device.queue()]):
             launches = [
-                _Launch(own, artifact, kernel, stored, queue) for stored, queue in zip(forms, itertools.cycle(queues), strict=False)
+                _Launch(runtime_device, artifact, kernel, stored, queue)
+                for stored, queue in zip(forms, itertools.cycle(queues), strict=False)
             ]
             for launch in launches:
                 launch.enqueue()
@@ -284,7 +285,7 @@ def keeps_launches_apart(tested: TargetUnderTest, device: Device) -> None:
             for launch in launches:
                 launch.free()
             for queue in queues:
-                own.release(queue)
+                runtime_device.release(queue)
     if not tried:
         raise Skipped("no kernel has static sizes")
 
@@ -333,8 +334,8 @@ class _Launch:
             *(("an output", memory, tensor.bytes) for memory, tensor in zip(self._outputs, self._stored.outputs, strict=True)),
             ("its workspace", self._scratch, self._size),
         ):
-            whole = memory.read()
-            if (whole[:GUARD] != POISON).any() or (whole[GUARD + length :] != POISON).any():
+            content = memory.read()
+            if (content[:GUARD] != POISON).any() or (content[GUARD + length :] != POISON).any():
                 raise Failed(f"the kernel of {what} writes outside of {name}")
         for memory, value in zip(self._inputs, self._stored.inputs, strict=True):
             if memory.read()[GUARD : GUARD + value.nbytes].tobytes() != value.tobytes():
@@ -356,14 +357,14 @@ def replays(tested: TargetUnderTest, device: Device) -> None:
     if not isinstance(device, CapturingDevice):
         raise NotClaimed("the device does not record launches")
     runtime = tested.registry.runtime(tested.target)
-    own = runtime.device()
-    assert isinstance(own, CapturingDevice)
+    runtime_device = runtime.device()
+    assert isinstance(runtime_device, CapturingDevice)
     tried = False
     for sample in samples.claimed(tested):
-        artifact = samples.artifact_of(tested, sample)
+        artifact = samples.compile_artifact(tested, sample)
         kernel = runtime.load(artifact, artifact.constants).launching
         if kernel is not None and not artifact.signature.dims:
-            tried |= _replayed(own, artifact, kernel, StoredForm(tested, sample), sample.name)
+            tried |= _replayed(runtime_device, artifact, kernel, StoredForm(tested, sample), sample.name)
     if not tried:
         raise Skipped("no kernel of static sizes can be recorded")
 
@@ -371,10 +372,10 @@ def replays(tested: TargetUnderTest, device: Device) -> None:
 def _replayed(device: CapturingDevice, artifact: Artifact, kernel: DeviceKernel, stored: StoredForm, what: str) -> bool:
     """Check a kernel's recording. Returns whether the kernel can be recorded."""
     first, second = device.queue(), device.queue()
-    given = [_Memory(device, first, max(value.nbytes, 1)) for value in stored.inputs]
-    made = [_Memory(device, first, max(of.bytes, 1)) for of in stored.outputs]
-    tensors = [memory.part(0, value.shape, value.dtype) for memory, value in zip(given, stored.inputs, strict=True)]
-    results = [memory.part(0, of.shape, of.dtype) for memory, of in zip(made, stored.outputs, strict=True)]
+    input_memories = [_Memory(device, first, max(value.nbytes, 1)) for value in stored.inputs]
+    output_memories = [_Memory(device, first, max(output.bytes, 1)) for output in stored.outputs]
+    tensors = [memory.part(0, value.shape, value.dtype) for memory, value in zip(input_memories, stored.inputs, strict=True)]
+    results = [memory.part(0, output.shape, output.dtype) for memory, output in zip(output_memories, stored.outputs, strict=True)]
     size = int(arith.evaluate(artifact.workspace.get("", 0), {}))
     scratch = _Memory(device, first, max(size, 1))
     device.synchronize(device.event(first))
@@ -383,24 +384,27 @@ def _replayed(device: CapturingDevice, artifact: Artifact, kernel: DeviceKernel,
     kernel.launch(tensors, results, workspace, np.zeros(0, np.int64), first)
     recording = device.end_capture(first)
     if recording is not None:
-        if any((memory.read() != POISON).any() for memory in made):
+        if any((memory.read() != POISON).any() for memory in output_memories):
             raise Failed(f"the kernel of {what} runs during recording")
         for queue in (first, second):
             for tensor, value in zip(tensors, stored.inputs, strict=True):
                 device.upload(value, tensor, queue)
             device.replay(recording, queue)
-            found = [memory.read(queue) for memory in made]
+            contents = [memory.read(queue) for memory in output_memories]
             try:
                 stored.check(
-                    [array[: of.bytes].view(of.dtype).reshape(of.shape) for array, of in zip(found, stored.outputs, strict=True)]
+                    [
+                        array[: output.bytes].view(output.dtype).reshape(output.shape)
+                        for array, output in zip(contents, stored.outputs, strict=True)
+                    ]
                 )
             except Failed as error:
                 raise Failed(f"the kernel of {what}, replayed: {error}") from None
-            for memory in made:
+            for memory in output_memories:
                 device.upload(np.full(memory.tensor.shape, POISON, np.uint8), memory.tensor, queue)
             device.synchronize(device.event(queue))
         device.discard(recording)
-    for memory in (*given, *made, scratch):
+    for memory in (*input_memories, *output_memories, scratch):
         device.free(memory.tensor.buffer)
     for queue in (first, second):
         device.release(queue)
@@ -411,17 +415,17 @@ def keeps_results(tested: TargetUnderTest, device: Device) -> None:
     """Check that results kept on the device equal results copied to the host, can be inputs, and are freed when dropped."""
     for run in samples.runs(tested):
         executable = run.load()
-        wanted = executable.run(run.inputs)
+        expected = executable.run(run.inputs)
         on_device = {name: executable.to_device(name, value) for name, value in run.inputs.items()}
-        kept = executable.run(on_device, keep_on_device=True)
-        for name, value in kept.items():
-            found = value.numpy() if isinstance(value, DeviceArray) else value
-            if np.asarray(found).tobytes() != np.asarray(wanted[name]).tobytes():
+        device_results = executable.run(on_device, keep_on_device=True)
+        for name, value in device_results.items():
+            actual = value.numpy() if isinstance(value, DeviceArray) else value
+            if np.asarray(actual).tobytes() != np.asarray(expected[name]).tobytes():
                 raise Failed(f"result {name} of {run.name} differs if inputs and results stay on the device")
         free = device.memory().free
         for _ in range(TURNS):
-            kept = executable.run(on_device, keep_on_device=True)
-        del kept
+            device_results = executable.run(on_device, keep_on_device=True)
+        del device_results
         gc.collect()
         if device.memory().free < free:
             raise Failed(f"{run.name} leaks {free - device.memory().free} bytes of device memory in {TURNS} runs")

@@ -9,7 +9,7 @@ from inlaid.graph.interp import evaluate
 from inlaid_conformance.case import Case, Check, Failed, NotClaimed
 from inlaid_conformance.nets import NETS, Net
 from inlaid_conformance.target_under_test import TargetUnderTest
-from inlaid_conformance.tolerance import compare, of_model
+from inlaid_conformance.tolerance import compare, model_tolerance
 
 SEEDS = (0, 1)
 """Seeds of a model's inputs."""
@@ -25,13 +25,13 @@ def _agrees(net: Net) -> Check:
         executable, function = tested.load_model(net.module()), net.build()
         for seed in SEEDS:
             inputs = net.inputs(seed)
-            wanted = evaluate(function, [inputs[param.name] for param in function.params])
+            expected = evaluate(function, [inputs[param.name] for param in function.params])
             try:
-                compare(function.body.type, wanted, list(executable.run(inputs).values()), partial(of_model, tested))
+                compare(function.body.type, expected, list(executable.run(inputs).values()), partial(model_tolerance, tested))
             except Failed as error:
                 # Locate the difference if possible.
-                found = shadow(net.module(), inputs, [tested.text], tested.registry).difference
-                raise Failed(f"{error}" if found is None else f"{error}; {found}") from None
+                difference = shadow(net.module(), inputs, [tested.text], tested.registry).difference
+                raise Failed(f"{error}" if difference is None else f"{error}; {difference}") from None
 
     return check
 

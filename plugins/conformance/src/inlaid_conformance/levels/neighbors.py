@@ -34,9 +34,9 @@ from inlaid_runtime.types import TensorType
 
 LARGE = (300, 260, 130)
 """Sizes of an axis, of which the first that is accepted counts: beyond counters of 8 bits, with a sign or without."""
-OTHERS = (0, 1, 2)
+FURTHER_SIZES = (0, 1, 2)
 """Further sizes of an axis, each of which counts."""
-MOST = 12
+MAX_NEIGHBORS = 12
 """Greatest number of neighbors of an example with other attributes, or pairs of them, that are run."""
 ATTRIBUTES = (6, 9, 17)
 """Values of attributes beyond fields of 2, 3 and 4 bits, with or without the one that stands for zero."""
@@ -54,32 +54,32 @@ def agree(tested: TargetUnderTest) -> None:
     """Check that accepted neighbors of examples of patterns agree with the reference: with other attributes, such as a dilation and
     pads that fit it, other scalar constants, and other sizes."""
     for sample in samples.patterned(tested):
-        for neighbor in itertools.islice(_distinct(tested, sample), MOST):
+        for neighbor in itertools.islice(_distinct(tested, sample), MAX_NEIGHBORS):
             neighbor.check(tested)
-        for size in OTHERS:
+        for size in FURTHER_SIZES:
             for neighbor in _resized(tested, sample, (size,)):
                 neighbor.check(tested)
 
 
 def _distinct(tested: TargetUnderTest, sample: Sample) -> Iterator[Sample]:
     """Yield accepted neighbors with other attributes: one for each set of attributes and whether the result has another type."""
-    seen: set[object] = set()
+    kinds: set[object] = set()
     for neighbor in with_other_attributes(sample.function, sample.inputs, tested.capabilities.requantization.roundings):
         kind = neighbor.names, neighbor.function.body.type == sample.function.body.type
-        changed = sample.changed(tested, neighbor) if kind not in seen else None
+        changed = sample.changed(tested, neighbor) if kind not in kinds else None
         if changed is not None:
-            seen.add(kind)
+            kinds.add(kind)
             yield changed
 
 
 def _resized(tested: TargetUnderTest, sample: Sample, sizes: Sequence[int]) -> Iterator[Sample]:
     """Yield, for each axis, a neighbor of the first size that is accepted."""
-    seen = set()
+    keys = set()
     for options in with_other_sizes(sample.function, sample.inputs, sizes):
         changed = next(filter(None, (sample.changed(tested, option) for option in options)), None)
         key = None if changed is None else structural_key(changed.function)
-        if changed is not None and key not in seen:
-            seen.add(key)
+        if changed is not None and key not in keys:
+            keys.add(key)
             yield changed
 
 
@@ -134,14 +134,14 @@ def agree_if_broadcast(tested: TargetUnderTest) -> None:
 def agree_if_reshaped(tested: TargetUnderTest) -> None:
     """Check that accepted reshapes agree with the reference, among images of several rows and columns too, whose elements may be
     stored in another order than those of a matrix."""
-    tiles, tried, seen = tested.capabilities.tiles, Counter[object](), set[str]()
+    tiles, tried, keys = tested.capabilities.tiles, Counter[object](), set[str]()
     channels = min(2 * max(tiles.inputs, tiles.outputs), LARGEST_BLOCK)
     for sample in (*samples.declared(tested), *samples.claimed(tested, ("reshape",))):
         for neighbor in with_other_reshapes(sample.function, sample.inputs, channels):
             key = structural_key(neighbor.function)
-            ranks = sample.rule, *(len(of.shape) for of in (neighbor.inputs[0], evaluate(neighbor.function, neighbor.inputs)))
-            changed = sample.changed(tested, neighbor) if key not in seen and tried[ranks] < MOST else None
-            seen.add(key)
+            ranks = sample.rule, *(len(array.shape) for array in (neighbor.inputs[0], evaluate(neighbor.function, neighbor.inputs)))
+            changed = sample.changed(tested, neighbor) if key not in keys and tried[ranks] < MAX_NEIGHBORS else None
+            keys.add(key)
             if changed is not None:
                 tried[ranks] += 1
                 changed.check(tested)
@@ -183,7 +183,7 @@ def _side_by_side(sample: Sample, other: Sample) -> Sample:
 def read_one_value_twice(tested: TargetUnderTest) -> None:
     """Check that operators and composites whose operands are one value agree with the reference."""
     tried = False
-    for sample in (*samples.claimed(tested), *samples.claimed(tested, _of_equal_operands())):
+    for sample in (*samples.claimed(tested), *samples.claimed(tested, _operators_of_equal_operands())):
         for neighbor in with_equal_operands(sample.function, sample.inputs):
             changed = sample.changed(tested, neighbor)
             if changed is not None:
@@ -193,14 +193,14 @@ def read_one_value_twice(tested: TargetUnderTest) -> None:
         raise NotClaimed("the target supports no operator of two operands of one type")
 
 
-def _of_equal_operands() -> tuple[str, ...]:
+def _operators_of_equal_operands() -> tuple[str, ...]:
     """Return the operators whose plain example has two operands of one type."""
-    found = []
+    names = []
     for entry in CORPUS:
         params = entry.example(Choices.pinned(0), entry.dtypes[0]).forms()[0].function.params
         if len(params) > len({repr(param.type) for param in params}):
-            found.append(entry.operator.name)
-    return tuple(found)
+            names.append(entry.operator.name)
+    return tuple(names)
 
 
 CASES = (

@@ -21,10 +21,10 @@ from inlaid.partitioning.rules import ANY
 from inlaid.plugins import Reject
 from inlaid_conformance.case import Case, Check, Failed, NotClaimed, Unexercised
 from inlaid_conformance.corpus import COMMON, CORPUS, RANKS, Choices, Entry, Example, Form, entry_of
-from inlaid_conformance.coverage import Values, accepted, may_claim, search, selected, values_of
+from inlaid_conformance.coverage import Values, accepted, example_values, may_claim, search, selected
 from inlaid_conformance.patterned import drawn
 from inlaid_conformance.target_under_test import TargetUnderTest
-from inlaid_conformance.tolerance import hold, of_operator
+from inlaid_conformance.tolerance import hold, operator_tolerance
 from inlaid_conformance.values import MIXES
 from inlaid_runtime.errors import InlaidError
 
@@ -52,13 +52,13 @@ def _agrees(entry: Entry, element: str) -> Check:
     return check
 
 
-def _pinned(tested: TargetUnderTest, entry: Entry, element: str, most: int = PINNED) -> Iterator[Form]:
-    """Yield the fixed examples that the rules accept: up to `most`, and examples of further ranks."""
-    for number in range(most):
+def _pinned(tested: TargetUnderTest, entry: Entry, element: str, count: int = PINNED) -> Iterator[Form]:
+    """Yield the fixed examples that the rules accept: up to `count`, and examples of further ranks."""
+    for number in range(count):
         forms = _claimed(tested, entry.example(Choices.pinned(number, tiles=tested.capabilities.tiles), element))
         yield from forms if number == 0 and element in COMMON else forms[:1]
     if element == _first_claimed(tested, entry):
-        yield from _of_other_ranks(tested, entry, element)
+        yield from _examples_of_other_ranks(tested, entry, element)
 
 
 @lru_cache(maxsize=256)
@@ -67,7 +67,7 @@ def _first_claimed(tested: TargetUnderTest, entry: Entry) -> str | None:
     return next((element for element, example in plain if _claimed(tested, example)), None)
 
 
-def _of_other_ranks(tested: TargetUnderTest, entry: Entry, element: str) -> Iterator[Form]:
+def _examples_of_other_ranks(tested: TargetUnderTest, entry: Entry, element: str) -> Iterator[Form]:
     for rank in RANKS[1:]:
         choices = Choices.pinned(0, rank=rank)
         example = entry.example(choices, element)
@@ -127,7 +127,7 @@ def _refusal(tested: TargetUnderTest, entry: Entry, element: str) -> str:
 
 
 def _hold(tested: TargetUnderTest, entry: Entry, form: Form) -> None:
-    hold(tested, form, form.function, form.inputs, partial(of_operator, tested, entry.operator.name, entry.exact))
+    hold(tested, form, form.function, form.inputs, partial(operator_tolerance, tested, entry.operator.name, entry.exact))
 
 
 def _exercised(operator: Operator | str) -> Check:
@@ -136,18 +136,18 @@ def _exercised(operator: Operator | str) -> Check:
     entry = None if isinstance(operator, str) else entry_of(operator)
 
     def check(tested: TargetUnderTest) -> None:
-        own = _own_examples(tested, name, entry)
-        found = None
+        declared_count = _check_declared_examples(tested, name, entry)
+        search_result = None
         if entry is not None and may_claim(tested, name):
-            found = search(tested, entry)
-            for trial in selected(found.trials, _values_of_pinned(tested, entry)):
+            search_result = search(tested, entry)
+            for trial in selected(search_result.trials, _values_of_pinned(tested, entry)):
                 _hold(tested, entry, trial.form)
                 for mix in trial.mixes():
                     other = trial.with_mix(entry, mix, tested.capabilities.tiles)
                     if other is not None and accepted(tested, other) is None:
                         _hold(tested, entry, other)
-        if not own and (found is None or not found.trials):
-            reasons = found.reasons.most_common(1) if found is not None else []
+        if not declared_count and (search_result is None or not search_result.trials):
+            reasons = search_result.reasons.most_common(1) if search_result is not None else []
             reason = (
                 reasons[0][0] if reasons else f"has no rule for {name}" if entry is not None else "it is not an operator of Inlaid"
             )
@@ -161,37 +161,37 @@ def _exercised(operator: Operator | str) -> Check:
 def _values_of_pinned(tested: TargetUnderTest, entry: Entry) -> list[Values]:
     """Return the properties of the examples that `_agrees` exercises. Special values have the properties of plain ones."""
     elements = [name for name in entry.dtypes if name in tested.capabilities.dtypes]
-    of_plain = ((form, name) for name in elements for form in _pinned(tested, entry, name, 1))
-    return [values_of(entry, form, name) for form, name in of_plain]
+    plain_forms = ((form, name) for name in elements for form in _pinned(tested, entry, name, 1))
+    return [example_values(entry, form, name) for form, name in plain_forms]
 
 
-def _own_examples(tested: TargetUnderTest, name: str, entry: Entry | None) -> int:
+def _check_declared_examples(tested: TargetUnderTest, name: str, entry: Entry | None) -> int:
     """Compare the plugin's examples of an operator with the reference, and count them. Values are ordinary for operators that round
     or that Inlaid does not define."""
     exact = entry is not None and entry.exact
-    every = [function for function in tested.conformance.examples if _operator_of(function) == name]
-    own = [function for function in every if tested.claims(function)]  # `annotations.accepts_its_examples` reports the others
-    for function in own:
+    every = [function for function in tested.conformance.examples if _operator_name(function) == name]
+    functions = [function for function in every if tested.claims(function)]  # `annotations.accepts_its_examples` reports the others
+    for function in functions:
         for mix in MIXES if exact else MIXES[:1]:
-            made = drawn(function, mix)
+            example = drawn(function, mix)
             try:
-                evaluate(made.function, made.inputs)
+                evaluate(example.function, example.inputs)
             except (InlaidError, ValueError, IndexError) as error:
                 if mix != "plain":
                     continue  # for example an index out of range
                 raise Failed(
-                    f"the reference cannot run the declared example {made}: {error}; make indices and sizes constants"
+                    f"the reference cannot run the declared example {example}: {error}; make indices and sizes constants"
                 ) from error
-            hold(tested, made, made.function, made.inputs, partial(of_operator, tested, name, exact))
-    return len(own)
+            hold(tested, example, example.function, example.inputs, partial(operator_tolerance, tested, name, exact))
+    return len(functions)
 
 
-def _operator_of(function: ir.Function) -> str:
+def _operator_name(function: ir.Function) -> str:
     body = function.body
     return body.callee.name if isinstance(body, ir.Call) and isinstance(body.callee, Operator) else ""
 
 
-def own_cases(tested: TargetUnderTest) -> tuple[Case, ...]:
+def vendor_cases(tested: TargetUnderTest) -> tuple[Case, ...]:
     """Return cases for the vendor's operators that rules name."""
     if tested.problem is not None or tested.unruly is not None:
         return ()

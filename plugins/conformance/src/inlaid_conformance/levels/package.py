@@ -52,7 +52,7 @@ def runs_without_the_compiler(tested: TargetUnderTest) -> None:
     alone = [run for run in nets if _is_alone(tested, run)]
     kernels = []
     for sample in {structural_key(each.function): each for each in (*samples.claimed(tested), *samples.varied(tested))}.values():
-        run = samples.run_of(tested, sample)
+        run = samples.make_run(tested, sample)
         if _is_alone(tested, run):
             alone.append(run)
         else:
@@ -75,7 +75,7 @@ def _run_kernels_elsewhere(tested: TargetUnderTest, every: Sequence[Sample]) -> 
         stored: dict[str, StoredForm] = {}
         requests: list[tuple[str, int]] = []
         for number, sample in enumerate(every):
-            artifact = samples.artifact_of(tested, sample)
+            artifact = samples.compile_artifact(tested, sample)
             loaded = runtime.load(artifact, artifact.constants)
             if not artifact.signature.dims and (loaded.kernel is not None or loaded.launching is not None):
                 stem = str(folder / f"{number}")
@@ -85,7 +85,7 @@ def _run_kernels_elsewhere(tested: TargetUnderTest, every: Sequence[Sample]) -> 
                 requests.append((stem, int(arith.evaluate(artifact.workspace.get("", 0), {}))))
         if not requests:
             return
-        fresh.ask("kernels", tested.registry.all_modules(), target=tested.text, symbol=ALONE, kernels=requests)
+        fresh.ask("kernels", tested.registry.plugin_modules(), target=tested.text, symbol=ALONE, kernels=requests)
         for stem, form in stored.items():
             with np.load(f"{stem}.out.npz") as results:
                 form.check([array.view(tensor.dtype) for array, tensor in zip(results.values(), form.outputs, strict=True)])
@@ -96,15 +96,15 @@ def _run_elsewhere(tested: TargetUnderTest, runs: Sequence[Run], alone: bool) ->
         return
     with _folder() as folder:
         stems = {str(folder / f"{number}"): run for number, run in enumerate(runs)}
-        wanted = {}
+        expected = {}
         for stem, run in stems.items():
             executable = run.load()
             executable.save(f"{stem}.inlaid")
             np.savez(f"{stem}.in.npz", **{name: plain(value) for name, value in run.inputs.items()})
-            wanted[stem] = executable.run(run.inputs)
-        fresh.ask("packages", tested.registry.all_modules(), stems=list(stems), alone=alone)
+            expected[stem] = executable.run(run.inputs)
+        fresh.ask("packages", tested.registry.plugin_modules(), stems=list(stems), alone=alone)
         for stem, run in stems.items():
-            _compare(run.name, wanted[stem], Path(f"{stem}.out.npz"))
+            _compare(run.name, expected[stem], Path(f"{stem}.out.npz"))
 
 
 def exports(tested: TargetUnderTest) -> None:
@@ -133,17 +133,17 @@ def exports(tested: TargetUnderTest) -> None:
 
 
 def _results(executable: Executable) -> list[tuple[str, list[int], str]]:
-    found = []
+    specs = []
     for spec in executable.outputs:
         assert spec.dtype is not None and not any(isinstance(dim, Expr) for dim in spec.shape)
-        found.append((spec.name, [int(dim) for dim in spec.shape if isinstance(dim, int)], spec.dtype.name))
-    return found
+        specs.append((spec.name, [int(dim) for dim in spec.shape if isinstance(dim, int)], spec.dtype.name))
+    return specs
 
 
-def _compare(name: str, wanted: dict[str, Any], path: Path) -> None:
-    with np.load(path) as found:
-        for key, value in wanted.items():
-            if found[key].shape != value.shape or found[key].tobytes() != value.tobytes():
+def _compare(name: str, expected: dict[str, Any], path: Path) -> None:
+    with np.load(path) as actual:
+        for key, value in expected.items():
+            if actual[key].shape != value.shape or actual[key].tobytes() != value.tobytes():
                 raise Failed(f"{name} gives different bits for {key} in a new process")
 
 

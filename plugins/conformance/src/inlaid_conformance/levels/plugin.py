@@ -18,7 +18,7 @@ from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_runtime.plugins.target import PLUGIN_API_VERSION
 from inlaid_runtime.types import DTYPES
 
-MOST_STEPS = 16
+MAX_STEPS = 16
 """The greatest integer tolerance that still makes 8-bit comparisons meaningful."""
 
 VOCABULARY = ("plugins", "errors", "arith", "types", "artifact", "cache", "cores", "records", "settings")
@@ -35,9 +35,9 @@ def loads_lazily(tested: TargetUnderTest) -> None:
     """Check that the compile module and the run module, with their declarations of targets, import only the standard library, the
     plugin, and the contract: `inlaid.plugins` and `inlaid_runtime.plugins`, of which the run module imports the second alone."""
     for module, packages in _modules(tested).items():
-        brought = fresh.ask("imports", tested.registry.all_modules(), module=module)
-        own = [other.partition(".")[0] for other in _modules(tested) if not _within(other, "inlaid")]
-        wrong = [name for name in brought if not _light(name, module, packages, own)]
+        brought = fresh.ask("imports", tested.registry.plugin_modules(), module=module)
+        plugin_packages = [other.partition(".")[0] for other in _modules(tested) if not _within(other, "inlaid")]
+        wrong = [name for name in brought if not _light(name, module, packages, plugin_packages)]
         if wrong:
             tops = list(dict.fromkeys(_group(name) for name in wrong))
             raise Failed(f"{module} imports {', '.join(tops[:5])} at load time: import them inside the hooks that need them")
@@ -50,11 +50,11 @@ def _modules(tested: TargetUnderTest) -> dict[str, Sequence[str]]:
     return {**run, tested.registry.module(tested.plugin): ("inlaid", "inlaid_runtime")}
 
 
-def _light(name: str, module: str, packages: Sequence[str], own: Sequence[str]) -> bool:
+def _light(name: str, module: str, packages: Sequence[str], plugin_packages: Sequence[str]) -> bool:
     top, _, rest = name.partition(".")
     if top in packages and rest.partition(".")[0] in ("", *VOCABULARY):
         return True
-    return top in own or top in sys.stdlib_module_names or _within(name, module.rpartition(".")[0])
+    return top in plugin_packages or top in sys.stdlib_module_names or _within(name, module.rpartition(".")[0])
 
 
 def _within(name: str, package: str) -> bool:
@@ -83,7 +83,7 @@ def states_its_version(tested: TargetUnderTest) -> None:
 def leaves_others_alone(tested: TargetUnderTest) -> None:
     """Check that the plugin has no rules, passes or schedules for the target of another plugin."""
     modules = {tested.plugin: tested.registry.module(tested.plugin), other_plugin.KIND: other_plugin.__name__}
-    registry = PluginRegistry.of_modules({GROUP: modules})
+    registry = PluginRegistry.from_modules({GROUP: modules})
     foreign = registry.target(other_plugin.KIND)
     answers = {
         "inlaid_op_rules": registry.op_rules(foreign),
@@ -111,13 +111,13 @@ def declares_targets(tested: TargetUnderTest) -> None:
         raise Failed("the target has no description")
 
 
-def _check_capabilities(found: Capabilities) -> None:
-    unknown = [name for name in found.dtypes if name not in DTYPES and name != "sequence"]
-    if unknown or not found.dtypes:
+def _check_capabilities(capabilities: Capabilities) -> None:
+    unknown = [name for name in capabilities.dtypes if name not in DTYPES and name != "sequence"]
+    if unknown or not capabilities.dtypes:
         raise Failed(f"unknown element types {', '.join(unknown)}" if unknown else "expected at least one element type, got none")
-    figures = {"peak": found.peak, "bandwidth": found.bandwidth, "link.bandwidth": found.link.bandwidth}
+    figures = {"peak": capabilities.peak, "bandwidth": capabilities.bandwidth, "link.bandwidth": capabilities.link.bandwidth}
     wrong = [name for name, value in figures.items() if not value > 0]
-    if wrong or found.link.latency < 0 or found.cores < 0:
+    if wrong or capabilities.link.latency < 0 or capabilities.cores < 0:
         raise Failed(f"invalid {wrong[0] if wrong else 'latency or cores'} in the capabilities")
 
 
@@ -134,18 +134,18 @@ def probes(tested: TargetUnderTest) -> None:
 def declares_tolerances(tested: TargetUnderTest) -> None:
     """Check that tolerances have known element types, are unique per element type and operator, and are not trivially wide. Check
     that expected failures have reasons, and are in levels that permit expected failures."""
-    found = tested.conformance
-    for item in found.tolerances:
+    conformance = tested.conformance
+    for item in conformance.tolerances:
         if item.dtype not in DTYPES:
             raise Failed(f"a tolerance has the unknown element type {item.dtype!r}")
         if not (0 <= item.relative < 1 and item.absolute >= 0 and math.isfinite(item.absolute)):
             raise Failed(f"{item} is too wide: expected 0 <= relative < 1 and a finite absolute")
-        if item.steps and (not DTYPES[item.dtype].is_int or not 0 < item.steps <= MOST_STEPS or item.relative or item.absolute):
-            raise Failed(f"{item} is invalid: steps are for integers only, from 1 to {MOST_STEPS}, without the other bounds")
-    keys = [(item.dtype, item.operator) for item in found.tolerances]
+        if item.steps and (not DTYPES[item.dtype].is_int or not 0 < item.steps <= MAX_STEPS or item.relative or item.absolute):
+            raise Failed(f"{item} is invalid: steps are for integers only, from 1 to {MAX_STEPS}, without the other bounds")
+    keys = [(item.dtype, item.operator) for item in conformance.tolerances]
     if len(set(keys)) < len(keys):
         raise Failed("two tolerances have the same element type and operator")
-    for failure in found.expected_failures:
+    for failure in conformance.expected_failures:
         if not failure.reason.strip():
             raise Failed(f"the expected failure {failure.check!r} has no reason")
         if failure.check.partition("/")[0] in BINDING:

@@ -26,7 +26,7 @@ from inlaid_conformance.nets import NETS
 from inlaid_conformance.samples import Array, Run, Sample
 from inlaid_conformance.stored_form import StoredForm
 from inlaid_conformance.target_under_test import TargetUnderTest
-from inlaid_conformance.tolerance import compare, of_model
+from inlaid_conformance.tolerance import compare, model_tolerance
 from inlaid_runtime import arith
 from inlaid_runtime.artifact import ALIGNMENT, Artifact
 from inlaid_runtime.errors import InlaidError, InputError, KernelFault, PluginError
@@ -127,9 +127,9 @@ def gives_new_results(tested: TargetUnderTest) -> None:
         executable = run.load()
         inputs = {name: value.copy() for name, value in run.inputs.items()}
         first = executable.run(inputs)
-        kept = _bits(first)
+        snapshot = _bits(first)
         second = executable.run(run.other_inputs)
-        if _bits(first) != kept:
+        if _bits(first) != snapshot:
             raise Failed(f"a later run changes the results of {run.name}")
         for name, value in first.items():
             if any(np.may_share_memory(value, other) for other in (*inputs.values(), *second.values())):
@@ -151,11 +151,11 @@ def takes_any_array(tested: TargetUnderTest) -> None:
     """Check that strided, unaligned, column-major and read-only inputs give the same results as plain inputs."""
     for run in samples.runs(tested):
         executable = run.load()
-        wanted = _bits(executable.run(run.inputs))
+        expected = _bits(executable.run(run.inputs))
         for name, change in LAYOUTS.items():
             changed = {key: change(value) for key, value in run.inputs.items()}
             before = [value.tobytes() for value in changed.values()]
-            if _bits(executable.run(changed)) != wanted:
+            if _bits(executable.run(changed)) != expected:
                 raise Failed(f"{run.name} gives different results for inputs that are {name}")
             if [value.tobytes() for value in changed.values()] != before:
                 raise Failed(f"{run.name} writes to its inputs")
@@ -169,15 +169,15 @@ def _strided(value: Array) -> Array:
 
 def _unaligned(value: Array) -> Array:
     raw = np.zeros(value.nbytes + 2 * ALIGNMENT, np.uint8)
-    found: Array = raw[1 : 1 + value.nbytes].view(value.dtype).reshape(value.shape)
-    found[...] = value
-    return found
+    view: Array = raw[1 : 1 + value.nbytes].view(value.dtype).reshape(value.shape)
+    view[...] = value
+    return view
 
 
 def _read_only(value: Array) -> Array:
-    found = value.copy()
-    found.flags.writeable = False
-    return found
+    copy = value.copy()
+    copy.flags.writeable = False
+    return copy
 
 
 LAYOUTS: Mapping[str, Callable[[Array], Array]] = {
@@ -192,7 +192,7 @@ def keeps_to_its_buffers(tested: TargetUnderTest) -> None:
     """Check that a kernel writes all of its outputs, and nothing outside of outputs and workspace, for any initial contents."""
     tried = False
     for sample in (*samples.claimed(tested), *tested.once(samples.tiled)):
-        artifact = samples.artifact_of(tested, sample)
+        artifact = samples.compile_artifact(tested, sample)
         if artifact.signature.dims:
             continue
         kernel = tested.registry.runtime(tested.target).load(artifact, artifact.constants).kernel
@@ -229,26 +229,26 @@ class _Guarded:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._whole = aligned_empty((size + 2 * GUARD,), np.uint8)
-        self._whole[:] = POISON
+        self._memory = aligned_empty((size + 2 * GUARD,), np.uint8)
+        self._memory[:] = POISON
 
     def view(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Return the memory between the guards as an array."""
-        found: Array = self._whole[GUARD : GUARD + self.size].view(dtype).reshape(shape)
-        assert not found.size or address(found) % ALIGNMENT == 0
-        return found
+        view: Array = self._memory[GUARD : GUARD + self.size].view(dtype).reshape(shape)
+        assert not view.size or address(view) % ALIGNMENT == 0
+        return view
 
     @property
     def intact(self) -> bool:
         """Whether the guards are unchanged."""
-        return bool((self._whole[:GUARD] == POISON).all() and (self._whole[GUARD + self.size :] == POISON).all())
+        return bool((self._memory[:GUARD] == POISON).all() and (self._memory[GUARD + self.size :] == POISON).all())
 
 
 def refuses_wrong_inputs(tested: TargetUnderTest) -> None:
     """Check that inputs of a wrong rank, shape, element type or number raise an Inlaid error, and the next run is correct."""
     for run in samples.runs(tested):
         executable = run.load()
-        wanted = _bits(executable.run(run.inputs))
+        expected = _bits(executable.run(run.inputs))
         for what, wrong in _wrong_inputs(run):
             try:
                 executable.run(wrong)
@@ -257,22 +257,22 @@ def refuses_wrong_inputs(tested: TargetUnderTest) -> None:
             except Exception as error:
                 raise Failed(f"{run.name} must raise an Inlaid error for {what}, got {type(error).__name__}: {error}") from error
             raise Failed(f"{run.name} accepts {what}")
-        if _bits(executable.run(run.inputs)) != wanted:
+        if _bits(executable.run(run.inputs)) != expected:
             raise Failed(f"{run.name} gives wrong results after a run with wrong inputs")
 
 
 def _wrong_inputs(run: Run) -> list[tuple[str, dict[str, Any]]]:
     name, value = next(iter(run.inputs.items()))
     rest = dict(run.inputs)
-    found = [
+    cases = [
         ("an input of a wrong rank", {**rest, name: value[None]}),
         ("an input of a wrong element type", {**rest, name: value.astype(np.complex64)}),
         ("too many inputs", {**rest, "conformance": value}),
         ("too few inputs", {key: item for key, item in rest.items() if key != name}),
     ]
     if value.ndim:
-        found.append(("an input of a wrong shape", {**rest, name: np.concatenate([value, value[:1]])}))
-    return found
+        cases.append(("an input of a wrong shape", {**rest, name: np.concatenate([value, value[:1]])}))
+    return cases
 
 
 def runs_at_other_sizes(tested: TargetUnderTest) -> None:
@@ -285,8 +285,8 @@ def runs_at_other_sizes(tested: TargetUnderTest) -> None:
     for batch in (5, 1, 70, 5, 0):
         inputs = {"x": np.random.default_rng(batch).uniform(-1, 1, (batch, 19)).astype(np.float32)}
         try:
-            wanted = evaluate(function, [inputs["x"]])
-            compare(function.body.type, wanted, list(executable.run(inputs).values()), partial(of_model, tested))
+            expected = evaluate(function, [inputs["x"]])
+            compare(function.body.type, expected, list(executable.run(inputs).values()), partial(model_tolerance, tested))
         except Failed as error:
             raise Failed(f"{net.name} at a batch of {batch}: {error}") from None
 
@@ -301,14 +301,14 @@ def reports_faults(tested: TargetUnderTest) -> None:
         executable = tested.load(sample.composed)
         data, where = sample.inputs
         right = {"x0": data, "x1": where}
-        wanted = _bits(executable.run(right))
+        expected = _bits(executable.run(right))
         for index in (10**6, -(10**6)):
             try:
                 executable.run({"x0": data, "x1": np.full_like(where, index)})
             except KernelFault:
                 continue
             raise Failed(f"{sample.name} accepts the out-of-range index {index}")
-        if _bits(executable.run(right)) != wanted:
+        if _bits(executable.run(right)) != expected:
             raise Failed(f"{sample.name} gives wrong results after an index out of range")
 
 
@@ -382,7 +382,7 @@ def _threads() -> int:
 def keeps_no_memory(tested: TargetUnderTest) -> None:
     """Check that the memory of a process that repeatedly loads, runs and drops the same models does not grow."""
     samples.runs(tested)
-    grown = fresh.ask("resident", tested.registry.all_modules(), target=tested.text)
+    grown = fresh.ask("resident", tested.registry.plugin_modules(), target=tested.text)
     if grown is None:
         raise Skipped("this system does not report the memory of a process")
     for what, grew in grown.items():
@@ -403,15 +403,15 @@ def resident_growth(tested: TargetUnderTest) -> dict[str, int] | None:
         f"runs {run.name} {times} times": (times, partial(executable.run, run.inputs)),
         f"loads {run.name} {LOADS} times": (LOADS, partial(Executable, package, registry=tested.registry)),
     }
-    found = {}
+    growth = {}
     for what, (often, step) in steps.items():
         _often(often // WARM_UP, step)
         gc.collect()
         before = _resident() or 0
         _often(often, step)
         gc.collect()
-        found[what] = (_resident() or 0) - before
-    return found
+        growth[what] = (_resident() or 0) - before
+    return growth
 
 
 def _often(times: int, step: Callable[[], object]) -> None:
@@ -432,7 +432,7 @@ def runs_in_two_threads(tested: TargetUnderTest) -> None:
     """Check that two threads that run one executable on different inputs get the same results as one thread. Runs of several tiles
     overlap, since threads take turns often."""
     small = [(run, TURNS) for run in samples.runs(tested)]
-    large = [(samples.run_of(tested, sample), TURNS_OF_TILES) for sample in tested.once(samples.tiled)[:TILED]]
+    large = [(samples.make_run(tested, sample), TURNS_OF_TILES) for sample in tested.once(samples.tiled)[:TILED]]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(INTERVAL)
     try:
@@ -444,11 +444,11 @@ def runs_in_two_threads(tested: TargetUnderTest) -> None:
 
 def _check_in_two_threads(run: Run, turns: int) -> None:
     executable = run.load()
-    given = [dict(run.inputs), run.other_inputs]
-    wanted = [_bits(executable.run(inputs)) for inputs in given]
-    start = threading.Barrier(len(given))
+    input_sets = [dict(run.inputs), run.other_inputs]
+    expected = [_bits(executable.run(inputs)) for inputs in input_sets]
+    start = threading.Barrier(len(input_sets))
     wrong: list[str] = []
-    works = [partial(_run_often, executable, turns, *pair, start, wrong) for pair in zip(given, wanted, strict=True)]
+    works = [partial(_run_often, executable, turns, *pair, start, wrong) for pair in zip(input_sets, expected, strict=True)]
     threads = [threading.Thread(target=work) for work in works]
     for thread in threads:
         thread.start()
@@ -462,7 +462,7 @@ def _run_often(
     executable: Executable,
     turns: int,
     inputs: Mapping[str, Array],
-    wanted: list[bytes],
+    expected: list[bytes],
     start: threading.Barrier,
     wrong: list[str],
 ) -> None:
@@ -470,7 +470,7 @@ def _run_often(
     start.wait()
     for _ in range(turns):
         try:
-            if _bits(executable.run(inputs)) != wanted:
+            if _bits(executable.run(inputs)) != expected:
                 wrong.append("gives other results than in one thread")
         except Exception as error:
             wrong.append(f"raises {type(error).__name__}: {error}")
@@ -483,7 +483,7 @@ def survives_collections(tested: TargetUnderTest) -> None:
     run module: it runs finalizers at any allocation."""
     samples.runs(tested)
     try:
-        fault = fresh.ask("collections", tested.registry.all_modules(), limit=SECONDS_OF_COLLECTIONS, target=tested.text)
+        fault = fresh.ask("collections", tested.registry.plugin_modules(), limit=SECONDS_OF_COLLECTIONS, target=tested.text)
     except Failed as error:
         raise Failed(f"a kernel or buffer may be freed while its thread holds locks of the run module: {error}") from None
     if fault is not None:
@@ -497,7 +497,7 @@ def collected_inside(tested: TargetUnderTest) -> str | None:
     runs = samples.runs(tested)[:COLLECTED]
     artifacts = tested.once(samples.compiled).values()
     executables = [run.load() for run in runs]
-    wanted = [_bits(executable.run(run.inputs)) for run, executable in zip(runs, executables, strict=True)]
+    expected = [_bits(executable.run(run.inputs)) for run, executable in zip(runs, executables, strict=True)]
     gc.collect()
     before = runtime.live_bytes()
     device = runtime.device()
@@ -516,7 +516,7 @@ def collected_inside(tested: TargetUnderTest) -> str | None:
     gc.unfreeze()
     garbage.drop()
     gc.collect()
-    if results != wanted * 2:
+    if results != expected * 2:
         return "results differ if the garbage collector frees kernels and buffers inside calls"
     if runtime.live_bytes() != before:
         return f"live_bytes() must return to {before} after collections inside calls, got {runtime.live_bytes()}"
@@ -544,7 +544,7 @@ class _Garbage:
 
     def __init__(self, kernels: Sequence[object], device: Device | None) -> None:
         self._waiting: list[object] = []
-        self._places: set[object] = set()
+        self._call_sites: set[object] = set()
         for number in range(PIECES):
             turn, rest = divmod(number, PIECES // len(kernels))
             cycle = _Cycle(None if rest else kernels[turn])
@@ -554,11 +554,15 @@ class _Garbage:
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         """Collect a piece."""
-        place = frame.f_code, frame.f_lineno, event
-        if place not in self._places and self._waiting and frame.f_globals.get("__name__", "").partition(".")[0] not in UNTRIED:
+        call_site = frame.f_code, frame.f_lineno, event
+        if (
+            call_site not in self._call_sites
+            and self._waiting
+            and frame.f_globals.get("__name__", "").partition(".")[0] not in UNTRIED
+        ):
             self._waiting.pop()
             if gc.collect():  # not inside of another collection
-                self._places.add(place)
+                self._call_sites.add(call_site)
 
     def drop(self) -> None:
         """Drop the pieces that are left."""

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from inlaid_cuda.driver import MAP_BYTES, MOST_RANK, TensorMap
+from inlaid_cuda.driver import MAP_BYTES, MAX_RANK, TensorMap
 from inlaid_runtime.cache import Store, digest
 from inlaid_runtime.errors import CompileError, TargetError
 
@@ -39,7 +39,7 @@ _FLAGS = (
 )
 _HEADER = Path(__file__).with_name("emulation.h")
 _KERNEL = re.compile(r'^extern "C" __global__ void\s+(?:__launch_bounds__\((\d+)[^)]*\)\s+)?(\w+)\(', re.MULTILINE)
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 
 
 class Launch(ctypes.Structure):
@@ -83,9 +83,9 @@ class _TensorMap(ctypes.Structure):
         ("rank", ctypes.c_uint),
         ("element_bytes", ctypes.c_uint),
         ("swizzle", ctypes.c_uint),
-        ("shape", ctypes.c_uint * MOST_RANK),
-        ("box", ctypes.c_uint * MOST_RANK),
-        ("strides", ctypes.c_ulong * MOST_RANK),
+        ("shape", ctypes.c_uint * MAX_RANK),
+        ("box", ctypes.c_uint * MAX_RANK),
+        ("strides", ctypes.c_ulong * MAX_RANK),
     )
 
 
@@ -108,12 +108,12 @@ def host_source(source: str) -> str:
     """Complete source for the host compiler: prepend the header, name shared-memory sections, export the kernels."""
     parts, end = ['#line 1 "kernels.cu"\n'], 0
     exports = []
-    for found in _KERNEL.finditer(source):
-        threads, name = found.groups()
-        line = source.count("\n", 0, found.start()) + 1
-        parts += [source[end : found.start()], f'#undef INLAID_SHARED\n#define INLAID_SHARED "shared_{name}"\n#line {line}\n']
-        end = found.start()
-        exports.append(f"INLAID_EXPORT({name}, {threads or MOST_THREADS})\n")
+    for match in _KERNEL.finditer(source):
+        threads, name = match.groups()
+        line = source.count("\n", 0, match.start()) + 1
+        parts += [source[end : match.start()], f'#undef INLAID_SHARED\n#define INLAID_SHARED "shared_{name}"\n#line {line}\n']
+        end = match.start()
+        exports.append(f"INLAID_EXPORT({name}, {threads or MAX_THREADS})\n")
     return "".join([_HEADER.read_text(), *parts, source[end:], "\n", *exports])
 
 
@@ -146,12 +146,12 @@ def load_library(library: bytes) -> ctypes.CDLL:
 
 def _compile(compiler: str, flags: tuple[str, ...], text: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="inlaid-cuda-") as folder:
-        made = Path(folder) / "kernels.so"
-        command = [compiler, *flags, "-x", "c++", "-", "-o", str(made), "-lm"]
-        done = subprocess.run(command, input=text, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise CompileError(f"{compiler} failed: {done.stderr.strip()[:2000]}")
-        return made.read_bytes()
+        library = Path(folder) / "kernels.so"
+        command = [compiler, *flags, "-x", "c++", "-", "-o", str(library), "-lm"]
+        process = subprocess.run(command, input=text, cwd=folder, capture_output=True, text=True, check=False)
+        if process.returncode:
+            raise CompileError(f"{compiler} failed: {process.stderr.strip()[:2000]}")
+        return library.read_bytes()
 
 
 @functools.cache

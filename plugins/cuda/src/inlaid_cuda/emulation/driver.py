@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from inlaid_cuda.arguments import Arguments
 from inlaid_cuda.array_interface import STREAMS
 from inlaid_cuda.driver import DeviceFacts, DriverError, FunctionFacts, Status, TensorMap
-from inlaid_cuda.emulation.build import MOST_THREADS, STACK_BYTES, Kernel, Launch, compile_source, encode_tensor_map, load_library
+from inlaid_cuda.emulation.build import MAX_THREADS, STACK_BYTES, Kernel, Launch, compile_source, encode_tensor_map, load_library
 from inlaid_runtime.cache import caches
 from inlaid_runtime.errors import CompileError
 
@@ -82,8 +82,8 @@ class HostDriver:
             name="host",
             architecture=0,
             memory=memory,
-            threads=MOST_THREADS,
-            block=(MOST_THREADS, MOST_THREADS, 64),
+            threads=MAX_THREADS,
+            block=(MAX_THREADS, MAX_THREADS, 64),
             grid=((1 << 31) - 1, 65535, 65535),
             default_shared=48 << 10,
             shared=_SHARED,
@@ -121,7 +121,7 @@ class HostContext:
         # Guards the count of allocated bytes and the stacks. Reentrant: the garbage collector may free memory during an allocation.
         self._lock = threading.RLock()
         self._live = 0
-        stacks = mmap.mmap(-1, MOST_THREADS * STACK_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        stacks = mmap.mmap(-1, MAX_THREADS * STACK_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         stacks.madvise(mmap.MADV_NOHUGEPAGE)  # most stacks use one page
         self._stacks = (ctypes.c_char * len(stacks)).from_buffer(stacks)
 
@@ -166,7 +166,7 @@ class HostContext:
     def free_host(self, address: int) -> None:
         _take(self.host_memories, address, "cuMemFreeHost")
 
-    def device_of(self, address: int) -> int:
+    def pointer_device(self, address: int) -> int:
         if not any(first <= address < first + memory.size for first, memory in [*self.memories.items()]):
             raise _error("cuPointerGetAttribute", Status.INVALID_VALUE, f"nothing is allocated at {address:#x}")
         return self.facts.number
@@ -347,6 +347,6 @@ def _get(table: Mapping[int, _T], handle: int, call: str) -> _T:
 
 
 def _take(table: dict[int, _T], handle: int, call: str) -> _T:
-    found = _get(table, handle, call)
+    entry = _get(table, handle, call)
     del table[handle]
-    return found
+    return entry

@@ -27,14 +27,14 @@ TYPES = ("float16", "bfloat16", "float32", "int8", "uint8")
 
 def copies() -> tuple[TensorIntrin, ...]:
     """Return the intrinsics d[i] = s[i] on contiguous elements, one for each element type and number of elements."""
-    found = []
-    for of in TYPES:
-        for count in (bytes_ // dtype(of).bytes for bytes_ in BYTES):
+    intrinsics = []
+    for element in TYPES:
+        for count in (bytes_ // dtype(element).bytes for bytes_ in BYTES):
             i = Var("i")
-            source, target = ir.Buffer("s", (count,), dtype(of)), ir.Buffer("d", (count,), dtype(of), SHARED)
+            source, target = ir.Buffer("s", (count,), dtype(element)), ir.Buffer("d", (count,), dtype(element), SHARED)
             body = nest([(i, arith.wrap(count))], ir.Store(target, (i,), ir.load(source, (i,))))
-            found.append(TensorIntrin(f"cuda.copy.{of}.{count}", ir.LoopProgram("copy", (source,), (target,), body)))
-    return tuple(found)
+            intrinsics.append(TensorIntrin(f"cuda.copy.{element}.{count}", ir.LoopProgram("copy", (source,), (target,), body)))
+    return tuple(intrinsics)
 
 
 COPIES: Mapping[str, TensorIntrin] = {item.name: item for item in copies()}
@@ -93,14 +93,14 @@ def _copied(loop: ir.For, store: ir.Store, analyzer: arith.Analyzer) -> ir.Stmt 
 
 def _run(buffer: ir.Buffer, indices: Sequence[arith.Expr], loop: ir.For, analyzer: arith.Analyzer) -> ir.Region | None:
     """Return the region of a buffer that the lanes of a loop access; None unless it is contiguous and aligned to its size."""
-    *others, last = indices
+    *outer_indices, last = indices
     step = arith.affine(analyzer.simplify(last), loop.var)
-    if any(loop.var in arith.free_vars(index) for index in others) or step is None or step[0] != arith.ONE:
+    if any(loop.var in arith.free_vars(index) for index in outer_indices) or step is None or step[0] != arith.ONE:
         return None
-    first = (*others, arith.substitute(last, {loop.var: arith.ZERO}))
+    first = (*outer_indices, arith.substitute(last, {loop.var: arith.ZERO}))
     if any(map(arith.reads_data, first)) or analyzer.simplify(flat_index(buffer, first) % loop.extent) != arith.ZERO:
         return None
-    extents = (*(arith.ONE for _ in others), loop.extent)
+    extents = (*(arith.ONE for _ in outer_indices), loop.extent)
     return ir.Region(buffer, tuple(zip(map(analyzer.simplify, first), extents, strict=True)))
 
 

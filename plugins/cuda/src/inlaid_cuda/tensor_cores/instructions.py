@@ -29,7 +29,7 @@ _FROM_75 = ("float16", "int8", "uint8")
 
 
 @functools.cache
-def intrinsics_of(options: CudaOptions) -> tuple[TensorIntrin, ...]:
+def target_intrinsics(options: CudaOptions) -> tuple[TensorIntrin, ...]:
     """Return the instructions of an architecture. Float32 products, which round operands to tf32, are included only with `tf32`."""
     capability = _capability(options)
     able = (item for item in PRODUCTS if capability >= ((7, 5) if item.left in _FROM_75 else (8, 0)))
@@ -50,9 +50,9 @@ def has_wgmma(options: CudaOptions) -> bool:
 
 def _capability(options: CudaOptions) -> tuple[int, int]:
     arch = architecture(options)
-    found = compute_capability(DEFAULT if arch == HOST else arch)
-    assert found is not None, arch
-    return found
+    capability = compute_capability(DEFAULT if arch == HOST else arch)
+    assert capability is not None, arch
+    return capability
 
 
 def intrinsics(products: Sequence[Product]) -> tuple[TensorIntrin, ...]:
@@ -65,7 +65,7 @@ def _intrinsics(products: Sequence[Product]) -> Iterator[TensorIntrin]:
     for total in dict.fromkeys(item.total for item in products):
         yield TensorIntrin(f"cuda.zero.{total}", fragment_zero(total), over)
         yield TensorIntrin(f"cuda.store.{total}", fragment_sums(total, SHARED), over)
-    for factor in dict.fromkeys(of for item in products for of in (item.left, item.right)):
+    for factor in dict.fromkeys(operand_type for item in products for operand_type in (item.left, item.right)):
         yield TensorIntrin(f"cuda.rows.{factor}", fragment_rows(factor, SHARED, False), over)
         if factor in ("float16", "bfloat16"):
             yield TensorIntrin(f"cuda.columns.{factor}", fragment_rows(factor, SHARED, True), over)
@@ -89,10 +89,10 @@ def _function(name: str) -> str:
     return f"inlaid_fragment_{'_'.join([kind, *types] if kind == 'product' else [kind])}"
 
 
-def _call(function: str, places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
+def _call(function: str, pointers: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
     """Print a call. Its arguments are the addresses of all regions and the row stride in bytes of the region in shared memory."""
-    pitches = [str(_pitch(place.region.buffer)) for place in places if place.region.buffer.scope == SHARED]
-    return [f"{function}({', '.join((*(place.pointer for place in places), *pitches))});"]
+    pitches = [str(_pitch(pointer.region.buffer)) for pointer in pointers if pointer.region.buffer.scope == SHARED]
+    return [f"{function}({', '.join((*(pointer.pointer for pointer in pointers), *pitches))});"]
 
 
 def _pitch(buffer: ir.Buffer) -> int:

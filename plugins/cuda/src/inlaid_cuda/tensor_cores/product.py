@@ -15,18 +15,18 @@ from math import prod
 from typing import ClassVar
 
 from inlaid.schedules.shape import axis_loops
-from inlaid.schedules.threads.contraction import Axis, Contraction, extent_of, prepared
+from inlaid.schedules.threads.contraction import Axis, Contraction, prepared, total_extent
 from inlaid.schedules.threads.product import outer_loops
 from inlaid.schedules.threads.product_nest import (
     BATCHES,
     COLUMN_BLOCKS,
     ROW_BLOCKS,
-    block_of,
-    known_extent,
-    loop_of,
+    axis_name,
+    find_block,
+    static_extent,
     vector_lanes,
 )
-from inlaid.schedules.threads.tile_model import problem_of
+from inlaid.schedules.threads.tile_model import describe_problem
 from inlaid.schedules.threads.tiles import TILE_PRODUCT, runs_along
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
@@ -34,9 +34,9 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid_cuda.capabilities import FRAGMENT, SHARED
 from inlaid_cuda.tensor_cores.products import LANES_AXIS
-from inlaid_cuda.tensor_cores.tiles import BlockTiling, Fetch, WarpTiling, best_stages, rank_tilings, stages_of
-from inlaid_cuda.tensor_cores.unit import FragmentUnit, depth_of, find_unit
-from inlaid_cuda.tensor_cores.waits import COPY, MOST_STAGES
+from inlaid_cuda.tensor_cores.tiles import BlockTiling, Fetch, WarpTiling, best_stages, fitting_stages, rank_tilings
+from inlaid_cuda.tensor_cores.unit import FragmentUnit, find_unit, fragment_depth
+from inlaid_cuda.tensor_cores.waits import COPY, MAX_STAGES
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
 from inlaid_runtime.errors import ScheduleError
@@ -61,53 +61,53 @@ class TensorCoreRule:
 
     name = "tensor_core_product"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines unsupported element types, a reduction axis of extent 0 or 1, and few rows or columns."""
-        made = products_of(program, context)
-        if made is None:
+        match = match_contraction(program, context)
+        if match is None:
             return None
-        s, found, shared = made
-        unit = find_unit(context, *types_of(found), SHARED)
+        s, contraction, shared = match
+        unit = find_unit(context, *element_types(contraction), SHARED)
         if unit is None:
             return None
-        threads, problem = context.capabilities.threads, problem_of(found)
+        threads, problem = context.capabilities.threads, describe_problem(contraction)
         assert threads is not None, "a rule for threads schedules for threads"
-        most, fetch = most_stages(found, context), fetch_of(found, unit.transposed, threads.vector_bytes)
-        tilings = rank_tilings(problem, fetch, threads, shared, most)
+        stage_limit, fetch = max_stages(contraction, context), contiguous_fetch(contraction, unit.transposed, threads.vector_bytes)
+        tilings = rank_tilings(problem, fetch, threads, shared, stage_limit)
         if not tilings:
             return None
         tile = context.decide("tile", (tiling.numbers for tiling in tilings), tilings[0].numbers)
         tiling = WarpTiling(*tile.numbers)
-        able = stages_of(tiling, problem, shared, most)
-        best = best_stages(tiling, problem, fetch, threads.resident, shared, most)
-        stages = context.decide("stages", range(1, able + 1), best)
+        legal_stages = fitting_stages(tiling, problem, shared, stage_limit)
+        best = best_stages(tiling, problem, fetch, threads.resident, shared, stage_limit)
+        stages = context.decide("stages", range(1, legal_stages + 1), best)
         try:
-            schedule = ProductSchedule(s.copy(), found, unit, tiling, stages.number, threads.vector_bytes).schedule()
+            schedule = ProductSchedule(s.copy(), contraction, unit, tiling, stages.number, threads.vector_bytes).schedule()
         except ScheduleError:
             return None
         return Offer((ROW_MAJOR,) * len(program.params), Traced(partial(unchanged, schedule)), decisions=(tile, stages))
 
 
-def sides_of(found: Contraction) -> tuple[tuple[ir.Expr, tuple[Axis, ...]], ...]:
+def operand_axes(contraction: Contraction) -> tuple[tuple[ir.Expr, tuple[Axis, ...]], ...]:
     """Return pairs of an operand and its axes without the reduction axis: left with rows, right with columns."""
-    return (found.left, found.rows), (found.right, found.columns)
+    return (contraction.left, contraction.rows), (contraction.right, contraction.columns)
 
 
-def products_of(program: ir.LoopProgram, context: KernelContext) -> tuple[Schedule, Contraction, int] | None:
+def match_contraction(program: ir.LoopProgram, context: KernelContext) -> tuple[Schedule, Contraction, int] | None:
     """Match a contraction with enough rows and columns for tensor cores. Returns its schedule, the contraction, and the bytes of
     shared memory that a block may use. Returns None for any other kernel."""
     scope = next((scope for scope in context.capabilities.scopes if scope.name == SHARED), None)
     shared = 0 if scope is None else scope.capacity - 2 * scope.alignment  # each operand's tiles are aligned
-    made = _prepared(program, context.intrinsics) if context.intrinsics and shared else None
-    if made is None:
+    scheduled = _prepared(program, context.intrinsics) if context.intrinsics and shared else None
+    if scheduled is None:
         return None
-    s, found = made
-    sides = [known_extent(extent_of(axes)) for axes in (found.rows, found.columns)]
-    if found.inverse is None or known_extent(extent_of(found.depth)) in (0, 1):
+    s, contraction = scheduled
+    sides = [static_extent(total_extent(axes)) for axes in (contraction.rows, contraction.columns)]
+    if contraction.inverse is None or static_extent(total_extent(contraction.depth)) in (0, 1):
         return None
-    if any(size is not None and size < LEAST for size in sides) or not found.columns:
+    if any(size is not None and size < LEAST for size in sides) or not contraction.columns:
         return None
-    return s, found, shared
+    return s, contraction, shared
 
 
 @lru_cache(maxsize=2)
@@ -116,29 +116,29 @@ def _prepared(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...]) -> 
     return prepared(program, intrinsics)
 
 
-def types_of(found: Contraction) -> tuple[str, str, str]:
+def element_types(contraction: Contraction) -> tuple[str, str, str]:
     """Return the element types of the left operand, of the right operand and of the sums."""
-    return found.left.dtype.name, found.right.dtype.name, found.anchor.buffer.dtype.name
+    return contraction.left.dtype.name, contraction.right.dtype.name, contraction.anchor.buffer.dtype.name
 
 
-def most_stages(found: Contraction, context: KernelContext) -> int:
+def max_stages(contraction: Contraction, context: KernelContext) -> int:
     """Return the maximum number of pipeline stages (tiles of an operand in shared memory). Without asynchronous copies it is two,
     since loads in flight occupy registers. It is one if the extent of the reduction axis is unknown."""
-    if known_extent(extent_of(found.depth)) is None:
+    if static_extent(total_extent(contraction.depth)) is None:
         return 1
-    return MOST_STAGES if any(item.name.startswith(COPY) for item in context.intrinsics) else 2
+    return MAX_STAGES if any(item.name.startswith(COPY) for item in context.intrinsics) else 2
 
 
-def fetch_of(found: Contraction, transposed: Sequence[object], vector_bytes: int) -> Fetch:
+def contiguous_fetch(contraction: Contraction, transposed: Sequence[object], vector_bytes: int) -> Fetch:
     """Return the number of contiguous elements of each operand per access. They are contiguous along the depth, or along the other
     axis if `transposed` allows it: the operand is then contiguous along that axis in shared memory too."""
 
     def together(value: ir.Expr, axes: tuple[Axis, ...], able: object) -> int:
-        if runs_along(value, found.depth, axes):
-            return vector_lanes(value, found.depth, vector_bytes)
+        if runs_along(value, contraction.depth, axes):
+            return vector_lanes(value, contraction.depth, vector_bytes)
         return vector_lanes(value, axes, vector_bytes) if able else 1
 
-    left, right = (together(value, axes, able) for (value, axes), able in zip(sides_of(found), transposed, strict=True))
+    left, right = (together(value, axes, able) for (value, axes), able in zip(operand_axes(contraction), transposed, strict=True))
     return Fetch(left, right)
 
 
@@ -154,7 +154,7 @@ class ProductSchedule:
     scope: ClassVar[str] = FRAGMENT
     """Memory scope of the accumulators."""
     s: Schedule
-    found: Contraction
+    contraction: Contraction
     unit: FragmentUnit
     tiling: BlockTiling
     stages: int
@@ -182,13 +182,13 @@ class ProductSchedule:
         self._permute(left, ("mj", "ki", "m") if self._transposed(0) else ("mj", "m", "ki"))
         self._permute(right, ("nj", "ki", "n") if self._transposed(1) else ("nj", "n", "ki"))
         dims = self._permute(total, ("mj", "nj", "mv", "nv"))
-        s.set_scope(block_of(s, total).writes[0].buffer.name, self.scope)
+        s.set_scope(find_block(s, total).writes[0].buffer.name, self.scope)
         self._finish(total, store, dims, outside)
         s.compute_at(total, outside[-1])
         steps = self._sum((left, right), total, outside)
         if self.stages > 1 and steps is not None:
             s.software_pipeline(steps, (0, 0, self.stages - 1))
-        for name, (value, _) in zip((left, right), sides_of(self.found), strict=True):
+        for name, (value, _) in zip((left, right), operand_axes(self.contraction), strict=True):
             self._pad(name, value.dtype.bytes)
         for loop, axis in zip(reversed(outside), (COLUMN_BLOCKS, ROW_BLOCKS, BATCHES), strict=False):
             s.bind(loop, axis)
@@ -196,16 +196,16 @@ class ProductSchedule:
 
     def _transposed(self, number: int) -> bool:
         """Test whether an operand is contiguous along its other axis, not along the depth, in global and shared memory."""
-        value, axes = sides_of(self.found)[number]
-        return bool(self.unit.transposed[number]) and not runs_along(value, self.found.depth, axes)
+        value, axes = operand_axes(self.contraction)[number]
+        return bool(self.unit.transposed[number]) and not runs_along(value, self.contraction.depth, axes)
 
     def _permute(self, name: str, last: Sequence[str]) -> tuple[str, ...]:
         """Permute the dimensions of the buffer that a block writes, so that the loops `last` index the last ones. Returns the names
         of the loops in the order of the dimensions."""
-        store = block_of(self.s, name).body
+        store = find_block(self.s, name).body
         assert isinstance(store, ir.Store)
-        names = [loop_of(index) for index in store.indices if isinstance(index, Var)]
-        order = [*(of for of in names if of not in last), *(of for of in last if of in names)]
+        names = [axis_name(index) for index in store.indices if isinstance(index, Var)]
+        order = [*(loop for loop in names if loop not in last), *(loop for loop in last if loop in names)]
         if order != names:
             self.s.transform_layout(store.buffer.name, f"({', '.join(names)}) -> ({', '.join(order)})")
         return tuple(order)
@@ -230,19 +230,19 @@ class ProductSchedule:
         s, unit, around = self.s, self.unit, len(outside)
         *_, steps, depth = axis_loops(s, total)
         assert depth is not None, "a step covers at least a row of a fragment"
-        loops = {loop_of(loop): loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth}
-        kj, kk = s.split(depth, (None, depth_of(self.found.left.dtype.name)))
-        warps, own = ([loops[name] for name in names if name in loops] for names in (WARP_AXES, ("mj", "nj")))
-        s.reorder(*([] if steps is None else [steps]), *warps, kj, *own, loops["mv"], loops["nv"], kk)
+        loops = {axis_name(loop): loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth}
+        kj, kk = s.split(depth, (None, fragment_depth(self.contraction.left.dtype.name)))
+        warps, fragment_loops = ([loops[name] for name in names if name in loops] for names in (WARP_AXES, ("mj", "nj")))
+        s.reorder(*([] if steps is None else [steps]), *warps, kj, *fragment_loops, loops["mv"], loops["nv"], kk)
         init = s.decompose_reduction(total, (warps[0] if warps else kj) if steps is None else steps)
         for number, name in enumerate(factors):
             s.set_scope(name, SHARED)
             self._load(name, number, total, kj)
-        found = {loop_of(loop): loop for loop in s.loops(init)[around:]}
-        s.reorder(*(found[name] for name in (*WARP_AXES, "mj", "nj", "mv", "nv") if name in found))
+        init_loops = {axis_name(loop): loop for loop in s.loops(init)[around:]}
+        s.reorder(*(init_loops[name] for name in (*WARP_AXES, "mj", "nj", "mv", "nv") if name in init_loops))
         for block, intrinsic in ((init, unit.zero), (total, unit.product)):
             self._in_warps(block, around)
-            s.tensorize(next(loop for loop in s.loops(block) if loop_of(loop) == "mv"), intrinsic)
+            s.tensorize(next(loop for loop in s.loops(block) if axis_name(loop) == "mv"), intrinsic)
         s.unroll(kj)
         for number, name in enumerate(factors):
             self._fetch(name, number, outside, steps)
@@ -251,9 +251,9 @@ class ProductSchedule:
     def _in_warps(self, name: str, around: int) -> None:
         """Bind the loops over warps of a block to thread axes, and unroll the loops over the fragments of a warp."""
         for loop in self.s.loops(name)[around:]:
-            if loop_of(loop) in WARP_AXES:
-                self.s.bind(loop, WARP_AXES[loop_of(loop)])
-            elif loop_of(loop) in ("mj", "nj"):
+            if axis_name(loop) in WARP_AXES:
+                self.s.bind(loop, WARP_AXES[axis_name(loop)])
+            elif axis_name(loop) in ("mj", "nj"):
                 self.s.unroll(loop)
 
     def _load(self, name: str, number: int, total: str, kj: Var) -> None:
@@ -264,9 +264,11 @@ class ProductSchedule:
         loops = s.loops(fragment)
         inner = list(loops[loops.index(kj) + 1 :])
         if transposed:
-            buffer = block_of(s, fragment).writes[0].buffer
-            *others, depth, side = (f"i{place}" for place in range(len(buffer.shape)))
-            s.transform_layout(buffer.name, f"({', '.join([*others, depth, side])}) -> ({', '.join([*others, side, depth])})")
+            buffer = find_block(s, fragment).writes[0].buffer
+            *outer_axes, depth, side = (f"i{axis}" for axis in range(len(buffer.shape)))
+            s.transform_layout(
+                buffer.name, f"({', '.join([*outer_axes, depth, side])}) -> ({', '.join([*outer_axes, side, depth])})"
+            )
             inner[-2:] = inner[:-3:-1]
             s.reorder(*inner[-2:])
         for loop in inner[:-2]:
@@ -277,12 +279,12 @@ class ProductSchedule:
 
     def _fetch(self, name: str, number: int, outside: Sequence[Var], steps: Var | None) -> None:
         """Distribute the elements of a tile over all threads, so that loads are coalesced."""
-        s, (value, axes) = self.s, sides_of(self.found)[number]
+        s, (value, axes) = self.s, operand_axes(self.contraction)[number]
         s.compute_at(name, outside[-1] if steps is None else steps)
         loops = s.loops(name)[len(outside) + (steps is not None) :]
-        along_depth = runs_along(value, self.found.depth, axes)
+        along_depth = runs_along(value, self.contraction.depth, axes)
         size = self.tiling.sizes[number]
-        run, run_axes = (self.tiling.depth, self.found.depth) if along_depth else (size, axes)
+        run, run_axes = (self.tiling.depth, self.contraction.depth) if along_depth else (size, axes)
         lanes = vector_lanes(value, run_axes, self.vector_bytes)
         if not (along_depth or self._transposed(number)):
             lanes = min(lanes, SCATTERED)
@@ -294,8 +296,8 @@ class ProductSchedule:
         """Fuse nested loops and distribute the iterations over all threads. `lanes` adjacent iterations form a vector."""
         s = self.s
         flat = s.fuse(*loops) if len(loops) > 1 else loops[0]
-        own = self.tiling.threads // prod(self.tiling.warps)
-        turn, row, column, thread, lane = s.split(flat, (None, *self.tiling.warps, own, lanes))
+        warp_threads = self.tiling.threads // prod(self.tiling.warps)
+        turn, row, column, thread, lane = s.split(flat, (None, *self.tiling.warps, warp_threads, lanes))
         s.reorder(row, column, thread, turn)
         for loop, axis in ((row, WARP_AXES["mt"]), (column, WARP_AXES["nt"]), (thread, LANES_AXIS)):
             s.bind(loop, axis)
@@ -305,25 +307,25 @@ class ProductSchedule:
     def _finish(self, total: str, store: str, dims: Sequence[str], outside: Sequence[Var]) -> None:
         """Schedule the epilogue: for each run of rows, warps store their fragments, then all threads compute the results."""
         s, around = self.s, len(outside)
-        acc = block_of(s, total).writes[0].buffer
-        loops = {loop_of(loop): loop for loop in s.loops(store)[around:]}
+        acc = find_block(s, total).writes[0].buffer
+        loops = {axis_name(loop): loop for loop in s.loops(store)[around:]}
         s.reorder(*(loops[name] for name in ("mj", "mt", "mv", "nj", "nt", "nv") if name in loops))
         sums = s.cache_read(store, acc.name, SHARED)
         s.compute_at(sums, loops.get("mj", outside[-1]))
         inside = around + ("mj" in loops)
         single = [name for name, count in zip(WARP_AXES, self.tiling.warps, strict=True) if count == 1]
-        own = [name for name in dims if name in ("mt", "nt", "nj", "mv", "nv") and name not in single]
-        found = dict(zip(own, s.loops(sums)[inside:], strict=True))
-        others = [name for name in dims if name not in ("mt", "mv", "nj", "nt", "nv")]
+        fragment_axes = [name for name in dims if name in ("mt", "nt", "nj", "mv", "nv") and name not in single]
+        sum_loops = dict(zip(fragment_axes, s.loops(sums)[inside:], strict=True))
+        outer_axes = [name for name in dims if name not in ("mt", "mv", "nj", "nt", "nv")]
         run = f"((nj * {self.tiling.warps[1]}) + nt)" if "nj" in dims else "nt"
         rows, columns = f"((mt * {self.tiling.rows[2]}) + mv)", f"(({run} * {self.tiling.columns[2]}) + nv)"
-        s.transform_layout(sums, f"({', '.join(dims)}) -> ({', '.join([*others, rows, columns])})")
-        for name, loop in found.items():
+        s.transform_layout(sums, f"({', '.join(dims)}) -> ({', '.join([*outer_axes, rows, columns])})")
+        for name, loop in sum_loops.items():
             if name in WARP_AXES:
                 s.bind(loop, WARP_AXES[name])
             elif name == "nj":
                 s.unroll(loop)
-        s.tensorize(found["mv"], self.unit.store)
+        s.tensorize(sum_loops["mv"], self.unit.store)
         if "mj" in loops:
             s.unroll(loops["mj"])
         self._align(sums, acc.dtype.bytes, SUMS_OFFSET)

@@ -29,9 +29,9 @@ class Product:
 _BYTES = {"int8": "s8", "uint8": "u8"}
 
 
-def _halves(of: str, types: str) -> Product:
+def _halves(element: str, types: str) -> Product:
     """Return the product of a 16-bit float type. The host widens its elements to float32."""
-    return Product(of, of, "float32", "m16n8k16", types, ", ".join([f"uint16_t, inlaid_from_{of}"] * 2 + ["float"]))
+    return Product(element, element, "float32", "m16n8k16", types, ", ".join([f"uint16_t, inlaid_from_{element}"] * 2 + ["float"]))
 
 
 def _integers(a: str, b: str) -> Product:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from inlaid.codegen.c_statements import Emitter, RegionPointer
 from inlaid_cuda.tensor_cores.tile_loads import AWAIT, BARRIERS, END, LOAD
-from inlaid_cuda.tensor_cores.waits import MOST_STAGES
+from inlaid_cuda.tensor_cores.waits import MAX_STAGES
 
 
 class Emitters(Mapping[str, Emitter]):
@@ -57,10 +57,10 @@ def emitters() -> Mapping[str, Emitter]:
     def await_tile(places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
         return [f"inlaid_await_tile({places[0].pointer}, {args[0]});"]
 
-    def on_all(function: str, stages: int) -> Emitter:
+    def barriers_emitter(function: str, stages: int) -> Emitter:
         return lambda places, args: [f"{function}<{stages}>({places[0].pointer});"]
 
-    numbers = range(1, MOST_STAGES + 1)
-    starts = {f"{BARRIERS}.{stages}": on_all("inlaid_tile_barriers", stages) for stages in numbers}
-    ends = {f"{END}.{stages}": on_all("inlaid_end_tile_barriers", stages) for stages in numbers}
+    numbers = range(1, MAX_STAGES + 1)
+    starts = {f"{BARRIERS}.{stages}": barriers_emitter("inlaid_tile_barriers", stages) for stages in numbers}
+    ends = {f"{END}.{stages}": barriers_emitter("inlaid_end_tile_barriers", stages) for stages in numbers}
     return {AWAIT: await_tile, **starts, **ends}

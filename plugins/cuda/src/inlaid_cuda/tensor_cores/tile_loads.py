@@ -17,15 +17,15 @@ from inlaid.tensor import ir
 from inlaid.tensor.analysis.races import variable_bounds
 from inlaid.tensor.transform.lower_blocks import conjuncts, joined, mapped
 from inlaid_cuda.capabilities import SHARED
-from inlaid_cuda.driver import MOST_BOX, MOST_RANK, STRIDE_BYTES, TensorMap
-from inlaid_cuda.tensor_cores.wgmma import SWIZZLED, chunk_of
+from inlaid_cuda.driver import MAX_BOX, MAX_RANK, STRIDE_BYTES, TensorMap
+from inlaid_cuda.tensor_cores.wgmma import SWIZZLED, chunk_size
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Expr, Var
 from inlaid_runtime.errors import CompileError
 from inlaid_runtime.types import dtype
 
 LOAD, AWAIT, BARRIERS, END = "cuda.load_tile", "cuda.await_tile", "cuda.tile_barriers", "cuda.end_tile_barriers"
-ALL_THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+THREAD_AXES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 _INT32 = dtype("int32")
 _Counts = Mapping[ir.Buffer, Expr]
 
@@ -40,17 +40,17 @@ def has_tensor_map(value: ir.Expr, side: Sequence[Axis], depth: Sequence[Axis], 
     if not all(isinstance(dim, int) and 0 < dim < 1 << 31 for dim in buffer.shape):
         return False
     dims = [(index, dim) for index, dim in zip(value.indices, buffer.shape, strict=True) if dim != 1]
-    found = [index for index, dim in dims if index in axes and arith.wrap(dim) == axes[index]]
-    others = [index for index, _ in dims if index not in found]
+    tile_indices = [index for index, dim in dims if index in axes and arith.wrap(dim) == axes[index]]
+    outer_indices = [index for index, _ in dims if index not in tile_indices]
     if (
-        len(found) != len(axes)
-        or len(set(found)) != len(axes)
-        or any(not axes.keys().isdisjoint(arith.free_vars(i)) for i in others)
+        len(tile_indices) != len(axes)
+        or len(set(tile_indices)) != len(axes)
+        or any(not axes.keys().isdisjoint(arith.free_vars(i)) for i in outer_indices)
     ):
         return False
     strides = _strides(buffer)[: len(buffer.shape) - 1]
     aligned = all(stride % STRIDE_BYTES == 0 for stride, dim in zip(strides, buffer.shape, strict=False) if dim != 1)
-    return aligned and len(dims) <= MOST_RANK and dims[-1][0] in found and not any(map(arith.reads_data, value.indices))
+    return aligned and len(dims) <= MAX_RANK and dims[-1][0] in tile_indices and not any(map(arith.reads_data, value.indices))
 
 
 def _strides(buffer: ir.Buffer) -> list[int]:
@@ -139,52 +139,52 @@ class _Loads:
         for part in ir.substatements(stmt):
             yield from self._nests(part)
 
-    def _stmt(self, stmt: ir.Stmt, loaded: _Counts, used: Expr) -> tuple[ir.Stmt, _Counts, Expr]:
-        """Rewrite a statement. loaded: number of tiles of each operand loaded before it. used: number of tiles waited for before
-        it. Returns the statement and both numbers after it."""
+    def _stmt(self, stmt: ir.Stmt, loaded: _Counts, awaited: Expr) -> tuple[ir.Stmt, _Counts, Expr]:
+        """Rewrite a statement. loaded: number of tiles of each operand loaded before it. awaited: number of tiles waited for
+        before it. Returns the statement and both numbers after it."""
         nest = self._nest(stmt)
         if nest is not None:
             buffer = nest[1].buffer
-            return self._load(*nest, loaded[buffer]), {**loaded, buffer: loaded[buffer] + 1}, used
+            return self._load(*nest, loaded[buffer]), {**loaded, buffer: loaded[buffer] + 1}, awaited
         if not self._holds(stmt) and not self._loads(stmt):
-            return stmt, loaded, used
+            return stmt, loaded, awaited
         match stmt:
             case ir.Seq(stmts=stmts):
-                return self._phases(stmts, loaded, used)
+                return self._phases(stmts, loaded, awaited)
             case ir.Alloc(body=body):
-                body, loaded, used = self._stmt(body, loaded, used)
-                return ir.Alloc(stmt.buffer, body), loaded, used
+                body, loaded, awaited = self._stmt(body, loaded, awaited)
+                return ir.Alloc(stmt.buffer, body), loaded, awaited
             case ir.For(var=var, extent=extent, body=body, kind=ir.ForKind.SERIAL) if self._loads(stmt):
                 # Each iteration loads one tile of each operand, and uses one.
                 within = {buffer: count + var for buffer, count in loaded.items()}
-                body, _, _ = self._stmt(body, within, used + var)
+                body, _, _ = self._stmt(body, within, awaited + var)
                 after = {buffer: count + extent for buffer, count in loaded.items()}
-                return ir.For(var, extent, body, stmt.kind), after, used + extent
+                return ir.For(var, extent, body, stmt.kind), after, awaited + extent
         raise self._refused(f"expected loads and products in sequences and serial loops, found {type(stmt).__name__}")
 
-    def _phases(self, stmts: Sequence[ir.Stmt], loaded: _Counts, used: Expr) -> tuple[ir.Stmt, _Counts, Expr]:
-        found: list[ir.Stmt] = []
+    def _phases(self, stmts: Sequence[ir.Stmt], loaded: _Counts, awaited: Expr) -> tuple[ir.Stmt, _Counts, Expr]:
+        phases: list[ir.Stmt] = []
         last: Sequence[Expr] = ()
         for stmt in stmts:
             if self._holds(stmt) and not self._loads(stmt):
                 product = next(item for item in ir.walk_stmts(stmt) if _is_product(item))
                 assert isinstance(product, ir.Intrinsic)
-                place = product.regions[0].ranges[0][0]
-                if not last or place != last[0]:
-                    found.append(self._await(used))
-                    used, last = used + 1, (place,)
-                found.append(stmt)
+                position = product.regions[0].ranges[0][0]
+                if not last or position != last[0]:
+                    phases.append(self._await(awaited))
+                    awaited, last = awaited + 1, (position,)
+                phases.append(stmt)
                 continue
-            stmt, loaded, used = self._stmt(stmt, loaded, used)
-            found.append(stmt)
-        return joined(*found), loaded, used
+            stmt, loaded, awaited = self._stmt(stmt, loaded, awaited)
+            phases.append(stmt)
+        return joined(*phases), loaded, awaited
 
     def _await(self, number: Expr) -> ir.Stmt:
         """Return the wait of all threads for tile `number` of each operand."""
         parity = ir.Index(_INT32, self._analyzer.simplify(number // self._stages % 2))
-        return ir.Intrinsic(AWAIT, (self._place(number),), (ir.Access.READ,), (parity,), ALL_THREADS)
+        return ir.Intrinsic(AWAIT, (self._barrier(number),), (ir.Access.READ,), (parity,), THREAD_AXES)
 
-    def _place(self, number: Expr) -> ir.Region:
+    def _barrier(self, number: Expr) -> ir.Region:
         return ir.Region(self._barriers, ((self._analyzer.simplify(number % self._stages), arith.ONE),))
 
     def _load(self, loops: Mapping[Var, int], store: ir.Store, number: Expr) -> ir.Stmt:
@@ -205,12 +205,12 @@ class _Loads:
         limits = [analyzer.simplify(arith.compare("<", value.indices[axis], source.shape[axis])) for axis in sizes]
         if not all(analyzer.simplify(part) in limits for part in guard):
             raise self._refused(f"expected only bounds checks of {source} as conditions, found {guard}")
-        chunk = chunk_of(source.dtype.name, True)
+        chunk = chunk_size(source.dtype.name, True)
         start = arith.substitute(flat_index(store.buffer, store.indices), zero)
-        wanted = moved[along] // chunk * (sizes[across] * chunk) + moved[across] * chunk + moved[along] % chunk
-        if not analyzer.equal(flat_index(store.buffer, store.indices) - start, wanted):
+        chunked_offset = moved[along] // chunk * (sizes[across] * chunk) + moved[across] * chunk + moved[along] % chunk
+        if not analyzer.equal(flat_index(store.buffer, store.indices) - start, chunked_offset):
             raise self._refused(f"expected chunks of {chunk} elements, found {store!r}")
-        boxes = sizes[along] // chunk if sizes[along] > chunk else -(-sizes[across] // MOST_BOX)
+        boxes = sizes[along] // chunk if sizes[along] > chunk else -(-sizes[across] // MAX_BOX)
         box = (chunk, sizes[across] if sizes[along] > chunk else sizes[across] // boxes)
         order = [along, across, *(axis for axis, dim in enumerate(source.shape) if dim != 1 and axis not in (along, across))]
         name = f"{LOAD}.{'_'.join(map(str, order))}.{box[0]}_{box[1]}.{boxes}.{int(sizes[along] <= chunk)}"
@@ -220,7 +220,7 @@ class _Loads:
         ]
         spans = [(analyzer.simplify(arith.substitute(index, zero)), index) for index in store.indices]
         written = [(at, arith.Const(self._extent(analyzer.simplify(index - at), loops))) for at, index in spans]
-        regions = ir.Region(source, tuple(read)), ir.Region(store.buffer, tuple(written)), self._place(number)
+        regions = ir.Region(source, tuple(read)), ir.Region(store.buffer, tuple(written)), self._barrier(number)
         access = ir.Access.READ, ir.Access.WRITE, ir.Access.READ
         return ir.Intrinsic(name, regions, access, tuple(ir.Index(_INT32, first[axis]) for axis in order))
 
@@ -238,7 +238,7 @@ def _size(buffer: ir.Buffer) -> int:
     return size
 
 
-def tensor_map_of(stmt: ir.Intrinsic) -> TensorMap:
+def build_tensor_map(stmt: ir.Intrinsic) -> TensorMap:
     """Return the tensor map of a load. It describes the dimensions of the source, innermost first, and one box of the tile."""
     _, _, order, box, *_ = stmt.name.split(".")
     source = stmt.regions[0].buffer

@@ -40,12 +40,12 @@ OFFSET_BYTES = 16
 """Padding of rows in shared memory in bytes."""
 FETCH, ISSUED = 24.0, 128.0
 """FETCH: instructions per access to global memory, including bounds checks and addresses. ISSUED: thread instructions per cycle."""
-MOST_FETCHED = 32
+MAX_FETCHES = 32
 """Maximum accesses of a thread to fetch a tile. More accesses in flight would exceed its registers."""
-MOST_WARPS = 8
-MOST_PRODUCTS = 32
+MAX_WARPS = 8
+MAX_PRODUCTS = 32
 """Maximum fragment products of a warp per step, since they are unrolled."""
-KEPT = 24
+CANDIDATES = 24
 """Number of best-ranked tilings that are offered as legal decisions."""
 
 
@@ -205,14 +205,14 @@ def _tilings(problem: Problem) -> Iterator[WarpTiling]:
     """Yield tilings of at most eight warps. Rows and columns are less than twice those of the problem, or one fragment."""
     least = ROW_BYTES // problem.left_bytes
     depths = [least * count for count in (1, 2, 4) if count == 1 or least * count < 2 * problem.depth]
-    for row_warps, column_warps in ((a, b) for a in (1, 2, 4, 8) for b in (1, 2, 4, 8) if a * b <= MOST_WARPS):
+    for row_warps, column_warps in ((a, b) for a in (1, 2, 4, 8) for b in (1, 2, 4, 8) if a * b <= MAX_WARPS):
         for row_runs, column_runs in ((a, b) for a in (1, 2, 4) for b in (1, 2, 4)):
             for depth in depths:
-                found = WarpTiling(row_warps, row_runs, column_warps, column_runs, depth)
-                sides = zip(found.sizes, (problem.rows, problem.columns), strict=True)
+                tiling = WarpTiling(row_warps, row_runs, column_warps, column_runs, depth)
+                sides = zip(tiling.sizes, (problem.rows, problem.columns), strict=True)
                 small = all(size == SIDE or size < 2 * extent for size, extent in sides)
-                if small and row_runs * column_runs * depth // least <= MOST_PRODUCTS:
-                    yield found
+                if small and row_runs * column_runs * depth // least <= MAX_PRODUCTS:
+                    yield tiling
 
 
 def _warpgroup_tilings(problem: Problem) -> Iterator[WarpgroupTiling]:
@@ -221,9 +221,9 @@ def _warpgroup_tilings(problem: Problem) -> Iterator[WarpgroupTiling]:
     for row_groups, column_groups in ((1, 1), (2, 1), (1, 2)):
         for row_runs in (1, 2):
             for columns in COLUMNS:
-                found = WarpgroupTiling(row_groups, row_runs, column_groups, columns, depth)
-                if found.sizes[0] < 2 * max(problem.rows, ROWS) and found.sizes[1] < 2 * max(problem.columns, COLUMNS[0]):
-                    yield found
+                tiling = WarpgroupTiling(row_groups, row_runs, column_groups, columns, depth)
+                if tiling.sizes[0] < 2 * max(problem.rows, ROWS) and tiling.sizes[1] < 2 * max(problem.columns, COLUMNS[0]):
+                    yield tiling
 
 
 def cycles(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, stages: int) -> float:
@@ -255,40 +255,41 @@ def cycles(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, s
 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
-def rank_tilings(problem: Problem, fetch: Fetch, threads: Threads, shared: int, most_stages: int) -> tuple[WarpTiling, ...]:
+def rank_tilings(problem: Problem, fetch: Fetch, threads: Threads, shared: int, stage_limit: int) -> tuple[WarpTiling, ...]:
     """Return the warp tilings with the least predicted time, best first."""
-    return _ranked(_tilings(problem), problem, fetch, threads, shared, most_stages)
+    return _ranked(_tilings(problem), problem, fetch, threads, shared, stage_limit)
 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def rank_warpgroup_tilings(
-    problem: Problem, fetch: Fetch, threads: Threads, shared: int, most_stages: int, multiples: tuple[int, int] = (1, 1)
+    problem: Problem, fetch: Fetch, threads: Threads, shared: int, stage_limit: int, multiples: tuple[int, int] = (1, 1)
 ) -> tuple[WarpgroupTiling, ...]:
     """Return the warpgroup tilings with the least predicted time, best first. `multiples`: divisors of their rows and columns."""
     fitting = (item for item in _warpgroup_tilings(problem) if not (ROWS % multiples[0] or item.group_columns % multiples[1]))
-    return _ranked(fitting, problem, fetch, threads, shared, most_stages)
+    return _ranked(fitting, problem, fetch, threads, shared, stage_limit)
 
 
 def _ranked(
-    tilings: Iterable[AnyTiling], problem: Problem, fetch: Fetch, threads: Threads, shared: int, most_stages: int
+    tilings: Iterable[AnyTiling], problem: Problem, fetch: Fetch, threads: Threads, shared: int, stage_limit: int
 ) -> tuple[AnyTiling, ...]:
     timed: list[tuple[float, int, AnyTiling]] = []
     for number, tiling in enumerate(tilings):
-        stages = best_stages(tiling, problem, fetch, threads.resident, shared, most_stages)
+        stages = best_stages(tiling, problem, fetch, threads.resident, shared, stage_limit)
         fits = tiling.registers <= THREAD_REGISTERS and tiling.threads * tiling.registers <= REGISTERS
-        few = fetch.accesses(tiling) <= MOST_FETCHED * tiling.threads
-        if stages and fits and few and tiling.threads <= threads.block:
+        fetches_fit = fetch.accesses(tiling) <= MAX_FETCHES * tiling.threads
+        if stages and fits and fetches_fit and tiling.threads <= threads.block:
             timed.append((cycles(tiling, problem, fetch, threads.resident, stages), number, tiling))
-    return tuple(tiling for _, _, tiling in sorted(timed, key=lambda item: item[:2])[:KEPT])
+    return tuple(tiling for _, _, tiling in sorted(timed, key=lambda item: item[:2])[:CANDIDATES])
 
 
-def stages_of(tiling: BlockTiling, problem: Problem, shared: int, most: int) -> int:
-    """Return the maximum number of stages (tiles of an operand) that fit shared memory, at most `most` and the number of steps."""
-    most = min(most, max(-(-problem.depth // tiling.depth), 1))
-    return next((stages for stages in range(most, 0, -1) if tiling.shared_bytes(problem.left_bytes, stages) <= shared), 0)
+def fitting_stages(tiling: BlockTiling, problem: Problem, shared: int, stage_limit: int) -> int:
+    """Return the maximum number of stages (tiles of an operand) that fit shared memory, at most `stage_limit` and the number of
+    steps."""
+    stage_limit = min(stage_limit, max(-(-problem.depth // tiling.depth), 1))
+    return next((stages for stages in range(stage_limit, 0, -1) if tiling.shared_bytes(problem.left_bytes, stages) <= shared), 0)
 
 
-def best_stages(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, shared: int, most: int) -> int:
+def best_stages(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, shared: int, stage_limit: int) -> int:
     """Return the number of stages with the least predicted time, the smallest among equals; 0 if no stage fits shared memory."""
-    able = range(1, stages_of(tiling, problem, shared, most) + 1)
-    return min(able, key=lambda stages: cycles(tiling, problem, fetch, resident, stages), default=0)
+    legal_stages = range(1, fitting_stages(tiling, problem, shared, stage_limit) + 1)
+    return min(legal_stages, key=lambda stages: cycles(tiling, problem, fetch, resident, stages), default=0)

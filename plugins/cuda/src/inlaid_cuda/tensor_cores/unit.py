@@ -25,7 +25,7 @@ SIDE, ROW_BYTES = 16, 32
 """SIDE: rows of a fragment, and columns of an accumulator fragment. ROW_BYTES: bytes per row of an operand fragment."""
 
 
-def depth_of(factor: str) -> int:
+def fragment_depth(factor: str) -> int:
     """Return the elements per row of an operand fragment."""
     return ROW_BYTES // dtype(factor).bytes
 
@@ -40,7 +40,7 @@ def fragment_zero(total: str) -> ir.LoopProgram:
 
 def fragment_rows(factor: str, scope: str, transposed: bool) -> ir.LoopProgram:
     """Return the semantics t[i, k] = s[i, k], or s[k, i] if `transposed`: load an operand fragment."""
-    i, k, depth = Var("i"), Var("k"), depth_of(factor)
+    i, k, depth = Var("i"), Var("k"), fragment_depth(factor)
     source = ir.Buffer("s", (depth, SIDE) if transposed else (SIDE, depth), dtype(factor), scope)
     tile = ir.Buffer("t", (SIDE, depth), dtype(factor), FRAGMENT)
     store = ir.Store(tile, (i, k), ir.load(source, (k, i) if transposed else (i, k)))
@@ -49,8 +49,8 @@ def fragment_rows(factor: str, scope: str, transposed: bool) -> ir.LoopProgram:
 
 def fragment_product(left: str, right: str, total: str) -> ir.LoopProgram:
     """Return the semantics t[i, j] += sum over k of a[i, k] * b[j, k]: multiply two fragments."""
-    i, j, k, depth = Var("i"), Var("j"), Var("k"), depth_of(left)
-    a, b = (ir.Buffer(name, (SIDE, depth), dtype(of), FRAGMENT) for name, of in (("a", left), ("b", right)))
+    i, j, k, depth = Var("i"), Var("j"), Var("k"), fragment_depth(left)
+    a, b = (ir.Buffer(name, (SIDE, depth), dtype(element), FRAGMENT) for name, element in (("a", left), ("b", right)))
     tile = ir.Buffer("t", (SIDE, SIDE), dtype(total), FRAGMENT)
     product = ir.cast(ir.load(a, (i, k)), total) * ir.cast(ir.load(b, (j, k)), total)
     store = ir.Store(tile, (i, j), ir.load(tile, (i, j)) + product)
@@ -89,7 +89,9 @@ def find_unit(context: KernelContext, left: str, right: str, total: str, scope: 
     zero = _intrinsic(context, fragment_zero(total))
     product = _intrinsic(context, fragment_product(left, right, total))
     store = _intrinsic(context, fragment_sums(total, scope))
-    rows, transposed = ([_intrinsic(context, fragment_rows(of, scope, way)) for of in (left, right)] for way in (False, True))
+    rows, transposed = (
+        [_intrinsic(context, fragment_rows(element, scope, way)) for element in (left, right)] for way in (False, True)
+    )
     if not all((zero, product, store, *rows)):
         return None
     return FragmentUnit(zero, (rows[0], rows[1]), (transposed[0], transposed[1]), product, store)
@@ -106,10 +108,10 @@ _Key = tuple[tuple[object, ...], ...]
 
 @lru_cache(16)  # users declare intrinsics of their own, so that the number of keys has no bound
 def _by_key(intrinsics: tuple[TensorIntrin, ...]) -> Mapping[_Key, Sequence[TensorIntrin]]:
-    found: dict[_Key, list[TensorIntrin]] = {}
+    intrinsics_by_key: dict[_Key, list[TensorIntrin]] = {}
     for item in intrinsics:
-        found.setdefault(_key(item.semantics), []).append(item)
-    return found
+        intrinsics_by_key.setdefault(_key(item.semantics), []).append(item)
+    return intrinsics_by_key
 
 
 def _key(program: ir.LoopProgram) -> _Key:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from inlaid.codegen.c_statements import Emitter, RegionPointer
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import accesses_of
+from inlaid.tensor.analysis.footprint import statement_accesses
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
@@ -20,7 +20,7 @@ COPY, WGMMA = "cuda.copy.", "cuda.wgmma."
 """Name prefixes of intrinsics: copies, and warpgroup products that read shared memory written by threads."""
 FENCE = "cuda.fence_async_proxy"
 _AWAIT = "cuda.await_copies"
-MOST_STAGES = 4
+MAX_STAGES = 4
 """Maximum tiles of an operand in shared memory."""
 
 
@@ -41,7 +41,7 @@ def with_waits(program: ir.LoopProgram) -> ir.LoopProgram:
         return [*([ir.Intrinsic(f"{_AWAIT}.{pending}", ())] if copies else []), *fences]
 
     loops = [stmt for stmt in ir.walk_stmts(program.body) if copies and isinstance(stmt, ir.For)]
-    pending = {loop.var: found for loop in loops if (found := _pending(loop))}
+    pending = {loop.var: pending_count for loop in loops if (pending_count := _pending(loop))}
     left = {_last(loop): pending[loop.var] for loop in loops if loop.var in pending}
 
     def lowered(stmt: ir.Stmt) -> ir.Stmt | None:
@@ -65,11 +65,11 @@ def _pending(loop: ir.For) -> int:
     barriers = [stmt for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.Barrier)]
     if loop.kind is not ir.ForKind.SERIAL or len(barriers) != 1 or _last(loop) is not barriers[0]:
         return 0
-    found = [(stmt, region) for stmt in ir.walk_stmts(loop.body) for region, _ in accesses_of(stmt)]
-    rings = {_target(stmt).buffer for stmt, _ in found if _is_copy(stmt)}
+    accesses = [(stmt, region) for stmt in ir.walk_stmts(loop.body) for region, _ in statement_accesses(stmt)]
+    rings = {_target(stmt).buffer for stmt, _ in accesses if _is_copy(stmt)}
     ahead: set[int] = set()
     analyzer = arith.Analyzer({loop.var: (0, arith.unwrap(loop.extent - 1))})
-    for stmt, region in found:
+    for stmt, region in accesses:
         if region.buffer in rings:
             size, (first, extent) = region.buffer.shape[0], region.ranges[0]
             if not isinstance(size, int) or size < 3 or extent != arith.ONE:
@@ -104,5 +104,5 @@ def emitters() -> Mapping[str, Emitter]:
 
         return emit
 
-    awaits = {f"{_AWAIT}.{pending}": call(f"inlaid_await_copies<{pending}>();") for pending in range(MOST_STAGES)}
+    awaits = {f"{_AWAIT}.{pending}": call(f"inlaid_await_copies<{pending}>();") for pending in range(MAX_STAGES)}
     return {FENCE: call("inlaid_fence_async_proxy();"), **awaits}

@@ -14,8 +14,8 @@ from typing import ClassVar
 from inlaid.plugins.contract import Threads
 from inlaid.schedules.shape import axis_loops
 from inlaid.schedules.threads.contraction import Contraction
-from inlaid.schedules.threads.product_nest import block_of, loop_of
-from inlaid.schedules.threads.tile_model import Problem, problem_of
+from inlaid.schedules.threads.product_nest import axis_name, find_block
+from inlaid.schedules.threads.tile_model import Problem, describe_problem
 from inlaid.schedules.threads.tiles import runs_along
 from inlaid.tensor import ir
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
@@ -24,11 +24,11 @@ from inlaid_cuda.tensor_cores.product import (
     VECTOR_BYTES,
     WARP_AXES,
     ProductSchedule,
-    fetch_of,
-    most_stages,
-    products_of,
-    sides_of,
-    types_of,
+    contiguous_fetch,
+    element_types,
+    match_contraction,
+    max_stages,
+    operand_axes,
     unchanged,
 )
 from inlaid_cuda.tensor_cores.tile_loads import has_tensor_map
@@ -38,12 +38,12 @@ from inlaid_cuda.tensor_cores.tiles import (
     WarpgroupTiling,
     best_stages,
     cycles,
+    fitting_stages,
     rank_tilings,
     rank_warpgroup_tilings,
-    stages_of,
 )
 from inlaid_cuda.tensor_cores.unit import FragmentUnit
-from inlaid_cuda.tensor_cores.wgmma import accumulator_name, chunk_of, has_transposed, product_name
+from inlaid_cuda.tensor_cores.wgmma import accumulator_name, chunk_size, has_transposed, product_name
 from inlaid_runtime.arith import Var
 from inlaid_runtime.errors import ScheduleError
 from inlaid_runtime.types import ROW_MAJOR
@@ -54,60 +54,73 @@ class WarpgroupRule:
 
     name = "warpgroup_product"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines targets without wgmma, contractions for which `mma.sync` is predicted to be faster, and
         kernels that `TensorCoreRule` declines."""
         names = {item.name for item in context.intrinsics if item.name.startswith("cuda.wgmma")}
-        made = products_of(program, context) if names else None
-        if made is None:
+        match = match_contraction(program, context) if names else None
+        if match is None:
             return None
-        s, found, shared = made
-        left, right, total = types_of(found)
+        s, contraction, shared = match
+        left, right, total = element_types(contraction)
         able = (has_transposed(left), has_transposed(right))
-        threads, problem, most = context.capabilities.threads, problem_of(found), most_stages(found, context)
+        threads, problem, stage_limit = (
+            context.capabilities.threads,
+            describe_problem(contraction),
+            max_stages(contraction, context),
+        )
         assert threads is not None, "a rule for threads schedules for threads"
-        across = [not runs_along(value, found.depth, axes) for value, axes in sides_of(found)]
+        across = [not runs_along(value, contraction.depth, axes) for value, axes in operand_axes(contraction)]
         transposed = (able[0] and across[0], able[1] and across[1])
-        mapped = int(list(transposed) == across and _have_tensor_maps(found, program))
+        mapped = int(list(transposed) == across and _have_tensor_maps(contraction, program))
         by_map = context.decide("tensor_maps", range(mapped + 1), mapped)
         swizzled = bool(by_map.number)
-        fetch = Fetch(1, 1, True) if swizzled else fetch_of(found, able, threads.vector_bytes)
-        multiples = [chunk_of(of, True) if swizzled and flag else 1 for of, flag in zip((left, right), transposed, strict=True)]
-        tilings = rank_warpgroup_tilings(problem, fetch, threads, shared, most, (multiples[0], multiples[1]))
+        fetch = Fetch(1, 1, True) if swizzled else contiguous_fetch(contraction, able, threads.vector_bytes)
+        multiples = [
+            chunk_size(element, True) if swizzled and flag else 1 for element, flag in zip((left, right), transposed, strict=True)
+        ]
+        tilings = rank_warpgroup_tilings(problem, fetch, threads, shared, stage_limit, (multiples[0], multiples[1]))
         if not tilings or not self.prefers(
-            tilings[0], problem, fetch, fetch_of(found, able, threads.vector_bytes), threads, shared, most
+            tilings[0], problem, fetch, contiguous_fetch(contraction, able, threads.vector_bytes), threads, shared, stage_limit
         ):
             return None
         tile = context.decide("tile", (tiling.numbers for tiling in tilings), tilings[0].numbers)
         tiling = WarpgroupTiling(*tile.numbers)
-        copies = stages_of(tiling, problem, shared, most)
-        best = best_stages(tiling, problem, fetch, threads.resident, shared, most)
+        copies = fitting_stages(tiling, problem, shared, stage_limit)
+        best = best_stages(tiling, problem, fetch, threads.resident, shared, stage_limit)
         stages = context.decide("stages", range(1, copies + 1), best)
         unit = _unit(left, right, total, tiling.group_columns, transposed, swizzled)
         if not {unit.zero, unit.product, unit.store} <= names:
             return None
         try:
             kind = _MappedSchedule if swizzled else _WarpgroupSchedule
-            schedule = kind(s.copy(), found, unit, tiling, stages.number, threads.vector_bytes).schedule()
+            schedule = kind(s.copy(), contraction, unit, tiling, stages.number, threads.vector_bytes).schedule()
         except ScheduleError:
             return None
         return Offer((ROW_MAJOR,) * len(program.params), Traced(partial(unchanged, schedule)), decisions=(by_map, tile, stages))
 
     def prefers(
-        self, best: WarpgroupTiling, problem: Problem, own: Fetch, fetch: Fetch, threads: Threads, shared: int, most: int
+        self,
+        best: WarpgroupTiling,
+        problem: Problem,
+        warpgroup_fetch: Fetch,
+        warp_fetch: Fetch,
+        threads: Threads,
+        shared: int,
+        stage_limit: int,
     ) -> bool:
-        """Test whether warpgroup tiling `best` with fetches `own` is predicted to be faster than any warp tiling."""
+        """Test whether warpgroup tiling `best` with fetches `warpgroup_fetch` is predicted to be faster than any warp tiling."""
 
         def time(tiling: BlockTiling, fetch: Fetch) -> float:
-            stages = best_stages(tiling, problem, fetch, threads.resident, shared, most)
+            stages = best_stages(tiling, problem, fetch, threads.resident, shared, stage_limit)
             return cycles(tiling, problem, fetch, threads.resident, stages)
 
-        warps = rank_tilings(problem, fetch, threads, shared, most)
-        return not warps or time(best, own) < time(warps[0], fetch)
+        warps = rank_tilings(problem, warp_fetch, threads, shared, stage_limit)
+        return not warps or time(best, warpgroup_fetch) < time(warps[0], warp_fetch)
 
 
-def _have_tensor_maps(found: Contraction, program: ir.LoopProgram) -> bool:
-    return all(has_tensor_map(value, axes, found.depth, program.inputs) for value, axes in sides_of(found))
+def _have_tensor_maps(contraction: Contraction, program: ir.LoopProgram) -> bool:
+    return all(has_tensor_map(value, axes, contraction.depth, program.inputs) for value, axes in operand_axes(contraction))
 
 
 def _unit(left: str, right: str, total: str, columns: int, transposed: tuple[bool, bool], swizzled: bool) -> FragmentUnit:
@@ -129,7 +142,7 @@ class _WarpgroupSchedule(ProductSchedule):
         s, around = self.s, len(outside)
         *_, steps, depth = axis_loops(s, total)
         assert depth is not None, "a step covers several elements"
-        loops = {loop_of(loop): loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth}
+        loops = {axis_name(loop): loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth}
         nest = [loops[name] for name in (*WARP_AXES, "mj", "mv", "nv") if name in loops]
         s.reorder(*([] if steps is None else [steps]), *nest, depth)
         init = s.decompose_reduction(total, nest[0] if steps is None else steps)
@@ -137,20 +150,20 @@ class _WarpgroupSchedule(ProductSchedule):
             s.set_scope(name, SHARED)
             self._fetch(name, number, outside, steps)
             self._in_chunks(name, number)
-        found = {loop_of(loop): loop for loop in s.loops(init)[around:]}
-        s.reorder(*(found[name] for name in (*WARP_AXES, "mj", "mv", "nv") if name in found))
+        init_loops = {axis_name(loop): loop for loop in s.loops(init)[around:]}
+        s.reorder(*(init_loops[name] for name in (*WARP_AXES, "mj", "mv", "nv") if name in init_loops))
         for block, intrinsic in ((init, self.unit.zero), (total, self.unit.product)):
             self._in_warps(block, around)
-            s.tensorize(next(loop for loop in s.loops(block) if loop_of(loop) == "mv"), intrinsic)
+            s.tensorize(next(loop for loop in s.loops(block) if axis_name(loop) == "mv"), intrinsic)
         return steps
 
     def _in_chunks(self, name: str, number: int) -> None:
         """Split the contiguous axis of an operand tile into chunks; the chunk number becomes the outer axis of the tile."""
-        buffer = block_of(self.s, name).writes[0].buffer
-        chunk = chunk_of(buffer.dtype.name, self.swizzled)
-        *others, across, along = (f"i{place}" for place in range(len(buffer.shape)))
-        mapped = ", ".join([*others, f"({along} // {chunk})", across, f"({along} % {chunk})"])
-        self.s.transform_layout(name, f"({', '.join([*others, across, along])}) -> ({mapped})")
+        buffer = find_block(self.s, name).writes[0].buffer
+        chunk = chunk_size(buffer.dtype.name, self.swizzled)
+        *outer_axes, across, along = (f"i{axis}" for axis in range(len(buffer.shape)))
+        mapped = ", ".join([*outer_axes, f"({along} // {chunk})", across, f"({along} % {chunk})"])
+        self.s.transform_layout(name, f"({', '.join([*outer_axes, across, along])}) -> ({mapped})")
 
     def _pad(self, name: str, bytes_: int) -> None:
         """Pad chunks so that adjacent chunks start in different banks."""

@@ -52,7 +52,7 @@ def has_transposed(operand: str) -> bool:
     return dtype(operand).bytes == 2
 
 
-def chunk_of(operand: str, swizzled: bool) -> int:
+def chunk_size(operand: str, swizzled: bool) -> int:
     """Return the number of elements in a chunk of an operand."""
     return (SWIZZLED_BYTES if swizzled else CHUNK_BYTES) // dtype(operand).bytes
 
@@ -61,9 +61,9 @@ def _operand(
     name: str, operand: str, size: int, transposed: bool, swizzled: bool, i: Var, k: Var
 ) -> tuple[ir.Buffer, tuple[arith.Expr, ...]]:
     """Return the buffer of an operand, and the index of row or column i at depth k."""
-    chunk, depth = chunk_of(operand, swizzled), STEP_BYTES // dtype(operand).bytes
-    along, across, count, others = (i, k, size, depth) if transposed else (k, i, depth, size)
-    return ir.Buffer(name, (count // chunk, others, chunk), dtype(operand), SHARED), (along // chunk, across, along % chunk)
+    chunk, depth = chunk_size(operand, swizzled), STEP_BYTES // dtype(operand).bytes
+    along, across, count, depth_extent = (i, k, size, depth) if transposed else (k, i, depth, size)
+    return ir.Buffer(name, (count // chunk, depth_extent, chunk), dtype(operand), SHARED), (along // chunk, across, along % chunk)
 
 
 def _product(item: Product, columns: int, transposed: tuple[bool, bool], swizzled: bool) -> ir.LoopProgram:
@@ -101,27 +101,27 @@ def accumulator_name(kind: str, total: str, columns: int) -> str:
 
 def _variants(item: Product, columns: int) -> Iterator[tuple[tuple[bool, bool], bool]]:
     """Yield the variants of a product as pairs: which operands are transposed, and whether both operands are swizzled."""
-    lefts, rights = ((False, True) if has_transposed(of) else (False,) for of in (item.left, item.right))
+    lefts, rights = ((False, True) if has_transposed(operand) else (False,) for operand in (item.left, item.right))
     for transposed, swizzled in pairs(pairs(lefts, rights), (False, True)):
-        if not (swizzled and transposed[1] and columns % chunk_of(item.right, True)):
+        if not (swizzled and transposed[1] and columns % chunk_size(item.right, True)):
             yield transposed, swizzled
 
 
 @functools.cache
 def intrinsics(tf32: bool) -> tuple[TensorIntrin, ...]:
     """Return the warpgroup intrinsics. Products of float32 are included only with `tf32`, which allows rounding of operands."""
-    found = []
+    result = []
     products = [item for item in PRODUCTS if tf32 or item.left != "float32"]
     for columns in COLUMNS:
         for total in dict.fromkeys(item.total for item in products):
             for kind, scope in (("zero", None), ("store", SHARED)):
                 name, semantics = accumulator_name(kind, total, columns), _on_accumulators(total, columns, scope)
-                found.append(TensorIntrin(name, semantics, (LANES_AXIS,)))
+                result.append(TensorIntrin(name, semantics, (LANES_AXIS,)))
         for item in products:
             for transposed, swizzled in _variants(item, columns):
                 name = product_name(item.left, item.right, columns, transposed, swizzled)
-                found.append(TensorIntrin(name, _product(item, columns, transposed, swizzled), (LANES_AXIS,)))
-    return tuple(found)
+                result.append(TensorIntrin(name, _product(item, columns, transposed, swizzled), (LANES_AXIS,)))
+    return tuple(result)
 
 
 # -- calls --
@@ -129,34 +129,34 @@ def intrinsics(tf32: bool) -> tuple[TensorIntrin, ...]:
 
 def emitters() -> Mapping[str, Emitter]:
     """Return the emitters of the intrinsics, keyed by intrinsic name."""
-    found: dict[str, Emitter] = {}
+    emitters_by_name: dict[str, Emitter] = {}
     for columns in COLUMNS:
         for total in dict.fromkeys(item.total for item in PRODUCTS):
-            found[accumulator_name("zero", total, columns)] = functools.partial(_call, f"inlaid_wgmma_zero<{columns}>")
-            found[accumulator_name("store", total, columns)] = functools.partial(_call, f"inlaid_wgmma_store<{columns}>")
+            emitters_by_name[accumulator_name("zero", total, columns)] = functools.partial(_call, f"inlaid_wgmma_zero<{columns}>")
+            emitters_by_name[accumulator_name("store", total, columns)] = functools.partial(_call, f"inlaid_wgmma_store<{columns}>")
         for item in PRODUCTS:
             for transposed, swizzled in _variants(item, columns):
                 name = product_name(item.left, item.right, columns, transposed, swizzled)
                 function = f"{_function(item, columns)}<{int(transposed[0])}, {int(transposed[1])}, {int(swizzled)}>"
-                found[name] = functools.partial(_call, function)
-    return found
+                emitters_by_name[name] = functools.partial(_call, function)
+    return emitters_by_name
 
 
 def _function(item: Product, columns: int) -> str:
     return f"inlaid_wgmma_{item.left}_{item.right}_{columns}"
 
 
-def _call(function: str, places: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
+def _call(function: str, pointers: Sequence[RegionPointer], args: Sequence[str]) -> Sequence[str]:
     """Print a call. Its arguments are the addresses of regions, and byte strides of operand chunks or of rows of stored
     accumulators."""
     pitches = []
-    for buffer in (place.region.buffer for place in places if place.region.buffer.scope == SHARED):
-        inner = buffer.shape[-1:] if len(places) == 2 else buffer.shape[-2:]
+    for buffer in (pointer.region.buffer for pointer in pointers if pointer.region.buffer.scope == SHARED):
+        inner = buffer.shape[-1:] if len(pointers) == 2 else buffer.shape[-2:]
         size = arith.product(inner)
         if not isinstance(size, int):
             raise Unsupported(f"buffer {buffer.name} of wgmma: expected a constant size, got shape {buffer.shape}")
         pitches.append(str(size * buffer.dtype.bytes))
-    return [f"{function}({', '.join((*(place.pointer for place in places), *pitches))});"]
+    return [f"{function}({', '.join((*(pointer.pointer for pointer in pointers), *pitches))});"]
 
 
 # -- functions --

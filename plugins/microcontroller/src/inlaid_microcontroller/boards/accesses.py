@@ -35,8 +35,8 @@ def uncounted(board: Board) -> str | None:
         return f"accesses cannot be counted on board {board.name}: the emulator does not report vector accesses"
     if find_compiler() is None:
         return f"{MISSING}: {REMEDY}"
-    asked = subprocess.run([board.emulator, "-plugin", "help"], capture_output=True, text=True, check=False)
-    return f"accesses cannot be counted: this {board.emulator} has no plugins" if "invalid option" in asked.stderr else None
+    process = subprocess.run([board.emulator, "-plugin", "help"], capture_output=True, text=True, check=False)
+    return f"accesses cannot be counted: this {board.emulator} has no plugins" if "invalid option" in process.stderr else None
 
 
 def count_accesses(firmware: Firmware, program: Path, board: Board, inputs: Sequence[bytes]) -> Accesses:

@@ -109,16 +109,16 @@ def run(
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "in").write_bytes(b"".join(inputs))
-        done = _emulated(board, program.resolve(), folder, limit, options)
+        process = _emulated(board, program.resolve(), folder, limit, options)
         report = folder / "report"
         if not report.exists() or report.stat().st_size != 32:
-            raise KernelFault(f"the program stopped on board {board.name} with exit status {done.returncode}")
-        empty, taken, stack, below = struct.unpack("<4Q", report.read_bytes())
+            raise KernelFault(f"the program stopped on board {board.name} with exit status {process.returncode}")
+        empty, total, stack, below = struct.unpack("<4Q", report.read_bytes())
         outputs, data, at = [], (folder / "out").read_bytes(), 0
         for _, size in firmware.outputs:
             outputs.append(data[at : at + size])
             at += size
-    return Run(done.returncode, tuple(outputs), round((taken - empty) / board.ticks), stack, below, done.stderr)
+    return Run(process.returncode, tuple(outputs), round((total - empty) / board.ticks), stack, below, process.stderr)
 
 
 def sizes(program: Path) -> Sizes:
@@ -160,13 +160,13 @@ def _model_header(firmware: Firmware) -> str:
 
 
 def _memory(board: Board) -> str:
-    def part(name: str, of: Memory) -> str:
-        return f"    {name} : ORIGIN = {of.origin:#x}, LENGTH = {of.length:#x}\n"
+    def part(name: str, memory: Memory) -> str:
+        return f"    {name} : ORIGIN = {memory.origin:#x}, LENGTH = {memory.length:#x}\n"
 
     return f"MEMORY {{\n{part('FLASH', board.flash)}{part('RAM', board.ram)}}}\n"
 
 
 def _command(command: Sequence[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise TargetError(f"{command[0]} failed: {done.stderr.strip()[:2000]}")
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise TargetError(f"{command[0]} failed: {process.stderr.strip()[:2000]}")

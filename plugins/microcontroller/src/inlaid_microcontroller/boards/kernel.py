@@ -19,7 +19,7 @@ from inlaid_runtime.errors import KernelFault
 Array = np.ndarray[Any, Any]
 
 
-def firmware_of(source: ModelSource) -> Firmware:
+def build_firmware(source: ModelSource) -> Firmware:
     """Convert a model to the sources of a program for a board."""
     name = source.name
     inputs, outputs = (tuple((port.address, port.bytes) for port in ports) for ports in (source.inputs, source.outputs))
@@ -35,15 +35,15 @@ class BoardKernel:
     """A model built for a board. Each call starts a new run of the program under QEMU."""
 
     def __init__(self, source: ModelSource, board: Board) -> None:
-        self._board, self._firmware = board, firmware_of(source)
+        self._board, self._firmware = board, build_firmware(source)
         folder = Path(tempfile.mkdtemp(prefix="inlaid-board-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._program = build(self._firmware, board, folder)
 
     def invoke(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array, dims: np.ndarray[Any, Any]) -> None:
         """Run the model (see `inlaid.plugins.Kernel`)."""
-        done = run(self._firmware, self._program, self._board, [np.ascontiguousarray(array).tobytes() for array in inputs])
-        if done.status:
+        result = run(self._firmware, self._program, self._board, [np.ascontiguousarray(array).tobytes() for array in inputs])
+        if result.status:
             raise KernelFault("an index is out of range")
-        for array, data in zip(outputs, done.outputs, strict=True):
+        for array, data in zip(outputs, result.outputs, strict=True):
             array[...] = np.frombuffer(data, array.dtype).reshape(array.shape)

@@ -22,9 +22,9 @@ from inlaid.tensor.analysis.ranges import Range
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid_microcontroller.counts import Cost
 from inlaid_microcontroller.intrinsics import arithmetic
-from inlaid_microcontroller.intrinsics.exactness import is_exact, used_in
+from inlaid_microcontroller.intrinsics.exactness import is_exact, list_intrinsics
 from inlaid_microcontroller.intrinsics.mve import FIXED, copy_lines
-from inlaid_microcontroller.intrinsics.printed import GROUP, VECTOR, Printed, lines_of
+from inlaid_microcontroller.intrinsics.printed import GROUP, VECTOR, Printed, indent_lines
 from inlaid_microcontroller.intrinsics.products import products
 from inlaid_microcontroller.intrinsics.results import results
 from inlaid_microcontroller.options import Cpu
@@ -52,8 +52,8 @@ def _printed(exact: bool) -> Mapping[str, Printed]:
 def intrinsics(cpu: Cpu) -> tuple[TensorIntrin, ...]:
     """Return the intrinsics of a processor; vector intrinsics only if it has MVE. `WindowSums` creates window intrinsics on
     demand."""
-    found = (printed for printed in _printed(False).values() if _suits(printed, cpu))
-    return (COPY, *(TensorIntrin(printed.name, printed.semantics) for printed in found if printed.semantics is not None))
+    supported = (printed for printed in _printed(False).values() if _suits(printed, cpu))
+    return (COPY, *(TensorIntrin(printed.name, printed.semantics) for printed in supported if printed.semantics is not None))
 
 
 def _suits(printed: Printed, cpu: Cpu) -> bool:
@@ -72,19 +72,20 @@ def costs(cpu: Cpu) -> Callable[[str], Cost]:
             return Cost(COPY.semantics, GROUP, GROUP)
         if (window := window_sums(name)) is not None:
             return Cost(window.intrinsic().semantics, *((VECTOR // 2,) * 2 if cpu.mve else ()))
-        found = printed[name]
-        assert found.semantics is not None
-        if cpu.mve and found.mve:
-            return Cost(found.semantics, VECTOR, VECTOR)
-        return Cost(found.semantics, GROUP if cpu.dsp and found.dsp else 1)
+        intrinsic = printed[name]
+        assert intrinsic.semantics is not None
+        if cpu.mve and intrinsic.mve:
+            return Cost(intrinsic.semantics, VECTOR, VECTOR)
+        return Cost(intrinsic.semantics, GROUP if cpu.dsp and intrinsic.dsp else 1)
 
     return cost
 
 
-def emitters(kernel: ir.LoopProgram, known: Mapping[int, Range], cpu: Cpu) -> Mapping[str, Emitter]:
-    """Return the emitters of a kernel's intrinsics for a processor, keyed by name. known: value ranges of parameters, by number."""
-    printed = _printed(is_exact(kernel, known))
-    windows = [window for stmt in used_in(kernel) if (window := window_sums(stmt.name)) is not None]
+def emitters(kernel: ir.LoopProgram, param_ranges: Mapping[int, Range], cpu: Cpu) -> Mapping[str, Emitter]:
+    """Return the emitters of a kernel's intrinsics for a processor, keyed by name. param_ranges: value ranges of parameters, by
+    number."""
+    printed = _printed(is_exact(kernel, param_ranges))
+    windows = [window for stmt in list_intrinsics(kernel) if (window := window_sums(stmt.name)) is not None]
     copy = _print_vector_copy if cpu.mve else _print_copy
     return {COPY.name: copy, **printed, **{window.name: _with_strides(printed[window.function], window) for window in windows}}
 
@@ -116,7 +117,7 @@ def _vector_copy() -> Printed:
     """Define the function that copies a run of bytes."""
     head = f"INLAID_INLINE void {PREFIX}vector_copy(int8_t *target, const int8_t *source, int32_t size) {{"
     plain = [head, "    memcpy(target, source, (size_t)size);"]
-    return Printed("vector_copy", None, lines_of(plain), mve=lines_of([head, *copy_lines()]), vector=True)
+    return Printed("vector_copy", None, indent_lines(plain), mve=indent_lines([head, *copy_lines()]), vector=True)
 
 
 @cache
@@ -129,21 +130,24 @@ def function_names() -> frozenset[str]:
 
 def support(cpu: Cpu, text: str) -> tuple[str, tuple[str, ...]]:
     """Return the C text of the functions that kernels in `text` call, and the headers that kernels and functions include."""
-    used = [printed for exact in (False, True) for printed in _printed(exact).values() if f"{printed.function}(" in text]
-    used = list({printed.function: printed for printed in used}.values())
-    made = [_text(cpu, printed, "plain") for printed in used if not printed.dsp]
-    made = [*_called((arithmetic.HALF, arithmetic.UP, arithmetic.AWAY, arithmetic.EXACT_UP, arithmetic.EXACT_AWAY), made), *made]
-    plain, dsp = ([_text(cpu, printed, name) for printed in used if printed.dsp] for name in ("plain", "dsp"))
-    plain = [*_called((arithmetic.PLAIN_UPPER, arithmetic.PLAIN_WITHIN), made), *plain]
-    dsp = [*_called((arithmetic.ODD, arithmetic.WORD), dsp), *_called((arithmetic.DSP_UPPER, arithmetic.DSP_WITHIN), made), *dsp]
-    parts = [arithmetic.INLINE] if used else []
-    if cpu.mve and any(printed.mve for printed in used):
+    called = [printed for exact in (False, True) for printed in _printed(exact).values() if f"{printed.function}(" in text]
+    called = list({printed.function: printed for printed in called}.values())
+    helpers = [_text(cpu, printed, "plain") for printed in called if not printed.dsp]
+    helpers = [
+        *_called((arithmetic.HALF, arithmetic.UP, arithmetic.AWAY, arithmetic.EXACT_UP, arithmetic.EXACT_AWAY), helpers),
+        *helpers,
+    ]
+    plain, dsp = ([_text(cpu, printed, name) for printed in called if printed.dsp] for name in ("plain", "dsp"))
+    plain = [*_called((arithmetic.PLAIN_UPPER, arithmetic.PLAIN_WITHIN), helpers), *plain]
+    dsp = [*_called((arithmetic.ODD, arithmetic.WORD), dsp), *_called((arithmetic.DSP_UPPER, arithmetic.DSP_WITHIN), helpers), *dsp]
+    parts = [arithmetic.INLINE] if called else []
+    if cpu.mve and any(printed.mve for printed in called):
         parts.append("#if defined(__ARM_FEATURE_MVE)\n#include <arm_mve.h>\n" + FIXED + "#endif\n")
     if cpu.dsp and dsp:
         parts += [f"#if {_DSP}\n#include <arm_acle.h>\n", *dsp, "#else\n", *plain, "#endif\n"]
     else:
         parts += plain
-    functions = "".join((*parts, *made))
+    functions = "".join((*parts, *helpers))
     return functions, ("string.h",) if any("memcpy(" in each for each in (functions, text)) else ()
 
 

@@ -16,20 +16,22 @@ FARTHEST = -22
 stays below 2^29."""
 
 
-def shifts(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> set[ir.Buffer]:
+def shifts(kernel: ir.LoopProgram, param_ranges: Mapping[int, Range]) -> set[ir.Buffer]:
     """Return the shift parameters of a kernel that may be stored in bytes; empty if the kernel needs the exact requantization."""
-    return set() if is_exact(kernel, known) else {_inputs(stmt)[-1] for stmt in used_in(kernel) if _requantizes(stmt)}
+    return (
+        set() if is_exact(kernel, param_ranges) else {_inputs(stmt)[-1] for stmt in list_intrinsics(kernel) if _requantizes(stmt)}
+    )
 
 
-def is_exact(kernel: ir.LoopProgram, known: Mapping[int, Range]) -> bool:
+def is_exact(kernel: ir.LoopProgram, param_ranges: Mapping[int, Range]) -> bool:
     """Test whether a kernel needs the exact requantization, which accepts any sums and shifts and reads shifts as int32."""
-    used = used_in(kernel)
-    last = {_inputs(stmt)[-1] for stmt in used if _requantizes(stmt)}
-    others = (buffer for stmt in used for buffer in (_inputs(stmt)[:-1] if _requantizes(stmt) else _buffers(stmt)))
-    return not last.isdisjoint(others) or not all(_is_small(stmt, kernel, known) for stmt in used)
+    intrinsics = list_intrinsics(kernel)
+    last = {_inputs(stmt)[-1] for stmt in intrinsics if _requantizes(stmt)}
+    operand_buffers = (buffer for stmt in intrinsics for buffer in (_inputs(stmt)[:-1] if _requantizes(stmt) else _buffers(stmt)))
+    return not last.isdisjoint(operand_buffers) or not all(_is_small(stmt, kernel, param_ranges) for stmt in intrinsics)
 
 
-def used_in(kernel: ir.LoopProgram) -> list[ir.Intrinsic]:
+def list_intrinsics(kernel: ir.LoopProgram) -> list[ir.Intrinsic]:
     return [stmt for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic)]
 
 
@@ -48,15 +50,15 @@ def _inputs(stmt: ir.Intrinsic) -> list[ir.Buffer]:
     return _buffers(stmt)[2 if window_sums(stmt.name) is not None else 1 : -int(rows[1]) if rows else -1]
 
 
-def _is_small(stmt: ir.Intrinsic, kernel: ir.LoopProgram, known: Mapping[int, Range]) -> bool:
+def _is_small(stmt: ir.Intrinsic, kernel: ir.LoopProgram, param_ranges: Mapping[int, Range]) -> bool:
     """Test whether the short version of an intrinsic is exact. A requantization must have small biases and only right shifts. If it
     rounds away from 0, it tests the sign of the sum, so multipliers must be >= 0. The test passes for all other intrinsics."""
     if not _requantizes(stmt):
         return True
     window, begins, away = window_sums(stmt.name) is not None, stmt.name.startswith("rescale"), "away" in stmt.name
     buffers = [*(_begun(stmt.regions[0].buffer, kernel) if begins else ()), *_inputs(stmt)]
-    *biases, multiplier, shift = (known.get(kernel.params.index(each)) for each in buffers)
-    weights = known.get(kernel.params.index(stmt.regions[1].buffer)) if window else (0, 0)
+    *biases, multiplier, shift = (param_ranges.get(kernel.params.index(each)) for each in buffers)
+    weights = param_ranges.get(kernel.params.index(stmt.regions[1].buffer)) if window else (0, 0)
     if shift is None or weights is None or weights[0] == -128:
         return False
     if any(bias is None or max(map(abs, bias)) >= LARGEST for bias in biases) or shift[0] < (FARTHEST if begins else -30):

@@ -25,12 +25,12 @@ INLAID_INLINE int32x4_t inlaid_vector_away(int32x4_t values, int32_t multiplier,
 
 def requantized_lines(lanes: int, rounding: str) -> Iterator[str]:
     """Yield the body that requantizes sums to int8."""
-    few = lanes < LANES
-    if few:
+    predicated = lanes < LANES
+    if predicated:
         yield f"    const mve_pred16_t used = vctp32q({lanes});"
-    loads = {each: f"vldrwq_z_s32({each}, used)" if few else f"vld1q_s32({each})" for each in ("bias", "multiplier")}
-    loads["shift"] = "vldrbq_z_s32(shift, used)" if few else "vldrbq_s32(shift)"
-    if few:
+    loads = {each: f"vldrwq_z_s32({each}, used)" if predicated else f"vld1q_s32({each})" for each in ("bias", "multiplier")}
+    loads["shift"] = "vldrbq_z_s32(shift, used)" if predicated else "vldrbq_s32(shift)"
+    if predicated:
         yield f"    const int32x4_t totals = {{{', '.join(f'total[{lane}]' if lane < lanes else '0' for lane in range(LANES))}}};"
     else:
         yield "    int32x4_t totals;"
@@ -39,7 +39,7 @@ def requantized_lines(lanes: int, rounding: str) -> Iterator[str]:
     yield f"    const int32x4_t sum = vaddq_s32(totals, {loads['bias']});"
     scaled = _scaled("sum", loads["multiplier"], loads["shift"], rounding)
     yield f"    const int32x4_t value = vaddq_n_s32({scaled}, zero);"
-    yield from _stored(few)
+    yield from _stored(predicated)
 
 
 def run_lines() -> Iterator[str]:
@@ -73,31 +73,31 @@ def copy_lines() -> Iterator[str]:
 
 def addition_lines(lanes: int) -> Iterator[str]:
     """Yield the body that adds elements of two quantized tensors."""
-    few = lanes < LANES
-    if few:
+    predicated = lanes < LANES
+    if predicated:
         yield f"    const mve_pred16_t used = vctp32q({lanes});"
     for side in "ab":
-        load = f"vldrbq_z_s32({side}, used)" if few else f"vldrbq_s32({side})"
+        load = f"vldrbq_z_s32({side}, used)" if predicated else f"vldrbq_s32({side})"
         yield f"    const int32x4_t {side}_raised = vshlq_n_s32(vsubq_n_s32({load}, zero_{side}), {RAISED});"
         yield f"    const int32x4_t {side}_scaled = {PREFIX}vector_away({side}_raised, multiplier_{side}, shift_{side});"
     yield f"    const int32x4_t sum = {PREFIX}vector_away(vaddq_s32(a_scaled, b_scaled), multiplier, shift);"
     yield "    const int32x4_t value = vaddq_n_s32(sum, zero);"
-    yield from _stored(few)
+    yield from _stored(predicated)
 
 
 def window_lines(lanes: int, rounding: str) -> Iterator[str]:
     """Yield the body that sums over a window per channel. The sum of two products fits in 16 bits, since no weight is -128. Sums of
     two are accumulated in 32 bits, separately for even and odd channels."""
-    few = lanes < CHANNELS
-    if few:
+    predicated = lanes < CHANNELS
+    if predicated:
         yield f"    const mve_pred16_t used = vctp16q({lanes}), evens = vctp32q({(lanes + 1) // 2}), odds = vctp32q({lanes // 2});"
         yield "    const uint32x4_t at = vidupq_n_u32(0, 2);"
     for part in ("bias", "multiplier"):
         gather = f"vldrwq_gather_shifted_offset_z_s32({part}"
-        loaded = f"{{{{{gather}, at, evens), {gather} + 1, at, odds)}}}}" if few else f"vld2q_s32({part})"
+        loaded = f"{{{{{gather}, at, evens), {gather} + 1, at, odds)}}}}" if predicated else f"vld2q_s32({part})"
         yield f"    const int32x4x2_t {part}_parts = {loaded};"
-    yield f"    const int16x8_t shifts = {'vldrbq_z_s16(shift, used)' if few else 'vldrbq_s16(shift)'};"
-    first, second = (_products(at, few) for at in ("x * channels - middle", "(x + 1) * channels - middle"))
+    yield f"    const int16x8_t shifts = {'vldrbq_z_s16(shift, used)' if predicated else 'vldrbq_s16(shift)'};"
+    first, second = (_products(at, predicated) for at in ("x * channels - middle", "(x + 1) * channels - middle"))
     # The empty asm statement keeps the compiler from interleaving rows: there are registers for one row only.
     yield from (
         "    const int32_t middle = columns > 1 ? channels : 0;",
@@ -125,12 +125,14 @@ def window_lines(lanes: int, rounding: str) -> Iterator[str]:
     yield "    int16x8_t value = vqmovntq_s32(vqmovnbq_s32(vreinterpretq_s16_s32(even), even), odd);"
     yield "    value = vmaxq_s16(vqaddq_n_s16(value, (int16_t)zero), vdupq_n_s16((int16_t)low));"
     value = "vminq_s16(value, vdupq_n_s16((int16_t)high))"
-    yield f"    vstrbq_p_s16(out, {value}, used);" if few else f"    vstrbq_s16(out, {value});"
+    yield f"    vstrbq_p_s16(out, {value}, used);" if predicated else f"    vstrbq_s16(out, {value});"
 
 
-def _products(at: str, few: bool) -> str:
-    """Return the expression of the products of data and weights at offset `at`. few: predicate the loads."""
-    data, weights = (f"vldrbq_z_s16({side} + {at}, used)" if few else f"vldrbq_s16({side} + {at})" for side in ("data", "weights"))
+def _products(at: str, predicated: bool) -> str:
+    """Return the expression of the products of data and weights at offset `at`. predicated: predicate the loads."""
+    data, weights = (
+        f"vldrbq_z_s16({side} + {at}, used)" if predicated else f"vldrbq_s16({side} + {at})" for side in ("data", "weights")
+    )
     return f"vmulq_s16({data}, {weights})"
 
 
@@ -141,8 +143,8 @@ def _scaled(value: str, multiplier: str, shift: str, rounding: str) -> str:
     return f"vrshlq_s32({high}, {shift})"
 
 
-def _stored(few: bool) -> Iterator[str]:
+def _stored(predicated: bool) -> Iterator[str]:
     """Yield the statements that clamp values and store them as int8."""
     yield "    const int32x4_t raised = vmaxq_s32(value, vdupq_n_s32(low));"
     stored = "out, vminq_s32(raised, vdupq_n_s32(high))"
-    yield f"    vstrbq_p_s32({stored}, used);" if few else f"    vstrbq_s32({stored});"
+    yield f"    vstrbq_p_s32({stored}, used);" if predicated else f"    vstrbq_s32({stored});"

@@ -40,9 +40,9 @@ class Printed:
     def function(self) -> str:
         return f"{PREFIX}{EXACT if self.exact else ''}{self.name}"
 
-    def __call__(self, places: Sequence[RegionPointer], args: Sequence[str]) -> list[str]:
-        extra = [] if self.extra_argument is None else [repr(self.extra_argument(places[1].region))]
-        return [f"{self.function}({', '.join((*(place.pointer for place in places), *extra, *args))});"]
+    def __call__(self, pointers: Sequence[RegionPointer], args: Sequence[str]) -> list[str]:
+        extra = [] if self.extra_argument is None else [repr(self.extra_argument(pointers[1].region))]
+        return [f"{self.function}({', '.join((*(pointer.pointer for pointer in pointers), *extra, *args))});"]
 
 
 def added(total: str, products: str) -> str:
@@ -50,5 +50,5 @@ def added(total: str, products: str) -> str:
     return f"    {total} = (int32_t)((uint32_t){total} + (uint32_t)({products}));"
 
 
-def lines_of(lines: Sequence[str]) -> str:
+def indent_lines(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in (*lines, "}"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from inlaid.tensor.scheduling.dot_products import dot_product
 from inlaid_microcontroller.intrinsics.mve import run_lines
-from inlaid_microcontroller.intrinsics.printed import GROUP, VECTOR, Printed, added, lines_of
+from inlaid_microcontroller.intrinsics.printed import GROUP, VECTOR, Printed, added, indent_lines
 from inlaid_microcontroller.schedules.depthwise import pair
 from inlaid_microcontroller.schedules.direct import tile_product
 from inlaid_microcontroller.schedules.vector_direct import run_of_dots
@@ -61,7 +61,7 @@ def _dot(lanes: int) -> Printed:
         dsp.append(f"    const int32_t b{lane} = inlaid_word(b + {lane * GROUP});")
     dsp += [f"    total[{lane}] = __smlad(even, __sxtb16(b{lane}), total[{lane}]);" for lane in range(lanes)]
     dsp += [f"    total[{lane}] = __smlad(odd, inlaid_odd(b{lane}), total[{lane}]);" for lane in range(lanes)]
-    return Printed(name, dot_product("int8", "int8", "int32", lanes, GROUP), lines_of(plain), lines_of(dsp))
+    return Printed(name, dot_product("int8", "int8", "int32", lanes, GROUP), indent_lines(plain), indent_lines(dsp))
 
 
 def _vector_dot(lanes: int) -> Printed:
@@ -73,7 +73,9 @@ def _vector_dot(lanes: int) -> Printed:
     mve = [head, "    const int8x16_t data = vld1q_s8(a);"]
     mve += [f"    total[{lane}] = vmladavaq_s8(total[{lane}], data, vld1q_s8(b + {lane} * stride));" for lane in range(lanes)]
     semantics = dot_product("int8", "int8", "int32", lanes, VECTOR)
-    return Printed(name, semantics, lines_of(plain), mve=lines_of(mve), vector=True, extra_argument=lambda b: b.buffer.shape[-1])
+    return Printed(
+        name, semantics, indent_lines(plain), mve=indent_lines(mve), vector=True, extra_argument=lambda b: b.buffer.shape[-1]
+    )
 
 
 def _vector_run() -> Printed:
@@ -83,8 +85,10 @@ def _vector_run() -> Printed:
     plain = [head, f"    for (int32_t i = 0; i < count * {VECTOR}; i++) {{"]
     at = f"i / {VECTOR} * {GROUP * VECTOR} + i % {VECTOR}"
     plain += [f"        total[{lane}] += a[i] * b[{at} + {lane * VECTOR}];" for lane in range(GROUP)] + ["    }"]
-    mve = lines_of([head, *run_lines()])
-    return Printed(name, run_of_dots(GROUP, VECTOR), lines_of(plain), mve=mve, vector=True, extra_argument=lambda b: b.ranges[0][1])
+    mve = indent_lines([head, *run_lines()])
+    return Printed(
+        name, run_of_dots(GROUP, VECTOR), indent_lines(plain), mve=mve, vector=True, extra_argument=lambda b: b.ranges[0][1]
+    )
 
 
 def _tile() -> Printed:
@@ -95,7 +99,7 @@ def _tile() -> Printed:
         for lane in range(2):
             products = " + ".join(f"a{p}[{j}] * b[{lane * GROUP + j}]" for j in range(GROUP))
             plain.append(added(f"total[{2 * p + lane}]", products))
-    return Printed("tile", tile_product(2, 2, GROUP), lines_of(plain), _DSP_TILE, scalar=True)
+    return Printed("tile", tile_product(2, 2, GROUP), indent_lines(plain), _DSP_TILE, scalar=True)
 
 
 def _pairs() -> Iterator[Printed]:
@@ -104,9 +108,9 @@ def _pairs() -> Iterator[Printed]:
     plain = [head, "    out[0] = *a;", "    out[1] = *b;"]
     dsp = [head, "    int32_t both;", '    __asm__("pkhbt %0, %1, %2, lsl #16" : "=r"(both) : "r"((int32_t)*a), "r"((int32_t)*b));']
     dsp.append("    memcpy(out, &both, sizeof both);")
-    yield Printed("pair", pair(), lines_of(plain), lines_of(dsp), scalar=True)
+    yield Printed("pair", pair(), indent_lines(plain), indent_lines(dsp), scalar=True)
     head = f"INLAID_INLINE void {PREFIX}dot_pair(const int16_t *a, const int16_t *b, int32_t *total) {{"
     plain = [head, added("*total", "a[0] * b[0] + a[1] * b[1]")]
     dsp = [head, "    int32_t data, weights;", "    memcpy(&data, a, sizeof data);", "    memcpy(&weights, b, sizeof weights);"]
     dsp.append("    *total = __smlad(data, weights, *total);")
-    yield Printed("dot_pair", dot_product("int16", "int16", "int32", 1, 2), lines_of(plain), lines_of(dsp), scalar=True)
+    yield Printed("dot_pair", dot_product("int16", "int16", "int32", 1, 2), indent_lines(plain), indent_lines(dsp), scalar=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inlaid_microcontroller.intrinsics.mve import addition_lines, requantized_lines, window_lines
-from inlaid_microcontroller.intrinsics.printed import EXACT, GROUP, Printed, lines_of
+from inlaid_microcontroller.intrinsics.printed import EXACT, GROUP, Printed, indent_lines
 from inlaid_microcontroller.schedules.addition import RAISED, SCALARS, addition
 from inlaid_microcontroller.schedules.requantize import ROUNDINGS, requantization, rescaling
 from inlaid_microcontroller.schedules.vector_depthwise import LANES as CHANNELS
@@ -41,8 +41,8 @@ def _requantize(lanes: int, rounding: str, exact: bool) -> Printed:
         total = f"(int32_t)((uint32_t)total[{lane}] + (uint32_t)bias[{lane}])" if exact else total
         lines.append(f"    const int32_t v{lane} = {PREFIX}{kind}{rounding}({total}, multiplier[{lane}], shift[{lane}]) + zero;")
     lines += [f"    out[{lane}] = inlaid_within(v{lane}, low, high);" for lane in range(lanes)]
-    vectors = lines_of([*head, *requantized_lines(lanes, rounding)]) if lanes > 1 and not exact else ""
-    return Printed(name, requantization(lanes, rounding), lines_of(lines), exact=exact, mve=vectors)
+    vectors = indent_lines([*head, *requantized_lines(lanes, rounding)]) if lanes > 1 and not exact else ""
+    return Printed(name, requantization(lanes, rounding), indent_lines(lines), exact=exact, mve=vectors)
 
 
 def _rescale(rows: int, lanes: int, rounding: str, exact: bool) -> Printed:
@@ -67,7 +67,7 @@ def _rescale(rows: int, lanes: int, rounding: str, exact: bool) -> Printed:
             value = f"{PREFIX}upper({total}, m{lane}, {added}) >> -s{lane}"
         lines.append(f"    const int32_t v{row}{lane} = {value};")
     lines += [f"    out{row}[{lane}] = inlaid_within(v{row}{lane}, low, high);" for row, lane in places]
-    return Printed(name, rescaling(rows, lanes, rounding), lines_of(lines), exact=exact, scalar=True)
+    return Printed(name, rescaling(rows, lanes, rounding), indent_lines(lines), exact=exact, scalar=True)
 
 
 def _addition(lanes: int) -> Printed:
@@ -80,7 +80,9 @@ def _addition(lanes: int) -> Printed:
         plain.append(f"        const int32_t {side}_scaled = {away}({raised}, multiplier_{side}, shift_{side});")
     plain.append(f"        const int32_t value = {away}(a_scaled + b_scaled, multiplier, shift) + zero;")
     plain += ["        out[i] = inlaid_within(value, low, high);", "    }"]
-    return Printed(f"addition{lanes}", addition(lanes), lines_of(plain), mve=lines_of([head, *addition_lines(lanes)]), vector=True)
+    return Printed(
+        f"addition{lanes}", addition(lanes), indent_lines(plain), mve=indent_lines([head, *addition_lines(lanes)]), vector=True
+    )
 
 
 def _window(lanes: int, rounding: str, exact: bool) -> Printed:
@@ -105,7 +107,9 @@ def _window(lanes: int, rounding: str, exact: bool) -> Printed:
         f"        out[i] = inlaid_within({PREFIX}{kind}{rounding}({total}, multiplier[i], shift[i]) + zero, low, high);",
         "    }",
     ]
-    return Printed(name, None, lines_of(plain), exact=exact, mve="" if exact else lines_of([*head, *window_lines(lanes, rounding)]))
+    return Printed(
+        name, None, indent_lines(plain), exact=exact, mve="" if exact else indent_lines([*head, *window_lines(lanes, rounding)])
+    )
 
 
 def _shift_type(exact: bool) -> str:

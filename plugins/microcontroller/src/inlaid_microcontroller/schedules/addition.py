@@ -8,7 +8,7 @@ from math import prod
 from inlaid.ops.fixed_point import fixed_value
 from inlaid.schedules.shape import is_static, merge_chains
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.analysis.keys import structurally_equal
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.schedule import Schedule
@@ -40,11 +40,11 @@ def addition(lanes: int) -> ir.LoopProgram:
     def scalar(name: str) -> ir.Expr:
         return ir.load(scalars[name], ())
 
-    def scaled(value: ir.Expr, of: str) -> ir.Expr:
-        return fixed_value(value, scalar(f"multiplier{of}"), scalar(f"shift{of}"), "away")
+    def scaled(value: ir.Expr, suffix: str) -> ir.Expr:
+        return fixed_value(value, scalar(f"multiplier{suffix}"), scalar(f"shift{suffix}"), "away")
 
-    def raised(side: ir.Buffer, of: str) -> ir.Expr:
-        return scaled((ir.cast(ir.load(side, (i,)), INT32) - scalar(f"zero{of}")) << RAISED, of)
+    def raised(side: ir.Buffer, suffix: str) -> ir.Expr:
+        return scaled((ir.cast(ir.load(side, (i,)), INT32) - scalar(f"zero{suffix}")) << RAISED, suffix)
 
     value = scaled(raised(a, "_a") + raised(b, "_b"), "") + scalar("zero")
     value = ir.minimum(ir.maximum(value, scalar("low")), scalar("high"))
@@ -57,29 +57,34 @@ class AdditionRule:
 
     name = "addition"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...] | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> tuple[Offer, ...] | None:
         """Offer schedules for an addition. Declines scales and limits that TensorFlow Lite never produces, and all other
         kernels."""
         if not is_static(program) or len(program.inputs) != 2 or len(program.outputs) != 1:
             return None
         if {(buffer.shape, buffer.dtype) for buffer in program.params} != {(program.outputs[0].shape, INT8)}:
             return None
-        wanted = _intrinsics(context)
-        found = _addition(program) if wanted else None
-        if found is None:
+        intrinsics = _intrinsics(context)
+        match = _addition(program) if intrinsics else None
+        if match is None:
             return None
-        sides, scalars = found
-        last = channels_last(program, given)
+        sides, scalars = match
+        last = channels_last(program, inputs)
         layouts = [(ROW_MAJOR,) * 3, *([tuple(last.get(buffer, ROW_MAJOR) for buffer in program.params)] if last else [])]
-        whole = [each for each in layouts if len(set(each)) == 1]
-        return tuple(Offer(each, lambda source: _scheduled(source, sides, scalars, wanted)) for each in reversed(whole))
+        uniform_layouts = [each for each in layouts if len(set(each)) == 1]
+        return tuple(
+            Offer(each, lambda source: _scheduled(source, sides, scalars, intrinsics)) for each in reversed(uniform_layouts)
+        )
 
 
 def _intrinsics(context: KernelContext) -> dict[int, TensorIntrin]:
     """Return the target's addition intrinsics, keyed by the number of lanes."""
-    found = {lanes: addition(lanes) for lanes in range(1, LANES + 1)}
+    semantics = {lanes: addition(lanes) for lanes in range(1, LANES + 1)}
     return {
-        lanes: each for each in context.intrinsics for lanes, wanted in found.items() if structurally_equal(each.semantics, wanted)
+        lanes: each
+        for each in context.intrinsics
+        for lanes, program in semantics.items()
+        if structurally_equal(each.semantics, program)
     }
 
 
@@ -87,7 +92,7 @@ def _addition(program: ir.LoopProgram) -> tuple[tuple[int, ...], tuple[ir.Expr, 
     """Match an addition. Returns the numbers of its two inputs and its scalars; None for any other kernel."""
     s = Schedule(program)
     merge_chains(s)
-    blocks = blocks_of(s.program)
+    blocks = collect_blocks(s.program)
     if len(blocks) != 1 or not isinstance((block := blocks[0]).body, ir.Store):
         return None
     semantics = addition(1)
@@ -100,8 +105,8 @@ def _addition(program: ir.LoopProgram) -> tuple[tuple[int, ...], tuple[ir.Expr, 
     if any(not isinstance(load, ir.Load) or load.indices != block.body.indices for load in loads):
         return None
     numbers = [number.value for number in scalars if isinstance(number, ir.Const)]
-    least, most = zip(*map(_limits, SCALARS), strict=True)
-    if any(not low <= number <= high for low, number, high in zip(least, numbers, most, strict=True)):
+    lower_bounds, upper_bounds = zip(*map(_limits, SCALARS), strict=True)
+    if any(not low <= number <= high for low, number, high in zip(lower_bounds, numbers, upper_bounds, strict=True)):
         return None
     return tuple(program.inputs.index(load.buffer) for load in loads if isinstance(load, ir.Load)), tuple(scalars)
 
@@ -121,14 +126,14 @@ def _bind(pattern: ir.Expr, value: ir.Expr, bound: dict[ir.Buffer, ir.Expr]) -> 
         case ir.Load(buffer=buffer), ir.Load() | ir.Const():
             if isinstance(value, ir.Const) is not (buffer.shape == ()) or buffer.dtype is not value.dtype:
                 return False
-            return _same(bound.setdefault(buffer, value), value)
-        case ir.Const(value=wanted), ir.Const(value=found):
-            return pattern.dtype is value.dtype and wanted == found
+            return _is_equal(bound.setdefault(buffer, value), value)
+        case ir.Const(value=pattern_value), ir.Const(value=constant):
+            return pattern.dtype is value.dtype and pattern_value == constant
         case ir.Binary(op=op, a=a, b=ir.Load(buffer=buffer)), _ if buffer.name in ZEROS and not (
             isinstance(value, ir.Binary) and value.op == op and isinstance(value.b, ir.Const)
         ):
             zero = ir.const(0, INT32)
-            return _same(bound.setdefault(buffer, zero), zero) and _bind(a, value, bound)
+            return _is_equal(bound.setdefault(buffer, zero), zero) and _bind(a, value, bound)
     if (
         type(pattern) is not type(value)
         or pattern.dtype is not value.dtype
@@ -138,7 +143,7 @@ def _bind(pattern: ir.Expr, value: ir.Expr, bound: dict[ir.Buffer, ir.Expr]) -> 
     return all(_bind(part, other, bound) for part, other in zip(ir.operands(pattern), ir.operands(value), strict=True))
 
 
-def _same(a: ir.Expr, b: ir.Expr) -> bool:
+def _is_equal(a: ir.Expr, b: ir.Expr) -> bool:
     match a, b:
         case ir.Const(), ir.Const():
             return a.value == b.value
@@ -157,7 +162,7 @@ def _scheduled(
     size = prod(dim for dim in program.outputs[0].shape if isinstance(dim, int))
     flat = [ir.Buffer(buffer.name, (size,), buffer.dtype) for buffer in program.params]
     lanes = max(intrinsics)
-    whole, rest = divmod(size, lanes)
+    vectors, rest = divmod(size, lanes)
     i = Var("i")
 
     def added(start: arith.Expr, count: int) -> ir.Stmt:
@@ -165,6 +170,6 @@ def _scheduled(
         regions = tuple(ir.Region(buffer, ((start, arith.wrap(count)),)) for buffer in places)
         return intrinsics[count].on(*regions, args=scalars)
 
-    parts: list[ir.Stmt] = [ir.For(i, arith.wrap(whole), added(arith.simplify(i * lanes), lanes))] if whole else []
-    parts += [added(arith.wrap(whole * lanes), rest)] if rest else []
+    parts: list[ir.Stmt] = [ir.For(i, arith.wrap(vectors), added(arith.simplify(i * lanes), lanes))] if vectors else []
+    parts += [added(arith.wrap(vectors * lanes), rest)] if rest else []
     return ir.LoopProgram(program.name, tuple(flat[:2]), (flat[-1],), ir.Seq(tuple(parts)))

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.tensor.scheduling.dot_products import dots_of
+from inlaid.tensor.scheduling.dot_products import find_dots
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_microcontroller.schedules.epilogue import Epilogue
 from inlaid_microcontroller.schedules.product import Product, find_layer
 from inlaid_microcontroller.schedules.requantize import intrinsic_for
-from inlaid_microcontroller.schedules.rows import Rows, rows_of
+from inlaid_microcontroller.schedules.rows import Rows, build_rows
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
 from inlaid_runtime.types import ROW_MAJOR, dtype
@@ -23,7 +23,7 @@ from inlaid_runtime.types import ROW_MAJOR, dtype
 INT8, INT16, INT32 = dtype("int8"), dtype("int16"), dtype("int32")
 PIXELS = 6
 """Maximum number of pixels of a row that are unrolled. More pixels would share more columns, but increase code size."""
-MOST_TAPS = 128
+MAX_TAPS = 128
 """Maximum taps of an unrolled window. On Cortex-M4, an unrolled 7x7 window has 5 KB of code and executes 0.15 times the
 instructions of loops."""
 
@@ -31,9 +31,7 @@ instructions of loops."""
 def pair() -> ir.LoopProgram:
     """Return the semantics of the intrinsic that packs two int8 as adjacent int16."""
     a, b, out = ir.Buffer("a", (1,), INT8), ir.Buffer("b", (1,), INT8), ir.Buffer("out", (2,), INT16)
-    stores = (
-        ir.Store(out, (arith.wrap(place),), ir.cast(ir.load(each, (arith.ZERO,)), INT16)) for place, each in enumerate((a, b))
-    )
+    stores = (ir.Store(out, (arith.wrap(lane),), ir.cast(ir.load(each, (arith.ZERO,)), INT16)) for lane, each in enumerate((a, b)))
     return ir.LoopProgram("pair", (a, b), (out,), ir.Seq(tuple(stores)))
 
 
@@ -42,12 +40,12 @@ class DepthwiseRule:
 
     name = "depthwise"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines dilated windows, windows of many taps, and weights that are not constant."""
-        product = find_layer(program, given)
-        if product is None or not product.by_channel or product.summed > MOST_TAPS:
+        product = find_layer(program, inputs)
+        if product is None or not product.by_channel or product.summed > MAX_TAPS:
             return None
-        layouts = tuple(product.layout_of(buffer, ROW_MAJOR) for buffer in program.params)
+        layouts = tuple(product.choose_layout(buffer, ROW_MAJOR) for buffer in program.params)
         return Offer(layouts, lambda _: _columns(product, context))
 
 
@@ -55,13 +53,13 @@ def _columns(product: Product, context: KernelContext) -> ir.LoopProgram:
     epilogue = Epilogue(product, context)
     weights = ir.Buffer(product.weights.name, (product.summed * product.outputs,), INT8)
     pairing = intrinsic_for(pair(), context)
-    dot = next((dot.intrinsic for dot in dots_of("int16", "int16", "int32", context) if (dot.lanes, dot.group) == (1, 2)), None)
+    dot = next((dot.intrinsic for dot in find_dots("int16", "int16", "int32", context) if (dot.lanes, dot.group) == (1, 2)), None)
     taps, columns = product.rows.taps, product.columns.taps
     count = taps // 2 if pairing is not None and dot is not None else 0
     pairs = ir.Buffer("pairs", (count * columns, 2), INT16, "register")
     singles = ir.Buffer("singles", ((taps - 2 * count) * columns,), INT32, "register")
     return _Columns(
-        product, pairing, dot, epilogue, rows_of(product, epilogue.flat[product.data]), weights, pairs, singles
+        product, pairing, dot, epilogue, build_rows(product, epilogue.flat[product.data]), weights, pairs, singles
     ).program()
 
 
@@ -108,13 +106,13 @@ class _Columns:
                 body.append(ir.Store(self.singles, (arith.wrap(r * columns + kx),), wide))
         count = product.columns.outputs
         each = -(-count // -(-count // PIXELS))
-        whole, rest = divmod(count, each)
-        if whole > 1:
-            body.append(ir.For(x, arith.wrap(whole), self._tile(y, channel, x * each, each)))
+        tiles, rest = divmod(count, each)
+        if tiles > 1:
+            body.append(ir.For(x, arith.wrap(tiles), self._tile(y, channel, x * each, each)))
         else:
             body.append(self._tile(y, channel, arith.ZERO, each))
         if rest:
-            body.append(self._tile(y, channel, arith.wrap(whole * each), rest))
+            body.append(self._tile(y, channel, arith.wrap(tiles * each), rest))
         inner: ir.Stmt = ir.Seq(tuple(body))
         for buffer in (self.pairs, self.singles):
             inner = inner if buffer.shape[0] == 0 else ir.Alloc(buffer, inner)
@@ -131,7 +129,7 @@ class _Columns:
             if not uses:
                 continue
             offset = (first * stride + column) * product.outputs + channel
-            places = [self.rows.place(y, ky, offset) for ky in range(product.rows.taps)]
+            places = [self.rows.element_index(y, ky, offset) for ky in range(product.rows.taps)]
             body += [start for p, kx in uses if kx == 0 for start in self.epilogue.start(totals[p], channel)]
             body.append(self._column(places, [(totals[p], kx) for p, kx in uses]))
             ended = [p for p, kx in uses if kx == taps - 1]
@@ -142,24 +140,25 @@ class _Columns:
             tile = ir.Alloc(total, tile)
         return tile
 
-    def _column(self, places: list[arith.Expr], uses: list[tuple[ir.Buffer, int]]) -> ir.Stmt:
-        """Add a column, whose rows are at `places`, to sums. uses: pairs of a sum and the number kx of the column in its window."""
+    def _column(self, indices: list[arith.Expr], uses: list[tuple[ir.Buffer, int]]) -> ir.Stmt:
+        """Add a column, whose rows are at `indices`, to sums. uses: pairs of a sum and the number kx of the column in its
+        window."""
         taps, zero = self.product.columns.taps, arith.ZERO
         data = ir.Buffer("data", (self.paired, 2), INT16, "register")
-        body = [self._pair(self.rows.buffer, places[2 * r : 2 * r + 2], data, r) for r in range(self.paired)]
+        body = [self._pair(self.rows.buffer, indices[2 * r : 2 * r + 2], data, r) for r in range(self.paired)]
         for total, kx in uses:
             for r in range(self.paired):
                 assert self.dot is not None
                 sums = ir.Region(total, ((zero, arith.ONE), (zero, arith.ONE)))
                 body.append(self.dot.on(_row(data, r), _row(self.pairs, r * taps + kx), sums))
-            for r, place in enumerate(places[2 * self.paired :]):
-                product = _wide(self.rows.buffer, place) * ir.load(self.singles, (arith.wrap(r * taps + kx),))
+            for r, index in enumerate(indices[2 * self.paired :]):
+                product = _wide(self.rows.buffer, index) * ir.load(self.singles, (arith.wrap(r * taps + kx),))
                 body.append(ir.Store(total, (zero, zero), ir.load(total, (zero, zero)) + product))
         return ir.Alloc(data, ir.Seq(tuple(body))) if self.paired else ir.Seq(tuple(body))
 
-    def _pair(self, source: ir.Buffer, places: list[arith.Expr], target: ir.Buffer, number: int) -> ir.Stmt:
+    def _pair(self, source: ir.Buffer, indices: list[arith.Expr], target: ir.Buffer, number: int) -> ir.Stmt:
         assert self.pairing is not None
-        halves = (ir.Region(source, ((arith.simplify(place), arith.ONE),)) for place in places)
+        halves = (ir.Region(source, ((arith.simplify(index), arith.ONE),)) for index in indices)
         return self.pairing.on(*halves, _row(target, number))
 
 
@@ -167,5 +166,5 @@ def _row(pairs: ir.Buffer, number: int) -> ir.Region:
     return ir.Region(pairs, ((arith.wrap(number), arith.ONE), (arith.ZERO, arith.wrap(2))))
 
 
-def _wide(buffer: ir.Buffer, place: arith.Expr) -> ir.Expr:
-    return ir.cast(ir.load(buffer, (arith.simplify(place),)), INT32)
+def _wide(buffer: ir.Buffer, index: arith.Expr) -> ir.Expr:
+    return ir.cast(ir.load(buffer, (arith.simplify(index),)), INT32)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.tensor.scheduling.dot_products import Dot, dots_of
+from inlaid.tensor.scheduling.dot_products import Dot, find_dots
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_microcontroller.schedules.epilogue import Epilogue
 from inlaid_microcontroller.schedules.product import Product, find_layer, merged
 from inlaid_microcontroller.schedules.requantize import intrinsic_for
-from inlaid_microcontroller.schedules.rows import Rows, rows_of
+from inlaid_microcontroller.schedules.rows import Rows, build_rows
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
 from inlaid_runtime.types import Layout, dtype
@@ -37,8 +37,8 @@ def tile_product(pixels: int, lanes: int, group: int) -> ir.LoopProgram:
     stores = []
     for p, a in enumerate(data):
         product = ir.cast(ir.load(a, (j,)), INT32) * ir.cast(ir.load(weights, (i, j)), INT32)
-        place = (arith.wrap(p), i)
-        stores.append(ir.Store(total, place, ir.load(total, place) + product))
+        index = (arith.wrap(p), i)
+        stores.append(ir.Store(total, index, ir.load(total, index) + product))
     body = ir.For(i, arith.wrap(lanes), ir.For(j, arith.wrap(group), ir.Seq(tuple(stores))))
     return ir.LoopProgram("tile", (*data, weights), (total,), body)
 
@@ -85,25 +85,25 @@ class DirectRule:
 
     name = "direct"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines dilated windows and weights that are not constant."""
-        product = find_layer(program, given)
+        product = find_layer(program, inputs)
         if product is None or product.by_channel:
             return None
         plan = _plan(merged(product), context)
-        layouts = tuple(product.layout_of(buffer, plan.layout) for buffer in program.params)
+        layouts = tuple(product.choose_layout(buffer, plan.layout) for buffer in program.params)
         return Offer(layouts, lambda _: _direct(plan, context).program())
 
 
 def _plan(product: Product, context: KernelContext) -> _Plan:
     """Choose the tile: two pixels by two channels, or one pixel by four."""
     pixels = 2 if product.columns.outputs > 1 else 1
-    dots = dots_of("int8", "int8", "int32", context)
-    wanted = 2 if pixels > 1 else 4
+    dots = find_dots("int8", "int8", "int32", context)
+    preferred_lanes = 2 if pixels > 1 else 4
     run = product.depth == 1 and product.columns.taps > 1
     length = product.columns.taps if run else product.depth
 
-    def tile_of(dot: Dot) -> TensorIntrin | None:
+    def find_tile_intrinsic(dot: Dot) -> TensorIntrin | None:
         return intrinsic_for(tile_product(pixels, dot.lanes, dot.group), context) if pixels > 1 else None
 
     fitting = [
@@ -112,12 +112,12 @@ def _plan(product: Product, context: KernelContext) -> _Plan:
     if not fitting and product.padded:
         # The group also reads elements of the ring past those of a pixel; their weights are zero.
         wider = (dot for dot in dots if dot.lanes <= product.outputs and dot.group == length + 1)
-        fitting = [dot for dot in wider if tile_of(dot) is not None]
+        fitting = [dot for dot in wider if find_tile_intrinsic(dot) is not None]
     if not fitting:
-        return _Plan(product, pixels, min(wanted, product.outputs), 1, None, False)
+        return _Plan(product, pixels, min(preferred_lanes, product.outputs), 1, None, False)
     # The remainder of a group is added one by one.
-    dot = min(fitting, key=lambda each: (abs(each.lanes - wanted), length % each.group, -each.group))
-    return _Plan(product, pixels, dot.lanes, dot.group, dot, run, tile_of(dot))
+    dot = min(fitting, key=lambda each: (abs(each.lanes - preferred_lanes), length % each.group, -each.group))
+    return _Plan(product, pixels, dot.lanes, dot.group, dot, run, find_tile_intrinsic(dot))
 
 
 def _direct(plan: _Plan, context: KernelContext) -> _Direct:
@@ -125,7 +125,7 @@ def _direct(plan: _Plan, context: KernelContext) -> _Direct:
     # Weights are [steps, output channels of a tile, elements of a group].
     count = -(-product.outputs // plan.width) * product.rows.taps * plan.taps * plan.steps
     weights = ir.Buffer(product.weights.name, (count, plan.width, plan.group), product.weights.dtype)
-    return _Direct(plan, epilogue, rows_of(product, epilogue.flat[product.data], plan.slack), weights)
+    return _Direct(plan, epilogue, build_rows(product, epilogue.flat[product.data], plan.slack), weights)
 
 
 @dataclass(frozen=True)
@@ -148,12 +148,12 @@ class _Direct:
         """Build the kernel."""
         pixels, count = self.plan.pixels, self.plan.product.columns.outputs
         y, x = Var("y"), Var("x")
-        whole, rest = divmod(count, pixels)
+        tiles, rest = divmod(count, pixels)
         parts: list[ir.Stmt] = []
-        if whole:
-            parts.append(ir.For(x, arith.wrap(whole), self._pixels(y, x * pixels, pixels)))
+        if tiles:
+            parts.append(ir.For(x, arith.wrap(tiles), self._pixels(y, x * pixels, pixels)))
         if rest:
-            parts.append(self._pixels(y, arith.wrap(whole * pixels), rest))
+            parts.append(self._pixels(y, arith.wrap(tiles * pixels), rest))
         return self.epilogue.program(self.weights, self.rows.over(y, ir.Seq(tuple(parts))))
 
     def _pixels(self, y: Var, first: arith.Expr, pixels: int) -> ir.Stmt:
@@ -172,13 +172,13 @@ class _Direct:
         plan, product = self.plan, self.plan.product
         ky, kx = Var("ky"), Var("kx")
         length = product.columns.taps if plan.run else product.depth
-        whole, rest = divmod(length, plan.group)
+        groups, rest = divmod(length, plan.group)
         row = o * product.rows.taps + ky
 
         def at(offset: arith.Expr | int) -> list[arith.Expr]:
             """Return the index of an element for each pixel."""
             stride = product.columns.stride * product.channels
-            return [self.rows.place(y, ky, (first + p) * stride + offset) for p in range(int(total.shape[0]))]  # type: ignore[arg-type]
+            return [self.rows.element_index(y, ky, (first + p) * stride + offset) for p in range(int(total.shape[0]))]  # type: ignore[arg-type]
 
         if plan.slack:
             taps = [
@@ -187,66 +187,66 @@ class _Direct:
             return ir.For(ky, arith.wrap(product.rows.taps), ir.Seq(tuple(taps)))
         if rest == 0:
             # Taps of a row and groups of channels are contiguous in memory.
-            count = plan.taps * whole
+            count = plan.taps * groups
             if plan.dot is None and count <= UNROLLED:
-                done = [store for k in range(count) for store in self._ones(total, at(arith.wrap(k)), row * count + k, 1)]
-                return ir.For(ky, arith.wrap(product.rows.taps), ir.Seq(tuple(done)))
+                stores = [store for k in range(count) for store in self._ones(total, at(arith.wrap(k)), row * count + k, 1)]
+                return ir.For(ky, arith.wrap(product.rows.taps), ir.Seq(tuple(stores)))
             return ir.For(ky, arith.wrap(product.rows.taps), self._groups(total, at, row * count, count))
         number = (row * plan.taps + kx) * plan.steps
         offset = kx * product.channels
         body: list[ir.Stmt] = []
-        if whole:
-            body.append(self._groups(total, lambda each: at(offset + each), number, whole))
-        body += self._ones(total, at(offset + whole * plan.group), number + whole, rest)
+        if groups:
+            body.append(self._groups(total, lambda each: at(offset + each), number, groups))
+        body += self._ones(total, at(offset + groups * plan.group), number + groups, rest)
         return ir.For(ky, arith.wrap(product.rows.taps), ir.For(kx, arith.wrap(plan.taps), ir.Seq(tuple(body))))
 
     def _groups(self, total: ir.Buffer, at: Callable[[arith.Expr], list[arith.Expr]], number: arith.Expr, count: int) -> ir.Stmt:
         """Build the addition of the products of `count` consecutive groups, a few groups per iteration of a loop."""
         group, step = self.plan.group, Var("step")
         each = TILED if self._is_tile(total) else 1
-        whole = count // each if count > each else 0
+        iterations = count // each if count > each else 0
 
-        def some(first: arith.Expr, length: int) -> list[ir.Stmt]:
+        def add_groups(first: arith.Expr, length: int) -> list[ir.Stmt]:
             """Build the addition of `length` groups starting at `first`."""
             ones = (first + k for k in range(length))
             return [stmt for one in ones for stmt in self._group(total, at(one * group), number + one)]
 
-        loop = [ir.For(step, arith.wrap(whole), ir.Seq(tuple(some(step * each, each))))] if whole else []
-        return ir.Seq((*loop, *some(arith.wrap(whole * each), count - whole * each)))
+        loop = [ir.For(step, arith.wrap(iterations), ir.Seq(tuple(add_groups(step * each, each))))] if iterations else []
+        return ir.Seq((*loop, *add_groups(arith.wrap(iterations * each), count - iterations * each)))
 
     def _is_tile(self, total: ir.Buffer) -> bool:
         return self.plan.tile is not None and total.shape[0] == self.plan.pixels
 
-    def _group(self, total: ir.Buffer, places: list[arith.Expr], number: arith.Expr) -> list[ir.Stmt]:
+    def _group(self, total: ir.Buffer, indices: list[arith.Expr], number: arith.Expr) -> list[ir.Stmt]:
         """Build the addition of the products of a group of elements of each pixel. number: index of the group's weights."""
         plan = self.plan
         if plan.dot is None:
-            return self._ones(total, places, number, 1)
+            return self._ones(total, indices, number, 1)
         group, width = arith.wrap(plan.group), arith.wrap(plan.width)
         weights = ir.Region(self.weights, ((arith.simplify(number), arith.ONE), (arith.ZERO, width), (arith.ZERO, group)))
         if plan.tile is not None and self._is_tile(total):
-            data = (ir.Region(self.rows.buffer, ((place, group),)) for place in places)
+            data = (ir.Region(self.rows.buffer, ((index, group),)) for index in indices)
             sums = ir.Region(total, ((arith.ZERO, arith.wrap(plan.pixels)), (arith.ZERO, width)))
             return [plan.tile.on(*data, weights, sums)]
         return [
             plan.dot.intrinsic.on(
-                ir.Region(self.rows.buffer, ((place, group),)),
+                ir.Region(self.rows.buffer, ((index, group),)),
                 weights,
                 ir.Region(total, ((arith.wrap(p), arith.ONE), (arith.ZERO, width))),
             )
-            for p, place in enumerate(places)
+            for p, index in enumerate(indices)
         ]
 
-    def _ones(self, total: ir.Buffer, places: list[arith.Expr], number: arith.Expr, length: int) -> list[ir.Stmt]:
+    def _ones(self, total: ir.Buffer, indices: list[arith.Expr], number: arith.Expr, length: int) -> list[ir.Stmt]:
         """Build the addition of products one by one."""
-        done: list[ir.Stmt] = []
+        stores: list[ir.Stmt] = []
         for k in range(length):
-            for p, place in enumerate(places):
+            for p, index in enumerate(indices):
                 for j in range(self.plan.width):
-                    a = ir.cast(ir.load(self.rows.buffer, (arith.simplify(place + k),)), INT32)
+                    a = ir.cast(ir.load(self.rows.buffer, (arith.simplify(index + k),)), INT32)
                     b = ir.cast(ir.load(self.weights, (arith.simplify(number), *_at(j, k))), INT32)
-                    done.append(ir.Store(total, _at(p, j), ir.load(total, _at(p, j)) + a * b))
-        return done
+                    stores.append(ir.Store(total, _at(p, j), ir.load(total, _at(p, j)) + a * b))
+        return stores
 
 
 def _at(*indices: int) -> tuple[arith.Expr, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from inlaid.schedules.shape import inline_all, last_of
+from inlaid.schedules.shape import inline_blocks, last_epilogue
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import KernelContext
@@ -16,7 +16,7 @@ from inlaid_runtime import arith
 from inlaid_runtime.types import dtype
 
 INT8, INT32, BOOL = dtype("int8"), dtype("int32"), dtype("bool")
-MOST_PRODUCTS = 1 << 15
+MAX_PRODUCTS = 1 << 15
 """Exclusive limit of the number of int8 products in a sum for the requantizing intrinsics. Below it, the sum stays below 2^29."""
 
 
@@ -28,24 +28,24 @@ class Epilogue:
         self._product, self._context = product, context
         self._value: ir.Expr | None = None
         self._iters: tuple[arith.Expr, ...] = ()
-        final = last_of(product.anchor)
+        final = last_epilogue(product.anchor)
         if final is not None:
             s = Schedule(product.program)
             # Blocks before the anchor are inlined too: the padding value may also be an operand of the epilogue, as in a relu.
             inlined = (*product.anchor.before[:-1], *(block for block in product.anchor.after if block.name != final))
-            inline_all(s, [block.name for block in inlined])
+            inline_blocks(s, [block.name for block in inlined])
             block = next(stmt for stmt in ir.walk_stmts(s.program.body) if isinstance(stmt, ir.Block) and stmt.name == final)
             assert isinstance(block.body, ir.Store)
             self._value, self._iters = block.body.value, block.body.indices
         self.requantized = None if self._value is None else requantized(self._value, product.anchor.buffer)
-        own = () if (of := self.requantized) is None else (of.bias, of.multiplier, of.shift)
-        if any(_size(buffer) != product.outputs for buffer in own) or product.summed >= MOST_PRODUCTS:
-            self.requantized, own = None, ()
+        scale_buffers = () if (scaling := self.requantized) is None else (scaling.bias, scaling.multiplier, scaling.shift)
+        if any(_size(buffer) != product.outputs for buffer in scale_buffers) or product.summed >= MAX_PRODUCTS:
+            self.requantized, scale_buffers = None, ()
         shape = product.anchor.buffer.shape
         self.flat = {
             buffer: ir.Buffer(buffer.name, (_size(buffer),), buffer.dtype)
             for buffer in product.program.params
-            if buffer is product.data or buffer.shape == shape or buffer in own
+            if buffer is product.data or buffer.shape == shape or buffer in scale_buffers
         }
 
     def program(self, weights: ir.Buffer, body: ir.Stmt) -> ir.LoopProgram:
@@ -76,74 +76,74 @@ class Epilogue:
         Channels past the last output channel are skipped. The sums must have been initialized by `start`."""
         product = self._product
         rows, lanes = _shape(total)
-        whole = self._rescaled(total, 0, rows, first, pixels) if self._begins_biased(lanes) else []
-        if whole:
-            return whole
-        done: list[ir.Stmt] = []
+        rescaled = self._rescaled(total, 0, rows, first, pixels) if self._begins_biased(lanes) else []
+        if rescaled:
+            return rescaled
+        stores: list[ir.Stmt] = []
         for row, pixel in enumerate(pixels):
             if product.outputs % lanes == 0:
-                done += self.stored(total, row, 0, lanes, first, pixel)
+                stores += self.stored(total, row, 0, lanes, first, pixel)
                 continue
             for lane in range(lanes):
                 channel = arith.simplify(first + lane)
                 (store,) = self.stored(total, row, lane, 1, channel, pixel)
                 inside = arith.compare("<", channel, product.outputs)
                 certain = lane < product.outputs % lanes or isinstance(first, arith.Const)
-                done.append(store if certain else ir.If(ir.as_expr(inside, BOOL), store))
-        return done
+                stores.append(store if certain else ir.If(ir.as_expr(inside, BOOL), store))
+        return stores
 
     def _begins_biased(self, lanes: int) -> bool:
         """Test whether to initialize sums with their biases, which saves an addition per sum. False if a tile may exceed the output
         channels, if the zero point is not an int8, or if the target has no rescaling intrinsic."""
-        of = self.requantized
-        if of is None or self._product.outputs % lanes or not INT8.limits[0] <= of.zero <= INT8.limits[1]:
+        scaling = self.requantized
+        if scaling is None or self._product.outputs % lanes or not INT8.limits[0] <= scaling.zero <= INT8.limits[1]:
             return False
-        return intrinsic_for(rescaling(1, lanes, of.rounding), self._context) is not None
+        return intrinsic_for(rescaling(1, lanes, scaling.rounding), self._context) is not None
 
     def _rescaled(self, total: ir.Buffer, row: int, rows: int, first: arith.Expr, pixels: Sequence[arith.Expr]) -> list[ir.Stmt]:
         """Build stores of the results of rows of sums initialized with their biases: all rows at once if an intrinsic does, else
         row by row."""
-        of, lanes = self.requantized, _shape(total)[1]
-        assert of is not None
-        intrinsic = intrinsic_for(rescaling(rows, lanes, of.rounding), self._context)
+        scaling, lanes = self.requantized, _shape(total)[1]
+        assert scaling is not None
+        intrinsic = intrinsic_for(rescaling(rows, lanes, scaling.rounding), self._context)
         if intrinsic is None:
             return [each for number in range(rows) for each in self._rescaled(total, row + number, 1, first, pixels[number:])]
         size, outputs = arith.wrap(lanes), self._product.outputs
         regions = (
             ir.Region(total, ((arith.wrap(row), arith.wrap(rows)), (arith.ZERO, size))),
-            *(ir.Region(self.flat[buffer], ((first, size),)) for buffer in (of.multiplier, of.shift)),
+            *(ir.Region(self.flat[buffer], ((first, size),)) for buffer in (scaling.multiplier, scaling.shift)),
             *(
                 ir.Region(self.flat[self._product.program.outputs[0]], ((arith.simplify(pixel * outputs + first), size),))
                 for pixel in pixels[:rows]
             ),
         )
-        return [intrinsic.on(*regions, args=_limits(of))]
+        return [intrinsic.on(*regions, args=_limits(scaling))]
 
     def stored(self, total: ir.Buffer, row: int, lane: int, lanes: int, first: arith.Expr, pixel: arith.Expr) -> list[ir.Stmt]:
         """Build stores of the results of some lanes of a row of sums, starting at channel `first`. All channels must exist, and the
         sums must have been initialized with zero."""
-        of, product = self.requantized, self._product
-        place = arith.simplify(pixel * product.outputs + first)
-        intrinsic = None if of is None else intrinsic_for(requantization(lanes, of.rounding), self._context)
-        if of is None or intrinsic is None:
+        scaling, product = self.requantized, self._product
+        offset = arith.simplify(pixel * product.outputs + first)
+        intrinsic = None if scaling is None else intrinsic_for(requantization(lanes, scaling.rounding), self._context)
+        if scaling is None or intrinsic is None:
             sums = [ir.load(total, (arith.wrap(row), arith.wrap(lane + each))) for each in range(lanes)]
             return [self._store(each, arith.simplify(first + number), pixel) for number, each in enumerate(sums)]
         size = arith.wrap(lanes)
-        parts = (of.bias, of.multiplier, of.shift)
+        parts = (scaling.bias, scaling.multiplier, scaling.shift)
         regions = (
             ir.Region(total, ((arith.wrap(row), arith.ONE), (arith.wrap(lane), size))),
             *(ir.Region(self.flat[buffer], ((first, size),)) for buffer in parts),
-            ir.Region(self.flat[product.program.outputs[0]], ((place, size),)),
+            ir.Region(self.flat[product.program.outputs[0]], ((offset, size),)),
         )
-        return [intrinsic.on(*regions, args=_limits(of))]
+        return [intrinsic.on(*regions, args=_limits(scaling))]
 
     def _store(self, total: ir.Expr, channel: arith.Expr, pixel: arith.Expr) -> ir.Stmt:
         """Build the store of the result of one sum."""
         product = self._product
-        place = arith.simplify(pixel * product.outputs + channel)
+        offset = arith.simplify(pixel * product.outputs + channel)
         result = self.flat[product.program.outputs[0]]
         if self._value is None:
-            return ir.Store(result, (place,), total)
+            return ir.Store(result, (offset,), total)
         # Axes of one element have no variable. Pixels may be numbered as one row, regardless of the result's shape.
         columns = product.anchor.buffer.shape[-1]
         where = (arith.ZERO, channel, pixel // columns, pixel % columns) if product.is_image else (pixel, channel)
@@ -158,11 +158,11 @@ class Epilogue:
                 return total
             if node.buffer not in self.flat:
                 return None
-            at = place if node.buffer.shape == product.anchor.buffer.shape else channel
+            at = offset if node.buffer.shape == product.anchor.buffer.shape else channel
             return ir.load(self.flat[node.buffer], (at,))
 
         value = Rewriter(moved, expr=load).expr(self._value)
-        return ir.Store(result, (place,), value)
+        return ir.Store(result, (offset,), value)
 
 
 def _shape(total: ir.Buffer) -> tuple[int, int]:
@@ -171,8 +171,8 @@ def _shape(total: ir.Buffer) -> tuple[int, int]:
     return rows, lanes
 
 
-def _limits(of: Requantized) -> tuple[ir.Expr, ...]:
-    return tuple(ir.const(value, INT32) for value in (of.zero, of.low, of.high))
+def _limits(scaling: Requantized) -> tuple[ir.Expr, ...]:
+    return tuple(ir.const(value, INT32) for value in (scaling.zero, scaling.low, scaling.high))
 
 
 def _size(buffer: ir.Buffer) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from inlaid.schedules.dot import narrow_product
-from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_static, last_of
+from inlaid.schedules.shape import Anchor, constant_extent, find_anchor, is_static, last_epilogue
 from inlaid.tensor import ir
 from inlaid.tensor.scheduling.rule import InputInfo
 from inlaid_runtime import arith
@@ -74,7 +74,7 @@ class Product:
         """True if the result has layout N C H W, False if it is a matrix."""
         return len(self.anchor.buffer.shape) == 4
 
-    def layout_of(self, buffer: ir.Buffer, weights: Layout) -> Layout:
+    def choose_layout(self, buffer: ir.Buffer, weights: Layout) -> Layout:
         """Return the layout of a parameter: channels last for images, the argument `weights` for the weights."""
         if buffer is self.weights:
             return weights
@@ -83,12 +83,12 @@ class Product:
         return ROW_MAJOR
 
 
-def find_layer(program: ir.LoopProgram, given: tuple[InputInfo, ...]) -> Product | None:
+def find_layer(program: ir.LoopProgram, inputs: tuple[InputInfo, ...]) -> Product | None:
     """Match a product with constant weights and without dilation. Returns None for any other kernel."""
     product = find_product(program)
     if product is None or max(product.rows.dilation, product.columns.dilation) > 1:
         return None
-    return product if given[program.inputs.index(product.weights)].constant else None
+    return product if inputs[program.inputs.index(product.weights)].constant else None
 
 
 def find_product(program: ir.LoopProgram) -> Product | None:
@@ -101,7 +101,7 @@ def find_product(program: ir.LoopProgram) -> Product | None:
         return None
     if {load.dtype.name for load in product} != {"int8"} or product[1].buffer not in program.inputs:
         return None
-    if last_of(anchor) is not None and anchor.after[-1].writes[0].buffer is not program.outputs[0]:
+    if last_epilogue(anchor) is not None and anchor.after[-1].writes[0].buffer is not program.outputs[0]:
         return None
     if program.outputs[0].shape != anchor.buffer.shape:
         return None
@@ -133,7 +133,7 @@ def _matrix(program: ir.LoopProgram, anchor: Anchor, data: ir.Load, weights: ir.
 
 
 def _image(program: ir.LoopProgram, anchor: Anchor, data: ir.Load, weights: ir.Load) -> Product | None:
-    _, o, *places = (item.var for item in anchor.spatial)
+    _, o, *positions = (item.var for item in anchor.spatial)
     c, *taps = (item.var for item in anchor.reduced)
     images, outputs, *counts = (constant_extent(item) for item in anchor.spatial)
     depth, *kernel = (constant_extent(item) for item in anchor.reduced)
@@ -146,10 +146,10 @@ def _image(program: ir.LoopProgram, anchor: Anchor, data: ir.Load, weights: ir.L
     if source is None or source.shape[1] != (outputs if by_channel else depth):
         return None
     windows = []
-    for axis, (place, tap, count, extent) in enumerate(zip(places, taps, counts, kernel, strict=True)):
+    for axis, (position, tap, count, extent) in enumerate(zip(positions, taps, counts, kernel, strict=True)):
         form = arith.linear(data.indices[axis + 2])
-        stride, dilation = form.terms.get(place, 0), form.terms.get(tap, 0)
-        if form.constant or set(form.terms) - {place, tap}:
+        stride, dilation = form.terms.get(position, 0), form.terms.get(tap, 0)
+        if form.constant or set(form.terms) - {position, tap}:
             return None
         size = source.shape[axis + 2]
         assert isinstance(size, int)
@@ -172,9 +172,9 @@ def _source(program: ir.LoopProgram, anchor: Anchor, data: ir.Buffer) -> tuple[i
                 otherwise = fills.get(otherwise.buffer, otherwise)
             if not isinstance(otherwise, ir.Const) or source not in program.inputs:
                 return nothing
-            own = [item.var for item in block.iters]
-            shifts = [arith.simplify(var - index) for var, index in zip(own, indices, strict=True)]
-            if block.body.indices != tuple(own) or not all(isinstance(shift, arith.Const) for shift in shifts):
+            block_vars = [item.var for item in block.iters]
+            shifts = [arith.simplify(var - index) for var, index in zip(block_vars, indices, strict=True)]
+            if block.body.indices != tuple(block_vars) or not all(isinstance(shift, arith.Const) for shift in shifts):
                 return nothing
             moved = [shift.value for shift in shifts if isinstance(shift, arith.Const)]
             return (source, (moved[2], moved[3]), int(otherwise.value)) if moved[:2] == [0, 0] and min(moved) >= 0 else nothing

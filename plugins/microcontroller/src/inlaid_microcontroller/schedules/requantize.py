@@ -79,9 +79,9 @@ def requantized(value: ir.Expr, total: ir.Buffer) -> Requantized | None:
     """Match a value that requantizes a sum. Returns None for any other value."""
     match value:
         case ir.Cast(
-            dtype=of,
+            dtype=target_dtype,
             a=ir.Binary(op="min", a=ir.Binary(op="max", a=inner, b=ir.Const(value=low)), b=ir.Const(value=high)),
-        ) if of is INT8:
+        ) if target_dtype is INT8:
             pass
         case _:
             return None
@@ -109,6 +109,6 @@ def _alone(value: ir.Expr) -> ir.LoopProgram:
     return ir.LoopProgram("", (), (), ir.Store(ir.Buffer("value", (), value.dtype), (), value))
 
 
-def intrinsic_for(wanted: ir.LoopProgram, context: KernelContext) -> TensorIntrin | None:
-    """Find the target's intrinsic with the semantics `wanted`; None if the target has none."""
-    return next((each for each in context.intrinsics if structurally_equal(each.semantics, wanted)), None)
+def intrinsic_for(semantics: ir.LoopProgram, context: KernelContext) -> TensorIntrin | None:
+    """Find the target's intrinsic with the semantics `semantics`; None if the target has none."""
+    return next((each for each in context.intrinsics if structurally_equal(each.semantics, semantics)), None)

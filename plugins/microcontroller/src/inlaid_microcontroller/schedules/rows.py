@@ -39,7 +39,7 @@ class Rows:
         """The buffer that windows read: `ring`, or the data if it is None."""
         return self.ring or self.data
 
-    def place(self, y: arith.Expr, tap: arith.Expr | int, offset: arith.Expr | int) -> arith.Expr:
+    def element_index(self, y: arith.Expr, tap: arith.Expr | int, offset: arith.Expr | int) -> arith.Expr:
         """Return the index of element `offset` in the row of tap `tap` at output row `y`."""
         rows, columns = self.product.rows, self.product.columns
         if self.ring is not None:
@@ -51,17 +51,17 @@ class Rows:
         rows = self.product.rows
         if self.ring is None:
             return ir.For(y, arith.wrap(rows.outputs), body)
-        kept = max(rows.taps - rows.stride, 0)
+        overlap = max(rows.taps - rows.stride, 0)
         fill = self._blank(0, int(self.ring.shape[0]))  # type: ignore[arg-type]
         first = [
             self._loaded(tap + rows.stride, arith.wrap(tap - rows.before))
-            for tap in range(rows.before, min(kept, rows.before + rows.size))
+            for tap in range(rows.before, min(overlap, rows.before + rows.size))
         ]
         moved = [
             copy_run(self.ring, arith.wrap((tap + rows.stride) * self._width), self.ring, tap * self._width, self._width)
-            for tap in range(kept)
+            for tap in range(overlap)
         ]
-        read = [self._read(tap, y) for tap in range(kept, rows.taps)]
+        read = [self._read(tap, y) for tap in range(overlap, rows.taps)]
         loop = ir.For(y, arith.wrap(rows.outputs), ir.Seq((*moved, *read, body)))
         return ir.Alloc(self.ring, ir.Seq((fill, *first, loop)))
 
@@ -97,7 +97,7 @@ class Rows:
         return ir.For(i, arith.wrap(length), store)
 
 
-def rows_of(product: Product, data: ir.Buffer, slack: int = 0) -> Rows:
+def build_rows(product: Product, data: ir.Buffer, slack: int = 0) -> Rows:
     """Create the rows of a product, with a ring buffer if it is padded. slack: readable elements past the last row of the ring."""
     if not product.padded:
         return Rows(product, data, None)

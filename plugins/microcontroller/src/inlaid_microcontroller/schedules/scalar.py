@@ -10,7 +10,7 @@ from inlaid.schedules.shape import (
     axis_loops,
     constant_extent,
     find_anchor,
-    inline_all,
+    inline_blocks,
     is_static,
     lay_out,
     merge_chains,
@@ -35,14 +35,14 @@ class ScalarRule:
 
     name = "scalar"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
         """Offer schedules; no offer for kernels of symbolic shape."""
         if not is_static(program):
             return ()
         plain = (ROW_MAJOR,) * len(program.params)
         anchor = find_anchor(program)
         work = 0.0 if anchor is None else 2 * _iterations(anchor) / context.capabilities.peak
-        last = channels_last(program, given)
+        last = channels_last(program, inputs)
         offers = [Offer(plain, Traced(lambda: _schedule(program, {})), SLOWER * work)]
         if last:
             layouts = tuple(last.get(buffer, ROW_MAJOR) for buffer in program.params)
@@ -50,19 +50,19 @@ class ScalarRule:
         return tuple(offers)
 
 
-def channels_last(program: ir.LoopProgram, given: tuple[InputInfo, ...]) -> dict[ir.Buffer, Layout]:
+def channels_last(program: ir.LoopProgram, inputs: tuple[InputInfo, ...]) -> dict[ir.Buffer, Layout]:
     """Return channels-last layouts of parameters: images as N H W C, weights as O H W I, depthwise weights as H W O."""
-    found: dict[ir.Buffer, Layout] = {}
+    layouts: dict[ir.Buffer, Layout] = {}
     rank = len(program.outputs[0].shape)
     if rank < 3:
         return {}
-    for buffer, fact in zip(program.params, (*given, *(InputInfo(ROW_MAJOR) for _ in program.outputs)), strict=True):
+    for buffer, fact in zip(program.params, (*inputs, *(InputInfo(ROW_MAJOR) for _ in program.outputs)), strict=True):
         sizes = [dim for dim in buffer.shape if isinstance(dim, int)]
         if len(sizes) != rank or 0 in sizes:
             continue
         axis = 0 if fact.constant and sizes[CHANNEL] == 1 else CHANNEL
-        found[buffer] = Layout(((axis, sizes[axis]),))
-    return {buffer: layout for buffer, layout in found.items() if layout.canonical(buffer.shape) != ROW_MAJOR}
+        layouts[buffer] = Layout(((axis, sizes[axis]),))
+    return {buffer: layout for buffer, layout in layouts.items() if layout.canonical(buffer.shape) != ROW_MAJOR}
 
 
 def _iterations(anchor: Anchor) -> int:
@@ -94,7 +94,7 @@ def _schedule(program: ir.LoopProgram, layouts: dict[ir.Buffer, Layout]) -> Sche
 
 def _anchored(program: ir.LoopProgram, anchor: Anchor, layouts: dict[ir.Buffer, Layout]) -> Schedule:
     s = Schedule(program)
-    inline_all(s, [block.name for block in anchor.before])
+    inline_blocks(s, [block.name for block in anchor.before])
     name, final = anchor.block.name, accumulate_in_registers(s, anchor)
     if layouts:
         _channels_innermost(s, final)

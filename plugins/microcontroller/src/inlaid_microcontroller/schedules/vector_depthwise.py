@@ -15,7 +15,7 @@ from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_microcontroller.schedules.epilogue import Epilogue
 from inlaid_microcontroller.schedules.product import Product, find_layer
 from inlaid_microcontroller.schedules.requantize import ROUNDINGS, requantized_value
-from inlaid_microcontroller.schedules.rows import rows_of
+from inlaid_microcontroller.schedules.rows import build_rows
 from inlaid_microcontroller.schedules.vector_direct import vector_dot
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
@@ -25,7 +25,7 @@ INT8, INT32 = dtype("int8"), dtype("int32")
 LANES = 8
 """Channels per vector of 16-bit products."""
 SCALARS = ("zero", "low", "high")
-MOST = 1 << 14
+MAX_ZERO_POINT = 1 << 14
 """Limit of zero points. Within it, values that saturate at 16 bits still exceed the int8 limits after the zero point is added."""
 _NAME = re.compile(r"window(\d)_(\w+)_(\d+)x(\d+)_(\d+)_(\d+)")
 
@@ -83,10 +83,10 @@ class WindowSums:
 
 def window_sums(name: str) -> WindowSums | None:
     """Parse the name of a window intrinsic; None for any other intrinsic."""
-    found = _NAME.fullmatch(name)
-    if found is None or found[2] not in ROUNDINGS:
+    match = _NAME.fullmatch(name)
+    if match is None or match[2] not in ROUNDINGS:
         return None
-    return WindowSums(int(found[1]), found[2], *map(int, found.groups()[2:]))
+    return WindowSums(int(match[1]), match[2], *map(int, match.groups()[2:]))
 
 
 class VectorDepthwiseRule:
@@ -94,17 +94,17 @@ class VectorDepthwiseRule:
 
     name = "vector_depthwise"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines dilated windows, weights that are not constant, and limits beyond int8."""
-        product = find_layer(program, given)
+        product = find_layer(program, inputs)
         if product is None or vector_dot(context) is None or not product.by_channel:
             return None
-        of = Epilogue(product, context).requantized
-        if of is None or abs(of.zero) > MOST or of.low < -128 or of.high > 127:
+        scaling = Epilogue(product, context).requantized
+        if scaling is None or abs(scaling.zero) > MAX_ZERO_POINT or scaling.low < -128 or scaling.high > 127:
             return None
         # Weights have order KH KW C.
         weights = Layout(((0, product.outputs),))
-        layouts = tuple(product.layout_of(buffer, weights) for buffer in program.params)
+        layouts = tuple(product.choose_layout(buffer, weights) for buffer in program.params)
         return Offer(layouts, lambda _: _windows(product, Epilogue(product, context)))
 
 
@@ -113,29 +113,31 @@ def _windows(product: Product, epilogue: Epilogue) -> ir.LoopProgram:
 
     for y, x, channels: out = requantize(sums of the window)
     """
-    of = epilogue.requantized
-    assert of is not None
+    scaling = epilogue.requantized
+    assert scaling is not None
     weights = ir.Buffer(product.weights.name, (product.rows.taps * product.columns.taps * product.outputs,), INT8)
-    rows = rows_of(product, epilogue.flat[product.data])
+    rows = build_rows(product, epilogue.flat[product.data])
     y, x, o = Var("y"), Var("x"), Var("o")
-    distance = rows.place(arith.ZERO, 1, 0)
+    distance = rows.element_index(arith.ZERO, 1, 0)
     assert isinstance(distance, arith.Const)
 
     def sums(channel: arith.Expr, lanes: int) -> ir.Stmt:
-        wanted = WindowSums(lanes, of.rounding, product.rows.taps, product.columns.taps, distance.value, product.outputs)
-        place = rows.place(y, 0, x * product.columns.stride * product.outputs + channel)
+        window = WindowSums(lanes, scaling.rounding, product.rows.taps, product.columns.taps, distance.value, product.outputs)
+        offset = rows.element_index(y, 0, x * product.columns.stride * product.outputs + channel)
         pixel = y * product.columns.outputs + x
-        parts = (of.bias, of.multiplier, of.shift)
+        parts = (scaling.bias, scaling.multiplier, scaling.shift)
         regions = (
-            (rows.buffer, place, wanted.data),
-            (weights, channel, wanted.weights),
+            (rows.buffer, offset, window.data),
+            (weights, channel, window.weights),
             *((epilogue.flat[part], channel, lanes) for part in parts),
             (epilogue.flat[product.program.outputs[0]], pixel * product.outputs + channel, lanes),
         )
         boxes = tuple(ir.Region(buffer, ((arith.simplify(first), arith.wrap(size)),)) for buffer, first, size in regions)
-        return wanted.intrinsic().on(*boxes, args=tuple(ir.const(value, INT32) for value in (of.zero, of.low, of.high)))
+        return window.intrinsic().on(
+            *boxes, args=tuple(ir.const(value, INT32) for value in (scaling.zero, scaling.low, scaling.high))
+        )
 
-    whole, rest = divmod(product.outputs, LANES)
-    tiles: list[ir.Stmt] = [ir.For(o, arith.wrap(whole), sums(o * LANES, LANES))] if whole else []
-    tiles += [sums(arith.wrap(whole * LANES), rest)] if rest else []
+    vectors, rest = divmod(product.outputs, LANES)
+    tiles: list[ir.Stmt] = [ir.For(o, arith.wrap(vectors), sums(o * LANES, LANES))] if vectors else []
+    tiles += [sums(arith.wrap(vectors * LANES), rest)] if rest else []
     return epilogue.program(weights, rows.over(y, ir.For(x, arith.wrap(product.columns.outputs), ir.Seq(tuple(tiles)))))

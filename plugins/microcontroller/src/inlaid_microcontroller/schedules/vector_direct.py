@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
-from inlaid.tensor.scheduling.dot_products import Dot, dots_of
+from inlaid.tensor.scheduling.dot_products import Dot, find_dots
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_microcontroller.schedules.epilogue import Epilogue
 from inlaid_microcontroller.schedules.product import Product, find_layer, merged
 from inlaid_microcontroller.schedules.requantize import intrinsic_for
-from inlaid_microcontroller.schedules.rows import Rows, copy_run, rows_of
+from inlaid_microcontroller.schedules.rows import Rows, build_rows, copy_run
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar, Var
 from inlaid_runtime.types import Layout, dtype
@@ -81,14 +81,14 @@ class VectorDirectRule:
 
     name = "vector_direct"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines dilated windows and weights that are not constant."""
-        product, dot = find_layer(program, given), vector_dot(context)
+        product, dot = find_layer(program, inputs), vector_dot(context)
         if product is None or dot is None or product.by_channel:
             return None
         plain = merged(product)
         chunks = _chunks(plain, dot.group)
-        layouts = tuple(product.layout_of(buffer, chunks.weights(product, dot.lanes)) for buffer in program.params)
+        layouts = tuple(product.choose_layout(buffer, chunks.weights(product, dot.lanes)) for buffer in program.params)
         run = intrinsic_for(run_of_dots(dot.lanes, dot.group), context) if chunks.stride == dot.group else None
         return Offer(layouts, lambda _: _Vector(plain, dot, run, chunks, Epilogue(plain, context)).program())
 
@@ -106,7 +106,7 @@ def run_of_dots(lanes: int, group: int) -> ir.LoopProgram:
 
 def vector_dot(context: KernelContext) -> Dot | None:
     """Find the target's largest vector dot product; None if the target has none."""
-    return next((dot for dot in dots_of("int8", "int8", "int32", context) if dot.group >= LEAST), None)
+    return next((dot for dot in find_dots("int8", "int8", "int32", context) if dot.group >= LEAST), None)
 
 
 @dataclass(frozen=True)
@@ -133,16 +133,16 @@ class _Vector:
         product, lanes = self.product, self.dot.lanes
         size = -(-product.outputs // lanes) * self.chunks.count
         weights = ir.Buffer(product.weights.name, (size, lanes, self.chunks.stride), product.weights.dtype)
-        rows = rows_of(product, self.epilogue.flat[product.data], self.dot.group)
+        rows = build_rows(product, self.epilogue.flat[product.data], self.dot.group)
         y, x = Var("y"), Var("x")
         patch = self._patch(rows)
-        whole, rest = divmod(product.outputs, lanes)
+        tiles, rest = divmod(product.outputs, lanes)
         o = Var("o")
         parts: list[ir.Stmt] = [] if patch is None else self._gathered(rows, patch, y, x)
-        if whole:
-            parts.append(ir.For(o, arith.wrap(whole), self._tile(rows, patch, weights, (y, x, o), lanes)))
+        if tiles:
+            parts.append(ir.For(o, arith.wrap(tiles), self._tile(rows, patch, weights, (y, x, o), lanes)))
         if rest:
-            parts.append(self._tile(rows, patch, weights, (y, x, arith.wrap(whole)), rest))
+            parts.append(self._tile(rows, patch, weights, (y, x, arith.wrap(tiles)), rest))
         body = rows.over(y, ir.For(x, arith.wrap(product.columns.outputs), ir.Seq(tuple(parts))))
         if patch is not None:
             i = Var("i")
@@ -161,7 +161,7 @@ class _Vector:
     def _start(self, rows: Rows, y: Var, ky: arith.Expr | int, x: arith.Expr, kx: arith.Expr | int) -> arith.Expr:
         """Return the index of the first element of a run."""
         columns = self.product.columns
-        return rows.place(y, ky, arith.simplify((x * columns.stride + kx) * self.product.channels))
+        return rows.element_index(y, ky, arith.simplify((x * columns.stride + kx) * self.product.channels))
 
     def _gathered(self, rows: Rows, patch: ir.Buffer, y: Var, x: Var) -> list[ir.Stmt]:
         chunks = self.chunks
@@ -205,9 +205,9 @@ class _Vector:
         vector, lanes, step = arith.wrap(self.dot.group), arith.wrap(self.dot.lanes), Var("step")
 
         def chunks(first: arith.Expr, number: int, intrinsic: TensorIntrin) -> ir.Stmt:
-            place = arith.simplify(data[1] + first * vector)
+            offset = arith.simplify(data[1] + first * vector)
             regions = (
-                ir.Region(data[0], ((place, arith.simplify(vector * number)),)),
+                ir.Region(data[0], ((offset, arith.simplify(vector * number)),)),
                 ir.Region(
                     weights[0],
                     ((arith.simplify(weights[1] + first), arith.wrap(number)), (arith.ZERO, lanes), (arith.ZERO, vector)),

@@ -63,6 +63,6 @@ _MODULES = (
 )
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
-    {name: made for module in _MODULES for name, made in module.CONVERTERS.items()}
+    {name: convert for module in _MODULES for name, convert in module.CONVERTERS.items()}
 )
 assert len(CONVERTERS) == sum(len(module.CONVERTERS) for module in _MODULES), "two modules convert the same operator"

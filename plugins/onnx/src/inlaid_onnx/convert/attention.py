@@ -17,7 +17,7 @@ from inlaid.graph.conditions import (
 from inlaid.graph.ir import Expr, call
 from inlaid.ops.activation import sigmoid
 from inlaid.ops.attend import AttentionAttrs, attend, attention, products, weighted
-from inlaid.ops.compose import cast_to, expand_dims, join, scalar, slice_axis, squeeze, tensor_of, widened
+from inlaid.ops.compose import cast_to, expand_dims, expr_type, join, scalar, slice_axis, squeeze, widened
 from inlaid.ops.convolution import conv
 from inlaid.ops.elementwise import add, exp, mul, sub
 from inlaid.ops.index import take
@@ -34,7 +34,7 @@ _FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 
 def _split_heads(node: Node, x: Expr, heads: int) -> Expr:
     """Reshape (B, L, H * size) to (B, L, H, size)."""
-    batch, length, width = tensor_of(x).shape
+    batch, length, width = expr_type(x).shape
     with node.relations():
         size = require_multiple(width, heads, "the hidden size, which is divided by heads,")
     return reshape(x, shape=(batch, length, heads, size))
@@ -47,7 +47,7 @@ def _heads_first(node: Node, x: Expr, heads: int) -> Expr:
 
 def _join_heads(x: Expr) -> Expr:
     """Reshape (B, H, L, size) to (B, L, H * size)."""
-    batch, heads, length, size = tensor_of(x).shape
+    batch, heads, length, size = expr_type(x).shape
     return reshape(transpose(x, perm=(0, 2, 1, 3)), shape=(batch, length, heads * size))
 
 
@@ -76,16 +76,16 @@ def _attention(node: Node) -> tuple[Expr | None, ...]:
         raise node.error("expected both past_key and past_value or neither, got one")
     offset: Dim = 0
     if past_key is not None and past_value is not None:
-        offset = tensor_of(past_key).shape[2]
+        offset = expr_type(past_key).shape[2]
         k, v = concat(past_key, k, axis=2), concat(past_value, v, axis=2)
     lengths = node.optional(6)
-    mask = _padded_mask(node, tensor_of(k).shape[2])
+    mask = _padded_mask(node, expr_type(k).shape[2])
     right = attrs.get("right_window_size", -1)
     if attrs.get("is_causal", 0):
         right = 0
     rest = tuple(item for item in (mask, lengths) if item is not None)
     options = AttentionAttrs(
-        _scale(node, tensor_of(q).shape[3]),
+        _scale(node, expr_type(q).shape[3]),
         attrs.get("softcap", 0.0),
         attrs.get("left_window_size", -1),
         right,
@@ -133,16 +133,16 @@ def _flex_attention(node: Node) -> Expr:
     q, k, v = node.input(0), node.input(1), node.input(2)
     if not node.rank(0) == node.rank(1) == node.rank(2) == 4:
         raise node.error(f"queries, keys and values must have rank 4, got {node.rank(0)}, {node.rank(1)} and {node.rank(2)}")
-    given = node.attrs.get("softmax_precision")
-    if given is not None and given not in _FLOATS:
-        raise node.error(f"softmax_precision must be a float element type, got {given}")
-    of = tensor_of(widened(q)).dtype if given is None else dtype(_FLOATS[given])
-    factor = _scale(node, tensor_of(q).shape[3])
+    precision = node.attrs.get("softmax_precision")
+    if precision is not None and precision not in _FLOATS:
+        raise node.error(f"softmax_precision must be a float element type, got {precision}")
+    softmax_dtype = expr_type(widened(q)).dtype if precision is None else dtype(_FLOATS[precision])
+    factor = _scale(node, expr_type(q).shape[3])
     _require_attention(node, AttentionAttrs(factor), q, k, v)
-    scale = scalar(factor, tensor_of(widened(q)).dtype)
-    scores = cast_to(products(mul(widened(q), scale), widened(k)), of)
+    scale = scalar(factor, expr_type(widened(q)).dtype)
+    scores = cast_to(products(mul(widened(q), scale), widened(k)), softmax_dtype)
     probabilities = _modified(node, "prob_mod", softmax(_modified(node, "score_mod", scores), axis=3))
-    return cast_to(weighted(probabilities, cast_to(v, of)), node.dtype(2))
+    return cast_to(weighted(probabilities, cast_to(v, softmax_dtype)), node.dtype(2))
 
 
 def _modified(node: Node, name: str, value: Expr) -> Expr:
@@ -167,21 +167,21 @@ def _linear_attention(node: Node) -> tuple[Expr, ...]:
     decay, beta = node.optional(4), node.optional(5)
     if (decay is not None) != ("gated" in rule) or (beta is not None) != ("delta" in rule):
         raise node.error(f"gated rules require input decay and delta rules input beta, got other inputs for update_rule {rule!r}")
-    of = tensor_of(widened(node.input(0))).dtype
+    working_dtype = expr_type(widened(node.input(0))).dtype
     batch, steps, _ = node.tensor(0).shape
 
     def by_step(index: int, parts: int) -> Expr:
         """Reshape an input (B, T, parts * size) to (T, B, parts, size)."""
-        x = cast_to(node.input(index), of)
+        x = cast_to(node.input(index), working_dtype)
         with node.relations():
-            require_shape(tensor_of(x).shape, (batch, steps, tensor_of(x).shape[2]), f"input {index}")
+            require_shape(expr_type(x).shape, (batch, steps, expr_type(x).shape[2]), f"input {index}")
         return transpose(_split_heads(node, x, parts), perm=(1, 0, 2, 3))
 
     q, k, v = by_step(0, heads), by_step(1, groups), by_step(2, groups)
-    key_size, value_size = tensor_of(k).shape[3], tensor_of(v).shape[3]
+    key_size, value_size = expr_type(k).shape[3], expr_type(v).shape[3]
     past = node.optional(3)
     with node.relations():
-        require_equal(tensor_of(q).shape[3], key_size, "the size of a query")
+        require_equal(expr_type(q).shape[3], key_size, "the size of a query")
         if past is not None:
             require_shape(node.tensor(3).shape, (batch, groups, key_size, value_size), "the past state")
     scale = node.attrs.get("scale", 0.0)
@@ -189,19 +189,19 @@ def _linear_attention(node: Node) -> tuple[Expr, ...]:
         if not isinstance(key_size, int):
             raise node.error("expected a static key size or the attribute scale, got a symbolic size")
         scale = 1 / math.sqrt(key_size)
-    scanned = [mul(q, scalar(scale, of)), k, v]
+    scanned = [mul(q, scalar(scale, working_dtype)), k, v]
     if decay is not None:
         decays = by_step(4, groups)
         with node.relations():
-            require_broadcast_to(tensor_of(decays).shape[3:], (key_size,), "the decay of a head")
+            require_broadcast_to(expr_type(decays).shape[3:], (key_size,), "the decay of a head")
         scanned.append(exp(decays))
     if beta is not None:
-        rates = tensor_of(beta).shape[2]
+        rates = expr_type(beta).shape[2]
         with node.relations():
             require_broadcast_to((rates,), (groups,), "the update rates")
-        scanned.append(transpose(expand_dims(cast_to(beta, of), 3), perm=(1, 0, 2, 3)))
-    zeros = full(scalar(0, of), shape=(batch, groups, key_size, value_size))
-    state = zeros if past is None else cast_to(past, of)
+        scanned.append(transpose(expand_dims(cast_to(beta, working_dtype), 3), perm=(1, 0, 2, 3)))
+    zeros = full(scalar(0, working_dtype), shape=(batch, groups, key_size, value_size))
+    state = zeros if past is None else cast_to(past, working_dtype)
 
     def step(position: Expr, slices: States, states: States) -> tuple[Expr, States]:
         (memory,) = states
@@ -211,8 +211,8 @@ def _linear_attention(node: Node) -> tuple[Expr, ...]:
         if decay is not None:
             memory = mul(memory, expand_dims(more[0], 3))
         if beta is not None:
-            found = matmul(expand_dims(key, 2), memory)
-            row = mul(expand_dims(more[-1], 3), sub(row, found))
+            prediction = matmul(expand_dims(key, 2), memory)
+            row = mul(expand_dims(more[-1], 3), sub(row, prediction))
         memory = add(memory, mul(column, row))
         read = matmul(reshape(query, shape=(batch, groups, heads // groups, key_size)), memory)
         return reshape(read, shape=(batch, heads * value_size)), (memory,)
@@ -228,7 +228,7 @@ def _causal_conv(node: Node) -> tuple[Expr, ...]:
     """Convert CausalConvWithState: a depthwise convolution of past state and input. Their last positions are the next state."""
     x, w = node.input(0), node.input(1)
     batch, channels, _ = node.tensor(0).shape
-    of, taps = node.dtype(0), node.tensor(1).shape[2]
+    x_dtype, taps = node.dtype(0), node.tensor(1).shape[2]
     if not isinstance(channels, int):
         raise node.error("the number of channels must be static")
     past = node.optional(3)
@@ -240,7 +240,7 @@ def _causal_conv(node: Node) -> tuple[Expr, ...]:
         if node.optional(2) is not None:
             require_shape(node.tensor(2).shape, (channels,), "the bias")
     if past is None:
-        past = full(scalar(0, of), shape=(batch, channels, taps - 1))
+        past = full(scalar(0, x_dtype), shape=(batch, channels, taps - 1))
     padded = concat(past, x, axis=2)
     result: Expr = conv(padded, w, groups=channels)
     if node.optional(2) is not None:
@@ -250,8 +250,8 @@ def _causal_conv(node: Node) -> tuple[Expr, ...]:
         raise node.error(f"activation must be none, silu or swish, got {activation!r}")
     if activation != "none":
         wide = widened(result)
-        result = cast_to(mul(wide, sigmoid(wide)), of)
-    length = tensor_of(padded).shape[2]
+        result = cast_to(mul(wide, sigmoid(wide)), x_dtype)
+    length = expr_type(padded).shape[2]
     return result, slice_axis(padded, 2, length - (taps - 1), length)
 
 
@@ -264,7 +264,7 @@ def _rotary_embedding(node: Node) -> Expr:
         x = _split_heads(node, x, heads)
     else:
         x = transpose(x, perm=(0, 2, 1, 3))
-    batch, length, _, size = tensor_of(x).shape
+    batch, length, _, size = expr_type(x).shape
     rotated_size: Dim = node.attrs.get("rotary_embedding_dim", 0) or size
     positions = node.optional(3)
     with node.relations():
@@ -276,12 +276,12 @@ def _rotary_embedding(node: Node) -> Expr:
             require_shape(node.tensor(index).shape, (*leading, half), f"the {name}")
     if positions is not None:
         cosines, sines = (take(table, positions, axis=0) for table in (cosines, sines))
-    of = node.dtype(0)
+    x_dtype = node.dtype(0)
     cosines, sines = (expand_dims(widened(table), 2) for table in (cosines, sines))
     wide = widened(x)
     rotated = slice_axis(wide, 3, 0, rotated_size)
     if node.attrs.get("interleaved", 0):
-        pairs = reshape(rotated, shape=(*tensor_of(rotated).shape[:3], half, 2))
+        pairs = reshape(rotated, shape=(*expr_type(rotated).shape[:3], half, 2))
         first, second = (squeeze(slice_axis(pairs, 4, part, part + 1), 4) for part in range(2))
     else:
         first, second = slice_axis(rotated, 3, 0, half), slice_axis(rotated, 3, half, rotated_size)
@@ -289,12 +289,12 @@ def _rotary_embedding(node: Node) -> Expr:
     imaginary: Expr = add(mul(sines, first), mul(cosines, second))
     if node.attrs.get("interleaved", 0):
         both = join([expand_dims(real, 4), expand_dims(imaginary, 4)], 4)
-        parts: list[Expr] = [reshape(both, shape=tensor_of(rotated).shape)]
+        parts: list[Expr] = [reshape(both, shape=expr_type(rotated).shape)]
     else:
         parts = [real, imaginary]
     if rotated_size != size:
         parts.append(slice_axis(wide, 3, rotated_size, size))
-    result = cast_to(join(parts, 3), of)
+    result = cast_to(join(parts, 3), x_dtype)
     return reshape(result, shape=node.tensor(0).shape) if packed else transpose(result, perm=(0, 2, 1, 3))
 
 

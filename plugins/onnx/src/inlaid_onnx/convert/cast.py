@@ -8,7 +8,7 @@ from inlaid.graph.ir import Expr
 from inlaid.ops.container import string_cast
 from inlaid.ops.conversion import bitcast, cast
 from inlaid_onnx.node import Converter, Node
-from inlaid_onnx.proto import dtype_of
+from inlaid_onnx.proto import decode_dtype
 from inlaid_runtime.types import DType, dtype
 
 # Names of dtypes in opsets before 6.
@@ -29,14 +29,14 @@ def _target(node: Node) -> DType:
         if to.upper() not in _NAMES:
             raise node.error(f"unknown element type {to!r}")
         return dtype(_NAMES[to.upper()])
-    return dtype_of(to)
+    return decode_dtype(to)
 
 
 def _converted(node: Node, to: DType) -> Expr:
-    x, of = node.input(0), node.dtype(0)
-    if of is to:
+    x, source_dtype = node.input(0), node.dtype(0)
+    if source_dtype is to:
         return x
-    if "string" in (of.kind, to.kind):
+    if "string" in (source_dtype.kind, to.kind):
         return string_cast(x, dtype=to.name)
     saturate, round_mode = bool(node.attrs.get("saturate", 1)), node.attrs.get("round_mode", "up")
     return cast(x, dtype=to.name, saturate=saturate, round_mode=round_mode)

@@ -36,12 +36,12 @@ def common_type(a: Type, b: Type) -> Type:
     return join_types(a, b)
 
 
-def coerce(expr: Expr, wanted: Type, span: Span) -> Expr:
+def coerce(expr: Expr, target_type: Type, span: Span) -> Expr:
     """Convert a value to a type from `common_type`. `span` is the span of the node that requires it."""
-    if expr.type == wanted or isinstance(wanted, TensorType):
+    if expr.type == target_type or isinstance(target_type, TensorType):
         return expr
-    if isinstance(wanted, OptionalType) and not isinstance(expr.type, OptionalType):
-        return coerce(ops.optional_some(expr, span=span), wanted, span)
-    if isinstance(wanted, (OptionalType, SequenceType)):
-        return call(ops.host_widen, (expr,), host_attrs(wanted), span)
-    raise TypeInferenceError(f"expected a value of type {wanted!r}, got {expr.type!r}")
+    if isinstance(target_type, OptionalType) and not isinstance(expr.type, OptionalType):
+        return coerce(ops.optional_some(expr, span=span), target_type, span)
+    if isinstance(target_type, (OptionalType, SequenceType)):
+        return call(ops.host_widen, (expr,), host_attrs(target_type), span)
+    raise TypeInferenceError(f"expected a value of type {target_type!r}, got {expr.type!r}")

@@ -61,7 +61,7 @@ def _optional(node: Node) -> Expr:
 def _declared(node: Node, declared: object) -> Type:
     """Decode the type in an attribute. A type that is not supported, such as a tensor without a shape, becomes `NOTHING`."""
     try:
-        return proto.type_of(declared, lambda dim, axis: int(dim.dim_value))  # type: ignore[arg-type]
+        return proto.decode_type(declared, lambda dim, axis: int(dim.dim_value))  # type: ignore[arg-type]
     except ValueError:
         return NOTHING
 
@@ -83,8 +83,8 @@ def _get_element(node: Node) -> Expr:
 
 def _string_split(node: Node) -> tuple[Expr, ...]:
     delimiter, limit = node.attrs.get("delimiter", ""), node.attrs.get("maxsplit", -1)
-    found = ops.string_split(node.input(0), delimiter=delimiter, maxsplit=limit, span=node.span)
-    return tuple_item(found, 0, node.span), tuple_item(found, 1, node.span)
+    parts = ops.string_split(node.input(0), delimiter=delimiter, maxsplit=limit, span=node.span)
+    return tuple_item(parts, 0, node.span), tuple_item(parts, 1, node.span)
 
 
 def _string_normalize(node: Node) -> Expr:

@@ -30,12 +30,12 @@ _VALUE_DTYPES: Mapping[str, type] = {
 
 
 def _constant(node: Node) -> Expr:
-    given = [name for name in ("value", "sparse_value", *_VALUE_DTYPES) if name in node.attrs]
-    if len(given) != 1:
-        raise node.error(f"expected exactly one attribute with a value, got {given or 'none'}")
-    value: Any = node.attrs[given[0]]
-    if given[0] in _VALUE_DTYPES:
-        value = np.array(value, _VALUE_DTYPES[given[0]])
+    names = [name for name in ("value", "sparse_value", *_VALUE_DTYPES) if name in node.attrs]
+    if len(names) != 1:
+        raise node.error(f"expected exactly one attribute with a value, got {names or 'none'}")
+    value: Any = node.attrs[names[0]]
+    if names[0] in _VALUE_DTYPES:
+        value = np.array(value, _VALUE_DTYPES[names[0]])
     return constant(value, span=node.span)
 
 
@@ -56,11 +56,11 @@ class _Side:
 
 
 def _if(node: Node) -> tuple[Expr | None, ...]:
-    known = node.static(0)
-    if known is not None:
-        if known.size != 1:
-            raise node.error(f"the condition must have one element, got {known.size}")
-        return node.inlined(_attribute(node, "then_branch" if known.reshape(()) else "else_branch"), ())
+    condition = node.static(0)
+    if condition is not None:
+        if condition.size != 1:
+            raise node.error(f"the condition must have one element, got {condition.size}")
+        return node.inlined(_attribute(node, "then_branch" if condition.reshape(()) else "else_branch"), ())
     sides = _sides(node)
     try:
         types = sides[0].types(sides[1])
@@ -68,7 +68,7 @@ def _if(node: Node) -> tuple[Expr | None, ...]:
         sides = _expected_side(node, sides, error)
         types = sides[0].types(sides[1])
     then, otherwise = [
-        tuple_([coerce(item, wanted, node.span) for item, wanted in zip(side.values, types, strict=True)], node.span)
+        tuple_([coerce(item, type_, node.span) for item, type_ in zip(side.values, types, strict=True)], node.span)
         for side in sides
     ]
     constraints = (sides[0].constraints, sides[1].constraints)
@@ -106,24 +106,25 @@ def _expected_side(node: Node, sides: tuple[_Side, _Side], error: TypeInferenceE
     """Resolve branches without a common type: keep the one that the rest of the model expects, and make the other one fail. The
     expected one has the ranks that the model declares, or is taken for usual sizes. Raises `error` if neither rule selects one."""
     condition, *_ = node.dims(0) or (None,)
-    likely = _of_declared_rank(node, sides)
+    likely = _matches_declared_ranks(node, sides)
     if likely is None and condition is not None:
         likely = _at_usual_sizes(condition)
     if likely is None:
         node.require_static(0)
         raise error
     chosen = node.scope.guesses.choose((node.span.node, *node.outputs), likely)
-    kept, other = sides if chosen else sides[::-1]
-    given, wanted = (", ".join(repr(item.type) for item in side.values) for side in (other, kept))
+    expected, other = sides if chosen else sides[::-1]
+    other_types, expected_types = (", ".join(repr(item.type) for item in side.values) for side in (other, expected))
     what = "the condition" if condition is None else repr(condition)
-    message = f"{what} {'does not hold' if chosen else 'holds'}, which gives {given}, but the rest of the model expects {wanted}"
+    verb = "does not hold" if chosen else "holds"
+    message = f"{what} {verb}, which gives {other_types}, but the rest of the model expects {expected_types}"
     if condition is not None:
         message += f"; compile the model with {', '.join(sorted(map(repr, arith.free_vars(condition))))} fixed"
-    failing = _failing(node, message, kept)
-    return (kept, failing) if chosen else (failing, kept)
+    failing = _failing(node, message, expected)
+    return (expected, failing) if chosen else (failing, expected)
 
 
-def _of_declared_rank(node: Node, sides: tuple[_Side, _Side]) -> bool | None:
+def _matches_declared_ranks(node: Node, sides: tuple[_Side, _Side]) -> bool | None:
     """Return True if only the first of two branches has the ranks that the model declares for the outputs, False if only the second
     has, None if both or neither have."""
     fits = [
@@ -144,22 +145,22 @@ def _at_usual_sizes(condition: Dim) -> bool | None:
         for number, size in enumerate(sorted(arith.free_vars(condition), key=repr)):
             assert isinstance(size, SizeVar)
             upper = size.upper if isinstance(size.upper, int) else None
-            wanted = max(start + 12 * number, size.lower)
-            sizes[size] = wanted if upper is None else min(wanted, upper)
+            sample = max(start + 12 * number, size.lower)
+            sizes[size] = sample if upper is None else min(sample, upper)
         results.add(bool(arith.evaluate(condition, sizes)))
     return results.pop() if len(results) == 1 else None
 
 
-def _failing(node: Node, message: str, instead_of: _Side) -> _Side:
+def _failing(node: Node, message: str, side: _Side) -> _Side:
     """Build a branch that fails when it is evaluated."""
-    values = (call(fail, (), fail_attrs(f"{node.name}: {message}", item.type), node.span) for item in instead_of.values)
+    values = (call(fail, (), fail_attrs(f"{node.name}: {message}", item.type), node.span) for item in side.values)
     return _Side(tuple(values))
 
 
 def _branch(node: Node, name: str) -> _Side:
-    made = node.scope.subgraph(_attribute(node, name), ())
-    assert isinstance(made.body, Tuple)
-    return _Side(made.body.fields, made.constraints)
+    subgraph = node.scope.subgraph(_attribute(node, name), ())
+    assert isinstance(subgraph.body, Tuple)
+    return _Side(subgraph.body.fields, subgraph.constraints)
 
 
 def _attribute(node: Node, name: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr
-from inlaid.ops.compose import tensor_of
+from inlaid.ops.compose import expr_type
 from inlaid.ops.convolution import conv
 from inlaid.ops.deform import deform_conv
 from inlaid.ops.elementwise import add
@@ -23,7 +23,7 @@ def with_bias(node: Node, result: Expr, index: int) -> Expr:
     bias = node.optional(index)
     if bias is None:
         return result
-    channels = tensor_of(result).shape[1]
+    channels = expr_type(result).shape[1]
     with node.relations():
         require_shape(node.tensor(index).shape, (channels,), "the bias")
     return add(result, reshape(bias, shape=(channels, *(1,) * (node.rank(0) - 2))))
@@ -86,14 +86,16 @@ def _transposed_pads(
     """
     rank = len(spatial)
     auto_pad = node.attrs.get("auto_pad", "NOTSET") or "NOTSET"
-    wanted: tuple[Dim, ...] | None = tuple(node.attrs["output_shape"])[-rank:] if node.attrs.get("output_shape") else None
-    if wanted is None and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = tuple(extent * stride for extent, stride in zip(spatial, strides, strict=True))
-    if wanted is None:
+    output_extents: tuple[Dim, ...] | None = tuple(node.attrs["output_shape"])[-rank:] if node.attrs.get("output_shape") else None
+    if output_extents is None and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        output_extents = tuple(extent * stride for extent, stride in zip(spatial, strides, strict=True))
+    if output_extents is None:
         return (0,) * (2 * rank) if auto_pad == "VALID" else explicit_pads(node, rank)
     before: list[Dim] = []
     after: list[Dim] = []
-    for extent, size, stride, dilation, more, length in zip(spatial, kernel, strides, dilations, extra, wanted, strict=True):
+    for extent, size, stride, dilation, more, length in zip(
+        spatial, kernel, strides, dilations, extra, output_extents, strict=True
+    ):
         total = arith.wrap((extent - 1) * stride + (size - 1) * dilation + 1 + more - length)
         half = arith.maximum(total, 0) // 2
         first = arith.unwrap(half if auto_pad == "SAME_UPPER" else arith.maximum(total, 0) - half)
@@ -107,9 +109,9 @@ def _deform_conv(node: Node) -> Expr:
     rank = len(spatial_shape(node))
     _kernel(node, rank)
     mask = node.optional(4)
-    given = (node.input(0), node.input(1), node.input(2))
+    operands = (node.input(0), node.input(1), node.input(2))
     result = deform_conv(
-        *(given if mask is None else (*given, mask)),
+        *(operands if mask is None else (*operands, mask)),
         strides=ints(node, "strides", rank, 1),
         pads=explicit_pads(node, rank),
         dilations=ints(node, "dilations", rank, 1),

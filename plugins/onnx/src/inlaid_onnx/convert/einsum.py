@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from inlaid.graph.conditions import require_equal
 from inlaid.graph.ir import Expr
-from inlaid.ops.compose import cast_to, expand_dims, scalar, tensor_of, widened
+from inlaid.ops.compose import cast_to, expand_dims, expr_type, scalar, widened
 from inlaid.ops.elementwise import equal, mul, where
 from inlaid.ops.linear import matmul
 from inlaid.ops.reduce import reduce_sum
@@ -28,7 +28,7 @@ class _Operand:
     labels: tuple[str, ...]
 
     def dim(self, label: str) -> Dim:
-        return tensor_of(self.value).shape[self.labels.index(label)]
+        return expr_type(self.value).shape[self.labels.index(label)]
 
 
 def _ellipsis(rank: int) -> tuple[str, ...]:
@@ -37,10 +37,10 @@ def _ellipsis(rank: int) -> tuple[str, ...]:
 
 def _split(node: Node, term: str) -> tuple[str, bool, str]:
     """Split a term into (letters before the ellipsis, whether it has an ellipsis, letters after it)."""
-    found = _TERM.fullmatch(term)
-    if found is None:
+    match = _TERM.fullmatch(term)
+    if match is None:
         raise node.error(f"expected a term of letters and an ellipsis, got {term!r}")
-    return found[1], found[2] is not None, found[3] or ""
+    return match[1], match[2] is not None, match[3] or ""
 
 
 def _operand(node: Node, index: int, term: str) -> _Operand:
@@ -59,10 +59,10 @@ def _result(node: Node, output: str | None, operands: Sequence[_Operand]) -> tup
         named = re.sub(r"[^A-Za-z]", "", node.attrs["equation"])
         return (*dots, *sorted(label for label in named if named.count(label) == 1))
     before, has_dots, after = _split(node, output)
-    wanted = (*before, *(dots if has_dots else ()), *after)
-    if len(set(wanted)) != len(wanted) or not set(wanted) <= set(letters):
+    labels = (*before, *(dots if has_dots else ()), *after)
+    if len(set(labels)) != len(labels) or not set(labels) <= set(letters):
         raise node.error(f"the output term must have unique labels of inputs, got {output!r}")
-    return wanted
+    return labels
 
 
 def _diagonal(node: Node, index: int, operand: _Operand) -> _Operand:
@@ -72,30 +72,30 @@ def _diagonal(node: Node, index: int, operand: _Operand) -> _Operand:
         first = labels.index(labels[second])
         if first == second:
             continue
-        shape, of = tensor_of(value).shape, tensor_of(value).dtype
+        shape, dtype = expr_type(value).shape, expr_type(value).dtype
         with node.relations():
             require_equal(shape[second], shape[first], f"dimension {second} of input {index}, which has a label twice,")
-        places = [
-            iota(shape=tuple(dim if axis == own else 1 for axis, dim in enumerate(shape)), axis=own, dtype="int64")
-            for own in (first, second)
+        coordinates = [
+            iota(shape=tuple(dim if axis == label_axis else 1 for axis, dim in enumerate(shape)), axis=label_axis, dtype="int64")
+            for label_axis in (first, second)
         ]
-        value = reduce_sum(where(equal(*places), value, scalar(0, of)), axes=(second,))
+        value = reduce_sum(where(equal(*coordinates), value, scalar(0, dtype)), axes=(second,))
         del labels[second]
     return _Operand(value, tuple(labels))
 
 
 def _summed(operand: _Operand, keep: Iterable[str]) -> _Operand:
     """Sum the operand over the axes that are not in `keep`."""
-    kept = set(keep)
-    axes = tuple(axis for axis, label in enumerate(operand.labels) if label not in kept)
-    labels = tuple(label for label in operand.labels if label in kept)
+    free_labels = set(keep)
+    axes = tuple(axis for axis, label in enumerate(operand.labels) if label not in free_labels)
+    labels = tuple(label for label in operand.labels if label in free_labels)
     return _Operand(reduce_sum(operand.value, axes=axes), labels) if axes else operand
 
 
 def _arranged(operand: _Operand, labels: Sequence[str]) -> Expr:
     """Transpose the tensor to the order of `labels`. A label that the tensor lacks becomes an axis of extent 1."""
-    own = [label for label in labels if label in operand.labels]
-    perm = tuple(operand.labels.index(label) for label in own)
+    operand_labels = [label for label in labels if label in operand.labels]
+    perm = tuple(operand.labels.index(label) for label in operand_labels)
     value = operand.value if perm == tuple(range(len(perm))) else transpose(operand.value, perm=perm)
     missing = [axis for axis, label in enumerate(labels) if label not in operand.labels]
     return expand_dims(value, *missing) if missing else value
@@ -103,21 +103,21 @@ def _arranged(operand: _Operand, labels: Sequence[str]) -> Expr:
 
 def _product(a: _Operand, b: _Operand, keep: Iterable[str]) -> _Operand:
     """Multiply two operands and sum over the axes that are not in `keep`."""
-    kept = set(keep)
-    a, b = _summed(a, kept | set(b.labels)), _summed(b, kept | set(a.labels))
+    free_labels = set(keep)
+    a, b = _summed(a, free_labels | set(b.labels)), _summed(b, free_labels | set(a.labels))
     shared = [label for label in a.labels if label in b.labels]
-    contracted = [label for label in shared if label not in kept]
-    batch = [label for label in shared if label in kept]
+    contracted = [label for label in shared if label not in free_labels]
+    batch = [label for label in shared if label in free_labels]
     left = [label for label in a.labels if label not in shared]
     right = [label for label in b.labels if label not in shared]
     if not contracted or any(a.dim(label) != b.dim(label) for label in contracted):
         labels = (*batch, *left, *right, *contracted)
         # In the working dtype: products of narrow dtypes could overflow before the sum.
         product = _Operand(mul(*(widened(_arranged(item, labels)) for item in (a, b))), labels)
-        total = _summed(product, kept)
-        return _Operand(cast_to(total.value, tensor_of(a.value).dtype), total.labels)
+        total = _summed(product, free_labels)
+        return _Operand(cast_to(total.value, expr_type(a.value).dtype), total.labels)
     matrices = matmul(_matrix(a, batch, left, contracted), _matrix(b, batch, contracted, right))
-    extents = tensor_of(matrices).shape[: len(batch)]
+    extents = expr_type(matrices).shape[: len(batch)]
     shape = (*extents, *(a.dim(label) for label in left), *(b.dim(label) for label in right))
     return _Operand(reshape(matrices, shape=shape), (*batch, *left, *right))
 
@@ -126,7 +126,7 @@ def _matrix(operand: _Operand, batch: Sequence[str], rows: Sequence[str], column
     """Reshape the operand to matrices: batch axes, then all rows as one axis, then all columns as one axis."""
     value = _arranged(operand, (*batch, *rows, *columns))
     extents = (arith.product(tuple(operand.dim(label) for label in group)) for group in (rows, columns))
-    return reshape(value, shape=(*tensor_of(value).shape[: len(batch)], *extents))
+    return reshape(value, shape=(*expr_type(value).shape[: len(batch)], *extents))
 
 
 def _einsum(node: Node) -> Expr:
@@ -138,12 +138,12 @@ def _einsum(node: Node) -> Expr:
     if len(terms) != len(node.inputs):
         raise node.error(f"the equation must have {len(node.inputs)} input terms, got {equation!r}")
     operands = [_operand(node, index, term) for index, term in enumerate(terms)]
-    wanted = _result(node, output if arrow else None, operands)
+    output_labels = _result(node, output if arrow else None, operands)
     total = operands[0]
     for index, operand in enumerate(operands[1:], 1):
         later = {label for other in operands[index + 1 :] for label in other.labels}
-        total = _product(total, operand, later | set(wanted))
-    return _arranged(_summed(total, wanted), wanted)
+        total = _product(total, operand, later | set(output_labels))
+    return _arranged(_summed(total, output_labels), output_labels)
 
 
 CONVERTERS: Mapping[str, Converter] = {"Einsum": _einsum}

@@ -11,7 +11,7 @@ from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Operator
 from inlaid.ops import activation, elementwise
 from inlaid.ops.activation import gelu, sigmoid
-from inlaid.ops.compose import cast_to, elu, scalar, softplus, tensor_of, widened
+from inlaid.ops.compose import cast_to, elu, expr_type, scalar, softplus, widened
 from inlaid.ops.container import string_equal
 from inlaid.ops.conversion import greatest as greatest_finite
 from inlaid.ops.elementwise import (
@@ -86,7 +86,7 @@ def _sum(node: Node) -> Expr:
 
 def _mean(node: Node) -> Expr:
     total = _total(node)
-    return cast_to(div(total, scalar(len(node.inputs), tensor_of(total).dtype)), node.dtype(0))
+    return cast_to(div(total, scalar(len(node.inputs), expr_type(total).dtype)), node.dtype(0))
 
 
 def _where(node: Node) -> Expr:
@@ -104,10 +104,10 @@ def _mod(node: Node) -> Expr:
 def _pow(node: Node) -> Expr:
     """Convert Pow. The result has the dtype of the base. An integer base with a float exponent is computed in float64."""
     base, exponent = _operands(node)
-    of, by = node.dtype(0), node.dtype(1)
-    if of.is_int and by.is_float:
-        return cast_to(pow(cast_to(base, "float64"), cast_to(exponent, "float64")), of)
-    return pow(base, cast_to(exponent, of))
+    base_dtype, exponent_dtype = node.dtype(0), node.dtype(1)
+    if base_dtype.is_int and exponent_dtype.is_float:
+        return cast_to(pow(cast_to(base, "float64"), cast_to(exponent, "float64")), base_dtype)
+    return pow(base, cast_to(exponent, base_dtype))
 
 
 def _bit_shift(node: Node) -> Expr:
@@ -163,9 +163,9 @@ def _formula(build: Formula, **defaults: float) -> Converter:
 
     def convert(node: Node) -> Expr:
         x = widened(node.input(0))
-        of = tensor_of(x).dtype
+        dtype = expr_type(x).dtype
         attrs = {name: node.real(name, value) for name, value in defaults.items()}
-        return cast_to(build(x, lambda value: scalar(value, of), attrs), node.dtype(0))
+        return cast_to(build(x, lambda value: scalar(value, dtype), attrs), node.dtype(0))
 
     return convert
 
@@ -219,9 +219,9 @@ def _swiglu(node: Node) -> Expr:
     with node.relations():
         require_shape(node.tensor(1).shape, node.tensor(0).shape, "the second operand")
     gate, value = widened(node.input(0)), widened(node.input(1))
-    of = tensor_of(gate).dtype
+    dtype = expr_type(gate).dtype
     attrs = {"alpha": node.real("alpha", 1.0)}
-    return cast_to(mul(_swish(gate, lambda number: scalar(number, of), attrs), value), node.dtype(0))
+    return cast_to(mul(_swish(gate, lambda number: scalar(number, dtype), attrs), value), node.dtype(0))
 
 
 def _prelu(node: Node) -> Expr:
@@ -230,19 +230,19 @@ def _prelu(node: Node) -> Expr:
     if node.opset < 7 and node.rank(1) == 1 and node.rank(0) > 2 and node.tensor(1).shape != (1,):
         slope = reshape(slope, shape=(*node.tensor(1).shape, *(1,) * (node.rank(0) - 2)))
     with node.relations():
-        require_broadcast_to(tensor_of(slope).shape, node.tensor(0).shape, "the slope")
+        require_broadcast_to(expr_type(slope).shape, node.tensor(0).shape, "the slope")
     return where(less(x, scalar(0, node.dtype(0))), mul(slope, x), x)
 
 
 def _shrink(node: Node) -> Expr:
     """Convert Shrink: x + bias for x < -lambd, x - bias for x > lambd, else 0. Integers are computed in float32 and truncated."""
-    of = node.dtype(0)
-    x = cast_to(node.input(0), "float32") if of.is_int else widened(node.input(0))
-    working = tensor_of(x).dtype
+    dtype = node.dtype(0)
+    x = cast_to(node.input(0), "float32") if dtype.is_int else widened(node.input(0))
+    working = expr_type(x).dtype
     limit, bias = (scalar(node.attrs.get(name, default), working) for name, default in (("lambd", 0.5), ("bias", 0.0)))
     zero = scalar(0, working)
     below = where(less(x, neg(limit)), add(x, bias), zero)
-    return cast_to(where(less(limit, x), sub(x, bias), below), of)
+    return cast_to(where(less(limit, x), sub(x, bias), below), dtype)
 
 
 def _gelu(node: Node) -> Expr:

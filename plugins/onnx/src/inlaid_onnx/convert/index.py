@@ -43,10 +43,10 @@ def _gather_elements(node: Node) -> Expr:
 
 def _gather_nd(node: Node) -> Expr:
     batch = node.attrs.get("batch_dims", 0)
-    return gather_nd(node.input(0), _of_depth(node, 1 if node.rank(0) - batch == 1 else None), batch_dims=batch)
+    return gather_nd(node.input(0), _require_index_depth(node, 1 if node.rank(0) - batch == 1 else None), batch_dims=batch)
 
 
-def _of_depth(node: Node, depth: int | None) -> Expr:
+def _require_index_depth(node: Node, depth: int | None) -> Expr:
     """Return input 1, index vectors whose last extent is the number of indexed axes. A symbolic last extent must be `depth`, the
     number that the other ranks imply. Raises `ModelImportError` if both are unknown."""
     indices, shape = node.input(1), node.tensor(1).shape
@@ -54,7 +54,7 @@ def _of_depth(node: Node, depth: int | None) -> Expr:
         return indices
     if depth is None:
         names = [leaf.name for leaf in arith.free_vars(shape[-1]) if isinstance(leaf, arith.SizeVar) and not leaf.existential]
-        remedy = Remedy.of("give ", dims_setting(dict.fromkeys(names))) if names else None
+        remedy = Remedy.join("give ", dims_setting(dict.fromkeys(names))) if names else None
         raise node.error("the last dimension of the indices determines the rank and must be static", remedy=remedy)
     with node.relations():
         require_equal(shape[-1], depth, "the last dimension of the indices")
@@ -78,7 +78,9 @@ def _scatter_elements(node: Node) -> Expr:
 
 def _scatter_nd(node: Node) -> Expr:
     depth = node.rank(1) - 1 + node.rank(0) - node.rank(2)
-    return scatter_nd(node.input(0), _of_depth(node, depth), node.input(2), reduction=node.attrs.get("reduction", "none"))
+    return scatter_nd(
+        node.input(0), _require_index_depth(node, depth), node.input(2), reduction=node.attrs.get("reduction", "none")
+    )
 
 
 def _tensor_scatter(node: Node) -> Expr:
@@ -117,8 +119,8 @@ def _compress(node: Node) -> Expr:
     axis = node.attrs.get("axis")
     if axis is None:
         x = reshape(x, shape=(node.tensor(0).size,))
-    found = nonzero(node.input(1))
-    positions = reshape(found, shape=_type(found).shape[1:])
+    indices = nonzero(node.input(1))
+    positions = reshape(indices, shape=_type(indices).shape[1:])
     return take(x, positions, axis=0 if axis is None else node.axis(axis, node.rank(0)))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from inlaid.graph.conditions import require_broadcast_to
 from inlaid.graph.ir import Expr
-from inlaid.ops.compose import cast_to, scalar, tensor_of, widened
+from inlaid.ops.compose import cast_to, expr_type, scalar, widened
 from inlaid.ops.elementwise import add, mul
 from inlaid.ops.linear import det, matmul
 from inlaid.ops.shape import transpose
@@ -26,18 +26,18 @@ def _gemm(node: Node) -> Expr:
     c = node.optional(2)
     if c is not None:
         with node.relations():
-            require_broadcast_to(node.tensor(2).shape, tensor_of(product).shape, "C")
+            require_broadcast_to(node.tensor(2).shape, expr_type(product).shape, "C")
         product = add(product, _scaled(node, widened(c) if wide else c, beta))
     return cast_to(product, node.dtype(0))
 
 
 def _scaled(node: Node, value: Expr, factor: float) -> Expr:
-    of = tensor_of(value).dtype
+    dtype = expr_type(value).dtype
     if factor == 1:
         return value
-    if of.is_int and factor != int(factor):
-        raise node.error(f"the factor of {of} must be an integer, got {factor}")
-    return mul(value, scalar(factor, of))
+    if dtype.is_int and factor != int(factor):
+        raise node.error(f"the factor of {dtype} must be an integer, got {factor}")
+    return mul(value, scalar(factor, dtype))
 
 
 def _matmul(node: Node) -> Expr:

@@ -29,30 +29,30 @@ def _loop(node: Node) -> tuple[Expr | None, ...]:
         raise node.error("attribute 'body' is missing")
     always = constant(True, span=node.span)
     condition = node.optional(1)
-    known = None if condition is None else node.static(1)
-    trips = _trip_count(node, stopped=known is not None and not known.all())
+    static_condition = None if condition is None else node.static(1)
+    trips = _trip_count(node, stopped=static_condition is not None and not static_condition.all())
     states = tuple(node.input(index) for index in range(2, len(node.inputs)))
 
     def body(types: Sequence[Type]) -> Function:
         iteration = var(f"{node.span.node}.iteration", _ITERATION, span=node.span)
         # The body runs only while the condition holds, so inside it the condition is true.
-        made = node.scope.subgraph(graph, (iteration, always, *types))
+        subgraph = node.scope.subgraph(graph, (iteration, always, *types))
         # Without a condition input, the body's condition output is ignored.
-        keep = scalar(_fields(made)[0]) if condition is not None else always
-        results = tuple_((keep, *_fields(made)[1:]))
-        return function((iteration, *made.params), results, span=node.span, constraints=made.constraints)
+        keep = scalar(_fields(subgraph)[0]) if condition is not None else always
+        results = tuple_((keep, *_fields(subgraph)[1:]))
+        return function((iteration, *subgraph.params), results, span=node.span, constraints=subgraph.constraints)
 
-    made, states = _widened(node, body, states, first=1)
-    undecided = condition is not None and known is None
+    widened_body, states = _widened(node, body, states, first=1)
+    undecided = condition is not None and static_condition is None
     result = loop(
-        made,
+        widened_body,
         state=states,
         trip_count=trips,
         condition=scalar(node.input(1)) if undecided else None,
         stacked_extent=fresh_size("trips") if undecided else None,
         span=node.span,
     )
-    return tuple(tuple_item(result, index, node.span) for index in range(len(_fields(made)) - 1))
+    return tuple(tuple_item(result, index, node.span) for index in range(len(_fields(widened_body)) - 1))
 
 
 def _trip_count(node: Node, stopped: bool) -> Expr | None:
@@ -60,8 +60,8 @@ def _trip_count(node: Node, stopped: bool) -> Expr | None:
         return constant(np.int64(0), span=node.span)
     if node.optional(0) is None:
         return None
-    known = node.static(0)
-    return scalar(node.input(0)) if known is None else constant(known.reshape(()), span=node.span)
+    static_count = node.static(0)
+    return scalar(node.input(0)) if static_count is None else constant(static_count.reshape(()), span=node.span)
 
 
 def _fields(body: Function) -> tuple[Expr, ...]:
@@ -79,23 +79,25 @@ def _widened(node: Node, body: Any, states: tuple[Expr, ...], first: int) -> tup
     ours: set[str] = set()
     key = (node.span.node, *node.outputs)
     types = [state.type for state in states]
-    found = node.scope.carried.get(key, ())
-    if len(found) == len(types):
+    cached_types = node.scope.carried.get(key, ())
+    if len(cached_types) == len(types):
         with suppress(TypeInferenceError):  # loops in two branches may have the same name
-            types = [_widen(a, b, ours) for a, b in zip(types, found, strict=True)]
+            types = [_widen(a, b, ours) for a, b in zip(types, cached_types, strict=True)]
     for _ in range(_MAX_WIDENINGS):
-        made: Function = body(types)
-        results = [item.type for item in _fields(made)[first : first + len(states)]]
+        typed_body: Function = body(types)
+        results = [item.type for item in _fields(typed_body)[first : first + len(states)]]
         if len(results) != len(states):
             raise node.error(f"the body must return {len(states)} carried values, got {len(results)}")
         wider = [_widen(a, b, ours) for a, b in zip(types, results, strict=True)]
         if wider == types:
             node.scope.carried[key] = tuple(types)
-            fields = list(_fields(made))
-            for index, wanted in enumerate(types, first):
-                fields[index] = coerce(fields[index], wanted, node.span)
-            started = tuple(coerce(state, wanted, node.span) for state, wanted in zip(states, types, strict=True))
-            changed = function(made.params, tuple_(fields, node.span), span=made.span, constraints=made.constraints)
+            fields = list(_fields(typed_body))
+            for index, type_ in enumerate(types, first):
+                fields[index] = coerce(fields[index], type_, node.span)
+            started = tuple(coerce(state, type_, node.span) for state, type_ in zip(states, types, strict=True))
+            changed = function(
+                typed_body.params, tuple_(fields, node.span), span=typed_body.span, constraints=typed_body.constraints
+            )
             return changed, started
         types = wider
     raise node.error(f"the types of the carried values must stop widening after {_MAX_WIDENINGS} imports of the body")
@@ -173,10 +175,10 @@ def _scanned_count(node: Node, available: int) -> int:
 
 
 def _per_item(node: Node, name: str, count: int) -> list[int]:
-    found = node.attrs.get(name) or [0] * count
-    if len(found) != count:
-        raise node.error(f"attribute {name} must have {count} elements, got {len(found)}")
-    return list(found)
+    values = node.attrs.get(name) or [0] * count
+    if len(values) != count:
+        raise node.error(f"attribute {name} must have {count} elements, got {len(values)}")
+    return list(values)
 
 
 def _scan_loop(node: Node, states: Sequence[Expr], scanned: Sequence[Expr], directions: Sequence[int]) -> tuple[Expr, ...]:
@@ -189,13 +191,13 @@ def _scan_loop(node: Node, states: Sequence[Expr], scanned: Sequence[Expr], dire
 
     def body(types: Sequence[Type]) -> Function:
         iteration = var(f"{node.span.node}.iteration", _ITERATION, span=node.span)
-        made = node.scope.subgraph(graph, (*types, *slices))
-        results = tuple_((constant(True, span=node.span), *_fields(made)))
-        return function((iteration, *made.params), results, span=node.span, constraints=made.constraints)
+        subgraph = node.scope.subgraph(graph, (*types, *slices))
+        results = tuple_((constant(True, span=node.span), *_fields(subgraph)))
+        return function((iteration, *subgraph.params), results, span=node.span, constraints=subgraph.constraints)
 
-    made, states = _widened(node, body, tuple(states), first=1)
-    result = loop(made, state=states, scanned=scanned, span=node.span)
-    return tuple(tuple_item(result, index, node.span) for index in range(len(_fields(made)) - 1))
+    widened_body, states = _widened(node, body, tuple(states), first=1)
+    result = loop(widened_body, state=states, scanned=scanned, span=node.span)
+    return tuple(tuple_item(result, index, node.span) for index in range(len(_fields(widened_body)) - 1))
 
 
 def _axis_first(node: Node, value: Expr, axis: int) -> Expr:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr
-from inlaid.ops.compose import cast_to, expand_dims, mean, scalar, squeeze, tensor_of, widened
+from inlaid.ops.compose import cast_to, expand_dims, expr_type, mean, scalar, squeeze, widened
 from inlaid.ops.elementwise import div, equal, mul, neg, where
 from inlaid.ops.index import take, take_along_axis
 from inlaid.ops.normalize import log_softmax
@@ -18,9 +18,9 @@ from inlaid_onnx.node import Converter, Node
 def _negative_log_likelihood(node: Node, log_probabilities: Expr) -> Expr:
     """Reduce the weighted negative log probabilities of the target classes. Targets equal to `ignore_index` are ignored."""
     target, weight, ignored = node.input(1), node.optional(2), None
-    of = tensor_of(log_probabilities).dtype
-    zero = scalar(0, of)
-    batch, classes, *rest = tensor_of(log_probabilities).shape
+    dtype = expr_type(log_probabilities).dtype
+    zero = scalar(0, dtype)
+    batch, classes, *rest = expr_type(log_probabilities).shape
     with node.relations():
         require_shape(node.tensor(1).shape, (batch, *rest), "the target")
         if weight is not None:
@@ -30,10 +30,10 @@ def _negative_log_likelihood(node: Node, log_probabilities: Expr) -> Expr:
         ignored = equal(target, scalar(node.attrs["ignore_index"], node.dtype(1)))
         target = where(ignored, scalar(0, node.dtype(1)), target)
     losses = neg(squeeze(take_along_axis(log_probabilities, expand_dims(target, 1), axis=1), 1))
-    weights = None if weight is None else take(cast_to(weight, of), target, axis=0)
+    weights = None if weight is None else take(cast_to(weight, dtype), target, axis=0)
     if ignored is not None:
         losses = where(ignored, zero, losses)
-        counted = full(scalar(1, of), shape=tensor_of(target).shape) if weights is None else weights
+        counted = full(scalar(1, dtype), shape=expr_type(target).shape) if weights is None else weights
         weights = where(ignored, zero, counted)
     if weights is not None:
         losses = mul(losses, weights)
@@ -41,7 +41,7 @@ def _negative_log_likelihood(node: Node, log_probabilities: Expr) -> Expr:
 
 
 def _reduced(node: Node, losses: Expr, weights: Expr | None) -> Expr:
-    axes = tuple(range(tensor_of(losses).rank))
+    axes = tuple(range(expr_type(losses).rank))
     reduction = node.attrs.get("reduction", "mean")
     if reduction == "none":
         return losses

@@ -11,14 +11,14 @@ import numpy as np
 from inlaid import ops
 from inlaid.graph.conditions import require_broadcast_to, require_equal
 from inlaid.graph.ir import Expr, constant
-from inlaid.ops.compose import cast_to, expand_dims, join, scalar, squeeze, tensor_of
+from inlaid.ops.compose import cast_to, expand_dims, expr_type, join, scalar, squeeze
 from inlaid.ops.shape import simple
 from inlaid_onnx.convert.scores import class_labels, transformed
 from inlaid_onnx.node import Converter, Node
 from inlaid_runtime import arith
 from inlaid_runtime.types import from_numpy
 
-_MOST_KEYS = 1024
+_MAX_COMPARED_KEYS = 1024
 """Maximum number of keys for which comparing each element with all keys is cheaper than a lookup on the host."""
 
 
@@ -29,9 +29,9 @@ def _array_feature_extractor(node: Node) -> Expr:
 
 
 def _binarizer(node: Node) -> Expr:
-    of = node.dtype(0)
-    above = ops.less(scalar(node.attrs.get("threshold", 0.0), of), node.input(0))
-    return cast_to(above, of)
+    dtype = node.dtype(0)
+    above = ops.less(scalar(node.attrs.get("threshold", 0.0), dtype), node.input(0))
+    return cast_to(above, dtype)
 
 
 def _scaler(node: Node) -> Expr:
@@ -49,14 +49,14 @@ def _per_feature(node: Node, values: np.ndarray[Any, Any], what: str) -> None:
 
 
 def _imputer(node: Node) -> Expr:
-    x, of = node.input(0), node.dtype(0)
-    floats = of.is_float
-    values = np.array(node.attrs.get("imputed_value_floats" if floats else "imputed_value_int64s") or [], of.numpy)
+    x, dtype = node.input(0), node.dtype(0)
+    floats = dtype.is_float
+    values = np.array(node.attrs.get("imputed_value_floats" if floats else "imputed_value_int64s") or [], dtype.numpy)
     if not len(values):
-        raise node.error(f"expected imputed values for a tensor of {of.name}, got none")
+        raise node.error(f"expected imputed values for a tensor of {dtype.name}, got none")
     _per_feature(node, values, "the imputed values")
     replaced = node.attrs.get("replaced_value_float" if floats else "replaced_value_int64", 0)
-    missing = ops.isnan(x) if floats and np.isnan(replaced) else ops.equal(x, scalar(replaced, of))
+    missing = ops.isnan(x) if floats and np.isnan(replaced) else ops.equal(x, scalar(replaced, dtype))
     return ops.where(missing, constant(values), x)
 
 
@@ -139,7 +139,7 @@ def _kernel(node: Node, x: Expr, vectors: np.ndarray[Any, Any], parameters: tupl
     gamma, shift, degree = (scalar(each, "float32") for each in parameters)
     name = node.attrs.get("kernel_type", "LINEAR")
     with node.relations():
-        require_equal(tensor_of(x).shape[1], vectors.shape[1], "the number of features of the input")
+        require_equal(expr_type(x).shape[1], vectors.shape[1], "the number of features of the input")
     if name == "RBF":
         difference = ops.sub(expand_dims(x, 1), constant(vectors))  # (rows, vectors, features)
         distance = ops.reduce_sum(ops.mul(difference, difference), axes=(2,), keepdims=False)
@@ -163,7 +163,7 @@ def _label_encoder(node: Node) -> Expr:
     if len(keys) != len(values):
         raise node.error(f"expected as many keys as values, got {len(keys)} and {len(values)}")
     text = keys.dtype == object or values.dtype == object
-    if text or len(keys) > _MOST_KEYS or not len(keys):
+    if text or len(keys) > _MAX_COMPARED_KEYS or not len(keys):
         return ops.lookup(
             node.input(0),
             keys=tuple(keys.tolist()),
@@ -178,8 +178,8 @@ def _label_encoder(node: Node) -> Expr:
     hits = cast_to(matches, "int32")
     # The last of duplicate keys wins.
     chosen = ops.take(constant(values), ops.argmax(hits, axis=node.rank(0), keepdims=False, last=True), axis=0)
-    found = ops.less(scalar(0, "int32"), ops.reduce_max(hits, axes=(node.rank(0),), keepdims=False))
-    return ops.where(found, chosen, constant(default))
+    has_match = ops.less(scalar(0, "int32"), ops.reduce_max(hits, axes=(node.rank(0),), keepdims=False))
+    return ops.where(has_match, chosen, constant(default))
 
 
 def _classes(node: Node) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -195,19 +195,19 @@ def _mapping(node: Node) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np
     """Return keys, values and default of LabelEncoder since version 2. Each has one attribute per dtype."""
     keys, values = _attribute(node, "keys"), _attribute(node, "values")
     plain: dict[str, Any] = {"int64": -1, "float32": -0.0, "string": "_Unused"}
-    of = from_numpy(values.dtype).name
+    dtype = from_numpy(values.dtype).name
     default = node.attrs.get("default_tensor")
     if default is None:
-        name = {"int64": "default_int64", "float32": "default_float", "string": "default_string"}.get(of, "")
-        default = np.array(node.attrs.get(name, plain.get(of, 0)), values.dtype)
+        name = {"int64": "default_int64", "float32": "default_float", "string": "default_string"}.get(dtype, "")
+        default = np.array(node.attrs.get(name, plain.get(dtype, 0)), values.dtype)
     return keys, values, np.asarray(default).reshape(-1)[0:1].reshape(()).astype(values.dtype)
 
 
 def _attribute(node: Node, what: str) -> np.ndarray[Any, Any]:
     types: dict[str, Any] = {"int64s": np.int64, "floats": np.float32, "strings": object}
-    for suffix, of in types.items():
+    for suffix, dtype in types.items():
         if f"{what}_{suffix}" in node.attrs:
-            return np.array(node.attrs[f"{what}_{suffix}"], of)
+            return np.array(node.attrs[f"{what}_{suffix}"], dtype)
     if f"{what}_tensor" not in node.attrs:
         raise node.error(f"expected an attribute with {what}, found none")
     return np.asarray(node.attrs[f"{what}_tensor"]).reshape(-1)
@@ -252,8 +252,8 @@ def _tokens(node: Node) -> tuple[Expr, np.ndarray[Any, Any]]:
     if not strings:
         return cast_to(node.input(0), "int64"), np.array(node.attrs.get("pool_int64s", []), np.int64)
     numbers = {word: index for index, word in enumerate(dict.fromkeys(strings))}
-    known = ops.lookup(node.input(0), keys=tuple(numbers), values=tuple(numbers.values()), default=-1, dtype="int64")
-    return known, np.array([numbers[word] for word in strings], np.int64)
+    tokens = ops.lookup(node.input(0), keys=tuple(numbers), values=tuple(numbers.values()), default=-1, dtype="int64")
+    return tokens, np.array([numbers[word] for word in strings], np.int64)
 
 
 def _grams(node: Node, pool: np.ndarray[Any, Any]) -> list[tuple[np.ndarray[Any, Any], Sequence[int]]]:
@@ -261,28 +261,28 @@ def _grams(node: Node, pool: np.ndarray[Any, Any]) -> list[tuple[np.ndarray[Any,
     an n-gram. There are no distances for lengths that are not requested."""
     bounds = [*node.attrs.get("ngram_counts", []), len(pool)]
     least, greatest = node.attrs.get("min_gram_length", 1), node.attrs.get("max_gram_length", 1)
-    found: list[tuple[np.ndarray[Any, Any], Sequence[int]]] = []
+    grams: list[tuple[np.ndarray[Any, Any], Sequence[int]]] = []
     for length, (start, end) in enumerate(itertools.pairwise(bounds), 1):
         if not 0 <= start <= end <= len(pool) or (end - start) % length:
             raise node.error(f"ngram_counts must divide a pool of {len(pool)} into n-grams, got {bounds[:-1]}")
         steps = range(1, 2 + node.attrs.get("max_skip_count", 0)) if length > 1 else (1,)
         if end > start:
-            found.append((pool[start:end].reshape(-1, length), steps if least <= length <= greatest else ()))
-    return found
+            grams.append((pool[start:end].reshape(-1, length), steps if least <= length <= greatest else ()))
+    return grams
 
 
 def _count_grams(rows: Expr, grams: np.ndarray[Any, Any], steps: Sequence[int]) -> Expr:
     """Count the occurrences of each n-gram in each row: float32 (rows, n-grams)."""
-    height, width = tensor_of(rows).shape
+    height, width = expr_type(rows).shape
     size, length = grams.shape
     total = ops.full(scalar(0, "int32"), shape=(height, size))
     for step in steps:
         starts = simple(arith.maximum(arith.add(width, -(length - 1) * step), 0))
         places = ops.add(ops.iota(shape=(starts, 1), axis=0), constant(np.arange(length)[None] * step))
         candidates = ops.reshape(ops.take(rows, places, axis=1), shape=(height, starts, 1, length))
-        same = cast_to(ops.equal(candidates, constant(grams)), "int32")
-        whole = ops.reduce_min(same, axes=(3,), keepdims=False)
-        total = ops.add(total, ops.reduce_sum(whole, axes=(1,), keepdims=False))
+        element_matches = cast_to(ops.equal(candidates, constant(grams)), "int32")
+        gram_matches = ops.reduce_min(element_matches, axes=(3,), keepdims=False)
+        total = ops.add(total, ops.reduce_sum(gram_matches, axes=(1,), keepdims=False))
     return cast_to(total, "float32")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Operator
-from inlaid.ops.compose import cast_to, expand_dims, mean, scalar, tensor_of, widened
+from inlaid.ops.compose import cast_to, expand_dims, expr_type, mean, scalar, widened
 from inlaid.ops.elementwise import abs, add, div, equal, mul, sqrt, sub, where
 from inlaid.ops.normalize import batch_norm, layer_norm, log_softmax, lrn, moments, rms_norm, softmax
 from inlaid.ops.reduce import reduce_sum
@@ -32,8 +32,8 @@ def _along_axis(operator: Operator) -> Converter:
 
 def _batch_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
     epsilon = node.real("epsilon", 1e-5)
-    asked = [name for name in node.outputs[1:] if name]
-    training = node.attrs.get("training_mode", 0) if node.opset >= 14 else asked
+    statistics_outputs = [name for name in node.outputs[1:] if name]
+    training = node.attrs.get("training_mode", 0) if node.opset >= 14 else statistics_outputs
     if training:
         return _train_batch_norm(node, epsilon)
     x, scale, bias, mean_, variance = (node.input(index) for index in range(5))
@@ -42,7 +42,7 @@ def _batch_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
             for index, name in enumerate(("scale", "bias", "mean", "variance"), 1):
                 require_shape(node.tensor(index).shape, node.tensor(0).shape[1:], f"the {name}")
         wide = [widened(item) for item in (x, scale, bias, mean_, variance)]
-        factor = div(wide[1], sqrt(add(wide[4], scalar(epsilon, tensor_of(wide[4]).dtype))))
+        factor = div(wide[1], sqrt(add(wide[4], scalar(epsilon, expr_type(wide[4]).dtype))))
         return cast_to(add(mul(sub(wide[0], wide[3]), factor), wide[2]), node.dtype(0))
     return batch_norm(x, scale, bias, mean_, variance, epsilon=epsilon)
 
@@ -64,12 +64,12 @@ def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
 
     with node.relations():
         for index, name in ((3, "mean"), (4, "variance")):
-            require_shape(node.tensor(index).shape, tensor_of(batch_mean).shape, f"the {name}")
+            require_shape(node.tensor(index).shape, expr_type(batch_mean).shape, f"the {name}")
 
-    def running(index: int, found: Expr) -> Expr:
+    def running(index: int, batch_statistic: Expr) -> Expr:
         old = widened(node.input(index))
-        of = tensor_of(old).dtype
-        new = add(mul(old, scalar(momentum, of)), mul(cast_to(found, of), scalar(1 - momentum, of)))
+        dtype = expr_type(old).dtype
+        new = add(mul(old, scalar(momentum, dtype)), mul(cast_to(batch_statistic, dtype), scalar(1 - momentum, dtype)))
         return cast_to(new, node.dtype(index))
 
     moved = running(3, batch_mean), running(4, batch_variance)
@@ -80,7 +80,7 @@ def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
 
 def _per_channel(x: Expr, value: Expr) -> Expr:
     """Reshape a per-channel vector so that it broadcasts over the data."""
-    return reshape(value, shape=(*tensor_of(value).shape, *(1,) * (tensor_of(x).rank - 2)))
+    return reshape(value, shape=(*expr_type(value).shape, *(1,) * (expr_type(x).rank - 2)))
 
 
 def _instance_norm(node: Node) -> Expr:
@@ -117,8 +117,8 @@ def _layer_norm(node: Node) -> Expr | tuple[Expr | None, ...]:
     x, scale, bias = node.input(0), node.input(1), node.optional(2)
     axis = node.axis(node.attrs.get("axis", -1), node.rank(0))
     epsilon = node.real("epsilon", 1e-5)
-    given = (x, scale) if bias is None else (x, scale, bias)
-    y = layer_norm(*given, axis=axis, epsilon=epsilon)
+    operands = (x, scale) if bias is None else (x, scale, bias)
+    y = layer_norm(*operands, axis=axis, epsilon=epsilon)
     if not any(node.outputs[1:]):
         return y
     stash = _STASH.get(node.attrs.get("stash_type", 1))
@@ -150,13 +150,13 @@ def _lp_norm(node: Node) -> Expr:
     """Convert LpNormalization: x / norm along an axis, or 0 if the norm is 0. Computed in the working dtype, as squares of narrow
     floats could overflow."""
     x = widened(node.input(0))
-    of = tensor_of(x).dtype
+    dtype = expr_type(x).dtype
     axis, p = node.axis(node.attrs.get("axis", -1), node.rank(0)), node.attrs.get("p", 2)
     if p not in (1, 2):
         raise node.error(f"p must be 1 or 2, got {p}")
     total = reduce_sum(abs(x) if p == 1 else mul(x, x), axes=(axis,), keepdims=True)
     norm = total if p == 1 else sqrt(total)
-    zero = scalar(0, of)
+    zero = scalar(0, dtype)
     return cast_to(where(equal(norm, zero), zero, div(x, norm)), node.dtype(0))
 
 
@@ -166,7 +166,7 @@ def _mean_variance_norm(node: Node) -> Expr:
     axes = tuple(node.axis(axis, node.rank(0)) for axis in node.attrs.get("axes", (0, 2, 3)))
     centerd = sub(x, mean(x, axes, keepdims=True))
     deviation = sqrt(mean(mul(centerd, centerd), axes, keepdims=True))
-    return cast_to(div(centerd, add(deviation, scalar(as_float32(1e-9), tensor_of(x).dtype))), node.dtype(0))
+    return cast_to(div(centerd, add(deviation, scalar(as_float32(1e-9), expr_type(x).dtype))), node.dtype(0))
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr, call, tuple_item
-from inlaid.ops.compose import cast_to, count, scalar, tensor_of, widened
+from inlaid.ops.compose import cast_to, count, expr_type, scalar, widened
 from inlaid.ops.elementwise import abs, mul, pow
 from inlaid.ops.pool import AvgPoolAttrs, MaxPoolIndicesAttrs, PoolAttrs, avg_pool, max_pool, max_pool_indices
 from inlaid.ops.scatter import scatter_along_axis
@@ -35,7 +35,7 @@ class _Window:
     more: tuple[Dim, ...]
 
     @property
-    def all_pads(self) -> tuple[Dim, ...]:
+    def total_pads(self) -> tuple[Dim, ...]:
         return tuple(arith.unwrap(arith.wrap(a + b)) for a, b in zip(self.pads, self.more, strict=True))
 
 
@@ -61,7 +61,7 @@ def _window(node: Node) -> _Window:
 
 def _max_pool(node: Node) -> Expr | tuple[Expr | None, ...]:
     window = _window(node)
-    plain = PoolAttrs(window.strides, window.all_pads, window.dilations, window.kernel)
+    plain = PoolAttrs(window.strides, window.total_pads, window.dilations, window.kernel)
     if len(node.outputs) < 2 or not node.outputs[1]:
         return call(max_pool, (node.input(0),), plain)
     column_major = bool(node.attrs.get("storage_order", 0))
@@ -72,7 +72,7 @@ def _max_pool(node: Node) -> Expr | tuple[Expr | None, ...]:
 
 def _avg_pool(node: Node) -> Expr:
     window = _window(node)
-    x, pads = node.input(0), window.all_pads
+    x, pads = node.input(0), window.total_pads
     include = bool(node.attrs.get("count_include_pad", 0))
     if include and any(dim != 0 for dim in window.more):
         # The average counts the padding in `pads`, but not that of ceil_mode: pad the data with the former.
@@ -93,7 +93,7 @@ def _global_max_pool(node: Node) -> Expr:
 
 def _lp_pool(node: Node) -> Expr:
     window = _window(node)
-    return _lp(node, AvgPoolAttrs(window.strides, window.all_pads, window.dilations, window.kernel, count_include_pad=True))
+    return _lp(node, AvgPoolAttrs(window.strides, window.total_pads, window.dilations, window.kernel, count_include_pad=True))
 
 
 def _global_lp_pool(node: Node) -> Expr:
@@ -103,9 +103,9 @@ def _global_lp_pool(node: Node) -> Expr:
 def _lp(node: Node, attrs: AvgPoolAttrs) -> Expr:
     """Build (sum of |x| ** p) ** (1 / p) over windows. Computed in the working dtype, as powers of narrow floats could overflow."""
     x, p = widened(node.input(0)), float(node.attrs.get("p", 2))
-    of = tensor_of(x).dtype
-    mean = call(avg_pool, (pow(abs(x), scalar(p, of)),), attrs)
-    return cast_to(pow(mul(mean, count(attrs.kernel, of)), scalar(1 / p, of)), node.dtype(0))
+    dtype = expr_type(x).dtype
+    mean = call(avg_pool, (pow(abs(x), scalar(p, dtype)),), attrs)
+    return cast_to(pow(mul(mean, count(attrs.kernel, dtype)), scalar(1 / p, dtype)), node.dtype(0))
 
 
 def _max_unpool(node: Node) -> Expr:
@@ -121,18 +121,18 @@ def _max_unpool(node: Node) -> Expr:
         unpooled.append((shape[2 + axis] - 1) * strides[axis] - pads[axis] - pads[rank + axis] + kernel[axis])
     with node.relations():
         require_shape(node.tensor(1).shape, shape, "the indices")
-    of = node.dtype(0)
-    zeros = full(scalar(0, of), shape=(arith.product(tuple(unpooled)),))
+    dtype = node.dtype(0)
+    zeros = full(scalar(0, dtype), shape=(arith.product(tuple(unpooled)),))
     flat = arith.product(shape)
     placed = scatter_along_axis(zeros, reshape(indices, shape=(flat,)), reshape(x, shape=(flat,)), axis=0)
     result = reshape(placed, shape=tuple(unpooled))
     if node.optional(2) is None:
         return result
-    wanted = node.sizes(2, "output_shape")
-    if len(wanted) != len(unpooled):
-        raise node.error(f"output_shape must have {len(unpooled)} elements, got {len(wanted)}")
-    more = tuple(arith.unwrap(arith.wrap(new - old)) for new, old in zip(wanted, unpooled, strict=True))
-    return pad(result, scalar(0, of), pads=(0,) * len(more) + more)
+    output_shape = node.sizes(2, "output_shape")
+    if len(output_shape) != len(unpooled):
+        raise node.error(f"output_shape must have {len(unpooled)} elements, got {len(output_shape)}")
+    more = tuple(arith.unwrap(arith.wrap(new - old)) for new, old in zip(output_shape, unpooled, strict=True))
+    return pad(result, scalar(0, dtype), pads=(0,) * len(more) + more)
 
 
 CONVERTERS: Mapping[str, Converter] = {

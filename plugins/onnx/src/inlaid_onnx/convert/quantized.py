@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from inlaid.graph.conditions import require_broadcast_to
 from inlaid.graph.ir import Expr
-from inlaid.ops.compose import cast_to, scalar, tensor_of
+from inlaid.ops.compose import cast_to, expr_type, scalar
 from inlaid.ops.conversion import cast
 from inlaid.ops.elementwise import clip, div, equal, maximum, minimum, mul, neg, round, sub, where
 from inlaid.ops.linear import matmul
@@ -17,7 +17,7 @@ from inlaid.ops.shape import reshape
 from inlaid_onnx.convert.conv import convolution
 from inlaid_onnx.convert.shape import scalar as one_element
 from inlaid_onnx.node import Converter, Node
-from inlaid_onnx.proto import dtype_of
+from inlaid_onnx.proto import decode_dtype
 from inlaid_runtime.types import DType, dtype
 
 # --- quantize, dequantize ---------------------------------------------------------------------------------------------
@@ -34,8 +34,8 @@ def _is_per_tensor(node: Node, index: int) -> bool:
 
 def _parameters(node: Node, scale: Expr) -> tuple[Expr, ...]:
     """Return the scale and, if present, the zero point at input 2. Per-tensor parameters are reshaped to 0-d."""
-    given = (scale,) if node.optional(2) is None else (scale, node.input(2))
-    return tuple(reshape(item, shape=()) if _is_per_tensor(node, index) else item for index, item in enumerate(given, 1))
+    parameters = (scale,) if node.optional(2) is None else (scale, node.input(2))
+    return tuple(reshape(item, shape=()) if _is_per_tensor(node, index) else item for index, item in enumerate(parameters, 1))
 
 
 def _granularity(node: Node) -> tuple[int, int]:
@@ -50,12 +50,12 @@ def _granularity(node: Node) -> tuple[int, int]:
 def _precision(node: Node) -> DType:
     """Return the dtype of x / scale: `precision`, else the dtype of the scale if arithmetic is supported in it."""
     code = node.attrs.get("precision", 0)
-    return dtype_of(code) if code else node.dtype(1) if node.dtype(1).bits >= 16 else dtype("float32")
+    return decode_dtype(code) if code else node.dtype(1) if node.dtype(1).bits >= 16 else dtype("float32")
 
 
 def _quantize(node: Node) -> Expr:
     code = node.attrs.get("output_dtype", 0)
-    to = dtype_of(code) if code else dtype("uint8") if node.optional(2) is None else node.dtype(2)
+    to = decode_dtype(code) if code else dtype("uint8") if node.optional(2) is None else node.dtype(2)
     precision, (axis, block_size) = _precision(node), _granularity(node)
     parameters = _parameters(node, cast_to(node.input(1), precision))
     saturate = bool(node.attrs.get("saturate", 1))
@@ -65,19 +65,19 @@ def _quantize(node: Node) -> Expr:
 
 def _dequantize(node: Node) -> Expr:
     code, (axis, block_size) = node.attrs.get("output_dtype", 0), _granularity(node)
-    to = dtype_of(code) if code else node.dtype(1)
+    to = decode_dtype(code) if code else node.dtype(1)
     return dequantize(node.input(0), *_parameters(node, node.input(1)), dtype=to.name, axis=axis, block_size=block_size)
 
 
 def _dynamic_quantize(node: Node) -> tuple[Expr, ...]:
     """Convert DynamicQuantizeLinear to (uint8 data, scale, zero point), for the range of the data extended to include 0."""
-    x, of = node.input(0), node.dtype(0)
-    axes, zero, top = tuple(range(node.rank(0))), scalar(0, of), scalar(255, of)
+    x, x_dtype = node.input(0), node.dtype(0)
+    axes, zero, top = tuple(range(node.rank(0))), scalar(0, x_dtype), scalar(255, x_dtype)
     greatest = maximum(reduce_max(x, axes=axes), zero)
     least = minimum(reduce_min(x, axes=axes), zero)
     # All-zero data has an empty range; any scale is valid.
     span = div(sub(greatest, least), top)
-    scale = where(equal(span, zero), scalar(1, of), span)
+    scale = where(equal(span, zero), scalar(1, x_dtype), span)
     zero_point = cast(round(clip(neg(div(least, scale)), minimum=0.0, maximum=255.0)), dtype="uint8")
     return quantize(x, scale, zero_point, dtype="uint8"), scale, zero_point
 
@@ -87,7 +87,7 @@ def _dynamic_quantize(node: Node) -> tuple[Expr, ...]:
 
 def _followed(value: Expr, trailing: int) -> Expr:
     """Append dimensions of extent 1 to a vector, so that it broadcasts along an axis. A vector of one element becomes 0-d."""
-    type_ = tensor_of(value)
+    type_ = expr_type(value)
     if type_.rank != 1:
         return value
     return reshape(value, shape=() if type_.shape == (1,) else (*type_.shape, *(1,) * trailing))
@@ -116,7 +116,7 @@ def _integers(node: Node, index: int, zero_point: Expr | None) -> Expr:
     if zero_point is None:
         return x
     with node.relations():
-        require_broadcast_to(tensor_of(zero_point).shape, tensor_of(x).shape, f"the zero point of input {index}")
+        require_broadcast_to(expr_type(zero_point).shape, expr_type(x).shape, f"the zero point of input {index}")
     return sub(x, cast_to(zero_point, "int32"))
 
 
@@ -160,14 +160,14 @@ def _qlinear_matmul(node: Node) -> Expr:
     scales = [_scale(node, 1, rows), _scale(node, 4)]
     with node.relations():
         for index, scale in zip((0, 3), scales, strict=True):
-            require_broadcast_to(tensor_of(scale).shape, node.tensor(index).shape, f"the scale of input {index}")
+            require_broadcast_to(expr_type(scale).shape, node.tensor(index).shape, f"the scale of input {index}")
     scale = mul(*scales)
     if not node.dtype(0).is_int:
         real = matmul(cast_to(node.input(0), "float32"), cast_to(node.input(3), "float32"))
         return quantize(mul(real, scale), result, zero_point, dtype=to.name)
     total = matmul(_integers(node, 0, _parameter(node, 2, rows)), _integers(node, 3, _parameter(node, 5)))
-    if tensor_of(scale).rank < 2:
-        last = max(tensor_of(total).rank - 1, 0)
+    if expr_type(scale).rank < 2:
+        last = max(expr_type(total).rank - 1, 0)
         return requantize(total, div(scale, result), zero_point, dtype=to.name, axis=last)
     # Scales per row and per column are not a requantization along one axis, so the product is scaled in float32.
     return quantize(mul(cast_to(total, "float32"), scale), result, zero_point, dtype=to.name)

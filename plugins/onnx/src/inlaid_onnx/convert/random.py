@@ -15,24 +15,24 @@ import numpy as np
 
 from inlaid.graph.ir import Expr, constant, tuple_item
 from inlaid.graph.operator import Operator
-from inlaid.ops.compose import cast_to, expand_dims, scalar, tensor_of, widened
+from inlaid.ops.compose import cast_to, expand_dims, expr_type, scalar, widened
 from inlaid.ops.elementwise import add, div, less, less_equal, log, mul, neg, sub, where
 from inlaid.ops.random import random_normal, random_uniform
 from inlaid.ops.reduce import argmax
 from inlaid.ops.shape import full
 from inlaid_onnx.node import Converter, Node
-from inlaid_onnx.proto import dtype_of
+from inlaid_onnx.proto import decode_dtype
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.errors import TrainingWarning
 from inlaid_runtime.types import DType
 
 
-def _drawn(node: Node, operator: Operator, shape: tuple[Dim, ...], of: DType) -> Expr:
+def _drawn(node: Node, operator: Operator, shape: tuple[Dim, ...], dtype: DType) -> Expr:
     """Draw random values of a float dtype."""
     seed = node.attrs.get("seed")
     source = str(node.span).encode() if seed is None else struct.pack("<d", seed)
     state = constant(np.asarray(int.from_bytes(hashlib.sha256(source).digest()[:8], "little"), np.uint64))
-    return tuple_item(operator(state, shape=shape, dtype=of.name), 0)
+    return tuple_item(operator(state, shape=shape, dtype=dtype.name), 0)
 
 
 def _shape(node: Node) -> tuple[Dim, ...]:
@@ -46,64 +46,64 @@ def _shape(node: Node) -> tuple[Dim, ...]:
 
 def _dtype(node: Node, default: DType) -> DType:
     code = node.attrs.get("dtype", 0)
-    return dtype_of(code) if code else default
+    return decode_dtype(code) if code else default
 
 
 def _float_dtype(node: Node) -> DType:
-    of = _dtype(node, node.dtype(0) if node.op_type.endswith("Like") else dtype_of(1))
-    if not of.is_float:
-        raise node.error(f"the dtype of random values must be a float, got {of}: set the attribute dtype")
-    return of
+    dtype = _dtype(node, node.dtype(0) if node.op_type.endswith("Like") else decode_dtype(1))
+    if not dtype.is_float:
+        raise node.error(f"the dtype of random values must be a float, got {dtype}: set the attribute dtype")
+    return dtype
 
 
 def _uniform(node: Node) -> Expr:
-    of = _float_dtype(node)
+    dtype = _float_dtype(node)
     low, high = node.attrs.get("low", 0.0), node.attrs.get("high", 1.0)
-    return add(mul(_drawn(node, random_uniform, _shape(node), of), scalar(high - low, of)), scalar(low, of))
+    return add(mul(_drawn(node, random_uniform, _shape(node), dtype), scalar(high - low, dtype)), scalar(low, dtype))
 
 
 def _normal(node: Node) -> Expr:
-    of = _float_dtype(node)
+    dtype = _float_dtype(node)
     mean, scale = node.attrs.get("mean", 0.0), node.attrs.get("scale", 1.0)
-    return add(mul(_drawn(node, random_normal, _shape(node), of), scalar(scale, of)), scalar(mean, of))
+    return add(mul(_drawn(node, random_normal, _shape(node), dtype), scalar(scale, dtype)), scalar(mean, dtype))
 
 
 def _bernoulli(node: Node) -> Expr:
     """Convert Bernoulli: 1 with the probability given by the input, else 0."""
-    of = node.dtype(0)
-    hit = less(_drawn(node, random_uniform, node.tensor(0).shape, of), node.input(0))
-    return cast_to(hit, _dtype(node, of))
+    dtype = node.dtype(0)
+    hit = less(_drawn(node, random_uniform, node.tensor(0).shape, dtype), node.input(0))
+    return cast_to(hit, _dtype(node, dtype))
 
 
 def _multinomial(node: Node) -> Expr:
     """Convert Multinomial: draw classes from unnormalized log probabilities, (N, C) -> (N, samples), as the argmax of log
     probability plus Gumbel noise (Gumbel, 1954)."""
     logits = widened(node.input(0))
-    of, (batch, classes) = tensor_of(logits).dtype, tensor_of(logits).shape
-    uniform = _drawn(node, random_uniform, (batch, node.attrs.get("sample_size", 1), classes), of)
+    dtype, (batch, classes) = expr_type(logits).dtype, expr_type(logits).shape
+    uniform = _drawn(node, random_uniform, (batch, node.attrs.get("sample_size", 1), classes), dtype)
     noise = neg(log(neg(log(uniform))))
-    return cast_to(argmax(add(expand_dims(logits, 1), noise), axis=2), _dtype(node, dtype_of(6)))
+    return cast_to(argmax(add(expand_dims(logits, 1), noise), axis=2), _dtype(node, decode_dtype(6)))
 
 
 def _dropout(node: Node) -> tuple[Expr, ...]:
     """Convert Dropout to (data, mask). Only training drops data: by attribute `is_test` before opset 7, by an input since 12."""
-    x, of, shape = node.input(0), node.dtype(0), node.tensor(0).shape
+    x, dtype, shape = node.input(0), node.dtype(0), node.tensor(0).shape
     if node.opset < 12:
         training = node.opset < 7 and not node.attrs.get("is_test", 0)
-        ratio: Expr | None = scalar(node.attrs.get("ratio", 0.5), of)
+        ratio: Expr | None = scalar(node.attrs.get("ratio", 0.5), dtype)
     else:
         training = node.optional(2) is not None and bool(node.require_static(2).reshape(()))
         ratio = node.optional(1)
-    of_mask = "bool" if node.opset >= 10 else of
+    mask_dtype = "bool" if node.opset >= 10 else dtype
     if not training:
-        return x, full(scalar(1, of_mask), shape=shape)
+        return x, full(scalar(1, mask_dtype), shape=shape)
     # The same text for each node of a model, so that Python shows it once.
     words = "Dropout is in training mode and drops random elements, the same ones in each run; export the model for inference"
     warnings.warn(f"{node.span.file}: {words}", TrainingWarning, stacklevel=2)
-    ratio = scalar(0.5, of) if ratio is None else cast_to(ratio, of)
-    kept = less_equal(ratio, _drawn(node, random_uniform, shape, of))
-    scaled = mul(x, div(scalar(1, of), sub(scalar(1, of), ratio)))
-    return where(kept, scaled, scalar(0, of)), cast_to(kept, of_mask)
+    ratio = scalar(0.5, dtype) if ratio is None else cast_to(ratio, dtype)
+    mask = less_equal(ratio, _drawn(node, random_uniform, shape, dtype))
+    scaled = mul(x, div(scalar(1, dtype), sub(scalar(1, dtype), ratio)))
+    return where(mask, scaled, scalar(0, dtype)), cast_to(mask, mask_dtype)
 
 
 CONVERTERS: Mapping[str, Converter] = {

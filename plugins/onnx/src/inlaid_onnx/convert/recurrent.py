@@ -33,10 +33,10 @@ _Common = tuple[str, tuple[str, ...], tuple[float, ...], tuple[float, ...], floa
 def _common(node: Node, defaults: tuple[str, ...]) -> _Common:
     """Return the attributes common to all layers. The node lists alphas and betas only for the activations that use them."""
     direction = node.attrs.get("direction", "forward")
-    given = node.attrs.get("activations") or defaults * (2 if direction == "bidirectional" else 1)
-    names = [_NAMES.get(str(name).lower(), "") for name in given]
+    activations = node.attrs.get("activations") or defaults * (2 if direction == "bidirectional" else 1)
+    names = [_NAMES.get(str(name).lower(), "") for name in activations]
     if "" in names:
-        raise node.error(f"activation must be one of {', '.join(ACTIVATIONS)}, got {given[names.index('')]!r}")
+        raise node.error(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activations[names.index('')]!r}")
     alphas = iter(node.attrs.get("activation_alpha") or ())
     betas = iter(node.attrs.get("activation_beta") or ())
     parameters = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from inlaid.frontends.bind import element_of
+from inlaid.frontends.bind import extract_element
 from inlaid.graph.ir import Expr, if_
 from inlaid.graph.operator import Operator
-from inlaid.ops.compose import cast_to, mean, scalar, squeeze, tensor_of, widened
+from inlaid.ops.compose import cast_to, expr_type, mean, scalar, squeeze, widened
 from inlaid.ops.elementwise import (
     abs,
     add,
@@ -42,14 +42,14 @@ def _axes(node: Node) -> tuple[int, ...] | None:
     """Return the axes in ascending order; None if the node is a no-op."""
     rank = node.rank(0)
     if node.opset < _AXES_ARE_INPUT.get(node.op_type, 18):
-        given = node.attrs.get("axes")
+        node_axes = node.attrs.get("axes")
     else:
-        given = None if node.optional(1) is None else [int(axis) for axis in node.require_static(1).reshape(-1)]
-        if not given and node.attrs.get("noop_with_empty_axes", 0):
+        node_axes = None if node.optional(1) is None else [int(axis) for axis in node.require_static(1).reshape(-1)]
+        if not node_axes and node.attrs.get("noop_with_empty_axes", 0):
             return None
-    axes = tuple(sorted(node.axis(axis, rank) for axis in given or range(-rank, 0)))
+    axes = tuple(sorted(node.axis(axis, rank) for axis in node_axes or range(-rank, 0)))
     if len(set(axes)) != len(axes):
-        raise node.error(f"axes must be unique, got {given}")
+        raise node.error(f"axes must be unique, got {node_axes}")
     return axes
 
 
@@ -78,7 +78,7 @@ def _wide(reduction: Reduction) -> Reduction:
     """Wrap a reduction of several operators: narrow floats are computed in float32 and rounded once."""
 
     def run(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
-        return cast_to(reduction(widened(x), axes, keepdims), tensor_of(x).dtype)
+        return cast_to(reduction(widened(x), axes, keepdims), expr_type(x).dtype)
 
     return run
 
@@ -87,9 +87,9 @@ def _real(reduction: Reduction) -> Reduction:
     """Wrap a reduction with non-integer results: integers are computed in floats and truncated."""
 
     def run(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
-        of = tensor_of(x).dtype
-        wide = cast_to(x, "float64") if of.is_int else widened(x)
-        return cast_to(reduction(wide, axes, keepdims), of)
+        dtype = expr_type(x).dtype
+        wide = cast_to(x, "float64") if dtype.is_int else widened(x)
+        return cast_to(reduction(wide, axes, keepdims), dtype)
 
     return run
 
@@ -117,7 +117,7 @@ def _log_sum(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
 def _log_sum_exp(x: Expr, axes: tuple[int, ...], keepdims: bool) -> Expr:
     """Build log(sum(exp(x - m))) + m without overflow; m is the maximum if it is finite, else 0."""
     greatest = reduce_max(x, axes=axes, keepdims=True)
-    shift = where(isinf(greatest), scalar(0, tensor_of(x).dtype), greatest)
+    shift = where(isinf(greatest), scalar(0, expr_type(x).dtype), greatest)
     total = log(_sum(exp(sub(x, shift)), axes, True))
     result = add(total, shift)
     return result if keepdims else squeeze(result, *axes)
@@ -146,7 +146,7 @@ def _hardmax(node: Node) -> Expr:
 
 
 def _one_hot_max(x: Expr, axis: int) -> Expr:
-    type_ = tensor_of(x)
+    type_ = expr_type(x)
     if type_.shape[axis] == 0:
         return x
     extents = tuple(dim if index == axis else 1 for index, dim in enumerate(type_.shape))
@@ -154,8 +154,8 @@ def _one_hot_max(x: Expr, axis: int) -> Expr:
         # An axis that may be empty has no maximum: append the least element, which is selected only then.
         pads = (0,) * (type_.rank + axis) + (1,) + (0,) * (type_.rank - axis - 1)
         x = pad(x, scalar(-math.inf, type_.dtype), pads=pads, mode="constant")
-    found = equal(iota(shape=extents, axis=axis, dtype="int64"), argmax(x, axis=axis, keepdims=True))
-    return where(found, scalar(1, type_.dtype), scalar(0, type_.dtype))
+    is_max = equal(iota(shape=extents, axis=axis, dtype="int64"), argmax(x, axis=axis, keepdims=True))
+    return where(is_max, scalar(1, type_.dtype), scalar(0, type_.dtype))
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
@@ -163,15 +163,15 @@ def _one_hot_max(x: Expr, axis: int) -> Expr:
 
 def _cumulative(operator: Operator) -> Converter:
     def convert(node: Node) -> Expr:
-        x, rank, given = node.input(0), node.rank(0), node.static(1)
+        x, rank, static_axis = node.input(0), node.rank(0), node.static(1)
         exclusive, reverse = bool(node.attrs.get("exclusive", 0)), bool(node.attrs.get("reverse", 0))
 
         def along(axis: int) -> Expr:
             return operator(x, axis=axis, exclusive=exclusive, reverse=reverse)
 
-        if given is not None:
-            return along(node.axis(int(given.item()), rank))
-        axis = element_of(node.input(1), 0)
+        if static_axis is not None:
+            return along(node.axis(int(static_axis.item()), rank))
+        axis = extract_element(node.input(1), 0)
         inside = logical_and(less_equal(int64(-rank), axis), less(axis, int64(rank)))
         axis = node.asserted(inside, f"the axis must be >= -{rank} and < {rank}", axis)
         result = along(0)

@@ -11,7 +11,7 @@ import numpy as np
 
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Call, Expr, Var
-from inlaid.ops.compose import cast_to, count, scalar, slice_axis, tensor_of, widened
+from inlaid.ops.compose import cast_to, count, expr_type, scalar, slice_axis, widened
 from inlaid.ops.deform import col2im
 from inlaid.ops.elementwise import add, div, floor, less, maximum, mul, sub
 from inlaid.ops.interpolation import resize
@@ -46,9 +46,9 @@ def _scaled(extent: Dim, scale: float) -> Dim:
         return simple(arith.unwrap(arith.floordiv(arith.mul(extent, ratio.numerator), ratio.denominator)))
     # Rounding moves a product of b bits by at most half of its last bit, 2 ** (b - 25), up to an integer.
     factor, denominator = Fraction(scale).as_integer_ratio()
-    most = (factor * _EXTENTS).bit_length()
-    half: Dim = 1 << (most - _DIGITS - 1)
-    for bits in reversed(range(_DIGITS, most)):
+    max_bits = (factor * _EXTENTS).bit_length()
+    half: Dim = 1 << (max_bits - _DIGITS - 1)
+    for bits in reversed(range(_DIGITS, max_bits)):
         shorter = arith.compare("<", extent, -(-(1 << bits) // factor))
         half = arith.select(shorter, 1 << (bits - _DIGITS - 1) if bits > _DIGITS else 0, half)
     return simple(arith.unwrap(arith.floordiv(arith.add(arith.mul(extent, factor), half), denominator)))
@@ -68,8 +68,8 @@ def _ratio(scale: float) -> Fraction | None:
     rounded = _products(extents, scale)
     for digits in range(8):
         ratio = Fraction(scale).limit_denominator(10**digits)
-        same = np.float32(ratio) == np.float32(scale)
-        if same and np.array_equal(extents * ratio.numerator // ratio.denominator, rounded):
+        is_exact = np.float32(ratio) == np.float32(scale)
+        if is_exact and np.array_equal(extents * ratio.numerator // ratio.denominator, rounded):
             return ratio
     return None
 
@@ -85,7 +85,7 @@ def _resize_10(node: Node) -> Expr:
             factors = tuple(scale if on else 1.0 for scale, on in zip(scales, chosen, strict=True))
             result = resize(
                 result,
-                shape=tuple(map(_scaled, tensor_of(result).shape, factors)),
+                shape=tuple(map(_scaled, expr_type(result).shape, factors)),
                 scales=factors,
                 mode=node.attrs.get("mode", "nearest"),
                 coordinates="asymmetric",
@@ -119,7 +119,7 @@ def _resize(node: Node) -> Expr:
     new_shape, factors = list(shape), [1.0] * rank
     policy = attrs.get("keep_aspect_ratio_policy", "stretch")
     if sizes and policy != "stretch":
-        scales = _kept_ratio(node, [shape[axis] for axis in axes], sizes, policy)
+        scales = _aspect_ratio_scales(node, [shape[axis] for axis in axes], sizes, policy)
         for axis, scale in zip(axes, scales, strict=True):
             extent = shape[axis]
             assert isinstance(extent, int)
@@ -160,15 +160,15 @@ def _resize_computed(node: Node, axes: tuple[int, ...]) -> Expr:
     x = node.input(0)
     for number, axis in enumerate(axes):
         scale = _part(node.input(2), number)
-        known = node.scope.static(scale)
-        if known is not None:
-            shape[axis] = _scaled(shape[axis], float(known.item()))
+        static_scale = node.scope.static(scale)
+        if static_scale is not None:
+            shape[axis] = _scaled(shape[axis], float(static_scale.item()))
             continue
-        exact = mul(cast_to(reshape(sizes_of(dims=(shape[axis],)), shape=()), "float32"), reshape(scale, shape=()))
-        whole = floor(exact)
-        fits = less(sub(exact, whole), scalar(1e-3, "float32"))
+        product = mul(cast_to(reshape(sizes_of(dims=(shape[axis],)), shape=()), "float32"), reshape(scale, shape=()))
+        size = floor(product)
+        fits = less(sub(product, size), scalar(1e-3, "float32"))
         x = node.asserted(fits, f"the computed scale of axis {axis} must give an integer size in float32; use sizes instead", x)
-        shape[axis] = node.size(cast_to(whole, "int64"), f"the size of axis {axis}")
+        shape[axis] = node.size(cast_to(size, "int64"), f"the size of axis {axis}")
     return resize(
         x,
         shape=tuple(shape),
@@ -188,7 +188,7 @@ def _part(vector: Expr, index: int) -> Expr:
     """Return an element of a vector. If the vector is a concatenation, read the part that has the element."""
     while isinstance(vector, Call) and vector.callee is concat:
         for part in vector.args:
-            extent = tensor_of(part).shape[0]
+            extent = expr_type(part).shape[0]
             if not isinstance(extent, int):
                 return slice_axis(vector, 0, index, index + 1)
             if index < extent:
@@ -198,7 +198,7 @@ def _part(vector: Expr, index: int) -> Expr:
     return slice_axis(vector, 0, index, index + 1)
 
 
-def _kept_ratio(node: Node, extents: list[Dim], sizes: tuple[Dim, ...], policy: str) -> tuple[float, ...]:
+def _aspect_ratio_scales(node: Node, extents: list[Dim], sizes: tuple[Dim, ...], policy: str) -> tuple[float, ...]:
     """Return one scale for all axes: the greatest with which no axis exceeds its size, or the least with which none is below."""
     quotients = []
     for extent, size in zip(extents, sizes, strict=True):
@@ -274,7 +274,7 @@ def _affine_grid(node: Node) -> Expr:
     theta = widened(node.input(0))
     batch, spatial = size[0], size[2:]
     rank = len(spatial)
-    of = tensor_of(theta).dtype
+    dtype = expr_type(theta).dtype
     if rank not in (2, 3):
         raise node.error(f"size must have 4 or 5 elements, got {len(size)}")
     with node.relations():
@@ -282,13 +282,13 @@ def _affine_grid(node: Node) -> Expr:
     align = bool(node.attrs.get("align_corners", 0))
 
     def term(column: int) -> Expr:
-        return reshape(slice_axis(theta, 2, column, column + 1), shape=(tensor_of(theta).shape[0], *(1,) * rank, rank))
+        return reshape(slice_axis(theta, 2, column, column + 1), shape=(expr_type(theta).shape[0], *(1,) * rank, rank))
 
     total = term(rank)
     for axis, extent in enumerate(spatial):
-        position = cast_to(iota(shape=(extent,), axis=0), of)
-        length = count([extent], of)
-        two, one = scalar(2, of), scalar(1, of)
+        position = cast_to(iota(shape=(extent,), axis=0), dtype)
+        length = count([extent], dtype)
+        two, one = scalar(2, dtype), scalar(1, dtype)
         if align:
             # The only point of an axis of extent 1 is at -1, as in ONNX's reference implementation.
             at = sub(div(mul(position, two), maximum(sub(length, one), one)), one)

@@ -8,7 +8,7 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.graph.ir import Expr, constant
-from inlaid.ops.compose import scalar, tensor_of
+from inlaid.ops.compose import expr_type, scalar
 from inlaid_onnx.node import Node
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")
@@ -17,8 +17,8 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")
 
 def transformed(node: Node, scores: Expr) -> Expr:
     """Apply the node's post_transform to scores (rows, classes)."""
-    given = node.attrs.get("post_transform", "NONE")
-    name = TRANSFORMS[given] if isinstance(given, int) and 0 <= given < len(TRANSFORMS) else str(given)
+    transform = node.attrs.get("post_transform", "NONE")
+    name = TRANSFORMS[transform] if isinstance(transform, int) and 0 <= transform < len(TRANSFORMS) else str(transform)
     if name == "NONE":
         return scores
     if name == "SOFTMAX":
@@ -27,17 +27,17 @@ def transformed(node: Node, scores: Expr) -> Expr:
         return ops.sigmoid(scores)
     if name == "SOFTMAX_ZERO":
         return _softmax_zero(scores)
-    raise node.error(f"post_transform must be one of {', '.join(TRANSFORMS)}, got {given!r}")
+    raise node.error(f"post_transform must be one of {', '.join(TRANSFORMS)}, got {transform!r}")
 
 
 def _softmax_zero(scores: Expr) -> Expr:
     """Apply softmax to the non-zero scores; zeros stay zero."""
-    of = tensor_of(scores).dtype
-    zero = ops.less_equal(ops.abs(scores), scalar(1e-7, of))
+    dtype = expr_type(scores).dtype
+    zero = ops.less_equal(ops.abs(scores), scalar(1e-7, dtype))
     centerd = ops.sub(scores, ops.reduce_max(scores, axes=(1,), keepdims=True))
-    exponents = ops.where(zero, scalar(0, of), ops.exp(centerd))
+    exponents = ops.where(zero, scalar(0, dtype), ops.exp(centerd))
     total = ops.reduce_sum(exponents, axes=(1,), keepdims=True)
-    return ops.div(exponents, ops.where(ops.equal(total, scalar(0, of)), scalar(1, of), total))
+    return ops.div(exponents, ops.where(ops.equal(total, scalar(0, dtype)), scalar(1, dtype), total))
 
 
 def class_labels(chosen: Expr, labels: Sequence[int] | Sequence[str]) -> Expr:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.frontends.bind import element_of, integer
+from inlaid.frontends.bind import extract_element, integer
 from inlaid.frontends.shapes import cut, normal_range, quotient, range_size, require_parts, require_squeezed
 from inlaid.graph.conditions import broadcast_shapes, require_multiple
 from inlaid.graph.ir import Expr, constant
-from inlaid.ops.compose import tensor_of
+from inlaid.ops.compose import expr_type
 from inlaid.ops.conversion import bitcast, cast
 from inlaid.ops.elementwise import (
     add,
@@ -34,7 +34,7 @@ from inlaid.ops.reduce import reduce_max, reduce_min, reduce_prod, reduce_sum
 from inlaid.ops.shape import broadcast_to, concat, full, iota, pad, reshape, simple, sizes, tile, transpose
 from inlaid.ops.slicing import dynamic_slice
 from inlaid_onnx.node import Converter, Node
-from inlaid_onnx.proto import dtype_of
+from inlaid_onnx.proto import decode_dtype
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.types import TensorType
@@ -42,24 +42,24 @@ from inlaid_runtime.types import TensorType
 
 def zero(type_: TensorType) -> Expr:
     """Return the 0-d zero of a tensor's dtype; for strings, the empty string."""
-    of = type_.dtype
-    return constant(np.asarray("", object) if of.kind == "string" else np.zeros((), of.numpy))
+    dtype = type_.dtype
+    return constant(np.asarray("", object) if dtype.kind == "string" else np.zeros((), dtype.numpy))
 
 
 def integers(node: Node, attribute: str, index: int) -> tuple[int, ...] | None:
     """Return integers that are an attribute in old opsets and a static input in new opsets; None if omitted."""
     if node.optional(index) is not None:
         return tuple(int(value) for value in node.require_static(index).reshape(-1))
-    found = node.attrs.get(attribute)
-    return None if found is None else tuple(found)
+    values = node.attrs.get(attribute)
+    return None if values is None else tuple(values)
 
 
-def known_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+def resolve_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Resolve axes that may be negative. Raises `ModelImportError` for an axis that is out of range or occurs twice."""
-    found = tuple(node.axis(axis, rank) for axis in axes)
-    if len(set(found)) != len(found):
+    resolved = tuple(node.axis(axis, rank) for axis in axes)
+    if len(set(resolved)) != len(resolved):
         raise node.error(f"axes must be unique, got {tuple(axes)}")
-    return found
+    return resolved
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------------
@@ -67,21 +67,21 @@ def known_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 def _reshape(node: Node) -> Expr:
     x = node.input(0)
-    old = tensor_of(x)
+    old = expr_type(x)
     entries = tuple(node.attrs["shape"]) if node.opset < 5 else node.entries(1)
-    known = [node.scope.binder.known(entry) for entry in entries]
+    dims = [node.scope.binder.bound_dim(entry) for entry in entries]
     shape: list[Dim] = []
     free: int | None = None
-    for axis, dim in enumerate(known):
+    for axis, dim in enumerate(dims):
         if dim is None:
-            return _reshape_computed(node, known)
+            return _reshape_computed(node, dims)
         if dim == 0 and not node.attrs.get("allowzero", 0):
             if axis >= old.rank:
                 raise node.error(f"a 0 in the new shape copies a dimension, so its axis must be < {old.rank}, got {axis}")
             dim = old.shape[axis]
         elif isinstance(dim, int) and dim < 0:
             if dim != -1 or free is not None:
-                raise node.error(f"the new shape must have at most one -1 and no other negative dimension, got {tuple(known)}")
+                raise node.error(f"the new shape must have at most one -1 and no other negative dimension, got {tuple(dims)}")
             free = axis
         elif not node.attrs.get("allowzero", 0):
             dim = _or_copied(dim, old.shape, axis)
@@ -103,12 +103,12 @@ def _or_copied(dim: Dim, shape: Sequence[Dim], axis: int) -> Dim:
 _REFILL = "the new shape must have as many elements as the input"
 
 
-def _reshape_computed(node: Node, known: Sequence[Dim | None]) -> Expr:
+def _reshape_computed(node: Node, dims: Sequence[Dim | None]) -> Expr:
     """Convert a Reshape with data-dependent dimensions: 0 and -1 are resolved, and the sizes compared, at run time."""
     x = node.tensor(0)
     shape = integer(node.input(1))
     copies = not node.attrs.get("allowzero", 0)
-    copied = tuple(x.shape[axis] if axis < x.rank else 0 for axis in range(len(known)))
+    copied = tuple(x.shape[axis] if axis < x.rank else 0 for axis in range(len(dims)))
     if copies:
         shape = where(equal(shape, int64(0)), sizes(dims=copied), shape)
     free = equal(shape, int64(-1))
@@ -118,11 +118,11 @@ def _reshape_computed(node: Node, known: Sequence[Dim | None]) -> Expr:
     one_free = less_equal(reduce_sum(cast(free, dtype="int64"), axes=(0,)), int64(1))
     checked = node.asserted(logical_and(equal(reduce_prod(shape, axes=(0,)), count), one_free), _REFILL, node.input(0))
     new: list[Dim] = []
-    for axis, dim in enumerate(known):
+    for axis, dim in enumerate(dims):
         if dim == 0 and copies:
             new.append(copied[axis])
         elif dim is None or (isinstance(dim, int) and dim < 0):
-            new.append(node.size(element_of(shape, axis), f"dimension {axis} of the new shape"))
+            new.append(node.size(extract_element(shape, axis), f"dimension {axis} of the new shape"))
         else:
             new.append(_or_copied(dim, x.shape, axis) if copies else dim)
     return reshape(checked, shape=tuple(new))
@@ -142,7 +142,7 @@ def _squeeze(node: Node) -> Expr:
     x = node.input(0)
     axes = integers(node, "axes", 1)
     with node.relations():
-        dropped = require_squeezed(shape, None if axes is None else known_axes(node, axes, len(shape)), "Squeeze")
+        dropped = require_squeezed(shape, None if axes is None else resolve_axes(node, axes, len(shape)), "Squeeze")
     return reshape(x, shape=tuple(dim for axis, dim in enumerate(shape) if axis not in dropped))
 
 
@@ -151,7 +151,7 @@ def _unsqueeze(node: Node) -> Expr:
     if axes is None:
         raise node.error("expected axes, got none")
     rank = node.rank(0) + len(axes)
-    added = known_axes(node, axes, rank)
+    added = resolve_axes(node, axes, rank)
     rest = iter(node.tensor(0).shape)
     return reshape(node.input(0), shape=tuple(1 if axis in added else next(rest) for axis in range(rank)))
 
@@ -159,7 +159,7 @@ def _unsqueeze(node: Node) -> Expr:
 def _transpose(node: Node) -> Expr:
     rank = node.rank(0)
     perm = node.attrs.get("perm")
-    chosen = tuple(reversed(range(rank))) if perm is None else known_axes(node, perm, rank)
+    chosen = tuple(reversed(range(rank))) if perm is None else resolve_axes(node, perm, rank)
     return transpose(node.input(0), perm=chosen)
 
 
@@ -214,13 +214,13 @@ def _slice(node: Node) -> Expr:
     ends: tuple[Dim, ...] | None
     if node.opset < 10:
         starts, ends = tuple(node.attrs["starts"]), tuple(node.attrs["ends"])
-        given, steps, count = node.attrs.get("axes"), None, len(starts)
+        axes_argument, steps, count = node.attrs.get("axes"), None, len(starts)
     else:
         starts, ends, count = node.dims(1), node.dims(2), _length(node, 1)
         if any(node.optional(index) is not None and node.static(index) is None for index in (3, 4)):
             return _slice_computed(node, count)
-        given, steps = integers(node, "axes", 3), integers(node, "steps", 4)
-    axes = known_axes(node, range(count) if given is None else given, len(shape))
+        axes_argument, steps = integers(node, "axes", 3), integers(node, "steps", 4)
+    axes = resolve_axes(node, range(count) if axes_argument is None else axes_argument, len(shape))
     steps = (1,) * len(axes) if steps is None else steps
     if not count == len(axes) == len(steps) or 0 in steps:
         raise node.error(f"expected an axis and a step != 0 per start, got {count} starts, axes {axes}, steps {steps}")
@@ -247,22 +247,22 @@ def _slice_computed(node: Node, count: int) -> Expr:
     rows = constant(np.arange(count)) if axes is None else axes
     if axes is not None:
         inside = logical_and(less_equal(int64(-rank), axes), less(axes, int64(rank)))
-        result = node.asserted(_all(inside), f"axes must be >= -{rank} and < {rank}", result)
+        result = node.asserted(_conjunction(inside), f"axes must be >= -{rank} and < {rank}", result)
         rows = where(less(axes, int64(0)), add(axes, int64(rank)), axes)
     if steps is not None:
-        result = node.asserted(_all(logical_not(equal(steps, int64(0)))), "steps must not be 0", result)
+        result = node.asserted(_conjunction(logical_not(equal(steps, int64(0)))), "steps must not be 0", result)
     for axis in range(rank):
         named = equal(rows, int64(axis))
-        extent = reshape(sizes(dims=(tensor_of(result).shape[axis],)), shape=())
+        extent = reshape(sizes(dims=(expr_type(result).shape[axis],)), shape=())
 
-        def of_axis(values: Expr | None, default: Expr, named: Expr = named) -> Expr:
+        def select_element(values: Expr | None, default: Expr, named: Expr = named) -> Expr:
             """Return the element for the axis, or the default."""
             if values is None:
                 return default
-            found = reduce_sum(where(named, values, int64(0)), axes=(0,))
-            return where(reduce_max(named, axes=(0,)), found, default)
+            element = reduce_sum(where(named, values, int64(0)), axes=(0,))
+            return where(reduce_max(named, axes=(0,)), element, default)
 
-        step = of_axis(steps, int64(1))
+        step = select_element(steps, int64(1))
         back = less(step, int64(0))
         low, high = where(back, int64(-1), int64(0)), where(back, sub(extent, int64(1)), extent)
 
@@ -270,13 +270,13 @@ def _slice_computed(node: Node, count: int) -> Expr:
             positive = where(less(position, int64(0)), add(position, extent), position)
             return minimum(maximum(positive, least), high)
 
-        begin, end = clamped(of_axis(starts, int64(0)), int64(0)), clamped(of_axis(ends, extent), low)
+        begin, end = clamped(select_element(starts, int64(0)), int64(0)), clamped(select_element(ends, extent), low)
         size = _steps(node, begin, end, step, f"the number of elements along axis {axis}")
         result = take(result, add(mul(iota(shape=(size,)), step), begin), axis=axis)
     return result
 
 
-def _all(conditions: Expr) -> Expr:
+def _conjunction(conditions: Expr) -> Expr:
     return reduce_min(conditions, axes=(0,))
 
 
@@ -315,7 +315,7 @@ def _pad(node: Node) -> Expr:
         pads = node.signed(1, "pads")
         axes = integers(node, "axes", 3)
         if axes is not None:
-            pads = _pads_of_all(node, pads, known_axes(node, axes, x.rank), x.rank)
+            pads = _full_rank_pads(node, pads, resolve_axes(node, axes, x.rank), x.rank)
     if len(pads) != 2 * x.rank:
         raise node.error(f"pads must have {2 * x.rank} elements for rank {x.rank}, got {len(pads)}")
     if mode != "constant":
@@ -324,14 +324,14 @@ def _pad(node: Node) -> Expr:
     return pad(node.input(0), value, pads=pads, mode=mode)
 
 
-def _pads_of_all(node: Node, pads: tuple[Dim, ...], axes: tuple[int, ...], rank: int) -> tuple[Dim, ...]:
+def _full_rank_pads(node: Node, pads: tuple[Dim, ...], axes: tuple[int, ...], rank: int) -> tuple[Dim, ...]:
     if len(pads) != 2 * len(axes):
         raise node.error(f"pads must have {2 * len(axes)} elements for {len(axes)} axes, got {len(pads)}")
-    every: list[Dim] = [0] * (2 * rank)
+    full_pads: list[Dim] = [0] * (2 * rank)
     for position, axis in enumerate(axes):
-        every[axis] = pads[position]
-        every[rank + axis] = pads[len(axes) + position]
-    return tuple(every)
+        full_pads[axis] = pads[position]
+        full_pads[rank + axis] = pads[len(axes) + position]
+    return tuple(full_pads)
 
 
 def int64(value: int) -> Expr:
@@ -348,12 +348,12 @@ def scalar(node: Node, value: Expr) -> Expr:
 
 def _center_crop_pad(node: Node) -> Expr:
     x = node.tensor(0)
-    axes = known_axes(node, node.attrs.get("axes", range(x.rank)), x.rank)
-    wanted = node.sizes(1, "shape")
-    if len(wanted) != len(axes):
-        raise node.error(f"expected {len(axes)} sizes, one per axis, got {len(wanted)}")
+    axes = resolve_axes(node, node.attrs.get("axes", range(x.rank)), x.rank)
+    target_sizes = node.sizes(1, "shape")
+    if len(target_sizes) != len(axes):
+        raise node.error(f"expected {len(axes)} sizes, one per axis, got {len(target_sizes)}")
     pads: list[Dim] = [0] * (2 * x.rank)
-    for axis, size in zip(axes, wanted, strict=True):
+    for axis, size in zip(axes, target_sizes, strict=True):
         more = arith.add(size, arith.mul(x.shape[axis], -1))
         # The number of elements added or cropped at the start rounds towards zero.
         before = arith.select(arith.compare("<", more, 0), -(-more // 2), more // 2)
@@ -414,15 +414,15 @@ def _constant_of_shape(node: Node) -> Expr:
 
 
 def _range(node: Node) -> Expr:
-    of = node.dtype(0)
+    dtype = node.dtype(0)
     start, limit, delta = (scalar(node, node.input(index)) for index in range(3))
-    known = [node.static(index) for index in range(3)]
-    if known[2] is not None and known[2].item() == 0:
+    static_arguments = [node.static(index) for index in range(3)]
+    if static_arguments[2] is not None and static_arguments[2].item() == 0:
         raise node.error("delta must not be 0")
-    if of.is_float and all(value is not None for value in known):
-        first, last, step = (float(value.item()) for value in known if value is not None)
-        return constant(np.arange(first, last, step).astype(of.numpy))
-    counted = iota(shape=(_range_length(node, start, limit, delta),), axis=0, dtype=of.name)
+    if dtype.is_float and all(value is not None for value in static_arguments):
+        first, last, step = (float(value.item()) for value in static_arguments if value is not None)
+        return constant(np.arange(first, last, step).astype(dtype.numpy))
+    counted = iota(shape=(_range_length(node, start, limit, delta),), axis=0, dtype=dtype.name)
     return add(mul(counted, delta), start)
 
 
@@ -430,10 +430,10 @@ def _range_length(node: Node, start: Expr, limit: Expr, delta: Expr) -> Dim:
     """Return the number of elements of a range."""
     name, step, check = "the number of elements", node.static(2), None
     if step is None:
-        check = node.assertion(logical_not(equal(delta, zero(tensor_of(delta)))), "delta must not be 0")
-    if tensor_of(delta).dtype.is_float:
+        check = node.assertion(logical_not(equal(delta, zero(expr_type(delta)))), "delta must not be 0")
+    if expr_type(delta).dtype.is_float:
         first, last, by = (cast(value, dtype="float64") for value in (start, limit, delta))
-        by = where(equal(by, zero(tensor_of(by))), constant(np.float64(1)), by)  # the division may be evaluated before the check
+        by = where(equal(by, zero(expr_type(by))), constant(np.float64(1)), by)  # the division may be evaluated before the check
         return node.size(maximum(cast(ceil(div(sub(last, first), by)), dtype="int64"), int64(0)), name, check)
     begin, end = node.dims(0), node.dims(1)
     if step is not None and begin is not None and end is not None:
@@ -465,9 +465,9 @@ def _eye_like(node: Node) -> Expr:
     shape = node.tensor(0).shape
     if len(shape) != 2:
         raise node.error(f"the input must be a matrix, got rank {len(shape)}")
-    of = dtype_of(node.attrs["dtype"]) if "dtype" in node.attrs else node.dtype(0)
+    dtype = decode_dtype(node.attrs["dtype"]) if "dtype" in node.attrs else node.dtype(0)
     offset = constant(np.asarray(node.attrs.get("k", 0), np.int64))
-    return cast(equal(*_diagonal(shape, offset)), dtype=of.name)
+    return cast(equal(*_diagonal(shape, offset)), dtype=dtype.name)
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid.frontends.fourier import part_of, resize_axis, stack_parts, swap_axes, transform, waves
+from inlaid.frontends.fourier import resize_axis, select_part, stack_parts, swap_axes, transform, waves
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr, constant
-from inlaid.ops.compose import cast_to, count, expand_dims, scalar, slice_axis, tensor_of, widened
+from inlaid.ops.compose import cast_to, count, expand_dims, expr_type, scalar, slice_axis, widened
 from inlaid.ops.elementwise import add, cos, div, mod, mul, sub
 from inlaid.ops.index import take
 from inlaid.ops.linear import matmul
 from inlaid.ops.shape import iota
 from inlaid_onnx.node import Converter, Node
-from inlaid_onnx.proto import dtype_of
+from inlaid_onnx.proto import decode_dtype
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.types import dtype
@@ -28,16 +28,16 @@ def _window(*coefficients: float) -> Converter:
     """Make a converter of a cosine window: sum_j coefficients[j] * cos(2 pi j k / N); N is size, or size - 1 if not periodic."""
 
     def convert(node: Node) -> Expr:
-        of = dtype_of(node.attrs.get("output_datatype", 1))
-        working = of if of.name == "float64" else dtype("float32")
+        output_dtype = decode_dtype(node.attrs.get("output_datatype", 1))
+        working_dtype = output_dtype if output_dtype.name == "float64" else dtype("float32")
         (size,) = node.sizes(0, "size")
         period = size if node.attrs.get("periodic", 1) else arith.unwrap(arith.maximum(size - 1, 1))
-        steps = div(iota(shape=(size,), axis=0, dtype=working.name), count((period,), working))
-        total: Expr = scalar(coefficients[0], working)
+        steps = div(iota(shape=(size,), axis=0, dtype=working_dtype.name), count((period,), working_dtype))
+        total: Expr = scalar(coefficients[0], working_dtype)
         for index, coefficient in enumerate(coefficients[1:], 1):
-            wave = cos(mul(steps, scalar(2 * math.pi * index, working)))
-            total = add(total, mul(wave, scalar(coefficient, working)))
-        return cast_to(total, of)
+            wave = cos(mul(steps, scalar(2 * math.pi * index, working_dtype)))
+            total = add(total, mul(wave, scalar(coefficient, working_dtype)))
+        return cast_to(total, output_dtype)
 
     return convert
 
@@ -51,36 +51,39 @@ def _real_inverse(real: Expr, imaginary: Expr, length: Dim, bins: Dim) -> Expr:
     The omitted values are conjugates of given values. So each given value counts twice, except the first one and, for an even
     length, the last one.
     """
-    of = tensor_of(real).dtype
-    cosine, sine = waves(bins, length, length, of)
+    signal_dtype = expr_type(real).dtype
+    cosine, sine = waves(bins, length, length, signal_dtype)
     total = sub(matmul(real, cosine), matmul(imaginary, sine))
-    once = slice_axis(real, tensor_of(real).rank - 1, 0, 1)
+    once = slice_axis(real, expr_type(real).rank - 1, 0, 1)
     doubled = sub(add(total, total), once)
     if not isinstance(length, int):
         raise ValueError("the length of a real inverse transform must be static")
     if length % 2 == 0 and length > 0:
-        last = slice_axis(real, tensor_of(real).rank - 1, arith.unwrap(arith.wrap(bins) - 1), bins)
-        sign = sub(scalar(1, of), mul(scalar(2, of), cast_to(mod(iota(shape=(length,), dtype="int64"), scalar(2, "int64")), of)))
+        last = slice_axis(real, expr_type(real).rank - 1, arith.unwrap(arith.wrap(bins) - 1), bins)
+        sign = sub(
+            scalar(1, signal_dtype),
+            mul(scalar(2, signal_dtype), cast_to(mod(iota(shape=(length,), dtype="int64"), scalar(2, "int64")), signal_dtype)),
+        )
         doubled = sub(doubled, mul(last, sign))
-    return div(doubled, count((length,), of))
+    return div(doubled, count((length,), signal_dtype))
 
 
 def _parts(node: Node, x: Expr) -> tuple[Expr, Expr | None]:
     """Split the last axis into the real part and the imaginary part. The latter is None for a real tensor."""
-    last = tensor_of(x).rank - 1
-    parts = tensor_of(x).shape[last] if last >= 0 else 0
+    last = expr_type(x).rank - 1
+    parts = expr_type(x).shape[last] if last >= 0 else 0
     if parts not in (1, 2):
         raise node.error(f"the last dimension must be 1 (real) or 2 (real, imaginary), got {parts}")
-    return part_of(x, 0), part_of(x, 1) if parts == 2 else None
+    return select_part(x, 0), select_part(x, 1) if parts == 2 else None
 
 
 def _dft(node: Node) -> Expr:
     x, rank = widened(node.input(0)), node.rank(0)
     if node.opset >= 20:
-        given = -2 if node.optional(2) is None else int(node.require_static(2).reshape(()))
+        axis_argument = -2 if node.optional(2) is None else int(node.require_static(2).reshape(()))
     else:
-        given = node.attrs.get("axis", 1)
-    axis = node.axis(given, rank)
+        axis_argument = node.attrs.get("axis", 1)
+    axis = node.axis(axis_argument, rank)
     inverse, onesided = bool(node.attrs.get("inverse", 0)), bool(node.attrs.get("onesided", 0))
     if axis == rank - 1:
         raise node.error("axis must not be the last one, which has the real and imaginary parts")
@@ -108,7 +111,7 @@ def _stft(node: Node) -> Expr:
     signal = widened(node.input(0))
     if node.rank(0) == 2:
         signal = expand_dims(signal, 2)
-    of, extent = tensor_of(signal).dtype, node.tensor(0).shape[1]
+    signal_dtype, extent = expr_type(signal).dtype, node.tensor(0).shape[1]
     step = int(node.require_static(1).item())
     if step < 1:
         raise node.error(f"the step must be >= 1, got {step}")
@@ -126,7 +129,7 @@ def _stft(node: Node) -> Expr:
 
     def framed(part: Expr) -> Expr:
         cut = take(part, positions, axis=1)
-        return cut if window is None else mul(cut, cast_to(window, of))
+        return cut if window is None else mul(cut, cast_to(window, signal_dtype))
 
     real, imaginary = _parts(node, signal)
     onesided = bool(node.attrs.get("onesided", 1)) and imaginary is None
@@ -154,7 +157,7 @@ def _mel_weights(node: Node) -> Expr:
         falling = (upper - position) / (upper - center)
     inside_rising, inside_falling = (lower <= position) & (position <= center), (center < position) & (position < upper)
     weights = np.where(inside_rising, rising, np.where(inside_falling, falling, 0.0))
-    return constant(weights.astype(dtype_of(node.attrs.get("output_datatype", 1)).numpy))
+    return constant(weights.astype(decode_dtype(node.attrs.get("output_datatype", 1)).numpy))
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr
-from inlaid.ops.compose import cast_to, scalar, tensor_of
+from inlaid.ops.compose import cast_to, expr_type, scalar
 from inlaid.ops.elementwise import add, div, less, mul, pow, sqrt, sub, where
 from inlaid_onnx.node import Converter, Node
 
@@ -18,8 +18,8 @@ def _groups(node: Node, count: int) -> list[tuple[Expr, ...]]:
         raise node.error(f"the number of tensors must be a multiple of {count}, got {len(tensors)}")
     size = len(tensors) // count
     with node.relations():
-        for place, tensor in enumerate(tensors):
-            require_shape(tensor_of(tensor).shape, tensor_of(tensors[place % size]).shape, f"input {place + 2}")
+        for position, tensor in enumerate(tensors):
+            require_shape(expr_type(tensor).shape, expr_type(tensors[position % size]).shape, f"input {position + 2}")
     return [tuple(tensors[start::size]) for start in range(size)]
 
 
@@ -29,7 +29,7 @@ def _flat(steps: list[tuple[Expr, ...]]) -> tuple[Expr, ...]:
 
 
 def _scaled(x: Expr, factor: float) -> Expr:
-    return mul(x, scalar(factor, tensor_of(x).dtype))
+    return mul(x, scalar(factor, expr_type(x).dtype))
 
 
 def _gradient(node: Node, x: Expr, gradient: Expr) -> Expr:
@@ -38,12 +38,12 @@ def _gradient(node: Node, x: Expr, gradient: Expr) -> Expr:
     return gradient if norm == 0 else add(_scaled(x, norm), gradient)
 
 
-def _rate(node: Node, of: Expr) -> Expr:
-    return cast_to(node.input(0), tensor_of(of).dtype)
+def _rate(node: Node, parameter: Expr) -> Expr:
+    return cast_to(node.input(0), expr_type(parameter).dtype)
 
 
-def _step(node: Node, of: Expr) -> Expr:
-    return cast_to(node.input(1), tensor_of(of).dtype)
+def _step(node: Node, parameter: Expr) -> Expr:
+    return cast_to(node.input(1), expr_type(parameter).dtype)
 
 
 def _adagrad(node: Node) -> tuple[Expr, ...]:
@@ -51,11 +51,11 @@ def _adagrad(node: Node) -> tuple[Expr, ...]:
     decay, epsilon = node.real("decay_factor", 0.0), node.real("epsilon", 1e-6)
 
     def step(x: Expr, gradient: Expr, squares: Expr) -> tuple[Expr, ...]:
-        of = tensor_of(x).dtype
-        rate = div(_rate(node, x), add(_scaled(_step(node, x), decay), scalar(1, of)))
+        dtype = expr_type(x).dtype
+        rate = div(_rate(node, x), add(_scaled(_step(node, x), decay), scalar(1, dtype)))
         gradient = _gradient(node, x, gradient)
         new = add(squares, mul(gradient, gradient))
-        return sub(x, div(mul(rate, gradient), add(sqrt(new), scalar(epsilon, of)))), new
+        return sub(x, div(mul(rate, gradient), add(sqrt(new), scalar(epsilon, dtype)))), new
 
     return _flat([step(*group) for group in _groups(node, 3)])
 
@@ -67,10 +67,10 @@ def _momentum(node: Node) -> tuple[Expr, ...]:
         raise node.error("expected the attributes alpha, beta and mode (standard or nesterov)")
 
     def step(x: Expr, gradient: Expr, momentum: Expr) -> tuple[Expr, ...]:
-        of = tensor_of(x).dtype
+        dtype = expr_type(x).dtype
         gradient = _gradient(node, x, gradient)
         # The first step uses the whole gradient.
-        weight = where(less(scalar(0, of), _step(node, x)), scalar(beta, of), scalar(1, of))
+        weight = where(less(scalar(0, dtype), _step(node, x)), scalar(beta, dtype), scalar(1, dtype))
         new = add(_scaled(momentum, alpha), mul(weight, gradient))
         direction = new if mode == "standard" else add(gradient, _scaled(new, alpha))
         return sub(x, mul(_rate(node, x), direction)), new
@@ -84,14 +84,14 @@ def _adam(node: Node) -> tuple[Expr, ...]:
     shrink = 1 - node.real("norm_coefficient_post", 0.0)
 
     def step(x: Expr, gradient: Expr, first: Expr, second: Expr) -> tuple[Expr, ...]:
-        of = tensor_of(x).dtype
-        one, count = scalar(1, of), _step(node, x)
+        dtype = expr_type(x).dtype
+        one, count = scalar(1, dtype), _step(node, x)
         gradient = _gradient(node, x, gradient)
         new_first = add(_scaled(first, alpha), _scaled(gradient, 1 - alpha))
         new_second = add(_scaled(second, beta), _scaled(mul(gradient, gradient), 1 - beta))
-        unbiased = div(sqrt(sub(one, pow(scalar(beta, of), count))), sub(one, pow(scalar(alpha, of), count)))
-        rate = mul(_rate(node, x), where(less(scalar(0, of), count), unbiased, one))
-        new = sub(x, mul(rate, div(new_first, add(sqrt(new_second), scalar(epsilon, of)))))
+        unbiased = div(sqrt(sub(one, pow(scalar(beta, dtype), count))), sub(one, pow(scalar(alpha, dtype), count)))
+        rate = mul(_rate(node, x), where(less(scalar(0, dtype), count), unbiased, one))
+        new = sub(x, mul(rate, div(new_first, add(sqrt(new_second), scalar(epsilon, dtype)))))
         return (new if shrink == 1 else _scaled(new, shrink)), new_first, new_second
 
     return _flat([step(*group) for group in _groups(node, 4)])

@@ -10,7 +10,7 @@ import numpy as np
 from inlaid import ops
 from inlaid.graph.conditions import require_at_least
 from inlaid.graph.ir import Expr, constant
-from inlaid.ops.compose import cast_to, expand_dims, scalar, tensor_of
+from inlaid.ops.compose import cast_to, expand_dims, expr_type, scalar
 from inlaid_onnx.convert.scores import transformed
 from inlaid_onnx.node import Converter, Node
 from inlaid_runtime.records import dataclass
@@ -44,13 +44,13 @@ class Trees:
 
     def leaves_by_root(self) -> list[Array]:
         """Return the leaves of each tree."""
-        found = []
+        leaves = []
         for root in self.roots:
             level = np.array([root])
             for _ in range(self.depth):
                 level = np.unique(np.concatenate([self.when_true[level], self.when_false[level]]))
-            found.append(level)
-        return found
+            leaves.append(level)
+        return leaves
 
 
 def _trees(node: Node) -> Trees:
@@ -84,16 +84,16 @@ def _trees(node: Node) -> Trees:
         raise node.error(f"leaf_targetids must be one per leaf, >= 0 and < n_targets={targets}")
     present = ids[:, None] == np.arange(targets)
 
-    def for_all(values: Any, of: Any) -> Array:
-        return np.concatenate([np.asarray(values, of), np.zeros(leaves, of)])
+    def extend_with_leaves(values: Any, dtype: Any) -> Array:
+        return np.concatenate([np.asarray(values, dtype), np.zeros(leaves, dtype)])
 
     return Trees(
-        feature=for_all(attrs.get("nodes_featureids", []), np.int64),
-        split=for_all(splits, splits.dtype),
-        mode=for_all(modes, np.int64),
+        feature=extend_with_leaves(attrs.get("nodes_featureids", []), np.int64),
+        split=extend_with_leaves(splits, splits.dtype),
+        mode=extend_with_leaves(modes, np.int64),
         when_true=children[0],
         when_false=children[1],
-        missing_is_true=for_all(missing, np.int64) != 0,
+        missing_is_true=extend_with_leaves(missing, np.int64) != 0,
         members=_members(node, modes, leaves),
         weight=np.concatenate([np.zeros((interior, targets), weights.dtype), np.where(present, weights[:, None], 0)]),
         present=np.concatenate([np.zeros((interior, targets), bool), present]),
@@ -111,8 +111,8 @@ def _members(node: Node, modes: Array, leaves: int) -> Array:
         raise node.error("membership_values must have a set for each node that tests membership")
     sets = np.split(values, ends[: len(testing)]) if len(testing) else []
     table = np.full((len(modes) + leaves, max(map(len, sets), default=1)), np.nan, values.dtype)
-    for place, item in zip(testing, sets, strict=False):
-        table[place, : len(item)] = item  # item starts with the NaN that ends the previous set; NaN never compares equal
+    for node_index, item in zip(testing, sets, strict=False):
+        table[node_index, : len(item)] = item  # item starts with the NaN that ends the previous set; NaN never compares equal
     return table
 
 
@@ -129,13 +129,13 @@ def depth(node: Node, children: list[Array], roots: Array, is_leaf: Array) -> in
 
 def leaves(node: Node, trees: Trees, x: Expr) -> Expr:
     """Compute, for each row of `x` (rows, features), the leaf that it reaches in each tree: (rows, trees)."""
-    rows, features = tensor_of(x).shape
+    rows, features = expr_type(x).shape
     with node.relations():
         require_at_least(features, int(trees.feature.max(initial=-1)) + 1, "the number of features (see nodes_featureids)")
-    place: Expr = ops.broadcast_to(constant(trees.roots), shape=(rows, len(trees.roots)))
+    node_indices: Expr = ops.broadcast_to(constant(trees.roots), shape=(rows, len(trees.roots)))
     for _ in range(trees.depth):
-        place = _one_level_down(trees, x, place)
-    return place
+        node_indices = _one_level_down(trees, x, node_indices)
+    return node_indices
 
 
 def _tree_ensemble(node: Node) -> Expr:
@@ -148,16 +148,16 @@ def _tree_ensemble(node: Node) -> Expr:
     return transformed(node, leaf_sums(trees, leaves(node, trees, node.input(0)), node.dtype(0).name, function))
 
 
-def _one_level_down(trees: Trees, rows: Expr, place: Expr) -> Expr:
-    """Return, for each node in `place` (rows, trees), the child that the test of the node selects."""
+def _one_level_down(trees: Trees, rows: Expr, node_indices: Expr) -> Expr:
+    """Return, for each node in `node_indices` (rows, trees), the child that the test of the node selects."""
 
-    def of_place(table: Array) -> Expr:
-        return ops.take(constant(table), place, axis=0)
+    def node_entries(table: Array) -> Expr:
+        return ops.take(constant(table), node_indices, axis=0)
 
-    of = tensor_of(rows).dtype
-    x = ops.take_along_axis(rows, of_place(trees.feature), axis=1)
-    split = cast_to(of_place(trees.split), of)
-    used = set(trees.mode.tolist())
+    dtype = expr_type(rows).dtype
+    x = ops.take_along_axis(rows, node_entries(trees.feature), axis=1)
+    split = cast_to(node_entries(trees.split), dtype)
+    modes = set(trees.mode.tolist())
     tests: dict[str, Callable[[], Expr]] = {
         "<=": lambda: ops.less_equal(x, split),
         "<": lambda: ops.less(x, split),
@@ -165,37 +165,37 @@ def _one_level_down(trees: Trees, rows: Expr, place: Expr) -> Expr:
         ">": lambda: ops.less(split, x),
         "==": lambda: ops.equal(x, split),
         "!=": lambda: ops.logical_not(ops.equal(x, split)),
-        "in": lambda: _is_member(trees, x, place),
+        "in": lambda: _is_member(trees, x, node_indices),
     }
     result: Expr | None = None
     for number, name in enumerate(COMPARISONS):
-        if number in used:
+        if number in modes:
             test = tests[name]()
-            is_this = ops.equal(of_place(trees.mode), scalar(number, "int64"))
+            is_this = ops.equal(node_entries(trees.mode), scalar(number, "int64"))
             result = test if result is None else ops.where(is_this, test, result)
     assert result is not None
     if trees.missing_is_true.any():
-        result = ops.logical_or(result, ops.logical_and(ops.isnan(x), of_place(trees.missing_is_true)))
-    return ops.where(result, of_place(trees.when_true), of_place(trees.when_false))
+        result = ops.logical_or(result, ops.logical_and(ops.isnan(x), node_entries(trees.missing_is_true)))
+    return ops.where(result, node_entries(trees.when_true), node_entries(trees.when_false))
 
 
-def _is_member(trees: Trees, x: Expr, place: Expr) -> Expr:
-    members = cast_to(ops.take(constant(trees.members), place, axis=0), tensor_of(x).dtype)
-    same = cast_to(ops.equal(expand_dims(x, 2), members), "int32")
-    return ops.less(scalar(0, "int32"), ops.reduce_max(same, axes=(2,), keepdims=False))
+def _is_member(trees: Trees, x: Expr, node_indices: Expr) -> Expr:
+    members = cast_to(ops.take(constant(trees.members), node_indices, axis=0), expr_type(x).dtype)
+    matches = cast_to(ops.equal(expand_dims(x, 2), members), "int32")
+    return ops.less(scalar(0, "int32"), ops.reduce_max(matches, axes=(2,), keepdims=False))
 
 
-def leaf_sums(trees: Trees, leaf: Expr, of: str, function: int) -> Expr:
+def leaf_sums(trees: Trees, leaf: Expr, dtype: str, function: int) -> Expr:
     """Aggregate the weights of the leaves (rows, trees): (rows, targets). `function`: 0 average, 1 sum, 2 minimum, 3 maximum."""
-    weight = cast_to(ops.take(constant(trees.weight), leaf, axis=0), of)  # (rows, trees, targets)
+    weight = cast_to(ops.take(constant(trees.weight), leaf, axis=0), dtype)  # (rows, trees, targets)
     if function in (0, 1):
         total = ops.reduce_sum(weight, axes=(1,), keepdims=False)
-        return total if function == 1 else ops.div(total, scalar(len(trees.roots), of))
+        return total if function == 1 else ops.div(total, scalar(len(trees.roots), dtype))
     present = ops.take(constant(trees.present), leaf, axis=0)
     reduce = ops.reduce_min if function == 2 else ops.reduce_max
-    best = reduce(ops.where(present, weight, scalar(np.inf if function == 2 else -np.inf, of)), axes=(1,), keepdims=False)
+    best = reduce(ops.where(present, weight, scalar(np.inf if function == 2 else -np.inf, dtype)), axes=(1,), keepdims=False)
     any_leaf = ops.reduce_max(cast_to(present, "int32"), axes=(1,), keepdims=False)
-    return ops.where(ops.less(scalar(0, "int32"), any_leaf), best, scalar(0, of))
+    return ops.where(ops.less(scalar(0, "int32"), any_leaf), best, scalar(0, dtype))
 
 
 CONVERTERS: Mapping[str, Converter] = {"ai.onnx.ml:TreeEnsemble": _tree_ensemble}

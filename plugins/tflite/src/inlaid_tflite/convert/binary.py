@@ -14,9 +14,9 @@ from inlaid.graph.ir import Expr, constant
 from inlaid.ops.fixed_point import fixed_points, scaled
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
-from inlaid_tflite.fixed import half_up, number, reciprocal, whole_vectors
+from inlaid_tflite.fixed import half_up, number, reciprocal, round_down_to_vectors
 from inlaid_tflite.node import Converter, Node, tensor_type, typed
-from inlaid_tflite.table import all_values, look_up
+from inlaid_tflite.table import byte_values, look_up
 
 SUM_BITS = {8: 20, 16: 15}
 """Fraction bits of sums of stored integers, by their width."""
@@ -60,20 +60,20 @@ def _in_one_go(node: Node) -> tuple[Dim, bool]:
     first, second = ((1,) * (rank - len(shape)) + shape for shape in shapes)
     pairs = list(zip(first, second, strict=True))
 
-    def taken(fits: Callable[[Dim, Dim], bool]) -> Dim:
+    def pop_matching(fits: Callable[[Dim, Dim], bool]) -> Dim:
         sizes = []
         while pairs and fits(*pairs[-1]):
             sizes.append(pairs.pop()[1])
         return arith.product(tuple(sizes))
 
-    alike = taken(lambda a, b: a == b)
+    alike = pop_matching(lambda a, b: a == b)
     if not pairs:
         return alike, False
     if pairs[-1][1] == 1:
         pairs = [(b, a) for a, b in pairs]
-    beside_one = taken(lambda a, b: a == 1)
+    beside_one = pop_matching(lambda a, b: a == 1)
     for fits in (lambda a, b: a == b, lambda a, b: b == 1, lambda a, b: a == b):
-        taken(fits)
+        pop_matching(fits)
     if pairs:  # element by element
         return 1, False
     return (alike, False) if alike != 1 else (beside_one, True)
@@ -82,16 +82,16 @@ def _in_one_go(node: Node) -> tuple[Dim, bool]:
 def _added_in_vectors(node: Node, total: Expr) -> Expr:
     """Compute an 8-bit sum as LiteRT's vector code does: in whole vectors, the terms of the sum are rounded down."""
     run, single = _in_one_go(node)
-    whole = whole_vectors(run, VECTOR) if single or node.result.dtype.name == "uint8" else 0
-    if whole == 0:
+    vectorized = round_down_to_vectors(run, VECTOR) if single or node.result.dtype.name == "uint8" else 0
+    if vectorized == 0:
         return total
     floored = ops.add(*_common(node, SUM_BITS[8], _floored)[0])
-    if whole == run:
+    if vectorized == run:
         return floored
     shape = tensor_type(total).shape
-    place = ops.iota(shape=(arith.product(shape),), axis=0, dtype="int32")
-    sizes = (ops.cast(ops.reshape(ops.sizes(dims=(size,)), shape=()), dtype="int32") for size in (run, whole))
-    within = ops.less(ops.mod(place, next(sizes)), next(sizes))
+    position = ops.iota(shape=(arith.product(shape),), axis=0, dtype="int32")
+    sizes = (ops.cast(ops.reshape(ops.sizes(dims=(size,)), shape=()), dtype="int32") for size in (run, vectorized))
+    within = ops.less(ops.mod(position, next(sizes)), next(sizes))
     return ops.where(ops.reshape(within, shape=shape), floored, total)
 
 
@@ -165,8 +165,8 @@ def _prelu(node: Node) -> Expr:
         return ops.where(ops.less(x, constant(np.float32(0))), ops.mul(x, node.input(1)), x)
     (scale, _), (slope, _), (result, _) = (node.pair(each) for each in (node.tensor(0), node.tensor(1), node.result))
     wide = node.wide(0)
-    kept, shrunk = scaled(wide, [scale / result]), scaled(ops.mul(wide, node.wide(1)), [scale * slope / result])
-    return node.placed(ops.where(ops.less(wide, number(0)), shrunk, kept))
+    unscaled, shrunk = scaled(wide, [scale / result]), scaled(ops.mul(wide, node.wide(1)), [scale * slope / result])
+    return node.placed(ops.where(ops.less(wide, number(0)), shrunk, unscaled))
 
 
 def _add_n(node: Node) -> Expr:
@@ -185,18 +185,18 @@ def _div(node: Node) -> Expr:
     (a, zero_a), (b, zero_b), (result, _) = (node.pair(each) for each in (node.tensor(0), node.tensor(1), node.result))
     (multiplier,), (shift,) = fixed_points([float(a / (b * result))])
     # Functions of one operand are tables. A negative divisor negates both operands.
-    dividends = all_values(node.tensor(0).dtype.name).astype(np.int64) - zero_a
-    divisors = all_values(node.tensor(1).dtype.name).astype(np.int64) - zero_b
+    dividends = byte_values(node.tensor(0).dtype.name).astype(np.int64) - zero_a
+    divisors = byte_values(node.tensor(1).dtype.name).astype(np.int64) - zero_b
     inverses, places = zip(*(reciprocal(max(abs(int(each)), 1)) for each in divisors), strict=True)
     negated = look_up(divisors < 0, node.input(1))
 
-    def of_dividend(values: list[int]) -> Expr:
+    def look_up_dividend(values: list[int]) -> Expr:
         return look_up(np.array(values, np.int32), node.input(0))
 
     rooms = [[_headroom(int(each) * sign) for each in dividends] for sign in (1, -1)]
     raised = [[int(each) * sign << room for each, room in zip(dividends, rooms[sign < 0], strict=True)] for sign in (1, -1)]
-    numerator = ops.where(negated, of_dividend(raised[1]), of_dividend(raised[0]))
-    room = ops.where(negated, of_dividend(rooms[1]), of_dividend(rooms[0]))
+    numerator = ops.where(negated, look_up_dividend(raised[1]), look_up_dividend(raised[0]))
+    room = ops.where(negated, look_up_dividend(rooms[1]), look_up_dividend(rooms[0]))
     quotient = half_up(numerator, look_up(np.array(inverses, np.int32), node.input(1)))
     fall = ops.add(room, look_up(np.array(places, np.int32) - shift, node.input(1)))
     return node.placed(_fallen(half_up(quotient, number(int(multiplier))), fall))
@@ -236,13 +236,13 @@ def _atan2(node: Node) -> Expr:
     y, x = node.input(0), node.input(1)
     with node.relations():
         require_shape(node.shape(1), node.shape(0), "input 1")
-    of = node.result.dtype
+    dtype = node.result.dtype
 
     def real(value: float) -> Expr:
-        return constant(np.asarray(value).astype(of.numpy))
+        return constant(np.asarray(value).astype(dtype.numpy))
 
     def below(value: Expr) -> Expr:
-        bits = f"int{of.bits}"
+        bits = f"int{dtype.bits}"
         return ops.less(ops.bitcast(value, dtype=bits), constant(np.zeros((), bits)))
 
     up, along = ops.abs(y), ops.abs(x)

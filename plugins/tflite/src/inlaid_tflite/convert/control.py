@@ -17,13 +17,15 @@ def _flag(value: Expr) -> Expr:
 
 
 def _if(node: Node) -> tuple[Expr, ...]:
-    given = [node.input(index) for index in range(1, len(node.values))]
+    operands = [node.input(index) for index in range(1, len(node.values))]
     graphs = (node.option("ThenSubgraphIndex"), node.option("ElseSubgraphIndex"))
-    known = node.scope.static(node.input(0))
-    if known is not None:
-        return node.scope.call(graphs[0] if known.reshape(()) else graphs[1], given)
-    (then, held), (otherwise, held_otherwise) = (node.scope.guarded(partial(node.scope.call, graph, given)) for graph in graphs)
-    result = if_(_flag(node.input(0)), tuple_(then), tuple_(otherwise), constraints=(held, held_otherwise))
+    condition = node.scope.static(node.input(0))
+    if condition is not None:
+        return node.scope.call(graphs[0] if condition.reshape(()) else graphs[1], operands)
+    (then, then_constraints), (otherwise, else_constraints) = (
+        node.scope.guarded(partial(node.scope.call, graph, operands)) for graph in graphs
+    )
+    result = if_(_flag(node.input(0)), tuple_(then), tuple_(otherwise), constraints=(then_constraints, else_constraints))
     return tuple(tuple_item(result, index) for index in range(len(node.results)))
 
 
@@ -33,8 +35,8 @@ def _while(node: Node) -> tuple[Expr, ...]:
     condition, body = node.option("CondSubgraphIndex"), node.option("BodySubgraphIndex")
 
     def goes_on(values: list[Expr]) -> Expr:
-        (found,) = node.scope.call(condition, values)
-        return _flag(found)
+        (outcome,) = node.scope.call(condition, values)
+        return _flag(outcome)
 
     def step() -> tuple[Expr, ...]:
         news = list(node.scope.call(body, olds))
@@ -46,14 +48,14 @@ def _while(node: Node) -> tuple[Expr, ...]:
         if old.type != new.type:
             raise node.error(f"value {index} must keep the type {old.type!r} in each iteration, got {new.type!r}")
     iteration = var(f"{node.span.node}.iteration", TensorType((), "int64"))
-    made = function((iteration, *olds), tuple_((continued, *news)), constraints=constraints)
-    result = loop(made, state=states, condition=goes_on(states))
+    loop_body = function((iteration, *olds), tuple_((continued, *news)), constraints=constraints)
+    result = loop(loop_body, state=states, condition=goes_on(states))
     return tuple(tuple_item(result, index) for index in range(len(states)))
 
 
 def _call(node: Node) -> tuple[Expr, ...]:
-    given = [node.input(index) for index in range(len(node.values))]
-    return node.scope.call(node.option("Subgraph"), given)
+    operands = [node.input(index) for index in range(len(node.values))]
+    return node.scope.call(node.option("Subgraph"), operands)
 
 
 def _call_once(node: Node) -> tuple[Expr, ...]:

@@ -11,7 +11,7 @@ from inlaid.graph.conditions import require_equal
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import join, slice_axis
 from inlaid_runtime import arith
-from inlaid_tflite.fixed import in_vectors, rounded_away, whole_vectors
+from inlaid_tflite.fixed import in_vectors, round_down_to_vectors, rounded_away
 from inlaid_tflite.node import Converter, Node, tensor_type, typed
 
 FLOATS = 8
@@ -28,11 +28,11 @@ def _quantize(node: Node) -> Expr:
     result, _ = node.pair(node.result)
     shape = node.shape(0)
     total = arith.product(shape)
-    whole = whole_vectors(total, FLOATS)
+    vectorized = round_down_to_vectors(total, FLOATS)
     flat = ops.reshape(node.input(0), shape=(total,))
-    first = ops.round(ops.mul(slice_axis(flat, 0, 0, whole), constant(np.float32(1) / result)))
-    last = ops.div(ops.cast(slice_axis(flat, 0, whole, total), dtype="float64"), constant(np.float64(result)))
-    parts = [_placed(node, first)] * (whole != 0 or total == 0) + [_placed(node, rounded_away(last))] * (whole != total)
+    first = ops.round(ops.mul(slice_axis(flat, 0, 0, vectorized), constant(np.float32(1) / result)))
+    last = ops.div(ops.cast(slice_axis(flat, 0, vectorized, total), dtype="float64"), constant(np.float64(result)))
+    parts = [_placed(node, first)] * (vectorized != 0 or total == 0) + [_placed(node, rounded_away(last))] * (vectorized != total)
     return ops.reshape(join(parts, 0), shape=shape)
 
 
@@ -58,21 +58,21 @@ def _dequantize(node: Node) -> Expr:
     node.require("float32")
     if node.tensor(0).dtype.is_float:
         return ops.cast(node.input(0), dtype="float32")
-    found = node.scales(node.tensor(0))
-    if len(found.scale) == 1:
-        return ops.mul(ops.cast(node.wide(0), dtype="float32"), constant(found.scale[0]))
-    shape = [-1 if axis == found.axis else 1 for axis in range(len(node.tensor(0).shape))]
+    scales = node.scales(node.tensor(0))
+    if len(scales.scale) == 1:
+        return ops.mul(ops.cast(node.wide(0), dtype="float32"), constant(scales.scale[0]))
+    shape = [-1 if axis == scales.axis else 1 for axis in range(len(node.tensor(0).shape))]
     with node.relations():
-        require_equal(len(found.scale), node.shape(0)[found.axis], f"the number of scales of dimension {found.axis}")
-    centerd = ops.sub(ops.cast(node.input(0), dtype="int32"), constant(found.zero_point.astype(np.int32).reshape(shape)))
-    return ops.mul(ops.cast(centerd, dtype="float32"), constant(found.scale.reshape(shape)))
+        require_equal(len(scales.scale), node.shape(0)[scales.axis], f"the number of scales of dimension {scales.axis}")
+    centerd = ops.sub(ops.cast(node.input(0), dtype="int32"), constant(scales.zero_point.astype(np.int32).reshape(shape)))
+    return ops.mul(ops.cast(centerd, dtype="float32"), constant(scales.scale.reshape(shape)))
 
 
 def _cast(node: Node) -> Expr:
-    wanted = node.result.dtype
-    if wanted is node.tensor(0).dtype:
+    target_dtype = node.result.dtype
+    if target_dtype is node.tensor(0).dtype:
         return node.input(0)
-    return ops.cast(node.input(0), dtype=wanted.name)
+    return ops.cast(node.input(0), dtype=target_dtype.name)
 
 
 def _fake_quant(node: Node) -> Expr:
@@ -89,8 +89,8 @@ def _fake_quant(node: Node) -> Expr:
     inverse = np.float32(1) / scale
     inside = ops.clip(node.input(0), minimum=float(first), maximum=float(last))
     steps = ops.mul(ops.sub(inside, constant(np.float32(first))), constant(np.float32(inverse)))
-    whole = ops.floor(ops.add(steps, constant(np.float32(0.5))))
-    return ops.add(ops.mul(whole, constant(np.float32(scale))), constant(np.float32(first)))
+    rounded = ops.floor(ops.add(steps, constant(np.float32(0.5))))
+    return ops.add(ops.mul(rounded, constant(np.float32(scale))), constant(np.float32(first)))
 
 
 ELEMENTS = "float32 float16 bfloat16 float64 int8 uint8 int16 int32 uint32 int64 bool"

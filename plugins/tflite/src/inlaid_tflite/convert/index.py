@@ -18,7 +18,7 @@ from inlaid_runtime.arith import Dim
 from inlaid_runtime.types import DType, dtype
 from inlaid_tflite.node import Converter, Node, tensor_type, typed
 
-MOST_BOUNDARIES = 4096
+MAX_BOUNDARIES = 4096
 """Maximum number of boundaries: each is compared with every value."""
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -37,10 +37,10 @@ def _gather(node: Node) -> Expr:
     # gather_nd indexes the axes after the batch: move the axis there, and the axes before it back afterwards.
     between = tuple(range(batch, axis))
     first = ops.transpose(value, perm=(*range(batch), axis, *between, *range(axis + 1, len(shape))))
-    found = ops.gather_nd(first, expand_dims(indices, rank), batch_dims=batch)
+    gathered = ops.gather_nd(first, expand_dims(indices, rank), batch_dims=batch)
     chosen = tuple(range(batch, rank))
     moved = tuple(range(rank, rank + len(between)))
-    return ops.transpose(found, perm=(*range(batch), *moved, *chosen, *range(rank + len(between), tensor_type(found).rank)))
+    return ops.transpose(gathered, perm=(*range(batch), *moved, *chosen, *range(rank + len(between), tensor_type(gathered).rank)))
 
 
 def _gather_nd(node: Node) -> Expr:
@@ -72,18 +72,18 @@ def _reverse_sequence(node: Node) -> Expr:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _full(value: float, of: DType, shape: tuple[Dim, ...]) -> Expr:
-    return ops.full(scalar(value, of), shape=shape)
+def _full(value: float, dtype: DType, shape: tuple[Dim, ...]) -> Expr:
+    return ops.full(scalar(value, dtype), shape=shape)
 
 
 def _scatter_nd(node: Node) -> Expr:
     """Convert SCATTER_ND. Updates of the same element are added."""
     updates, shape = node.input(1), node.dims(2)
-    of = node.tensor(1).dtype
-    if of.kind == "bool":
+    update_dtype = node.tensor(1).dtype
+    if update_dtype.kind == "bool":
         summed = ops.scatter_nd(_full(0, dtype("uint8"), shape), node.input(0), cast_to(updates, "uint8"), reduction="max")
         return cast_to(summed, "bool")
-    return ops.scatter_nd(_full(0, of, shape), node.input(0), updates, reduction="add")
+    return ops.scatter_nd(_full(0, update_dtype, shape), node.input(0), updates, reduction="add")
 
 
 def _sparse_to_dense(node: Node) -> Expr:
@@ -102,13 +102,13 @@ def _sparse_to_dense(node: Node) -> Expr:
 def _segment_sum(node: Node) -> Expr:
     """Convert SEGMENT_SUM. Segment ids are ascending without gaps, so there are at most as many segments as rows."""
     ids, shape = node.input(1), node.shape(0)
-    known = node.scope.static(ids)
-    count = shape[0] if known is None else int(known.max(initial=-1)) + 1
-    found = _segments("add", 0, node, count)
-    if known is not None:
-        return found
+    static_ids = node.scope.static(ids)
+    count = shape[0] if static_ids is None else int(static_ids.max(initial=-1)) + 1
+    sums = _segments("add", 0, node, count)
+    if static_ids is not None:
+        return sums
     last = ops.add(cast_to(slice_axis(ids, 0, simple(arith.add(shape[0], -1)), shape[0]), "int64"), scalar(1, "int64"))
-    return ops.dynamic_slice(found, constant(np.zeros(1, np.int64)), last, axes=(0,), strides=(1,))
+    return ops.dynamic_slice(sums, constant(np.zeros(1, np.int64)), last, axes=(0,), strides=(1,))
 
 
 def _segments(reduction: str, start: float, node: Node, count: Dim) -> Expr:
@@ -118,16 +118,16 @@ def _segments(reduction: str, start: float, node: Node, count: Dim) -> Expr:
     ids = cast_to(node.input(1), "int64")
     spare = cast_to(ops.reshape(ops.sizes(dims=(count,)), shape=()), "int64")
     places = expand_dims(ops.where(ops.less(ids, scalar(0, "int64")), spare, ids), rank)
-    found = ops.scatter_nd(
+    reduced = ops.scatter_nd(
         _full(start, node.tensor(0).dtype, (simple(arith.add(count, 1)), *rest)), places, node.input(0), reduction=reduction
     )
-    return slice_axis(found, 0, 0, count)
+    return slice_axis(reduced, 0, 0, count)
 
 
 def _unsorted(reduction: str, start: str, node: Node) -> Expr:
-    of = node.tensor(0).dtype
+    dtype = node.tensor(0).dtype
     if start in ("least", "greatest"):
-        limits = np.finfo(of.numpy) if of.is_float else np.iinfo(of.numpy)
+        limits = np.finfo(dtype.numpy) if dtype.is_float else np.iinfo(dtype.numpy)
         value: Any = getattr(limits, "min" if start == "least" else "max")
     else:
         value = int(start)
@@ -172,15 +172,15 @@ def _select_v2(node: Node) -> Expr:
 
 def _topk(node: Node) -> tuple[Expr, Expr]:
     (count,) = node.dims(1)
-    found = ops.topk(node.input(0), k=count, axis=len(node.shape(0)) - 1)
-    return tuple_item(found, 0), cast_to(tuple_item(found, 1), node.results[1].dtype)
+    values_and_indices = ops.topk(node.input(0), k=count, axis=len(node.shape(0)) - 1)
+    return tuple_item(values_and_indices, 0), cast_to(tuple_item(values_and_indices, 1), node.results[1].dtype)
 
 
 def _unique(node: Node) -> tuple[Expr, Expr]:
     """Convert UNIQUE: the unique values by first occurrence, and the index of each element's value."""
     column = expand_dims(node.input(0), 1)
-    found = ops.unique(column, ordered=False)
-    return ops.take(node.input(0), tuple_item(found, 0), axis=0), cast_to(tuple_item(found, 1), node.results[1].dtype)
+    outputs = ops.unique(column, ordered=False)
+    return ops.take(node.input(0), tuple_item(outputs, 0), axis=0), cast_to(tuple_item(outputs, 1), node.results[1].dtype)
 
 
 def _diagonal(node: Node, shape: tuple[Dim, ...]) -> Expr:
@@ -210,8 +210,8 @@ def _matrix_set_diag(node: Node) -> Expr:
 def _bucketize(node: Node) -> Expr:
     """Convert BUCKETIZE: for each value, count the boundaries (ascending) that are <= the value."""
     count = node.option("BoundariesLength")
-    if not 0 <= count <= MOST_BOUNDARIES:
-        raise node.error(f"expected at most {MOST_BOUNDARIES} boundaries, got {count}")
+    if not 0 <= count <= MAX_BOUNDARIES:
+        raise node.error(f"expected at most {MAX_BOUNDARIES} boundaries, got {count}")
     limits = np.array([node.options.Boundaries(index) for index in range(count)], np.float32)
     last = len(node.shape(0))
     value = expand_dims(cast_to(node.input(0), "float64"), last)
@@ -220,10 +220,10 @@ def _bucketize(node: Node) -> Expr:
 
 
 def _bitcast(node: Node) -> Expr:
-    of, to = node.tensor(0).dtype, node.result.dtype
-    if of.bits != to.bits:
-        raise node.error(f"the dtypes must have one width, got {of} and {to}")
-    return ops.bitcast(node.input(0), dtype=to.name)
+    source_dtype, target_dtype = node.tensor(0).dtype, node.result.dtype
+    if source_dtype.bits != target_dtype.bits:
+        raise node.error(f"the dtypes must have one width, got {source_dtype} and {target_dtype}")
+    return ops.bitcast(node.input(0), dtype=target_dtype.name)
 
 
 CONVERTERS: Mapping[str, Converter] = {

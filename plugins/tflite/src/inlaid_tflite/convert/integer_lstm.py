@@ -56,8 +56,8 @@ def _rounded(value: Expr, places: int) -> Expr:
 ARITHMETIC = {
     "int8": _Arithmetic(sigmoid, tanh, _rounded, "int32", False),
     "int16": _Arithmetic(
-        lambda value, bits: table_sigmoid(_of_table(value, bits)),
-        lambda value, bits: table_tanh(_of_table(value, bits)),
+        lambda value, bits: table_sigmoid(_to_table_position(value, bits)),
+        lambda value, bits: table_tanh(_to_table_position(value, bits)),
         lambda value, places: scaled(value, [2.0**-places]),
         "int64",
         True,
@@ -66,7 +66,7 @@ ARITHMETIC = {
 """Arithmetic by dtype of the data."""
 
 
-def _of_table(value: Expr, bits: int) -> Expr:
+def _to_table_position(value: Expr, bits: int) -> Expr:
     """Convert values to positions in the table of sigmoids: 3 / 4 of the value with 14 fraction bits."""
     tripled = ops.mul(value, scalar(3, "int32"))
     if bits <= GATE_BITS:

@@ -69,8 +69,8 @@ def _softmax_16(node: Node, beta: np.float32) -> Expr:
     powers = table_16(np.exp, REACH / span, limits.max, 2.0 / span, 0)
     inverses = table_16(lambda x: 1 / (1 + x), 1.0 / span, limits.min, 2.0 / span, 0)
     fall = scaled(ops.neg(_below(node)), [float(scale * beta) / (REACH / 65535.0)])
-    place = ops.clip(ops.add(fall, number(limits.max)), minimum=float(limits.min), maximum=float(limits.max))
-    exponentials = ops.cast(interpolate(powers, ops.cast(place, dtype="int16")), dtype="int32")
+    exponent_index = ops.clip(ops.add(fall, number(limits.max)), minimum=float(limits.min), maximum=float(limits.max))
+    exponentials = ops.cast(interpolate(powers, ops.cast(exponent_index, dtype="int16")), dtype="int32")
     total = ops.reduce_sum(exponentials, axes=(_axis(node),), keepdims=True)
     zeros = number(0)
     for bit in range(32):  # count the leading zeros of the sum, which is positive
@@ -78,13 +78,13 @@ def _softmax_16(node: Node, beta: np.float32) -> Expr:
     raised = ops.shift_left(ops.cast(total, dtype="int64"), ops.cast(ops.sub(zeros, number(1)), dtype="int64"))
     sums = ops.shift_right(ops.add(raised, constant(np.int64(1 << 13))), constant(np.int64(14)))
     centerd = ops.sub(ops.cast(sums, dtype="int32"), number((1 << 15) + (1 << 16)))
-    kept = ops.cast(ops.clip(centerd, minimum=float(limits.min), maximum=float(limits.max)), dtype="int16")
-    inverse = ops.cast(interpolate(inverses, kept), dtype="int32")
+    inverse_index = ops.cast(ops.clip(centerd, minimum=float(limits.min), maximum=float(limits.max)), dtype="int16")
+    inverse = ops.cast(interpolate(inverses, inverse_index), dtype="int32")
     places = ops.cast(ops.sub(number(31), zeros), dtype="int64")
     half = ops.shift_left(constant(np.int64(1)), ops.sub(places, constant(np.int64(1))))
     product = ops.mul(ops.cast(exponentials, dtype="int64"), ops.cast(inverse, dtype="int64"))
-    found = ops.shift_right(ops.add(product, half), places)
-    return ops.cast(ops.clip(found, minimum=0.0, maximum=float(limits.max)), dtype="int16")
+    quotient = ops.shift_right(ops.add(product, half), places)
+    return ops.cast(ops.clip(quotient, minimum=0.0, maximum=float(limits.max)), dtype="int16")
 
 
 def _log_softmax(node: Node) -> Expr:
@@ -95,11 +95,11 @@ def _log_softmax(node: Node) -> Expr:
     wide = ops.cast(node.input(0), dtype="float32")
     greatest = ops.reduce_max(wide, axes=(axis,), keepdims=True)
     total = ops.log(ops.reduce_sum(_powers(node, np.float32(1)), axes=(axis,), keepdims=True))
-    taken = ops.div(ops.add(ops.mul(greatest, constant(scale)), total), constant(result))
-    real = ops.sub(ops.mul(wide, constant(scale / result)), taken)
-    whole = ops.add(ops.cast(ops.round(real), dtype="int32"), number(zero_point))
+    log_total = ops.div(ops.add(ops.mul(greatest, constant(scale)), total), constant(result))
+    real = ops.sub(ops.mul(wide, constant(scale / result)), log_total)
+    rounded = ops.add(ops.cast(ops.round(real), dtype="int32"), number(zero_point))
     lowest, highest = map(float, node.result.dtype.limits)
-    return ops.cast(ops.clip(whole, minimum=lowest, maximum=highest), dtype=node.result.dtype.name)
+    return ops.cast(ops.clip(rounded, minimum=lowest, maximum=highest), dtype=node.result.dtype.name)
 
 
 def _l2_normalization(node: Node) -> Expr:
@@ -119,11 +119,11 @@ def _l2_normalization(node: Node) -> Expr:
     high = half_up(ops.shift_left(wide, left), multiplier)
     half = ops.shift_right(ops.shift_left(number(1), right), number(1))
     negative = ops.minimum(ops.cast(ops.less(high, number(0)), dtype="int32"), half)
-    found = ops.shift_right(ops.sub(ops.add(high, half), negative), right)
+    rounded = ops.shift_right(ops.sub(ops.add(high, half), negative), right)
     least, greatest = map(float, node.result.dtype.limits)
     middle = 128 if node.result.dtype.kind == "uint" else 0
-    moved = ops.add(found, number(middle))
-    return ops.cast(ops.clip(moved, minimum=least, maximum=greatest), dtype=node.result.dtype.name)
+    shifted = ops.add(rounded, number(middle))
+    return ops.cast(ops.clip(shifted, minimum=least, maximum=greatest), dtype=node.result.dtype.name)
 
 
 def _local_response_normalization(node: Node) -> Expr:
@@ -131,8 +131,8 @@ def _local_response_normalization(node: Node) -> Expr:
     if size < 1:
         raise node.error(f"radius must be >= 0, got {options.Radius()}")
     data = channels_second(node.input(0))
-    found = ops.lrn(data, size=size, alpha=options.Alpha() * size, beta=options.Beta(), bias=options.Bias())
-    return channels_last(found)
+    normalized = ops.lrn(data, size=size, alpha=options.Alpha() * size, beta=options.Beta(), bias=options.Bias())
+    return channels_last(normalized)
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -10,7 +10,7 @@ import numpy as np
 from inlaid import ops
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.window import Axis, inner_taps
-from inlaid_tflite.convert.window import channels_last, channels_second, strides_of, window_pads
+from inlaid_tflite.convert.window import channels_last, channels_second, read_strides, window_pads
 from inlaid_tflite.model import Array
 from inlaid_tflite.node import Converter, Node, typed
 
@@ -19,7 +19,7 @@ LARGEST = 1 << 26
 
 
 def _window(node: Node) -> tuple[tuple[int, int], tuple[int, int], tuple[int, ...]]:
-    kernel, strides = (node.options.FilterHeight(), node.options.FilterWidth()), strides_of(node)
+    kernel, strides = (node.options.FilterHeight(), node.options.FilterWidth()), read_strides(node)
     channels = node.tensor(0).shape[3]
     if not isinstance(channels, int):
         raise node.error(f"the number of channels must be static, got {channels}: set it")
@@ -63,11 +63,11 @@ def _counts(node: Node, kernel: tuple[int, int], strides: tuple[int, int], pads:
 
 def _max(node: Node) -> Expr:
     kernel, strides, pads = _window(node)
-    found = ops.max_pool(channels_second(node.input(0)), kernel=kernel, strides=strides, pads=pads, dilations=(1, 1))
+    pooled = ops.max_pool(channels_second(node.input(0)), kernel=kernel, strides=strides, pads=pads, dilations=(1, 1))
     if node.is_float():
-        return channels_last(node.bounded(found))
+        return channels_last(node.bounded(pooled))
     least, greatest = node.limits()
-    return channels_last(ops.clip(found, minimum=float(least), maximum=float(greatest)))
+    return channels_last(ops.clip(pooled, minimum=float(least), maximum=float(greatest)))
 
 
 def _root_mean_square(node: Node) -> Expr:

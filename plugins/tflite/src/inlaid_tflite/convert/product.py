@@ -12,7 +12,7 @@ from inlaid.graph.conditions import require_equal, require_static
 from inlaid.graph.ir import Constant, Expr, constant
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
-from inlaid_tflite.convert.window import channels_last, channels_second, padded, strides_of, window_pads
+from inlaid_tflite.convert.window import channels_last, channels_second, padded, read_strides, window_pads
 from inlaid_tflite.fixed import in_vectors, rounded_away
 from inlaid_tflite.node import Converter, Node, tensor_type, typed
 
@@ -24,7 +24,7 @@ VECTOR = 8
 
 def _convolution(node: Node, weights: Expr, groups: int, rounding: str) -> Expr:
     """Convert a convolution of input 0 by weights O I H W, plus the bias at input 2."""
-    strides, dilations = strides_of(node), (node.options.DilationHFactor(), node.options.DilationWFactor())
+    strides, dilations = read_strides(node), (node.options.DilationHFactor(), node.options.DilationWFactor())
     outputs, _, rows, columns = map(int, tensor_type(weights).shape)  # type: ignore[arg-type]
     pads = window_pads(node, (rows, columns), strides, dilations)
     data = channels_second(node.input(0))
@@ -36,7 +36,13 @@ def _convolution(node: Node, weights: Expr, groups: int, rounding: str) -> Expr:
     _, zero_point = node.pair(node.tensor(0))
     filled = padded(data, pads, np.array(zero_point, node.tensor(0).dtype.numpy))
     total = ops.conv(
-        filled, weights, strides=strides, pads=(0, 0, 0, 0), dilations=dilations, groups=groups, out_dtype=_sums_of(node, 2)
+        filled,
+        weights,
+        strides=strides,
+        pads=(0, 0, 0, 0),
+        dilations=dilations,
+        groups=groups,
+        out_dtype=_accumulator_dtype(node, 2),
     )
     total = _biased(node, total, weights, (1, 2, 3), zero_point, 1)
     factors = _factors(node, outputs)
@@ -45,27 +51,29 @@ def _convolution(node: Node, weights: Expr, groups: int, rounding: str) -> Expr:
     return channels_last(node.stored(total, factors, 1, rounding))
 
 
-def _sums_of(node: Node, bias: int) -> str:
+def _accumulator_dtype(node: Node, bias: int) -> str:
     """Return the dtype of integer accumulators: the dtype of the bias."""
     return "int64" if node.has(bias) and node.tensor(bias).dtype.name == "int64" else "int32"
 
 
 def _biased(node: Node, total: Expr, weights: Expr, reduced: tuple[int, ...], zero_point: int, axis: int) -> Expr:
     """Add the bias at input 2 to integer sums, and subtract the contribution of the data's zero point."""
-    of = tensor_type(total).dtype
+    dtype = tensor_type(total).dtype
     shape = tuple(-1 if at == axis else 1 for at in range(tensor_type(total).rank))
     if not isinstance(weights, Constant):
-        excess = ops.reduce_sum(ops.cast(weights, dtype=of.name), axes=reduced)
+        excess = ops.reduce_sum(ops.cast(weights, dtype=dtype.name), axes=reduced)
         outputs = tensor_type(excess).shape[0]
-        total = ops.sub(total, ops.reshape(ops.mul(excess, constant(np.array(zero_point, of.numpy))), shape=_along(shape, outputs)))
+        total = ops.sub(
+            total, ops.reshape(ops.mul(excess, constant(np.array(zero_point, dtype.numpy))), shape=_along(shape, outputs))
+        )
         if not node.has(2):
             return total
-        bias = ops.reshape(ops.cast(node.input(2), dtype=of.name), shape=_along(shape, outputs))
+        bias = ops.reshape(ops.cast(node.input(2), dtype=dtype.name), shape=_along(shape, outputs))
         return ops.add(total, bias)
-    known = -np.array(zero_point, of.numpy) * weights.data.astype(of.numpy).sum(reduced, dtype=of.numpy)
+    static_bias = -np.array(zero_point, dtype.numpy) * weights.data.astype(dtype.numpy).sum(reduced, dtype=dtype.numpy)
     if node.has(2):
-        known = known + node.array(2).astype(of.numpy)
-    return ops.add(total, constant(known.reshape(shape)))
+        static_bias = static_bias + node.array(2).astype(dtype.numpy)
+    return ops.add(total, constant(static_bias.reshape(shape)))
 
 
 def _along(shape: tuple[int, ...], size: Dim) -> tuple[Dim, ...]:
@@ -80,7 +88,7 @@ def _factors(node: Node, outputs: int, weights: int = 1, data: int = 0) -> list[
     result, _ = node.pair(node.result)
     if len(scales.scale) not in (1, outputs):
         raise node.error(f"weights must have one scale or one per output, {outputs}, got {len(scales.scale)}")
-    wide = node.name == "FULLY_CONNECTED" and _sums_of(node, 2) == "int64"
+    wide = node.name == "FULLY_CONNECTED" and _accumulator_dtype(node, 2) == "int64"
     if len(scales.scale) == 1 and not wide and (node.name in ROUNDED_FACTORS or node.tensor(data).dtype.name == "uint8"):
         return [float(scale * scales.scale[0]) / float(result)]
     return [float(scale) * float(each) / float(result) for each in scales.scale]
@@ -90,17 +98,17 @@ def _conv_2d(node: Node) -> Expr:
     channels, depth = _channels(node), node.tensor(1).shape[3]
     if depth == 0 or channels % depth:
         raise node.error(f"the number of data channels must be a multiple of the weights' {depth} channels, got {channels}")
-    if node.tensor(0).dtype.name == "int16" and _sums_of(node, 2) == "int32":
+    if node.tensor(0).dtype.name == "int16" and _accumulator_dtype(node, 2) == "int32":
         raise node.error("int16 data must have an int64 bias: LiteRT's int32 sums overflow")
     rounding = "up" if channels == depth and node.tensor(0).dtype.bits == 8 else "away"
     return _convolution(node, _moved(_weights(node), (0, 3, 1, 2)), channels // depth, rounding)
 
 
 def _depthwise_conv_2d(node: Node) -> Expr:
-    of = node.tensor(0).dtype.name
-    if of == "int16" and node.tensor(1).dtype.bits < 8:
+    dtype = node.tensor(0).dtype.name
+    if dtype == "int16" and node.tensor(1).dtype.bits < 8:
         raise node.error("4-bit weights for int16 data are not supported: store them as int8")
-    rounding = "vectors" if of == "int8" else "away"
+    rounding = "vectors" if dtype == "int8" else "away"
     return _convolution(node, _moved(_weights(node), (3, 0, 1, 2)), _channels(node), rounding)
 
 
@@ -111,14 +119,14 @@ def _channels(node: Node) -> int:
 
 def _weights(node: Node, index: int = 1) -> Expr:
     """Return an input as weights: dequantized if the data is float, otherwise with the zero points subtracted."""
-    found, tensor = node.input(index), node.tensor(index)
+    weights, tensor = node.input(index), node.tensor(index)
     if tensor.dtype.is_float:
-        return found
+        return weights
     scales = node.scales(tensor)
     if not node.is_float():
         if np.any(scales.zero_point):
             return _centerd(node, index)
-        return constant(node.array(index).astype(np.int8)) if tensor.dtype.bits < 8 else found
+        return constant(node.array(index).astype(np.int8)) if tensor.dtype.bits < 8 else weights
     stored = node.array(index)
     shape = [-1 if axis == scales.axis and len(scales.scale) > 1 else 1 for axis in range(stored.ndim)]
     real = (stored.astype(np.float32) - scales.zero_point.reshape(shape).astype(np.float32)) * scales.scale.reshape(shape)
@@ -128,12 +136,12 @@ def _weights(node: Node, index: int = 1) -> Expr:
 def _centerd(node: Node, index: int) -> Expr:
     """Subtract the zero point of 8-bit integers; the result has 16 bits if the zero point is not 0."""
     _, zero_point = node.pair(node.tensor(index))
-    found = node.input(index)
+    data = node.input(index)
     if not zero_point:
-        return found
-    if isinstance(found, Constant):
-        return constant(found.data.astype(np.int16) - np.int16(zero_point))
-    return ops.sub(ops.cast(found, dtype="int16"), constant(np.int16(zero_point)))
+        return data
+    if isinstance(data, Constant):
+        return constant(data.data.astype(np.int16) - np.int16(zero_point))
+    return ops.sub(ops.cast(data, dtype="int16"), constant(np.int16(zero_point)))
 
 
 def _moved(weights: Expr, perm: tuple[int, ...]) -> Expr:
@@ -155,11 +163,11 @@ def _fully_connected(node: Node) -> Expr:
         total = node.bounded(ops.add(total, ops.reshape(node.input(2), shape=(outputs,))) if node.has(2) else total)
     else:
         _, zero_point = node.pair(node.tensor(0))
-        total = ops.matmul(rows, weights, out_dtype=_sums_of(node, 2))
+        total = ops.matmul(rows, weights, out_dtype=_accumulator_dtype(node, 2))
         total = _biased(node, total, weights, (0,), zero_point, 1)
         total = _stored_rows(node, total, outputs)
-    kept = node.shape(0)[:-1] if node.option("KeepNumDims", False) else (count,)
-    return ops.reshape(total, shape=(*kept, outputs))
+    outer = node.shape(0)[:-1] if node.option("KeepNumDims", False) else (count,)
+    return ops.reshape(total, shape=(*outer, outputs))
 
 
 def _stored_rows(node: Node, total: Expr, outputs: int) -> Expr:
@@ -196,18 +204,18 @@ def _crops(node: Node, kernel: tuple[int, ...], strides: tuple[int, ...], channe
     with node.relations():
         require_equal(batch, first, "the batch in the shape of the result")
         require_equal(last, channels, "the number of channels in the shape of the result")
-    same = node.options.Padding() == 0
+    keeps_extent = node.options.Padding() == 0
     before, after = [], []
     for size, taps, stride, output in zip(sizes, kernel, strides, outputs, strict=True):
         size, output = require_static(size, "the image sizes"), require_static(output, "the image sizes of the result")
-        missing = max((-(-output // stride) - 1) * stride + taps - output, 0) if same else 0
+        missing = max((-(-output // stride) - 1) * stride + taps - output, 0) if keeps_extent else 0
         before.append(missing // 2)
         after.append((size - 1) * stride + taps - before[-1] - output)
     return (*before, *after)
 
 
 def _transpose_conv(node: Node) -> Expr:
-    strides = strides_of(node)
+    strides = read_strides(node)
     data = _centerd(node, 2) if not node.is_float() else node.input(2)
     weights = _moved(_weights(node), (3, 0, 1, 2))
     outputs, rows, columns, _ = node.tensor(1).shape
@@ -250,7 +258,7 @@ def _conv_3d(node: Node) -> Expr:
     total: Expr = ops.conv(
         channels_second(node.input(0)), _moved(node.input(1), (4, 3, 0, 1, 2)), strides=strides, pads=pads, dilations=dilations
     )
-    return _of_channels(node, total, 2)
+    return _add_channel_bias(node, total, 2)
 
 
 def _conv_3d_transpose(node: Node) -> Expr:
@@ -259,10 +267,10 @@ def _conv_3d_transpose(node: Node) -> Expr:
         raise node.error(f"dilations must be 1, the only value that LiteRT supports, got {dilations}")
     pads = _crops(node, node.tensor(1).shape[:3], strides, node.tensor(1).shape[3])
     weights = _moved(node.input(1), (4, 3, 0, 1, 2))
-    return _of_channels(node, ops.conv_transpose(channels_second(node.input(2)), weights, strides=strides, pads=pads), 3)
+    return _add_channel_bias(node, ops.conv_transpose(channels_second(node.input(2)), weights, strides=strides, pads=pads), 3)
 
 
-def _of_channels(node: Node, total: Expr, bias: int) -> Expr:
+def _add_channel_bias(node: Node, total: Expr, bias: int) -> Expr:
     if node.has(bias):
         total = ops.add(total, ops.reshape(node.input(bias), shape=(tensor_type(total).shape[1], 1, 1, 1)))
     return channels_last(node.bounded(total))

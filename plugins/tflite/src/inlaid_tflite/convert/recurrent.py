@@ -73,15 +73,15 @@ def _rnn_steps(node: Node, x: Expr, first: int, aux: tuple[Expr, Expr] | None = 
             _require_steps(x, aux[0])
             require_equal(tensor_type(aux[1]).shape[0], outputs, "the number of rows of the auxiliary weights")
     weights, recurrent, bias = (_real(node, first + offset) for offset in range(3))
-    given = ops.add(_times(x, weights), bias)
+    projected = ops.add(_times(x, weights), bias)
     if aux is not None:
-        given = ops.add(given, _times(*aux))
+        projected = ops.add(projected, _times(*aux))
 
     def step(position: Expr, slices: States, states: States) -> tuple[Expr, States]:
         new = _activated(node, ops.add(slices[0], _times(states[0], recurrent)))
         return new, (new,)
 
-    steps, (state,) = run_steps(step, [given], (node.input(first + 3),), reverse)
+    steps, (state,) = run_steps(step, [projected], (node.input(first + 3),), reverse)
     return steps, state
 
 
@@ -106,9 +106,9 @@ def _bidirectional_rnn(node: Node) -> Updated:
     are auxiliary data and weights."""
     time_major = bool(node.option("TimeMajor", False))
     sides, merged, further = _sides(node, time_major, 9, (10, 11))
-    found = [_rnn_steps(node, sides[0], 1, further[0]), _rnn_steps(node, sides[1], 5, further[1], reverse=True)]
-    outputs = [_time_first(outputs, time_major) for outputs, _ in found]
-    states = {4: found[0][1], 8: found[1][1]}
+    directions = [_rnn_steps(node, sides[0], 1, further[0]), _rnn_steps(node, sides[1], 5, further[1], reverse=True)]
+    outputs = [_time_first(outputs, time_major) for outputs, _ in directions]
+    states = {4: directions[0][1], 8: directions[1][1]}
     return Updated((join(outputs, 2),) if merged else tuple(outputs), states)
 
 
@@ -199,9 +199,9 @@ def _lstm_steps(node: Node, x: Expr, at: _Lstm, more: Expr | None = None, revers
     biases = {gate: _real(node, at.bias(gate)) for gate in gates}
     peepholes = {gate: _optional(node, at.peephole(gate)) for gate in gates if gate != CELL}
     hidden = node.shape(at.bias(OUTPUT))[0]
-    given = _times(x, join([_real(node, at.weights(gate)) for gate in gates], 0))
+    inputs = _times(x, join([_real(node, at.weights(gate)) for gate in gates], 0))
     if more is not None:
-        given = ops.add(given, _times(more, join([_real(node, at.aux + gate) for gate in gates], 0)))
+        inputs = ops.add(inputs, _times(more, join([_real(node, at.aux + gate) for gate in gates], 0)))
     recurrent = join([_real(node, at.recurrent(gate)) for gate in gates], 0)
     cell_clip, output_clip = float(node.option("CellClip", 0.0)), float(node.option("ProjClip", 0.0))
     projection, projected = _optional(node, at.projection), _optional(node, at.projection + 1)
@@ -211,8 +211,8 @@ def _lstm_steps(node: Node, x: Expr, at: _Lstm, more: Expr | None = None, revers
         total = ops.add(slices[0], _times(output, recurrent))
 
         def gate(number: int, cell: Expr) -> Expr:
-            place = gates.index(number)
-            value = slice_axis(total, 1, hidden * place, hidden * (place + 1))
+            index = gates.index(number)
+            value = slice_axis(total, 1, hidden * index, hidden * (index + 1))
             peephole, norm = peepholes.get(number), norms[number]
             if peephole is not None:
                 value = ops.add(value, ops.mul(peephole, cell))
@@ -223,8 +223,8 @@ def _lstm_steps(node: Node, x: Expr, at: _Lstm, more: Expr | None = None, revers
             return _activated(node, value) if number == CELL else ops.sigmoid(value)
 
         forget = gate(FORGET, cell)
-        taken = ops.sub(scalar(1, "float32"), forget) if coupled else gate(INPUT, cell)
-        new: Expr = ops.add(ops.mul(forget, cell), ops.mul(taken, gate(CELL, cell)))
+        input_gate = ops.sub(scalar(1, "float32"), forget) if coupled else gate(INPUT, cell)
+        new: Expr = ops.add(ops.mul(forget, cell), ops.mul(input_gate, gate(CELL, cell)))
         if cell_clip > 0:
             new = ops.clip(new, minimum=-cell_clip, maximum=cell_clip)
         result: Expr = ops.mul(gate(OUTPUT, new), _activated(node, new))
@@ -235,7 +235,7 @@ def _lstm_steps(node: Node, x: Expr, at: _Lstm, more: Expr | None = None, revers
                 result = ops.clip(result, minimum=-output_clip, maximum=output_clip)
         return result, (result, new)
 
-    return run_steps(step, [given], (node.input(at.output), node.input(at.cell)), reverse)
+    return run_steps(step, [inputs], (node.input(at.output), node.input(at.cell)), reverse)
 
 
 ALONE = _Lstm(1, 18, 19, 20)

@@ -59,22 +59,22 @@ def _sum(node: Node) -> Expr:
     factor = scale / result
     bias = np.float32(-zero_point) * factor * np.float32(_count(node))
     real = ops.add(ops.mul(ops.cast(total, dtype="float32"), constant(factor)), constant(bias))
-    whole = ops.add(ops.cast(rounded_away(real), dtype="int32"), number(moved))
+    rounded = ops.add(ops.cast(rounded_away(real), dtype="int32"), number(moved))
     least, greatest = map(float, node.result.dtype.limits)
-    return ops.cast(ops.clip(whole, minimum=least, maximum=greatest), dtype=node.result.dtype.name)
+    return ops.cast(ops.clip(rounded, minimum=least, maximum=greatest), dtype=node.result.dtype.name)
 
 
 def _mean(node: Node) -> Expr:
-    count, of = _count(node), node.result.dtype
+    count, dtype = _count(node), node.result.dtype
     if count == 0:
         raise node.error("a mean requires at least one element, got an empty axis")
     if node.is_float():
-        return ops.div(_reduced(node, ops.reduce_sum, node.input(0)), constant(np.asarray(count).astype(of.numpy)))
+        return ops.div(_reduced(node, ops.reduce_sum, node.input(0)), constant(np.asarray(count).astype(dtype.numpy)))
     if not node.is_stored():
         total = _reduced(node, ops.reduce_sum, ops.cast(node.input(0), dtype="int64"))
-        return ops.cast(ops.div(total, constant(np.int64(count))), dtype=of.name)
+        return ops.cast(ops.div(total, constant(np.int64(count))), dtype=dtype.name)
     (scale, zero_point), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
-    if of.bits == 8 and len(node.shape(0)) == 4 and _axes(node) == (1, 2) and node.options.KeepDims():
+    if dtype.bits == 8 and len(node.shape(0)) == 4 and _axes(node) == (1, 2) and node.options.KeepDims():
         return _mean_of_image(node, count)
     total = ops.sub(_reduced(node, ops.reduce_sum, ops.cast(node.input(0), dtype="int32")), number(zero_point * count))
     (multiplier,), (shift,) = fixed_points([float(scale) / float(result)])
@@ -90,9 +90,9 @@ def _mean_of_image(node: Node, count: int) -> Expr:
     total = _reduced(node, ops.reduce_sum, ops.cast(node.input(0), dtype="int32"))
     offset = np.float32(zero_point) * scale / result
     bias = moved - int(offset + np.float32(0.5 if offset > 0 else -0.5))
-    found = ops.add(in_vectors(total, [scale / (np.float32(count) * result)], 3, VECTOR), number(bias))
+    mean = ops.add(in_vectors(total, [scale / (np.float32(count) * result)], 3, VECTOR), number(bias))
     least, greatest = map(float, node.result.dtype.limits)
-    return ops.cast(ops.clip(found, minimum=least, maximum=greatest), dtype=node.result.dtype.name)
+    return ops.cast(ops.clip(mean, minimum=least, maximum=greatest), dtype=node.result.dtype.name)
 
 
 def _prod(node: Node) -> Expr:
@@ -101,20 +101,20 @@ def _prod(node: Node) -> Expr:
     count, axes, shape = _count(node), _axes(node), node.shape(0)
     if not 0 < count <= LONGEST_PRODUCT:
         raise node.error(f"a product of stored integers must have at most {LONGEST_PRODUCT} factors, got {count}: use floats")
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    outer_axes = [axis for axis in range(len(shape)) if axis not in axes]
     if count == 1:  # LiteRT copies without requantizing
         return node.input(0) if node.options.KeepDims() else squeeze(node.input(0), *axes)
     (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
     factor = float(scale) / float(result) ** (1 / count)
-    rows = ops.transpose(node.wide(0), perm=(*axes, *kept))
-    rows = ops.reshape(rows, shape=(count, *(shape[axis] for axis in kept)))
+    rows = ops.transpose(node.wide(0), perm=(*axes, *outer_axes))
+    rows = ops.reshape(rows, shape=(count, *(shape[axis] for axis in outer_axes)))
     each = [ops.take(rows, number(index), axis=0) for index in range(count)]
     product: Expr = each[0]
     for following in each[1:]:
         wide = ops.mul(ops.cast(product, dtype="int64"), ops.cast(following, dtype="int64"))
         product = scaled(wide, [factor])
-    found = node.placed(scaled(ops.cast(product, dtype="int64"), [factor]))
-    return expand_dims(found, *axes) if node.options.KeepDims() else found
+    placed = node.placed(scaled(ops.cast(product, dtype="int64"), [factor]))
+    return expand_dims(placed, *axes) if node.options.KeepDims() else placed
 
 
 def _position(operator: Callable[..., Expr]) -> Converter:
@@ -123,8 +123,8 @@ def _position(operator: Callable[..., Expr]) -> Converter:
         if node.tensor(0).dtype.name == "bool":
             data = ops.cast(data, dtype="uint8")
         axis = node.axis(int(node.array(1).reshape(-1)[0]), len(node.shape(0)))
-        found = operator(data, axis=axis)
-        return found if node.result.dtype.name == "int64" else ops.cast(found, dtype=node.result.dtype.name)
+        position = operator(data, axis=axis)
+        return position if node.result.dtype.name == "int64" else ops.cast(position, dtype=node.result.dtype.name)
 
     return convert
 

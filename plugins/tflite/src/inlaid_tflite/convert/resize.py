@@ -29,7 +29,7 @@ def _sizes(node: Node) -> tuple[tuple[Dim, Dim], tuple[Dim, Dim]]:
     return (shape[1], new[0]), (shape[2], new[1])
 
 
-def _known(node: Node, sizes: tuple[Dim, Dim]) -> tuple[int, int]:
+def _require_static_sizes(node: Node, sizes: tuple[Dim, Dim]) -> tuple[int, int]:
     before, after = sizes
     if not isinstance(before, int) or not isinstance(after, int) or not 0 < before <= LONGEST or not 0 < after <= LONGEST:
         raise node.error(f"input and output sizes must be static and 1 to {LONGEST}, got {before} and {after}")
@@ -39,9 +39,9 @@ def _known(node: Node, sizes: tuple[Dim, Dim]) -> tuple[int, int]:
 def _nearest(node: Node) -> Expr:
     value, centerd, aligned = node.input(0), node.option("HalfPixelCenters", False), node.option("AlignCorners", False)
     for axis, sizes in enumerate(_sizes(node), 1):
-        before, after = _known(node, sizes)
-        whole = aligned and after > 1
-        scale = np.float32(before - 1) / np.float32(after - 1) if whole else np.float32(before) / np.float32(after)
+        before, after = _require_static_sizes(node, sizes)
+        align_ends = aligned and after > 1
+        scale = np.float32(before - 1) / np.float32(after - 1) if align_ends else np.float32(before) / np.float32(after)
         places = (np.arange(after, dtype=np.float32) + np.float32(0.5 if centerd else 0)) * scale
         places = half_away(places) if aligned else np.floor(places)
         value = ops.take(value, constant(np.clip(places, 0, before - 1).astype(np.int32)), axis=axis)
@@ -60,21 +60,21 @@ def _bilinear(node: Node) -> Expr:
         shape = (node.shape(0)[0], rows, columns, node.shape(0)[3])
         return ops.resize(node.input(0), shape=shape, mode="linear", coordinates=coordinates)
     if node.result.dtype.name == "uint8":
-        return _bilinear_in_floats(node, [_known(node, each) for each in sizes])
+        return _bilinear_in_floats(node, [_require_static_sizes(node, each) for each in sizes])
     wide = cast_to(node.input(0), "int64" if node.result.dtype.bits > 8 else "int32")
-    of = tensor_type(wide).dtype.numpy
+    dtype = tensor_type(wide).dtype.numpy
     for axis, each in enumerate(sizes, 1):
-        low, high, upper = _weights(node, *_known(node, each))
+        low, high, upper = _weights(node, *_require_static_sizes(node, each))
         parts = (
-            ops.mul(_along(wide, axis, places), constant(_column(weights.astype(of), axis)))
+            ops.mul(_along(wide, axis, places), constant(_column(weights.astype(dtype), axis)))
             for places, weights in ((low, (1 << BITS) - upper), (high, upper))
         )
         wide = ops.add(*parts)
     one = 1 << 2 * BITS
-    half = constant(np.array(one // 2, of))
+    half = constant(np.array(one // 2, dtype))
     # Round half away from 0; the division truncates.
-    signed = ops.where(ops.less(constant(np.array(0, of)), wide), half, ops.neg(half))
-    return cast_to(ops.div(ops.add(wide, signed), constant(np.array(one, of))), node.result.dtype)
+    signed = ops.where(ops.less(constant(np.array(0, dtype)), wide), half, ops.neg(half))
+    return cast_to(ops.div(ops.add(wide, signed), constant(np.array(one, dtype))), node.result.dtype)
 
 
 def _along(value: Expr, axis: int, places: Array) -> Expr:
@@ -103,8 +103,8 @@ def _bilinear_in_floats(node: Node, sizes: list[tuple[int, int]]) -> Expr:
     """Interpolate uint8 as LiteRT does: sum four float32 products, rounded half up."""
     sides = []
     for axis, (before, after) in enumerate(sizes, 1):
-        whole = node.option("AlignCorners", False) and after > 1
-        scale = np.float32(before - 1) / np.float32(after - 1) if whole else np.float32(before) / np.float32(after)
+        align_ends = node.option("AlignCorners", False) and after > 1
+        scale = np.float32(before - 1) / np.float32(after - 1) if align_ends else np.float32(before) / np.float32(after)
         at = np.arange(after, dtype=np.float32)
         at = (at + np.float32(0.5)) * scale - np.float32(0.5) if node.option("HalfPixelCenters", False) else at * scale
         low, high = np.maximum(np.floor(at), 0), np.minimum(np.ceil(at), before - 1)

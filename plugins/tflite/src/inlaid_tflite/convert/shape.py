@@ -15,7 +15,7 @@ from inlaid.ops.shape import simple
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
 from inlaid_tflite.node import Converter, Node, half_away, tensor_type, typed
-from inlaid_tflite.table import all_values, look_up
+from inlaid_tflite.table import byte_values, look_up
 
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
@@ -23,17 +23,17 @@ from inlaid_tflite.table import all_values, look_up
 def _reshape(node: Node) -> Expr:
     """Convert RESHAPE. The new shape is input 1; in old files, an option; else the shape of the result in the file."""
     if node.has(1):
-        given = node.dims(1)
+        target_shape = node.dims(1)
     elif node.options is not None and node.options.NewShapeLength():
-        given = tuple(int(node.options.NewShape(axis)) for axis in range(node.options.NewShapeLength()))
+        target_shape = tuple(int(node.options.NewShape(axis)) for axis in range(node.options.NewShapeLength()))
     else:
-        given = node.result.shape
-    free = [axis for axis, dim in enumerate(given) if isinstance(dim, int) and dim < 0]
-    if len(free) > 1 or any(given[axis] != -1 for axis in free):
-        raise node.error(f"the new shape must have at most one -1 and no other negative size, got {given}")
-    shape = list(given)
+        target_shape = node.result.shape
+    free = [axis for axis, dim in enumerate(target_shape) if isinstance(dim, int) and dim < 0]
+    if len(free) > 1 or any(target_shape[axis] != -1 for axis in free):
+        raise node.error(f"the new shape must have at most one -1 and no other negative size, got {target_shape}")
+    shape = list(target_shape)
     if free:
-        old, new = node.shape(0), [dim for axis, dim in enumerate(given) if axis != free[0]]
+        old, new = node.shape(0), [dim for axis, dim in enumerate(target_shape) if axis != free[0]]
         # If a new dimension is 0, LiteRT ignores the dimensions that are 0, old and new.
         shape[free[0]] = quotient(*(_at_least_1(dims) for dims in (old, new))) if 0 in new else quotient(old, new)
     return ops.reshape(node.input(0), shape=tuple(shape))
@@ -87,13 +87,13 @@ def _broadcast_args(node: Node) -> Expr:
     lengths = [node.tensor(index).shape[0] for index in (0, 1)]
     if not all(isinstance(length, int) for length in lengths):
         raise node.error("the shapes must have static length")
-    of = node.tensor(0).dtype
-    known = [node.scope.dims(node.input(index)) for index in (0, 1)]
-    if known[0] is not None and known[1] is not None:
+    dtype = node.tensor(0).dtype
+    static_shapes = [node.scope.dims(node.input(index)) for index in (0, 1)]
+    if static_shapes[0] is not None and static_shapes[1] is not None:
         with node.relations():
-            shape = broadcast_shapes(known[0], known[1])
-        return cast_to(ops.sizes(dims=shape), of)
-    one = scalar(1, of)
+            shape = broadcast_shapes(static_shapes[0], static_shapes[1])
+        return cast_to(ops.sizes(dims=shape), dtype)
+    one = scalar(1, dtype)
     ones = [ops.pad(node.input(index), one, pads=(max(lengths) - lengths[index], 0)) for index in (0, 1)]
     return ops.where(ops.equal(ones[0], one), ones[1], ones[0])
 
@@ -110,8 +110,8 @@ def _zeros_like(node: Node) -> Expr:
 
 
 def _range(node: Node) -> Expr:
-    of = node.tensor(0).dtype
-    if of.is_float:
+    dtype = node.tensor(0).dtype
+    if dtype.is_float:
         start, limit, delta = (node.array(index).item() for index in range(3))
         if delta == 0:
             raise node.error("the step must not be 0")
@@ -126,7 +126,7 @@ def _range(node: Node) -> Expr:
                 f"the start and the limit must be >= -2^61 and <= 2^61, as one of them is a dynamic size, got {first} and {end}"
             )
         count = size
-    counted = ops.iota(shape=(count,), axis=0, dtype=of.name)
+    counted = ops.iota(shape=(count,), axis=0, dtype=dtype.name)
     begin, by = (ops.reshape(node.input(index), shape=()) for index in (0, 2))
     return ops.add(ops.mul(counted, by), begin)
 
@@ -152,7 +152,7 @@ def _rescaled(node: Node, index: int) -> Expr:
     if tensor.dtype.bits != 8:
         raise node.error(f"parts of {tensor.dtype} must have the scale and zero point of the result: requantize the parts")
     factor = np.float32(scale * (np.float32(1) / target))
-    real = all_values(tensor.dtype.name).astype(np.float32) * factor + np.float32(-zero_point) * factor
+    real = byte_values(tensor.dtype.name).astype(np.float32) * factor + np.float32(-zero_point) * factor
     limits = np.iinfo(result.dtype.name)
     return look_up(np.clip(half_away(real) + moved, limits.min, limits.max).astype(result.dtype.numpy), value)
 
@@ -164,8 +164,8 @@ def _pack(node: Node) -> Expr:
 
 def _unpack(node: Node) -> tuple[Expr, ...]:
     axis = node.axis(node.option("Axis"), len(node.shape(0)))
-    found = split(node, node.input(0), axis, [1] * len(node.results))
-    return tuple(squeeze(part, axis) for part in found)
+    parts = split(node, node.input(0), axis, [1] * len(node.results))
+    return tuple(squeeze(part, axis) for part in parts)
 
 
 def _split(node: Node) -> tuple[Expr, ...]:

@@ -141,7 +141,7 @@ def _reverse(node: Node) -> Expr:
 def _dynamic_update_slice(node: Node) -> Expr:
     """Convert DYNAMIC_UPDATE_SLICE: replace a block of the operand. Start indices are clamped so that the block is inside."""
     operand, update = node.input(0), node.input(1)
-    of = node.tensor(2).dtype
+    dtype = node.tensor(2).dtype
     inside: Expr | None = None
     pairs = list(enumerate(zip(node.shape(0), node.shape(1), strict=True)))
     with node.relations():
@@ -151,9 +151,9 @@ def _dynamic_update_slice(node: Node) -> Expr:
     for axis, (extent, size) in pairs:
         if extent == size:
             continue
-        zero = scalar(0, of)
+        zero = scalar(0, dtype)
         last, end = (
-            cast_to(ops.reshape(ops.sizes(dims=(dim,)), shape=()), of) for dim in (simple(arith.wrap(extent) - size), size)
+            cast_to(ops.reshape(ops.sizes(dims=(dim,)), shape=()), dtype) for dim in (simple(arith.wrap(extent) - size), size)
         )
         first = ops.reshape(slice_axis(node.input(2), 0, axis, axis + 1), shape=())
         first = ops.maximum(ops.minimum(first, last), zero)
@@ -162,9 +162,9 @@ def _dynamic_update_slice(node: Node) -> Expr:
         if padding != 0:
             after = tuple(padding if other == axis else 0 for other in range(len(pairs)))
             update = ops.pad(update, scalar(0, node.tensor(1).dtype), pads=(*(0 for _ in pairs), *after))
-        place = ops.sub(ops.iota(shape=(extent,), axis=0, dtype=of.name), first)
-        within = ops.logical_and(ops.less_equal(zero, place), ops.less(place, end))
-        update = ops.take(update, ops.where(within, place, zero), axis=axis)
+        offset = ops.sub(ops.iota(shape=(extent,), axis=0, dtype=dtype.name), first)
+        within = ops.logical_and(ops.less_equal(zero, offset), ops.less(offset, end))
+        update = ops.take(update, ops.where(within, offset, zero), axis=axis)
         shaped = ops.reshape(within, shape=tuple(extent if other == axis else 1 for other in range(len(node.shape(0)))))
         inside = shaped if inside is None else ops.logical_and(inside, shaped)
     return update if inside is None else ops.where(inside, update, operand)
@@ -184,9 +184,9 @@ def _pads(node: Node) -> list[tuple[Dim, Dim]]:
 
 def _zero(node: Node) -> Expr:
     """Return the stored value that represents 0 in the result."""
-    of = node.result
-    zero_point = 0 if of.quantization is None or of.dtype.is_float else node.pair(of)[1]
-    return scalar(zero_point, of.dtype)
+    tensor = node.result
+    zero_point = 0 if tensor.quantization is None or tensor.dtype.is_float else node.pair(tensor)[1]
+    return scalar(zero_point, tensor.dtype)
 
 
 def _padded(value: Expr, fill: Expr, pads: list[tuple[Dim, Dim]]) -> Expr:
@@ -287,13 +287,13 @@ def _batch_to_space(node: Node) -> Expr:
     parts = ops.reshape(node.input(0), shape=(*sizes, outer, *space, *rest))
     pairs = [axis for index in range(count) for axis in (count + 1 + index, index)]
     moved = ops.transpose(parts, perm=(count, *pairs, *range(2 * count + 1, 2 * count + 1 + len(rest))))
-    whole = [simple(arith.product((dim, size))) for dim, size in zip(space, sizes, strict=True)]
-    joined = ops.reshape(moved, shape=(outer, *whole, *rest))
+    uncropped = [simple(arith.product((dim, size))) for dim, size in zip(space, sizes, strict=True)]
+    joined = ops.reshape(moved, shape=(outer, *uncropped, *rest))
     return cut(
         joined,
         {
             axis: (before, simple(arith.wrap(extent) - after), 1)
-            for axis, (extent, (before, after)) in enumerate(zip(whole, crops, strict=True), 1)
+            for axis, (extent, (before, after)) in enumerate(zip(uncropped, crops, strict=True), 1)
         },
     )
 

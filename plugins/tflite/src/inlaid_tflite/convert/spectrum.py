@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from inlaid import ops
-from inlaid.frontends.fourier import part_of, resize_axis, stack_parts, swap_axes, transform
+from inlaid.frontends.fourier import resize_axis, select_part, stack_parts, swap_axes, transform
 from inlaid.graph.ir import Expr, constant
 from inlaid.ops.compose import scalar
 from inlaid_runtime.records import replace
@@ -29,7 +29,7 @@ def by_parts(convert: Converter, node: Node) -> tuple[Expr, ...]:
     parts = []
     for number in range(2):
         values = tuple(
-            part_of(value, number) if value is not None and tensor is not None and tensor.is_complex else value
+            select_part(value, number) if value is not None and tensor is not None and tensor.is_complex else value
             for value, tensor in zip(node.values, node.tensors, strict=True)
         )
         tensors = tuple(None if tensor is None else replace(tensor, is_complex=False) for tensor in node.tensors)
@@ -60,7 +60,7 @@ def _rfft_2d(node: Node) -> Expr:
 
 def _magnitude(node: Node) -> Expr:
     """Convert COMPLEX_ABS. The parts are divided by the greater of the two, so that their squares neither overflow nor vanish."""
-    parts = [ops.abs(part_of(node.input(0), number)) for number in range(2)]
+    parts = [ops.abs(select_part(node.input(0), number)) for number in range(2)]
     greater = ops.maximum(*parts)
     ordinary = ops.logical_and(ops.less(scalar(0, "float32"), greater), ops.less(greater, scalar(np.inf, "float32")))
     divisor = ops.where(ordinary, greater, constant(np.float32(1)))
@@ -72,7 +72,7 @@ def _magnitude(node: Node) -> Expr:
 
 CONVERTERS: Mapping[str, Converter] = {
     "COMPLEX_ABS": typed(_magnitude, COMPLEX),
-    "IMAG": typed(lambda node: part_of(node.input(0), 1), COMPLEX),
-    "REAL": typed(lambda node: part_of(node.input(0), 0), COMPLEX),
+    "IMAG": typed(lambda node: select_part(node.input(0), 1), COMPLEX),
+    "REAL": typed(lambda node: select_part(node.input(0), 0), COMPLEX),
     "RFFT2D": typed(_rfft_2d, "float32"),
 }

@@ -15,7 +15,7 @@ from inlaid_tflite.convert.fixed_activations import sigmoid, tanh
 from inlaid_tflite.convert.integer_lstm import GATE_BITS
 from inlaid_tflite.fixed import halved, inverse_root, saturate_int16, sigmoid_16, tanh_16
 from inlaid_tflite.node import Converter, Node, typed
-from inlaid_tflite.table import all_values, apply_by_table, look_up, precise, real_table
+from inlaid_tflite.table import apply_by_table, byte_values, look_up, precise, real_table
 
 Array = np.ndarray[Any, Any]
 RSQRT_BITS = 20
@@ -79,11 +79,11 @@ def _rsqrt_8(node: Node, x: Expr, factor: float) -> Expr:
     wide = _centerd(node, x)
     multiplier, shift = inverse_root(wide)
     (outer,), (places,) = fixed_points([factor])
-    one, kept = constant(np.ones(256, np.int32)), constant(np.int32(RSQRT_BITS))
-    root = ops.multiply_fixed(one, multiplier, ops.add(shift, kept), rounding="away")
-    found = ops.multiply_fixed(root, constant(np.array(outer)), constant(np.array(places - RSQRT_BITS)), rounding="away")
+    one, root_shift = constant(np.ones(256, np.int32)), constant(np.int32(RSQRT_BITS))
+    root = ops.multiply_fixed(one, multiplier, ops.add(shift, root_shift), rounding="away")
+    scaled_root = ops.multiply_fixed(root, constant(np.array(outer)), constant(np.array(places - RSQRT_BITS)), rounding="away")
     greatest = constant(np.array(node.result.dtype.limits[1], np.int8))
-    return ops.where(ops.less(constant(np.int32(0)), wide), node.placed(found), greatest)
+    return ops.where(ops.less(constant(np.int32(0)), wide), node.placed(scaled_root), greatest)
 
 
 def _square(node: Node) -> Expr:
@@ -196,8 +196,8 @@ def _leaky_relu(node: Node) -> Expr:
 
     def build(x: Expr) -> Expr:
         wide = _centerd(node, x)
-        kept, shrunk = scaled(wide, [scale / result]), scaled(wide, [scale * alpha / result])
-        return node.placed(ops.where(ops.less(wide, constant(np.int32(0))), shrunk, kept))
+        unscaled, shrunk = scaled(wide, [scale / result]), scaled(wide, [scale * alpha / result])
+        return node.placed(ops.where(ops.less(wide, constant(np.int32(0))), shrunk, unscaled))
 
     return apply_by_table(node, build)
 
@@ -218,16 +218,16 @@ def _hard_swish_8(node: Node) -> Expr:
     (to_result, to_rise), _ = reduced(multipliers, shifts)
     if shifts[0] > 0:
         raise node.error(f"the scale of the result is too small for data with scale {scale}, got {result}")
-    value = (all_values(node.tensor(0).dtype.name).astype(np.int64) - zero_point) << HARD_SWISH_BITS
+    value = (byte_values(node.tensor(0).dtype.name).astype(np.int64) - zero_point) << HARD_SWISH_BITS
     rise = value
     if shifts[1] > 0:
         rise = saturate_int16(_high(saturate_int16(rise << (shifts[1] - 1)), to_rise) << 1)
     else:
         rise = halved(_high(rise, to_rise), -shifts[1])
     product = ((rise + (1 << 15)) >> 1) * _high(value, to_result)
-    found = halved(np.where(product < 0, -(-product >> 15), product >> 15), -shifts[0]) + moved
+    outputs = halved(np.where(product < 0, -(-product >> 15), product >> 15), -shifts[0]) + moved
     limits = np.iinfo(node.result.dtype.name)
-    return look_up(np.clip(found, limits.min, limits.max).astype(node.result.dtype.numpy), node.input(0))
+    return look_up(np.clip(outputs, limits.min, limits.max).astype(node.result.dtype.numpy), node.input(0))
 
 
 def _high(a: Array, b: Array) -> Array:

@@ -8,7 +8,7 @@ from inlaid import ops
 from inlaid.graph.ir import Expr, constant
 from inlaid_tflite.node import Node, tensor_type
 
-SAME, VALID = 0, 1
+PADDING_SAME, PADDING_VALID = 0, 1
 
 
 def channels_second(value: Expr) -> Expr:
@@ -26,9 +26,9 @@ def window_pads(node: Node, kernel: tuple[int, ...], strides: tuple[int, ...], d
     """Return the padding before and after each spatial dimension of input 0, by the padding mode in the options."""
     sizes = node.tensor(0).shape[1:-1]
     mode = node.options.Padding()
-    if mode == VALID:
+    if mode == PADDING_VALID:
         return (0,) * (2 * len(sizes))
-    if mode != SAME:
+    if mode != PADDING_SAME:
         raise node.error(f"padding must be SAME (0) or VALID (1), got {mode}")
     if not all(isinstance(size, int) for size in sizes):
         raise node.error(f"padding SAME requires static image sizes, got {' by '.join(map(str, sizes))}: set them")
@@ -46,9 +46,9 @@ def padded(value: Expr, pads: tuple[int, ...], fill: Any) -> Expr:
     return ops.pad(value, constant(fill), pads=(0, 0, *pads[:2], 0, 0, *pads[2:]))
 
 
-def strides_of(node: Node) -> tuple[int, int]:
+def read_strides(node: Node) -> tuple[int, int]:
     """Return the vertical and horizontal stride of the options. Raises `ModelImportError` if one is not positive."""
-    found = (node.options.StrideH(), node.options.StrideW())
-    if min(found) < 1:
-        raise node.error(f"strides must be >= 1, got {found}")
-    return found
+    strides = (node.options.StrideH(), node.options.StrideW())
+    if min(strides) < 1:
+        raise node.error(f"strides must be >= 1, got {strides}")
+    return strides

@@ -32,19 +32,19 @@ def check(
     each instruction. acc_8bit, mul: the device implements LOAD ACC_8BIT and ALU MUL. Properties that depend on data are not
     checked. An example is that shift amounts of SHR with a tensor operand must be 0 to 15.
     """
-    found: list[Violation] = []
+    violations: list[Violation] = []
 
     def report(number: int, rule: Rule, message: str) -> None:
-        found.append(Violation(number, rule, message, sources[number] if number < len(sources) else ""))
+        violations.append(Violation(number, rule, message, sources[number] if number < len(sources) else ""))
 
     rules = InstructionRules(config, len(dram), acc_8bit, mul)
     for number, instruction in enumerate(instructions):
         for rule, message in rules.broken(instruction):
             report(number, rule, message)
-    undefined = {violation.number for violation in found}
+    undefined = {violation.number for violation in violations}
     order = check_tokens(instructions, report)
     if order is not None:
         memories = MemoryRules(config, dram, order, report)
         for number in order.sequence:
             (memories.skip if number in undefined else memories.check)(number, instructions[number])
-    return sorted(found, key=lambda violation: violation.number)
+    return sorted(violations, key=lambda violation: violation.number)

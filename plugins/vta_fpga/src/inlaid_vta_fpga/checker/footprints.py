@@ -43,9 +43,9 @@ class Footprints:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._encoding = Encoding(config)
-        self._known: dict[tuple[object, ...], Footprint] = {}
+        self._footprints: dict[tuple[object, ...], Footprint] = {}
 
-    def of(self, instruction: Gemm | Alu, uops: Uops) -> Footprint:
+    def lookup(self, instruction: Gemm | Alu, uops: Uops) -> Footprint:
         """Return the footprint of an instruction that executes the encoded micro-ops `uops`."""
         written: _Operand = (Memory.ACC, 0, instruction.dst_factors)
         read: list[_Operand] = []
@@ -55,9 +55,9 @@ class Footprints:
             read = [written, (Memory.INP, 1, instruction.src_factors), (Memory.WGT, 2, instruction.wgt_factors)]
         loops = instruction.iter_out, instruction.iter_in
         key = (uops.tobytes(), loops, written, *read)
-        if key not in self._known:
-            self._known[key] = self._enumerate(self._encoding.decode_uops(uops), loops, written, read)
-        return self._known[key]
+        if key not in self._footprints:
+            self._footprints[key] = self._enumerate(self._encoding.decode_uops(uops), loops, written, read)
+        return self._footprints[key]
 
     def _enumerate(self, uops: tuple[Indices, ...], loops: tuple[int, int], written: _Operand, read: list[_Operand]) -> Footprint:
         outer, inner = np.arange(loops[0])[:, None, None], np.arange(loops[1])[:, None]

@@ -58,7 +58,7 @@ class MemoryRules:
         self._initialized = {memory: np.zeros(config.depth(memory), np.bool_) for memory in Memory}
         self._out = np.zeros(config.depth(Memory.OUT), np.int8)
         self._uops = np.zeros(config.depth(Memory.UOP), np.uint32)
-        self._uops_known = True
+        self._tracks_uops = True
 
     def check(self, number: int, instruction: Instruction) -> None:
         """Report the violations of an instruction and apply its effects to the tracked state."""
@@ -77,7 +77,7 @@ class MemoryRules:
         errors."""
         match instruction:
             case Load(memory=Memory.UOP):
-                self._uops_known = False
+                self._tracks_uops = False
             case Load(memory=Memory.INP | Memory.WGT):
                 self._initialized[instruction.memory][:] = True
             case Load() | Gemm() | Alu():
@@ -104,7 +104,7 @@ class MemoryRules:
                     f"expected micro-ops that no STORE overwrites, found instruction {self._order.numbers[Module.STORE][last - 1]}"
                 )
                 self._report(number, Rule.CONSTANT_UOPS, f"{text}; store elsewhere")
-                self._uops_known = False
+                self._tracks_uops = False
         else:
             self._access(number, load, memory.name, elements)
 
@@ -121,10 +121,10 @@ class MemoryRules:
 
     def _compute(self, number: int, compute: Gemm | Alu) -> None:
         uops = slice(compute.uop_begin, compute.uop_end)
-        if not self._uops_known or not self._check_initialized(number, Memory.UOP, np.arange(uops.start, uops.stop)):
+        if not self._tracks_uops or not self._check_initialized(number, Memory.UOP, np.arange(uops.start, uops.stop)):
             self.skip(number, compute)
             return
-        footprint = self._footprints.of(compute, self._uops[uops])
+        footprint = self._footprints.lookup(compute, self._uops[uops])
         if footprint.outside is not None:
             memory, index = footprint.outside
             text = f"expected {memory.name} indices below {self._config.depth(memory)}, found {index}; choose a smaller tile"
@@ -159,12 +159,12 @@ class MemoryRules:
         return base + np.arange(transfer.y_size)[:, None] * stride + np.arange(row)
 
     def _access(self, number: int, instruction: Instruction, name: str, elements: slice | npt.NDArray[Any]) -> None:
-        own, clock = instruction.module, self._order.clocks[number]
+        module, clock = instruction.module, self._order.clocks[number]
         writer, *readers = _ACCESSORS[name]
-        for other in readers if own is writer else (writer,):
+        for other in readers if module is writer else (writer,):
             last = int(self._last[name][other][elements].max())
             if last > clock[other]:
                 early, late = sorted((number, self._order.numbers[other][last - 1]))
                 text = f"expected tokens to order accesses to {name}, found none between instructions {early} and {late}"
                 self._report(late, Rule.RACE, f"{text}; push and pop a token between them")
-        self._last[name][own][elements] = clock[own] + 1
+        self._last[name][module][elements] = clock[module] + 1

@@ -45,7 +45,7 @@ def check_tokens(instructions: Sequence[Instruction], report: Reporter) -> Order
     pops = [_queues(instruction, "pop") for instruction in instructions]
     pushes = [_queues(instruction, "push") for instruction in instructions]
     starved = False
-    for queue in ((Module(own), Module(other)) for own, other in ((0, 1), (1, 0), (1, 2), (2, 1))):
+    for queue in ((Module(producer), Module(consumer)) for producer, consumer in ((0, 1), (1, 0), (1, 2), (2, 1))):
         pushing = [number for number, queues in enumerate(pushes) if queue in queues]
         popping = [number for number, queues in enumerate(pops) if queue in queues]
         if len(pushing) != len(popping):
@@ -62,10 +62,10 @@ def check_tokens(instructions: Sequence[Instruction], report: Reporter) -> Order
 
 def _queues(instruction: Instruction, kind: str) -> list[Queue]:
     """Return the queues that an instruction pops or pushes. Flags that refer to absent neighbors are ignored."""
-    own, flags = instruction.module, instruction.flags
-    others = [(-1, flags.pop_prev), (1, flags.pop_next)] if kind == "pop" else [(-1, flags.push_prev), (1, flags.push_next)]
-    found = [Module(own + step) for step, given in others if given and own + step in (0, 1, 2)]
-    return [(other, own) if kind == "pop" else (own, other) for other in found]
+    module, flags = instruction.module, instruction.flags
+    neighbor_flags = [(-1, flags.pop_prev), (1, flags.pop_next)] if kind == "pop" else [(-1, flags.push_prev), (1, flags.push_next)]
+    neighbors = [Module(module + step) for step, flag in neighbor_flags if flag and module + step in (0, 1, 2)]
+    return [(other, module) if kind == "pop" else (module, other) for other in neighbors]
 
 
 def _name(queue: Queue) -> str:
@@ -74,13 +74,13 @@ def _name(queue: Queue) -> str:
 
 def _check_flags(instructions: Sequence[Instruction], report: Reporter) -> None:
     for number, instruction in enumerate(instructions):
-        own, flags = instruction.module, instruction.flags
-        if own is not Module.COMPUTE:
-            side, *given = (
-                ("prev", flags.pop_prev, flags.push_prev) if own is Module.LOAD else ("next", flags.pop_next, flags.push_next)
+        module, flags = instruction.module, instruction.flags
+        if module is not Module.COMPUTE:
+            side, *absent_flags = (
+                ("prev", flags.pop_prev, flags.push_prev) if module is Module.LOAD else ("next", flags.pop_next, flags.push_next)
             )
-            if any(given):
-                report(number, Rule.FLAGS, f"expected no flag pop_{side} or push_{side} in {own.name}, found {flags}; clear it")
+            if any(absent_flags):
+                report(number, Rule.FLAGS, f"expected no flag pop_{side} or push_{side} in {module.name}, found {flags}; clear it")
     ends = [number for number, instruction in enumerate(instructions) if isinstance(instruction, Finish)]
     last = max(0, len(instructions) - 1)
     for number in [number for number in ends if number != last] if ends else [last]:
@@ -92,7 +92,7 @@ def _check_flags(instructions: Sequence[Instruction], report: Reporter) -> None:
 def _run(instructions: Sequence[Instruction], pops: Queues, pushes: Queues, report: Reporter) -> Order | None:
     """Run the stream until no module can proceed. Termination does not depend on timing: modules communicate only through queues
     with one producer and one consumer each (Kahn 1974)."""
-    tokens: dict[Queue, deque[Clock]] = {(own, other): deque() for own in Module for other in Module}
+    tokens: dict[Queue, deque[Clock]] = {(module, other): deque() for module in Module for other in Module}
     commands: list[deque[int]] = [deque() for _ in Module]
     numbers: list[list[int]] = [[] for _ in Module]
     clocks: list[Clock] = [(0, 0, 0)] * len(instructions)
@@ -103,19 +103,23 @@ def _run(instructions: Sequence[Instruction], pops: Queues, pushes: Queues, repo
         while fetched < len(instructions) and len(commands[instructions[fetched].module]) < COMMANDS:
             commands[instructions[fetched].module].append(fetched)
             fetched += 1
-        ready = [queue[0] for queue in commands if queue and all(tokens[popped] for popped in pops[queue[0]])]
-        if not ready:
+        runnable = [queue[0] for queue in commands if queue and all(tokens[popped] for popped in pops[queue[0]])]
+        if not runnable:
             break
         # Run the earliest runnable instruction, so that the result is program order where that is a legal execution order.
-        number = min(ready)
-        own = instructions[number].module
-        commands[own].popleft()
-        taken = [now[own], *(tokens[popped].popleft() for popped in pops[number])]
-        load, compute, store = clocks[number] = (max(c[0] for c in taken), max(c[1] for c in taken), max(c[2] for c in taken))
-        now[own] = (load + (own == 0), compute + (own == 1), store + (own == 2))
+        number = min(runnable)
+        module = instructions[number].module
+        commands[module].popleft()
+        joined_clocks = [now[module], *(tokens[popped].popleft() for popped in pops[number])]
+        load, compute, store = clocks[number] = (
+            max(c[0] for c in joined_clocks),
+            max(c[1] for c in joined_clocks),
+            max(c[2] for c in joined_clocks),
+        )
+        now[module] = (load + (module == 0), compute + (module == 1), store + (module == 2))
         for pushed in pushes[number]:
-            tokens[pushed].append(now[own])
-        numbers[own].append(number)
+            tokens[pushed].append(now[module])
+        numbers[module].append(number)
         sequence.append(number)
     if len(sequence) == len(instructions):
         return Order(sequence, clocks, numbers)
@@ -130,17 +134,17 @@ def _run(instructions: Sequence[Instruction], pops: Queues, pushes: Queues, repo
 def _check_overflow(order: Order, pops: Queues, pushes: Queues, report: Reporter) -> None:
     for queue in {queue for queues in pushes for queue in queues}:
         producer, consumer = queue
-        taken = [0]
+        pop_counts = [0]
         for number in order.numbers[consumer]:
-            taken.append(taken[-1] + (queue in pops[number]))
+            pop_counts.append(pop_counts[-1] + (queue in pops[number]))
         pushing = [number for number in order.numbers[producer] if queue in pushes[number]]
-        for given, number in enumerate(pushing, 1):
+        for push_count, number in enumerate(pushing, 1):
             # Worst case: the consumer has completed only the instructions that happen before the push.
-            if (held := given - taken[order.clocks[number][consumer]]) > TOKENS:
+            if (queued := push_count - pop_counts[order.clocks[number][consumer]]) > TOKENS:
                 report(
                     number,
                     Rule.TOKEN_OVERFLOW,
-                    f"expected at most {TOKENS} tokens in {_name(queue)}, found {held}; pop more before",
+                    f"expected at most {TOKENS} tokens in {_name(queue)}, found {queued}; pop more before",
                 )
                 break
 

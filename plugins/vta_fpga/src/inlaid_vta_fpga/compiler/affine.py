@@ -26,15 +26,15 @@ class Affine:
 
     def at(self, env: Env) -> int:
         """Evaluate the form for loop variables `env` around the nest, with all loops of the nest at 0."""
-        found = self.constant
+        total = self.constant
         for term, factor in self.outer:
             value = env.get(term)
-            found += factor * (arith.evaluate(term, env) if value is None else value)
-        return found
+            total += factor * (arith.evaluate(term, env) if value is None else value)
+        return total
 
-    def over(self, lanes: int, kept: Sequence[int], what: str) -> Affine:
-        """Convert the index of a scalar to the index of an element of `lanes` scalars. kept: numbers of the loops that remain."""
-        inner = [self.inner[number] for number in kept]
+    def over(self, lanes: int, loop_numbers: Sequence[int], what: str) -> Affine:
+        """Convert the index of a scalar to the index of an element of `lanes` scalars. loop_numbers: loops that remain."""
+        inner = [self.inner[number] for number in loop_numbers]
         if any(factor % lanes for factor in (self.constant, *(factor for _, factor in self.outer), *inner)):
             raise ScheduleError(f"{what}: expected steps of {lanes} scalars, found {self}", remedy="keep blocks of channels whole")
         outer = tuple((term, factor // lanes) for term, factor in self.outer)

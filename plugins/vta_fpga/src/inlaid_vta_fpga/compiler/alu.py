@@ -23,8 +23,8 @@ class Chain(NamedTuple):
     operations: tuple[tuple[AluOp, int | ir.Load], ...] = ()
 
 
-def chain_of(value: ir.Expr, what: str, own: ir.Buffer) -> Chain:
-    """Translate a value to a chain of operations. The chain starts with an element of buffer `own` if possible. Raises
+def build_chain(value: ir.Expr, what: str, destination: ir.Buffer) -> Chain:
+    """Translate a value to a chain of operations. The chain starts with an element of buffer `destination` if possible. Raises
     `ScheduleError` for an operation that the ALU does not have."""
     if isinstance(value, ir.Load):
         return Chain(value)
@@ -33,9 +33,11 @@ def chain_of(value: ir.Expr, what: str, own: ir.Buffer) -> Chain:
     if not isinstance(value, ir.Binary):
         raise _error(what, type(value).__name__)
     a, b = value.a, value.b
-    if value.op in (*_OPS, "mul") and (isinstance(a, ir.Const) or (_is_of(b, own) and not _is_of(a, own))):
+    if value.op in (*_OPS, "mul") and (
+        isinstance(a, ir.Const) or (_reads_buffer(b, destination) and not _reads_buffer(a, destination))
+    ):
         a, b = b, a
-    first, operations = chain_of(a, what, own)
+    first, operations = build_chain(a, what, destination)
     if isinstance(b, ir.Load) and value.op in _OPS:
         return Chain(first, (*operations, (_OPS[value.op], b)))
     if not isinstance(b, ir.Const):
@@ -43,7 +45,7 @@ def chain_of(value: ir.Expr, what: str, own: ir.Buffer) -> Chain:
     return Chain(first, (*operations, *_immediates(value.op, int(b.value), what)))
 
 
-def _is_of(value: ir.Expr, buffer: ir.Buffer) -> bool:
+def _reads_buffer(value: ir.Expr, buffer: ir.Buffer) -> bool:
     return isinstance(value, ir.Load) and value.buffer is buffer
 
 
@@ -69,6 +71,6 @@ def _immediates(op: str, value: int, what: str) -> Iterator[tuple[AluOp, int]]:
         raise _error(what, f"{op} with {value}")
 
 
-def _error(what: str, found: str) -> ScheduleError:
+def _error(what: str, actual: str) -> ScheduleError:
     expected = "add, sub, min, max or shift of accumulators with one another or 16-bit immediates"
-    return ScheduleError(f"{what}: expected {expected}, found {found}", remedy="keep the operator on another target")
+    return ScheduleError(f"{what}: expected {expected}, found {actual}", remedy="keep the operator on another target")

@@ -14,9 +14,9 @@ from inlaid_vta_fpga.compiler.tasks import Access, Step, Tile
 from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.instructions import Load, Store
 
-MOST = (1 << 16) - 1
+MAX_FIELD = (1 << 16) - 1
 """Largest size and stride in the fields of an instruction."""
-MOST_PAD = 15
+MAX_PAD = 15
 
 
 class _Dim(NamedTuple):
@@ -61,7 +61,7 @@ class Transfer:
     base: int
     guards: tuple[Guard, ...]
     buffers: tuple[ir.Buffer, ...]
-    _known: dict[tuple[int, ...], list[_Part]] = field(default_factory=dict)
+    _cached_parts: dict[tuple[int, ...], list[_Part]] = field(default_factory=dict)
 
     def bind(self, env: Env) -> tuple[int, ...] | None:
         """Return the numbers of a task; None if it copies no elements."""
@@ -76,12 +76,12 @@ class Transfer:
         """Yield the LOAD or STORE instructions of a task."""
         sram, dram, *ranges = numbers
         key = tuple(ranges)
-        if key not in self._known:
-            self._known[key] = list(self._parts(list(zip(ranges[::2], ranges[1::2], strict=True))))
-        for part in self._known[key]:
-            place = tiles[0].base + sram + part.sram, dram + part.dram, part.y_size, part.x_size, part.x_stride
-            item = Store(*place) if self.memory is Memory.OUT else Load(self.memory, *place, *part.pads)
-            yield step_of(self.config, item, source)
+        if key not in self._cached_parts:
+            self._cached_parts[key] = list(self._parts(list(zip(ranges[::2], ranges[1::2], strict=True))))
+        for part in self._cached_parts[key]:
+            operands = tiles[0].base + sram + part.sram, dram + part.dram, part.y_size, part.x_size, part.x_stride
+            item = Store(*operands) if self.memory is Memory.OUT else Load(self.memory, *operands, *part.pads)
+            yield transfer_step(self.config, item, source)
 
     def _parts(self, ranges: Sequence[tuple[int, int]]) -> Iterator[_Part]:
         steps = zip(self.loops, self.sram.inner, self.dram.inner, ranges, strict=True)
@@ -93,36 +93,38 @@ class Transfer:
         first = sum(dim.dram * low for dim, (low, _) in zip(dims, ranges, strict=True))
         dims = _merged(dims)
         row = dims.pop() if dims and (dims[-1].sram, dims[-1].dram) == (1, 1) else _UNIT
-        by_rows = dims and dims[-1].sram == row.extent and 0 < dims[-1].dram <= MOST
+        by_rows = dims and dims[-1].sram == row.extent and 0 < dims[-1].dram <= MAX_FIELD
         column = dims.pop() if by_rows else _UNIT
         y, x, pads = column.high - column.low, row.high - row.low, (*column.pads, *row.pads)
         if any(any(dim.pads) for dim in dims) or (any(pads) and self.memory is Memory.WGT):
             raise self._error("padding in the two innermost dimensions of an activation", f"dimensions {[*dims, column, row]}")
-        if max(pads) > MOST_PAD or max(y, x) > MOST:
-            raise self._error(f"padding of at most {MOST_PAD} a side, {MOST} rows and columns", f"padding {pads}, {y} rows of {x}")
+        if max(pads) > MAX_PAD or max(y, x) > MAX_FIELD:
+            raise self._error(
+                f"padding of at most {MAX_PAD} a side, {MAX_FIELD} rows and columns", f"padding {pads}, {y} rows of {x}"
+            )
         for at in product(*(range(dim.extent) for dim in dims)):
             sram, dram = (sum(dim[n] * step for dim, step in zip(dims, at, strict=True)) for n in (1, 2))
             yield _Part(start + sram, first + dram, y, x, column.dram if y > 1 else x, pads)
 
-    def _error(self, expected: str, found: str) -> ScheduleError:
+    def _error(self, expected: str, actual: str) -> ScheduleError:
         remedy = "tile in rows and columns that divide the image, with a halo within 15"
-        return ScheduleError(f"{self.what}: expected {expected}, found {found}", remedy=remedy)
+        return ScheduleError(f"{self.what}: expected {expected}, found {actual}", remedy=remedy)
 
 
 def _merged(dims: list[_Dim]) -> list[_Dim]:
     """Sort dimensions from outermost to innermost in SRAM and merge contiguous dimensions."""
-    found: list[_Dim] = []
+    merged: list[_Dim] = []
     for dim in sorted((dim for dim in dims if dim.extent > 1), key=lambda dim: -dim.sram):
-        outer = found[-1] if found else _UNIT
-        contiguous = bool(found) and outer[1:3] == (dim.sram * dim.extent, dim.dram * dim.extent)
-        if contiguous and not any(dim.pads) and max(outer.pads) * dim.extent <= MOST_PAD:
-            found.pop()
+        outer = merged[-1] if merged else _UNIT
+        contiguous = bool(merged) and outer[1:3] == (dim.sram * dim.extent, dim.dram * dim.extent)
+        if contiguous and not any(dim.pads) and max(outer.pads) * dim.extent <= MAX_PAD:
+            merged.pop()
             dim = _Dim(outer.extent * dim.extent, dim.sram, dim.dram, outer.low * dim.extent, outer.high * dim.extent)
-        found.append(dim)
-    return found
+        merged.append(dim)
+    return merged
 
 
-def step_of(config: Config, item: Load | Store, source: str) -> Step:
+def transfer_step(config: Config, item: Load | Store, source: str) -> Step:
     """Return the step of a LOAD or STORE."""
     memory = item.memory if isinstance(item, Load) else Memory.OUT
     load, unit = memory is not Memory.OUT, config.element_bytes(memory) // config.element_bytes(Memory.INP)

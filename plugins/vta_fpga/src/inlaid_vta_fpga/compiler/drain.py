@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import ceil, sqrt
 
-from inlaid_vta_fpga.compiler.dma import MOST, step_of
+from inlaid_vta_fpga.compiler.dma import MAX_FIELD, transfer_step
 from inlaid_vta_fpga.compiler.tasks import Step
 from inlaid_vta_fpga.isa.config import Config
 from inlaid_vta_fpga.isa.instructions import Alu, Store
@@ -36,21 +36,25 @@ def chunk_last_stores(steps: Sequence[Step], config: Config) -> list[Step]:
         first -= 1
     if first == stores or any(a[0] + a[1] != b[0] for a, b in pairwise(rows)):
         return list(steps)
-    most = ceil(run[1] / max(1, round(sqrt(_STORED * run[1] / (_START * (stores - first))))))
-    rows = [(sram + at, min(most, length - at), dram + at) for sram, length, dram in rows for at in range(0, length, most)]
-    found = list(steps[:first])
+    chunk_length = ceil(run[1] / max(1, round(sqrt(_STORED * run[1] / (_START * (stores - first))))))
+    rows = [
+        (sram + at, min(chunk_length, length - at), dram + at)
+        for sram, length, dram in rows
+        for at in range(0, length, chunk_length)
+    ]
+    chunked = list(steps[:first])
     while rows:
         size, count = rows[0][1], 1
-        while count < len(rows) and size + rows[count][1] <= most:
+        while count < len(rows) and size + rows[count][1] <= chunk_length:
             size, count = size + rows[count][1], count + 1
         start = rows[0][0]
         for step in steps[first:stores]:
             access = replace(step.accesses[0], start=start, length=size)
             assert isinstance(step.instruction, Alu) and step.kernel is not None
-            found.append(Step(replace(step.instruction, iter_in=size), step.source, (access,), step.kernel + (start - run[0])))
-        found += _stored(rows[:count], steps[-1].source, config)
+            chunked.append(Step(replace(step.instruction, iter_in=size), step.source, (access,), step.kernel + (start - run[0])))
+        chunked += _stored(rows[:count], steps[-1].source, config)
         rows = rows[count:]
-    return found
+    return chunked
 
 
 def _run(step: Step) -> tuple[int, int] | None:
@@ -72,7 +76,7 @@ def _stored(rows: Sequence[_Row], source: str, config: Config) -> Iterator[Step]
     while rows:
         (sram, length, dram), count = rows[0], 1
         stride = rows[1][2] - dram if len(rows) > 1 else length
-        while count < len(rows) and 0 < stride <= MOST and rows[count][1:] == (length, dram + count * stride):
+        while count < len(rows) and 0 < stride <= MAX_FIELD and rows[count][1:] == (length, dram + count * stride):
             count += 1
-        yield step_of(config, Store(sram, dram, count, length, stride if count > 1 else length), source)
+        yield transfer_step(config, Store(sram, dram, count, length, stride if count > 1 else length), source)
         rows = rows[count:]

@@ -14,7 +14,7 @@ from inlaid.tensor import ir
 from inlaid_runtime import arith
 from inlaid_runtime.errors import ScheduleError
 from inlaid_vta_fpga.compiler.affine import Affine, Loops, guards, scalar
-from inlaid_vta_fpga.compiler.alu import chain_of
+from inlaid_vta_fpga.compiler.alu import build_chain
 from inlaid_vta_fpga.compiler.dma import Transfer
 from inlaid_vta_fpga.compiler.micro import OPERANDS, Operation
 from inlaid_vta_fpga.compiler.tasks import SCOPES, Plan, Task, Tile
@@ -109,9 +109,9 @@ class _Walk:
         size, address = self._config.element_bytes(memory), self._address[dram[0]]
         if dram[0].dtype.bytes * self._lanes(memory) != size or address % size:
             raise self._error(f"aligned elements of {size} bytes", f"buffer {dram[0]} of {dram[0].dtype} at {address}")
-        kept, (sram, place) = self._elements(memory, loops, [chip, dram], what)
-        known = tuple(guard for condition in conditions for guard in guards(condition, kept, what))
-        return Transfer(what, self._config, memory, kept, sram, place, address // size, known, (chip[0],))
+        element_loops, (sram, dram_index) = self._elements(memory, loops, [chip, dram], what)
+        bounds = tuple(guard for condition in conditions for guard in guards(condition, element_loops, what))
+        return Transfer(what, self._config, memory, element_loops, sram, dram_index, address // size, bounds, (chip[0],))
 
     def _product(self, loops: Loops, conditions: tuple[arith.Expr, ...], stmt: ir.Intrinsic) -> Plan:
         regions = {SCOPES.get(region.buffer.scope): region for region in stmt.regions}
@@ -128,26 +128,28 @@ class _Walk:
     def _operations(self, loops: Loops, stmt: ir.Store) -> Iterator[Plan]:
         """Yield ALU operations in place on the stored buffer. A value of another buffer is first copied by a reset and an add."""
         what = f"{self._source}: store to {stmt.buffer}"
-        first, operations = chain_of(stmt.value, what, stmt.buffer)
+        first, operations = build_chain(stmt.value, what, stmt.buffer)
 
         def operation(op: AluOp | None, operand: int | ir.Load | None = None) -> Plan:
             loads = [operand] if isinstance(operand, ir.Load) else []
             elements = [(stmt.buffer, stmt.indices), *((load.buffer, load.indices) for load in loads)]
-            kept, places = self._elements(Memory.ACC, loops, elements, what)
+            element_loops, places = self._elements(Memory.ACC, loops, elements, what)
             buffers = [buffer for buffer, _ in elements]
-            return Operation(self._config, kept, places, buffers, op, operand if isinstance(operand, int) else None)
+            return Operation(self._config, element_loops, places, buffers, op, operand if isinstance(operand, int) else None)
 
-        own = [
+        destination_loads = [
             load
             for load in (first, *(operand for _, operand in operations))
             if isinstance(load, ir.Load) and load.buffer is stmt.buffer
         ]
-        place = scalar(stmt.buffer, stmt.indices, loops, what)
+        index = scalar(stmt.buffer, stmt.indices, loops, what)
         in_place = first is not None and first.buffer is stmt.buffer
-        if len(own) != int(in_place) or any(scalar(load.buffer, load.indices, loops, what) != place for load in own):
+        if len(destination_loads) != int(in_place) or any(
+            scalar(load.buffer, load.indices, loops, what) != index for load in destination_loads
+        ):
             raise self._error("a store that reads only the stored element", f"a store to {stmt.buffer} that reads others")
         if (not in_place or len(operations) > 1) and any(
-            extent > 1 and not step for (_, extent), step in zip(loops, place.inner, strict=True)
+            extent > 1 and not step for (_, extent), step in zip(loops, index.inner, strict=True)
         ):
             raise self._error("one store to each element", f"a store to {stmt.buffer} in loops that its indices do not use")
         if not in_place:
@@ -159,22 +161,24 @@ class _Walk:
 
     def _elements(self, memory: Memory, loops: Loops, elements: Sequence[_Element], what: str) -> tuple[Loops, list[Affine]]:
         """Return the loops that are not over the lanes of an element, and the element indices in terms of these loops."""
-        places = [scalar(*element, loops, what) for element in elements]
-        size, lanes, taken = 1, self._lanes(memory), set()
+        indices = [scalar(*element, loops, what) for element in elements]
+        size, lanes, lane_loops = 1, self._lanes(memory), set()
         while size < lanes:
-            found = [n for n, (_, extent) in enumerate(loops) if extent > 1 and all(place.inner[n] == size for place in places)]
-            if not found:
-                raise self._error(f"{lanes} contiguous scalars innermost", f"steps {[place.inner for place in places]} in {what}")
-            taken.add(found[0])
-            size *= loops[found[0]][1]
-        kept = [number for number in range(len(loops)) if number not in taken]
-        return tuple(loops[number] for number in kept), [place.over(size, kept, what) for place in places]
+            candidates = [
+                n for n, (_, extent) in enumerate(loops) if extent > 1 and all(index.inner[n] == size for index in indices)
+            ]
+            if not candidates:
+                raise self._error(f"{lanes} contiguous scalars innermost", f"steps {[index.inner for index in indices]} in {what}")
+            lane_loops.add(candidates[0])
+            size *= loops[candidates[0]][1]
+        loop_numbers = [number for number in range(len(loops)) if number not in lane_loops]
+        return tuple(loops[number] for number in loop_numbers), [index.over(size, loop_numbers, what) for index in indices]
 
     def _lanes(self, memory: Memory) -> int:
         return prod(self._config.shape(memory))
 
-    def _error(self, expected: str, found: str) -> ScheduleError:
-        return ScheduleError(f"{self._source}: expected {expected}, found {found}", remedy="change the layer's schedule")
+    def _error(self, expected: str, actual: str) -> ScheduleError:
+        return ScheduleError(f"{self._source}: expected {expected}, found {actual}", remedy="change the layer's schedule")
 
 
 def _nest(stmt: ir.Stmt) -> tuple[Loops, tuple[arith.Expr, ...], ir.Store | ir.Intrinsic] | None:

@@ -8,7 +8,7 @@ from itertools import permutations, product
 from math import prod
 from typing import NamedTuple
 
-MOST_ITERATIONS = (1 << 14) - 1
+MAX_ITERATIONS = (1 << 14) - 1
 _DISTANCE = 2
 """Pipeline depth: after a micro-op, the next `_DISTANCE` micro-ops must not write the same accumulator."""
 
@@ -31,11 +31,11 @@ class Folded:
     starts: tuple[tuple[int, ...], ...]
 
 
-def fold(dims: Sequence[Dim], limits: tuple[int, ...], most: int) -> Folded:
+def fold(dims: Sequence[Dim], limits: tuple[int, ...], max_uops: int) -> Folded:
     """Fold a nest, whose iterations may run in any order, into the fewest instructions. Among these, choose the fewest micro-ops.
 
-    limits: largest step of each index that fits the registers. most: maximum number of micro-ops of an instruction. In the result,
-    no destination repeats within `_DISTANCE` micro-ops.
+    limits: largest step of each index that fits the registers. max_uops: maximum number of micro-ops of an instruction. In the
+    result, no destination repeats within `_DISTANCE` micro-ops.
     """
     unit = Dim(1, (0,) * len(limits))
     dims = _merged([dim for dim in dims if dim.extent > 1])
@@ -47,7 +47,7 @@ def fold(dims: Sequence[Dim], limits: tuple[int, ...], most: int) -> Folded:
         pairs = sorted(permutations(range(len(fitting)), 2), key=lambda pair: -fitting[pair[0]].extent * fitting[pair[1]].extent)
         for a, b in pairs:
             rest = [dim for dim in inside if dim is not fitting[a] and dim is not fitting[b]]
-            if prod(dim.extent for dim in rest) > most:
+            if prod(dim.extent for dim in rest) > max_uops:
                 break
             for order in _orders(rest):
                 offsets = tuple(_offsets(order, len(limits)))
@@ -60,14 +60,14 @@ def _merged(dims: list[Dim]) -> list[Dim]:
     """Merge dimensions whose indices are contiguous."""
     for outer, inner in permutations(range(len(dims)), 2):
         a, b = dims[outer], dims[inner]
-        if a.steps == tuple(step * b.extent for step in b.steps) and a.extent * b.extent <= MOST_ITERATIONS:
+        if a.steps == tuple(step * b.extent for step in b.steps) and a.extent * b.extent <= MAX_ITERATIONS:
             rest = [dim for number, dim in enumerate(dims) if number not in (outer, inner)]
             return _merged([*rest, Dim(a.extent * b.extent, b.steps)])
     return dims
 
 
 def _fits(dim: Dim, limits: tuple[int, ...]) -> bool:
-    return dim.extent <= MOST_ITERATIONS and all(0 <= step <= most for step, most in zip(dim.steps, limits, strict=True))
+    return dim.extent <= MAX_ITERATIONS and all(0 <= step <= limit for step, limit in zip(dim.steps, limits, strict=True))
 
 
 def _offsets(dims: Sequence[Dim], width: int) -> Iterator[tuple[int, ...]]:
@@ -89,5 +89,7 @@ def _spaced(offsets: Sequence[int], out: Dim, inner: Dim) -> bool:
     and last iterations, since the iterations between repeat the same pattern."""
     ends = sorted({n for n in (0, 1, inner.extent - 2, inner.extent - 1) if 0 <= n < inner.extent})
     starts = [i * out.steps[0] + j * inner.steps[0] for i in range(min(out.extent, 3)) for j in ends]
-    found = [start + offset for start in starts for offset in offsets]
-    return all(found[n] != found[n - back] for back in range(1, _DISTANCE + 1) for n in range(back, len(found)))
+    destinations = [start + offset for start in starts for offset in offsets]
+    return all(
+        destinations[n] != destinations[n - back] for back in range(1, _DISTANCE + 1) for n in range(back, len(destinations))
+    )

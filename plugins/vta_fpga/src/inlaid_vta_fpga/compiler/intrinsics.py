@@ -26,10 +26,10 @@ program reset() -> (c: int32[{block}]):
 
 def scopes(config: Config) -> tuple[MemoryScope, ...]:
     """Return INP, WGT and ACC as memory scopes. The capacity is in bytes; the alignment is one element."""
-    found = ((INP, Memory.INP), (WGT, Memory.WGT), (ACC, Memory.ACC))
+    memories = ((INP, Memory.INP), (WGT, Memory.WGT), (ACC, Memory.ACC))
     return tuple(
         MemoryScope(name, "device", config.depth(memory) * config.element_bytes(memory), config.element_bytes(memory))
-        for name, memory in found
+        for name, memory in memories
     )
 
 

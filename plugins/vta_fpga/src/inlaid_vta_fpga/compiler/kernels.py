@@ -86,7 +86,9 @@ class _Writer:
         sizes = {f"product{n}": stage.weights.size for n, stage in enumerate(self.layer.stages) if isinstance(stage, ProductStage)}
         main = max(sizes, key=lambda key: sizes[key])
         chain = tuple(tensor.buffer.name for tensor in self.chain)
-        return Kernel(self.layer, program, chain, tuple(self.gemms), tuple((t.buffer.name, of) for t, of in stores), main)
+        return Kernel(
+            self.layer, program, chain, tuple(self.gemms), tuple((t.buffer.name, producer) for t, producer in stores), main
+        )
 
     def _input(self, shape: tuple[int, ...], name: str) -> te.Tensor:
         self.inputs.append(te.placeholder(shape, "int8", name))
@@ -140,7 +142,7 @@ class _Writer:
         def element(n: arith.Var, c: arith.Var, i: arith.Var, j: arith.Var, k: arith.Var) -> ir.Expr:
             row, column = i * by - top, j - left
             guards = [(top > 0, row >= 0), (below > 0, row < height), (left > 0, column >= 0), (beyond > 0, column < width)]
-            conditions = [condition for wanted, condition in guards if wanted]
+            conditions = [condition for is_padded, condition in guards if is_padded]
             read = data[n, c, row, column, k]
             if not conditions:
                 return read
@@ -193,8 +195,8 @@ def _continued(program: ir.LoopProgram, before: dict[str, ir.Buffer]) -> ir.Loop
         if not isinstance(stmt, ir.Block) or stmt.name not in before or not isinstance(stmt.init, ir.Store):
             return None
         start = replace(stmt.init, value=ir.load(before[stmt.name], stmt.init.indices))
-        made = replace(stmt, init=start)
-        return replace(made, reads=(*stmt.reads, *(region for region in reads(start) if region.buffer is before[stmt.name])))
+        block = replace(stmt, init=start)
+        return replace(block, reads=(*stmt.reads, *(region for region in reads(start) if region.buffer is before[stmt.name])))
 
     body = Rewriter(stmt=change).stmt(program.body)
     for buffer in before.values():

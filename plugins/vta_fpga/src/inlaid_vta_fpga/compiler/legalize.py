@@ -88,23 +88,23 @@ def layers(steps: Sequence[Step], outputs: frozenset[int], block: int) -> list[L
     for step in steps:
         for number in step.inputs:
             uses[number] = uses.get(number, 0) + 1
-    found: dict[int, Layer] = {}
+    layer_by_output: dict[int, Layer] = {}
     for step in steps:
         if step.name.startswith("add"):
-            made = _sum(step, block)
+            layer = _sum(step, block)
             alone = [step.buffer(name) for name in "ab" if uses[step.buffer(name)] == 1 and step.buffer(name) not in outputs]
-            for number in (number for number in reversed(list(found)) if number in alone):
-                joined = _continued(found[number], step, block)
+            for number in (number for number in reversed(list(layer_by_output)) if number in alone):
+                joined = _continued(layer_by_output[number], step, block)
                 if joined is not None:
-                    del found[number]
-                    made = joined
+                    del layer_by_output[number]
+                    layer = joined
                     break
         elif step.name.startswith(("conv", "dense")):
-            made = _product(step, block)
+            layer = _product(step, block)
         else:
             raise Unsupported("expected a composite conv*, dense* or add*, found another step", operator=step.name)
-        found[made.output] = made
-    return list(found.values())
+        layer_by_output[layer.output] = layer
+    return list(layer_by_output.values())
 
 
 def bias_blocks(bias: Array, block: int) -> tuple[Stage, ...]:
@@ -126,16 +126,16 @@ def bias_blocks(bias: Array, block: int) -> tuple[Stage, ...]:
 def _encoded(bias: Array, count: int) -> Array:
     """Encode a bias [output blocks, block] as weights [output blocks, count, block out, block in] of the constant vector."""
     block = bias.shape[1]
-    many, ones = (bias + STEP // 2) // STEP, (bias + STEP // 2) % STEP - STEP // 2
+    steps, ones = (bias + STEP // 2) // STEP, (bias + STEP // 2) % STEP - STEP // 2
     lanes = count * (block - 1)
-    spread = many // lanes
-    rest = many - spread * lanes
+    spread = steps // lanes
+    rest = steps - spread * lanes
     values = spread[..., None] + (np.arange(lanes) < rest[..., None])
-    made = np.zeros((*bias.shape, count, block), np.int64)
-    made[..., 0, 0] = ones
-    made[..., 1:] = values.reshape(*bias.shape, count, block - 1)
-    assert np.abs(made).max(initial=0) <= STEP
-    return np.ascontiguousarray(made.transpose(0, 2, 1, 3).astype(np.int8))
+    weights = np.zeros((*bias.shape, count, block), np.int64)
+    weights[..., 0, 0] = ones
+    weights[..., 1:] = values.reshape(*bias.shape, count, block - 1)
+    assert np.abs(weights).max(initial=0) <= STEP
+    return np.ascontiguousarray(weights.transpose(0, 2, 1, 3).astype(np.int8))
 
 
 def constant_vector(block: int) -> Array:
@@ -163,7 +163,7 @@ def bound(weights: Array, bias: Array) -> int:
 
 
 def _product(step: Step, block: int) -> Layer:
-    sizes = sizes_of(step.parts[""].type)
+    sizes = static_shape(step.parts[""].type)
     matrix = step.name.startswith("dense")
     weights = step.array("w")
     weights = weights.T[..., None, None] if matrix else weights
@@ -193,7 +193,7 @@ def pack_weights(weights: Array, block: int) -> Array:
     return np.ascontiguousarray(cut.transpose(0, 2, 4, 5, 1, 3))
 
 
-def sizes_of(type_: Type) -> tuple[int, ...]:
+def static_shape(type_: Type) -> tuple[int, ...]:
     """Return the sizes of a tensor of static shape."""
     assert isinstance(type_, TensorType)
     return tuple(int(dim) for dim in type_.shape)  # type: ignore[arg-type]
@@ -231,7 +231,7 @@ def _sum(step: Step, block: int) -> Layer:
     both = decode_binary(step.parts)
     shift = places(both.factor)
     assert shift is not None
-    sizes = sizes_of(step.parts[""].type)
+    sizes = static_shape(step.parts[""].type)
     blocks = -(-sizes[1] // block)
     shape = (1, blocks, 1, sizes[0]) if len(sizes) == 2 else (sizes[0], blocks, sizes[2], sizes[3])
     products = [
@@ -258,12 +258,12 @@ def _continued(layer: Layer, step: Step, block: int) -> Layer | None:
     both = decode_binary(step.parts)
     shift = places(both.factor)
     assert shift is not None
-    own, other, name = (both.a, both.b, "b") if step.buffer("a") == layer.output else (both.b, both.a, "a")
+    accumulated, other, name = (both.a, both.b, "b") if step.buffer("a") == layer.output else (both.b, both.a, "a")
     added = _added(step) + (both.output.zero_point << shift)
     if layer.wide or not -(1 << 15) <= added < 1 << 15:
         return None
     stages = (
-        *((AluStage(AluOp.SHR, -own.left),) if own.left else ()),
+        *((AluStage(AluOp.SHR, -accumulated.left),) if accumulated.left else ()),
         ProductStage(step.buffer(name), _identity(other.left, block), elementwise=True),
         *((AluStage(AluOp.ADD, added),) if added else ()),
         *_shifts(shift),

@@ -47,7 +47,7 @@ class Operation:
         ]
         bits = [config.index_bits(memory) for memory in OPERANDS]
         self._lows = (0, bits[0], bits[0] + bits[1])
-        dims = [Dim(extent, tuple(place.inner[n] for place in places)) for n, (_, extent) in enumerate(loops)]
+        dims = [Dim(extent, tuple(index.inner[n] for index in places)) for n, (_, extent) in enumerate(loops)]
         self._folded = folded = fold(dims, tuple(depth - 1 for depth in self._depths), max(1, resident_uops(config) // 2))
         out, inner = folded.out, folded.inner
         columns = np.array(folded.offsets, np.int64).T
@@ -58,16 +58,16 @@ class Operation:
         ]
         self._kernels: dict[tuple[int, ...], Uops] = {}
         dst, src, wgt = [*zip(out.steps, inner.steps, strict=True), (0, 0), (0, 0)][:3]
-        loops_of = 0, len(folded.offsets), out.extent, inner.extent
+        template_loops = 0, len(folded.offsets), out.extent, inner.extent
         self._template: Gemm | Alu
         if op is None:
-            self._template = Gemm(*loops_of, dst, src, wgt, reset=len(places) == 1)
+            self._template = Gemm(*template_loops, dst, src, wgt, reset=len(places) == 1)
         else:
-            self._template = Alu(op, *loops_of, dst, dst if len(places) == 1 else src, imm)
+            self._template = Alu(op, *template_loops, dst, dst if len(places) == 1 else src, imm)
 
     def bind(self, env: Env) -> tuple[int, ...]:
         """Return the first element of each operand, relative to its tile."""
-        return tuple(place.at(env) for place in self._places)
+        return tuple(index.at(env) for index in self._places)
 
     def steps(self, numbers: tuple[int, ...], tiles: Sequence[Tile], source: str) -> Iterator[Step]:
         """Yield GEMM or ALU instructions. Raises `ScheduleError` for an index outside its memory."""
@@ -76,8 +76,8 @@ class Operation:
             if first not in self._kernels:
                 for at, touched, depth, tile in zip(first, self._touched, self._depths, tiles, strict=True):
                     if at + touched[0] < 0 or at + touched[-1] >= depth:
-                        found = f"elements {at + touched[0]} to {at + touched[-1]}"
-                        raise ScheduleError(f"buffer {tile.buffer}: expected elements below {depth}, found {found}")
+                        actual = f"elements {at + touched[0]} to {at + touched[-1]}"
+                        raise ScheduleError(f"buffer {tile.buffer}: expected elements below {depth}, found {actual}")
                 self._kernels[first] = self._relative + self._word(first)
             operands = zip(self._memories, self._touched, first, strict=True)
             accesses = [_access(memory, n == 0, touched, at) for n, (memory, touched, at) in enumerate(operands)]

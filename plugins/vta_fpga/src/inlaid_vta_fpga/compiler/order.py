@@ -17,11 +17,11 @@ def by_first_use(tasks: Sequence[Task]) -> list[Task]:
         if not _loads(task):
             for tile in task.tiles:
                 reader.setdefault(tile, number)
-    found: list[Task] = []
+    ordered: list[Task] = []
     for loads, run in groupby(tasks, _loads):
         group = list(run)
-        found += sorted(group, key=lambda task: reader.get(task.tiles[0], len(tasks))) if loads else group
-    return found
+        ordered += sorted(group, key=lambda task: reader.get(task.tiles[0], len(tasks))) if loads else group
+    return ordered
 
 
 def _loads(task: Task) -> bool:

@@ -19,7 +19,7 @@ from inlaid.ops.composites import Window, decode_binary, decode_layer, window
 from inlaid.ops.shape import pad
 from inlaid.plugins import Accept, OpRule, Reject, Verdict
 from inlaid_runtime.types import TensorType
-from inlaid_vta_fpga.compiler.legalize import LARGEST_LEFT, LIMIT, bound, places, sizes_of
+from inlaid_vta_fpga.compiler.legalize import LARGEST_LEFT, LIMIT, bound, places, static_shape
 from inlaid_vta_fpga.options import CLOCK_HZ, VtaOptions
 
 LARGEST_PAD = 15
@@ -38,7 +38,7 @@ def rules(options: VtaOptions) -> tuple[OpRule, ...]:
     block = options.config.block
 
     def rule(pattern: object, name: str, check: Callable[[Match, int], Verdict]) -> OpRule:
-        return OpRule(pattern, name, lambda found: check(found, block))  # type: ignore[arg-type]
+        return OpRule(pattern, name, lambda match: check(match, block))  # type: ignore[arg-type]
 
     return (
         rule(composites.requantized(padded, 1), "conv", _convolution),
@@ -59,44 +59,44 @@ def _pads_with_zeros(conv: Expr) -> bool:
     return isinstance(data, Call) and data.callee is pad and isinstance(data.args[1], Constant) and not data.args[1].data.any()
 
 
-def _tensor(found: Match, name: str = "") -> TensorType:
-    type_ = (found[name] if name else found.root).type
+def _tensor(match: Match, name: str = "") -> TensorType:
+    type_ = (match[name] if name else match.root).type
     assert isinstance(type_, TensorType)
     return type_
 
 
-def _operands(found: Match, rank: int) -> str | None:
+def _operands(match: Match, rank: int) -> str | None:
     """Return why the types of the operands or of the result are unsupported; None if all are supported."""
-    for name in (part for part in "xwab" if part in found):
-        type_ = _tensor(found, name)
+    for name in (part for part in "xwab" if part in match):
+        type_ = _tensor(match, name)
         if type_.dtype.name != "int8" or type_.rank != rank:
             return f"expected int8 operands of rank {rank}, found {type_!r}"
-    for type_ in (_tensor(found), *(_tensor(found, name) for name in "xab" if name in found)):
+    for type_ in (_tensor(match), *(_tensor(match, name) for name in "xab" if name in match)):
         if not all(isinstance(dim, int) and dim > 0 for dim in type_.shape):
             return f"expected static sizes >= 1, found {type_!r}"
-    if any(isinstance(found[name], Constant) for name in "xab" if name in found):
+    if any(isinstance(match[name], Constant) for name in "xab" if name in match):
         return "expected computed operands, found a constant"
-    if "y" in found and _tensor(found).dtype.name != "int8":
-        return f"expected an int8 result, which STORE writes, found {_tensor(found).dtype}"
+    if "y" in match and _tensor(match).dtype.name != "int8":
+        return f"expected an int8 result, which STORE writes, found {_tensor(match).dtype}"
     return None
 
 
-def _convolution(found: Match, block: int) -> Verdict:
-    reason = _operands(found, 4)
+def _convolution(match: Match, block: int) -> Verdict:
+    reason = _operands(match, 4)
     if reason is not None:
         return Reject(reason)
-    attrs = found.attrs("conv")
-    geometry = window(found.captures)
-    channels = int(found.constant("w").shape[1])
+    attrs = match.attrs("conv")
+    geometry = window(match.captures)
+    channels = int(match.constant("w").shape[1])
     if attrs.groups != 1:
         return Reject(f"expected 1 group, since GEMM sums over all input channels, found {attrs.groups}")
     if channels < LEAST_CHANNELS:
         return Reject(f"expected at least {LEAST_CHANNELS} input channels to fill the {block} lanes of a block, found {channels}")
-    reason = _geometry(geometry) or _scaled(found, 0) or _padding(found, block)
+    reason = _geometry(geometry) or _scaled(match, 0) or _padding(match, block)
     if reason is not None:
         return Reject(reason)
     inputs, taps = -(-channels // block), geometry.kernel[0] * geometry.kernel[1]
-    return Accept(_elements(found, block) * (inputs * taps + 5) / CLOCK_HZ)
+    return Accept(_elements(match, block) * (inputs * taps + 5) / CLOCK_HZ)
 
 
 def _geometry(geometry: Window) -> str | None:
@@ -115,14 +115,14 @@ def _geometry(geometry: Window) -> str | None:
     return None
 
 
-def _padding(found: Match, block: int) -> str | None:
+def _padding(match: Match, block: int) -> str | None:
     """Return why the padding of channels to the lanes of a block would not be 0; None if it would."""
-    channels = _tensor(found).shape[1]
+    channels = _tensor(match).shape[1]
     assert isinstance(channels, int)
-    if "y" not in found or not channels % block:
+    if "y" not in match or not channels % block:
         return None
-    layer = "w" in found
-    output = decode_layer(found.captures).output if layer else decode_binary(found.captures).output
+    layer = "w" in match
+    output = decode_layer(match.captures).output if layer else decode_binary(match.captures).output
     if output.least <= 0 <= output.greatest:
         return None
     return (
@@ -130,16 +130,16 @@ def _padding(found: Match, block: int) -> str | None:
     )
 
 
-def _scaled(found: Match, outputs: int) -> str | None:
+def _scaled(match: Match, outputs: int) -> str | None:
     """Return why VTA cannot requantize the sums; None if it can, or if the result is the sums. outputs: output axis of the
     weights."""
-    if "y" not in found:
+    if "y" not in match:
         return None
-    numbers = decode_layer(found.captures)
+    numbers = decode_layer(match.captures)
     shift = places(numbers.factor)
     if shift is None:
         return "expected requantization by one right shift for all channels, found another factor"
-    weights = found.constant("w").swapaxes(0, outputs)
+    weights = match.constant("w").swapaxes(0, outputs)
     largest = bound(weights, np.resize(numbers.bias, len(weights))) + ((1 << shift) >> 1)
     if largest >= LIMIT:
         return f"expected sums that fit int32 after rounding, found up to {largest}"
@@ -149,22 +149,22 @@ def _scaled(found: Match, outputs: int) -> str | None:
     return None
 
 
-def _product(found: Match, block: int) -> Verdict:
-    reason = _operands(found, 2) or _scaled(found, 1) or _padding(found, block)
+def _product(match: Match, block: int) -> Verdict:
+    reason = _operands(match, 2) or _scaled(match, 1) or _padding(match, block)
     if reason is not None:
         return Reject(reason)
-    depth = int(found.constant("w").shape[0])
-    return Accept(_elements(found, block) * (-(-depth // block) + 5) / CLOCK_HZ)
+    depth = int(match.constant("w").shape[0])
+    return Accept(_elements(match, block) * (-(-depth // block) + 5) / CLOCK_HZ)
 
 
-def _sum(found: Match, block: int) -> Verdict:
-    a, b = _tensor(found, "a"), _tensor(found, "b")
+def _sum(match: Match, block: int) -> Verdict:
+    a, b = _tensor(match, "a"), _tensor(match, "b")
     if a.shape != b.shape or a.rank not in (2, 4):
         return Reject(f"expected two tensors of equal shape and rank 2 or 4, found {a!r} and {b!r}")
-    reason = _operands(found, a.rank)
+    reason = _operands(match, a.rank)
     if reason is not None:
         return Reject(reason)
-    both = decode_binary(found.captures)
+    both = decode_binary(match.captures)
     if both.step is not None:
         return Reject("expected an integer addition, found one in float32")
     shift = places(both.factor)
@@ -179,13 +179,13 @@ def _sum(found: Match, block: int) -> Verdict:
     largest = operands + abs(both.bias) + ((1 << shift) >> 1) + (abs(both.output.zero_point) << shift)
     if largest >= LIMIT:
         return Reject(f"expected sums that fit int32 with the zero point of the result, found up to {largest}")
-    reason = _padding(found, block)
+    reason = _padding(match, block)
     if reason is not None:
         return Reject(reason)
-    return Accept(_elements(found, block) * 7 / CLOCK_HZ)
+    return Accept(_elements(match, block) * 7 / CLOCK_HZ)
 
 
-def _elements(found: Match, block: int) -> int:
+def _elements(match: Match, block: int) -> int:
     """Return the number of ACC elements (blocks of channels) of a result."""
-    count, channels, *space = sizes_of(found.root.type)
+    count, channels, *space = static_shape(match.root.type)
     return count * -(-channels // block) * prod(space)

@@ -14,7 +14,7 @@ from inlaid_vta_fpga.compiler.kernels import PLANES, kernel
 from inlaid_vta_fpga.compiler.legalize import BiasStage, Layer, ProductStage, constant_vector, layers
 from inlaid_vta_fpga.compiler.schedule import schedule_kernel
 from inlaid_vta_fpga.compiler.stream import Scheduled, Stream, lower_region
-from inlaid_vta_fpga.compiler.tiles import tile_of
+from inlaid_vta_fpga.compiler.tiles import choose_tile
 from inlaid_vta_fpga.image import Header, Image
 from inlaid_vta_fpga.isa.config import PAGE_BYTES
 from inlaid_vta_fpga.isa.encoding import Encoding
@@ -30,26 +30,26 @@ def lower_steps(program: StepProgram, options: VtaOptions) -> Image:
     return compile_layers(program, layers(program.steps, outputs, options.config.block), options)
 
 
-def compile_layers(program: StepProgram, found: list[Layer], options: VtaOptions) -> Image:
+def compile_layers(program: StepProgram, layers: list[Layer], options: VtaOptions) -> Image:
     """Compile layers, which use the buffers of `program`, to an image. The checker verifies its stream."""
     dram, config = _Dram(program), options.config
-    made, slots = [], options.slots
-    for number, layer in enumerate(found):
+    scheduled, slots = [], options.slots
+    for number, layer in enumerate(layers):
         products = [stage for stage in layer.stages if isinstance(stage, ProductStage)]
         shapes = [_sizes(program.buffers[stage.data].shape) for stage in products]
         main = max(range(len(products)), key=lambda n: products[n].weights.size)
-        tile = tile_of(layer, shapes[main], config, options.threads)
+        tile = choose_tile(layer, shapes[main], config, options.threads)
         # If a layer has too few tiles for all threads, a second slot in SRAM lets loads run ahead instead.
         slots = max(slots, options.threads // tile.threads)
         loops = schedule_kernel(kernel(layer, shapes, config.block, f"layer{number}"), tile, config.block)
-        given = [dram.constant(constant_vector(config.block))]
+        buffers = [dram.constant(constant_vector(config.block))]
         for stage in layer.stages:
             if isinstance(stage, BiasStage):
-                given.append(dram.constant(stage.blocks))
+                buffers.append(dram.constant(stage.blocks))
             elif isinstance(stage, ProductStage):
-                given += [dram.buffer(stage.data)[0], dram.constant(stage.weights)]
-        made.append(Scheduled(", ".join(layer.nodes) or layer.name, loops, (*given, *dram.buffer(layer.output))))
-    return dram.image(lower_region(made, config, dram.end, slots=slots, serial=options.serial), options)
+                buffers += [dram.buffer(stage.data)[0], dram.constant(stage.weights)]
+        scheduled.append(Scheduled(", ".join(layer.nodes) or layer.name, loops, (*buffers, *dram.buffer(layer.output))))
+    return dram.image(lower_region(scheduled, config, dram.end, slots=slots, serial=options.serial), options)
 
 
 class _Dram:

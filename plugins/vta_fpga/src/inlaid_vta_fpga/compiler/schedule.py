@@ -82,13 +82,13 @@ def _tiled(s: Schedule, kernel: Kernel, tile: TileSizes) -> tuple[Var, Var, Var 
 def _epilogue(s: Schedule, kernel: Kernel, inner: Var, chunks: int) -> None:
     """Move the stages after the main product, and the stores, into the tile loop, and split them into chunks."""
     later = kernel.chain[kernel.chain.index(kernel.main) :]
-    place = inner
+    attach_loop = inner
     for number, name in enumerate(later):
         # A consumer is placed directly behind its producer, so the store of a stage, placed second, precedes the next stage.
-        for block in (*later[number + 1 : number + 2], *(store for store, of in kernel.stores if of == name)):
-            s.reverse_compute_at(block, place)
-            if place is inner and chunks > 1:
-                place, _ = s.split(_after(s, block, inner), (chunks, None))
+        for block in (*later[number + 1 : number + 2], *(store for store, producer in kernel.stores if producer == name)):
+            s.reverse_compute_at(block, attach_loop)
+            if attach_loop is inner and chunks > 1:
+                attach_loop, _ = s.split(_after(s, block, inner), (chunks, None))
 
 
 def _staged(s: Schedule, gemm: Source, inner: Var, step: Var | None, first: bool, chunks: int) -> None:
@@ -97,7 +97,7 @@ def _staged(s: Schedule, gemm: Source, inner: Var, step: Var | None, first: bool
     if gemm.parts > 1:
         o, part, lane = s.loops(gemm.block)[-3:]
         s.reorder(part, o, lane)
-    place = inner if step is None else step
+    attach_loop = inner if step is None else step
     start = step or _after(s, gemm.block, inner)
     if first and chunks > 1:
         _, start = s.split(start, (chunks, None))
@@ -106,12 +106,12 @@ def _staged(s: Schedule, gemm: Source, inner: Var, step: Var | None, first: bool
         s.tensorize(s.loops(init)[-1], RESET)
     if gemm.staged:
         s.set_scope(gemm.data, INP)
-        s.compute_at(gemm.data, place)
+        s.compute_at(gemm.data, attach_loop)
     elif gemm.data != "ones":
-        s.compute_at(s.cache_read(gemm.block, gemm.data, INP), place)
+        s.compute_at(s.cache_read(gemm.block, gemm.data, INP), attach_loop)
     else:
         s.cache_read(gemm.block, gemm.data, INP)
-    s.compute_at(s.cache_read(gemm.block, gemm.weights, WGT), place)
+    s.compute_at(s.cache_read(gemm.block, gemm.weights, WGT), attach_loop)
     s.tensorize(s.loops(gemm.block)[-2], GEMM)
 
 
@@ -125,8 +125,8 @@ def accumulate_in_place(program: ir.LoopProgram, chain: tuple[str, ...]) -> ir.L
     """Merge the buffers of a chain of stages into one, and remove copies of an element to itself. Precondition: a stage that writes
     an element reads only this element of its predecessor, and no later statement reads the predecessor."""
     buffers = {stmt.buffer.name: stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)}
-    own = buffers[chain[0]]
-    others = {buffers[name]: own for name in chain[1:]}
+    accumulator = buffers[chain[0]]
+    replacements = {buffers[name]: accumulator for name in chain[1:]}
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:
         if isinstance(stmt, ir.Alloc) and stmt.buffer in buffers.values() and stmt.buffer.name in chain:
@@ -136,5 +136,5 @@ def accumulate_in_place(program: ir.LoopProgram, chain: tuple[str, ...]) -> ir.L
         return None
 
     bare = Rewriter(stmt=change).stmt(program.body)
-    renamed = Rewriter(buffers=others, stmt=change).stmt(bare)
-    return replace_allocs(replace(program, body=ir.Alloc(own, renamed)), (own,))
+    renamed = Rewriter(buffers=replacements, stmt=change).stmt(bare)
+    return replace_allocs(replace(program, body=ir.Alloc(accumulator, renamed)), (accumulator,))

@@ -31,43 +31,43 @@ def allocate(tasks: Sequence[Task], config: Config, slots: int) -> None:
             tiles.setdefault(tile.memory, {})[tile] = None
             tile.first = number if tile.first < 0 else tile.first
             tile.last = number
-    for memory, found in tiles.items():
-        if not _allocate_slots(list(found), config.depth(memory), slots):
-            _allocate_planned(list(found), memory, config.depth(memory))
+    for memory, memory_tiles in tiles.items():
+        if not _allocate_slots(list(memory_tiles), config.depth(memory), slots):
+            _allocate_planned(list(memory_tiles), memory, config.depth(memory))
 
 
 def _allocate_slots(tiles: Sequence[Tile], depth: int, slots: int) -> bool:
     """Allocate slots of tiles in order of first use. Returns False if a tile does not fit."""
-    used = np.full(depth, -1, np.int64)  # last use of each element by the tiles allocated so far
+    last_uses = np.full(depth, -1, np.int64)  # last use of each element by the tiles allocated so far
     places: dict[ir.Buffer, list[int]] = {}
     for tile in tiles:
-        known = places.setdefault(tile.buffer, [])
-        free = [(at, base) for base in known if (at := int(used[base : base + tile.size].max())) < tile.first]
-        if not free or len(known) < slots:
+        slot_bases = places.setdefault(tile.buffer, [])
+        free = [(at, base) for base in slot_bases if (at := int(last_uses[base : base + tile.size].max())) < tile.first]
+        if not free or len(slot_bases) < slots:
             for several in range(
-                1 if known else slots, 0, -1
+                1 if slot_bases else slots, 0, -1
             ):  # first try adjacent slots for the whole buffer, which avoids fragmentation
-                found = _longest_unused(used, tile, several * tile.size)
-                if found is not None:
-                    turns = [found[1] + turn * tile.size for turn in range(several)]
-                    known += turns
-                    free.append(found)
-                    used[turns[0] : turns[-1] + tile.size] = tile.first - 1
+                run = _longest_unused(last_uses, tile, several * tile.size)
+                if run is not None:
+                    turns = [run[1] + turn * tile.size for turn in range(several)]
+                    slot_bases += turns
+                    free.append(run)
+                    last_uses[turns[0] : turns[-1] + tile.size] = tile.first - 1
                     break
         if not free:
             return False
         tile.base = min(free)[1]
-        used[tile.base : tile.base + tile.size] = tile.last
+        last_uses[tile.base : tile.base + tile.size] = tile.last
     return True
 
 
-def _longest_unused(used: np.ndarray[tuple[int], np.dtype[np.int64]], tile: Tile, size: int) -> tuple[int, int] | None:
+def _longest_unused(last_uses: np.ndarray[tuple[int], np.dtype[np.int64]], tile: Tile, size: int) -> tuple[int, int] | None:
     """Return the last use and the start of the least recently used run of `size` elements; None if no run is free. Small tiles tend
     to live long, so they are allocated at the end of memory if possible."""
-    start = len(used) - len(used) // _SMALL
-    for low in [start, 0] if size <= len(used) - start else [0]:
-        if size <= len(used) - low:
-            last = np.lib.stride_tricks.sliding_window_view(used[low:], size).max(axis=1)
+    start = len(last_uses) - len(last_uses) // _SMALL
+    for low in [start, 0] if size <= len(last_uses) - start else [0]:
+        if size <= len(last_uses) - low:
+            last = np.lib.stride_tricks.sliding_window_view(last_uses[low:], size).max(axis=1)
             base = int(last.argmin())
             if last[base] < tile.first:
                 return int(last[base]), low + base
@@ -84,12 +84,12 @@ def _allocate_planned(tiles: Sequence[Tile], memory: Memory, depth: int) -> None
         size, first, _ = lives.get(key, (0, tile.first, -1))
         lives[key] = max(size, tile.size), first, tile.last
     arena = plan([Lifetime(*life) for life in lives.values()], 1)
-    found = arith.evaluate(arena.size, {})
-    if found > depth:
+    total = arith.evaluate(arena.size, {})
+    if total > depth:
         sizes = sorted(((size, buffer.name) for (buffer, _), (size, _, _) in lives.items()), reverse=True)
         names = ", ".join(f"{name} of {size}" for size, name in sizes[:4])
         expected = f"expected at most {depth} elements of {memory.name} in use at once"
-        raise ScheduleError(f"{expected}, found {found}: {names}", remedy="use smaller tiles")
+        raise ScheduleError(f"{expected}, found {total}: {names}", remedy="use smaller tiles")
     bases = dict(zip(lives, (arith.evaluate(at, {}) for at in arena.offsets), strict=True))
     for tile in tiles:
         tile.base = bases[turns[tile]]

@@ -46,7 +46,7 @@ class Extents:
     stores: int
 
 
-def tile_of(layer: Layer, data: tuple[int, ...], config: Config, threads: int) -> TileSizes:
+def choose_tile(layer: Layer, data: tuple[int, ...], config: Config, threads: int) -> TileSizes:
     """Return the tile sizes with the fewest predicted cycles. data: DRAM shape of the main product's data. Raises `Unsupported` if
     no tile fits the buffers."""
     return _best(_extents(layer, data), config, threads)[1]
@@ -67,7 +67,7 @@ def _extents(layer: Layer, data: tuple[int, ...]) -> Extents:
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def _best(extents: Extents, config: Config, threads: int) -> tuple[float, TileSizes]:
-    found: tuple[float, TileSizes] | None = None
+    best: tuple[float, TileSizes] | None = None
     _, channels, rows, columns = extents.shape
     inputs = [1] if extents.elementwise else _divisors(extents.inputs)
     for c, i, j, steps in product(_divisors(channels), _divisors(rows), _divisors(columns), inputs):
@@ -76,13 +76,13 @@ def _best(extents: Extents, config: Config, threads: int) -> tuple[float, TileSi
         for chunks in () if not axis else _divisors(c) if threads > 1 else (1,):
             tile = TileSizes(c, i, j, steps, chunks, axis, threads)
             cost = _cycles(extents, tile, config)
-            if cost is not None and (found is None or cost < found[0]):
-                found = cost, tile
-    if found is None and threads > 1:
+            if cost is not None and (best is None or cost < best[0]):
+                best = cost, tile
+    if best is None and threads > 1:
         return _best(extents, config, 1)
-    if found is None:
+    if best is None:
         raise Unsupported(f"expected a tile that fits the buffers, found none for {extents}", remedy="raise log_*_buff options")
-    return found
+    return best
 
 
 def _divisors(extent: int) -> list[int]:

@@ -43,13 +43,13 @@ def insert_tokens(steps: Sequence[Step], config: Config, dram_bytes: int, serial
     issued: list[int] = []
     passed: dict[int, int] = {}
     for number, (step, (needs, relay)) in enumerate(zip(steps, waits, strict=True)):
-        for made in relays.before.get(number, ()):
-            apart, last = relays.awaited[made]
-            passed[made] = stream.issue(_NOOP, step.source, {apart: issued[last]})
-        found = {module: issued[last] for module, last in needs.items()}
+        for relay_number in relays.before.get(number, ()):
+            apart, last = relays.awaited[relay_number]
+            passed[relay_number] = stream.issue(_NOOP, step.source, {apart: issued[last]})
+        dependences = {module: issued[last] for module, last in needs.items()}
         if relay >= 0:
-            found[Module.COMPUTE] = max(found.get(Module.COMPUTE, -1), passed[relay])
-        issued.append(stream.issue(step.instruction, step.source, found))
+            dependences[Module.COMPUTE] = max(dependences.get(Module.COMPUTE, -1), passed[relay])
+        issued.append(stream.issue(step.instruction, step.source, dependences))
     end = steps[-1].source if steps else ""
     stream.issue(_NOOP, end, {module: issued[latest[module]] for module in _APART if module in latest})
     stream.issue(Finish(), end, {})
@@ -66,20 +66,20 @@ class _Shared:
 
     def touch(self, accesses: Sequence[Access], module: Module, number: int) -> _Needs:
         """Record the accesses of step `number` and return its dependences."""
-        found: _Needs = {}
+        dependences: _Needs = {}
         for access in accesses:
             for (memory, other, wrote), numbers in self._last.items():
                 if memory is access.memory and other is not module and (wrote or access.write):
                     last = max(int(numbers[part].max()) for part in access.parts)
                     if last >= 0:
-                        found[other] = max(found.get(other, -1), last)
+                        dependences[other] = max(dependences.get(other, -1), last)
         for access in accesses:
             key = access.memory, module, access.write
             if key not in self._last:
                 self._last[key] = np.full(self._sizes[access.memory], -1, np.int32)
             for part in access.parts:
                 self._last[key][part] = number
-        return found
+        return dependences
 
 
 class _Relays:
@@ -96,21 +96,21 @@ class _Relays:
         self._steps = steps
         self._compute = [number for number, step in enumerate(steps) if step.instruction.module is Module.COMPUTE]
         # For each awaited module: the awaited steps, and position and number of their relays, all ascending.
-        self._made: dict[Module, tuple[list[int], list[tuple[int, int]]]] = {module: ([], []) for module in _APART}
+        self._relays: dict[Module, tuple[list[int], list[tuple[int, int]]]] = {module: ([], []) for module in _APART}
 
     def through(self, apart: Module, last: int, number: int, least: int) -> int:
         """Return the number of the relay by which step `number` waits for `last`. It also waits for compute step `least`."""
-        awaited, made = self._made[apart]
+        awaited, relays = self._relays[apart]
         at = bisect_left(awaited, last)
         if at == len(awaited):
-            place = max(self._place(last, number, least), made[-1][0] if made else 0)
-            made.append((place, len(self.awaited)))
-            self.before.setdefault(place, []).append(len(self.awaited))
+            position = max(self._choose_position(last, number, least), relays[-1][0] if relays else 0)
+            relays.append((position, len(self.awaited)))
+            self.before.setdefault(position, []).append(len(self.awaited))
             self.awaited.append((apart, last))
             awaited.append(last)
-        return made[at][1]
+        return relays[at][1]
 
-    def _place(self, last: int, number: int, least: int) -> int:
+    def _choose_position(self, last: int, number: int, least: int) -> int:
         """Choose the step before which to issue a relay."""
         left = _duration(self._steps[last].instruction)
         at = bisect_left(self._compute, last)
@@ -158,8 +158,8 @@ class _Stream:
         for (waiting, awaited), (pushed, popped) in self._pairs.items():
             if waiting is not module:
                 continue
-            taken = self._pairs[awaited, module][1]
-            last = max(needs.get(awaited, -1), taken[-_OUTSTANDING] if len(taken) >= _OUTSTANDING else -1)
+            answered = self._pairs[awaited, module][1]
+            last = max(needs.get(awaited, -1), answered[-_OUTSTANDING] if len(answered) >= _OUTSTANDING else -1)
             if last > (pushed[-1] if pushed else -1):
                 pushed.append(last)
                 popped.append(number)

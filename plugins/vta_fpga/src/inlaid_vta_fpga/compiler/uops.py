@@ -30,7 +30,7 @@ def insert_uop_loads(steps: Sequence[Step], address: int, config: Config) -> tup
     """
     room = resident_uops(config)
     where, words = _pages(steps, max(1, room // 2))
-    found: list[Step] = []
+    result: list[Step] = []
     live: list[_Page] = []
     end = 0
     for step in steps:
@@ -45,14 +45,14 @@ def insert_uop_loads(steps: Sequence[Step], address: int, config: Config) -> tup
                 page.base = start
                 live = [*(other for other in live if other.base >= 0), page]
                 load = Load(Memory.UOP, start, address // UOP_BYTES + page.start, 1, page.size, page.size)
-                found.append(Step(load, step.source))
+                result.append(Step(load, step.source))
             begin = page.base + offset
             step.instruction = replace(step.instruction, uop_begin=begin, uop_end=begin + len(step.kernel))
-        found.append(step)
-    return found, words
+        result.append(step)
+    return result, words
 
 
-def _pages(steps: Sequence[Step], most: int) -> tuple[dict[bytes, tuple[_Page, int]], Uops]:
+def _pages(steps: Sequence[Step], capacity: int) -> tuple[dict[bytes, tuple[_Page, int]], Uops]:
     """Return the page of each kernel with the offset of the kernel in it, and all micro-ops in page order."""
     where: dict[bytes, tuple[_Page, int]] = {}
     words: list[Uops] = []
@@ -60,7 +60,7 @@ def _pages(steps: Sequence[Step], most: int) -> tuple[dict[bytes, tuple[_Page, i
     for step in steps:
         if step.kernel is None or step.kernel.tobytes() in where:
             continue
-        if source != step.source or page.size + len(step.kernel) > most:
+        if source != step.source or page.size + len(step.kernel) > capacity:
             page, source = _Page(page.start + page.size), step.source
         where[step.kernel.tobytes()] = page, page.size
         page.size += len(step.kernel)

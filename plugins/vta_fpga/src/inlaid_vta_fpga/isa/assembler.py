@@ -99,14 +99,14 @@ _OPERANDS = {
     "wgt": _Operand(("wgt_factors",), ","),
     "imm": _Operand(("imm",)),
 }
-_OPERANDS_OF: dict[type[Instruction], tuple[str, ...]] = {
+_OPERAND_NAMES: dict[type[Instruction], tuple[str, ...]] = {
     Load: ("sram", "dram", "size", "stride", "y_pad", "x_pad"),
     Store: ("sram", "dram", "size", "stride"),
     Gemm: ("uops", "loops", "dst", "src", "wgt"),
     Alu: ("uops", "loops", "dst", "src", "imm"),
     Finish: (),
 }
-_DEFAULTS = {(kind, field.name): field.default for kind in _OPERANDS_OF for field in fields(kind)}
+_DEFAULTS = {(kind, field.name): field.default for kind in _OPERAND_NAMES for field in fields(kind)}
 _MNEMONICS: dict[str, tuple[type[Instruction], dict[str, Any]]] = {
     **{f"load.{memory.name.lower()}": (Load, {"memory": memory}) for memory in Memory if memory is not Memory.OUT},
     "store": (Store, {}),
@@ -121,7 +121,7 @@ def print_instruction(instruction: Instruction) -> str:
     """Print one instruction; operands with default values are omitted."""
     attributes = {name: getattr(instruction, name) for name in ("memory", "reset", "op") if hasattr(instruction, name)}
     words = [name for name, meaning in _MNEMONICS.items() if meaning == (type(instruction), attributes)]
-    for name in _OPERANDS_OF[type(instruction)]:
+    for name in _OPERAND_NAMES[type(instruction)]:
         if text := _OPERANDS[name].print(instruction):
             words.append(f"{name}={text}")
     return " ".join(words + [name for name in _FLAGS if getattr(instruction.flags, name)])
@@ -177,7 +177,7 @@ def parse_program(text: str, config: Config) -> Program:
                     uops[base].append(uop)
         except (ParseError, EncodingError) as error:
             raise ParseError(f"line {number}: {error.message}", remedy=error.remedy) from error
-    return Program(tuple(instructions), {base: tuple(found) for base, found in uops.items()})
+    return Program(tuple(instructions), {base: tuple(uop_words) for base, uop_words in uops.items()})
 
 
 def _integer(text: str) -> int:
@@ -191,21 +191,21 @@ def _parse_instruction(words: Sequence[str]) -> Instruction:
         raise ParseError(text, remedy=f"use one of {', '.join(_MNEMONICS)}")
     kind, fixed = _MNEMONICS[mnemonic]
     values = dict(fixed)
-    seen: set[str] = set()
+    names: set[str] = set()
     for word in rest:
         name, equals, value = word.partition("=")
-        if name not in (_OPERANDS_OF[kind] if equals else _FLAGS):
-            choices = ", ".join((*(f"{operand}=" for operand in _OPERANDS_OF[kind]), *_FLAGS))
+        if name not in (_OPERAND_NAMES[kind] if equals else _FLAGS):
+            choices = ", ".join((*(f"{operand}=" for operand in _OPERAND_NAMES[kind]), *_FLAGS))
             raise ParseError(f"expected an operand or a flag of {mnemonic}, found {word!r}", remedy=f"use {choices}")
-        if name in seen:
+        if name in names:
             raise ParseError(f"expected {name} at most once, found it twice", remedy="remove one of the two")
-        seen.add(name)
+        names.add(name)
         if equals:
             values |= _OPERANDS[name].parse(name, value)
-    if "uops" in _OPERANDS_OF[kind] and "uops" not in seen:
+    if "uops" in _OPERAND_NAMES[kind] and "uops" not in names:
         raise ParseError(f"expected uops=N:N, found {mnemonic} without it", remedy="give the range of micro-ops")
     construct: Callable[..., Instruction] = kind
-    return construct(**values, flags=Flags(*(name in seen for name in _FLAGS)))
+    return construct(**values, flags=Flags(*(name in names for name in _FLAGS)))
 
 
 def _parse_uop(words: Sequence[str]) -> Uop:

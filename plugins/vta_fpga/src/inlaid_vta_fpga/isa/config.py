@@ -64,8 +64,8 @@ class Config:
             least, greatest = int(not field.name.startswith("log_")), _GREATEST.get(field.name, _GREATEST_LOG_BUFFER)
             value = getattr(self, field.name)
             if not least <= value <= greatest:
-                found = str(value) if abs(value) < 1 << 64 else f"a number of {value.bit_length()} bits"
-                self._illegal(f"{field.name} from {least} to {greatest}", found)
+                actual = str(value) if abs(value) < 1 << 64 else f"a number of {value.bit_length()} bits"
+                self._illegal(f"{field.name} from {least} to {greatest}", actual)
         if self.bus_bytes & (self.bus_bytes - 1) or self.burst_beats & (self.burst_beats - 1):
             self._illegal("bus_bytes and burst_beats that are powers of two", f"{self.bus_bytes} and {self.burst_beats}")
         for memory in (Memory.INP, Memory.WGT, Memory.ACC, Memory.UOP):
@@ -84,8 +84,8 @@ class Config:
             self._illegal("micro-op ranges that fit the first half of GEMM", f"index bits {self.index_bits(Memory.UOP)}")
 
     @staticmethod
-    def _illegal(expected: str, found: str) -> None:
-        raise TargetError(f"VTA configuration: expected {expected}, found {found}", remedy="change the configuration's log2 sizes")
+    def _illegal(expected: str, actual: str) -> None:
+        raise TargetError(f"VTA configuration: expected {expected}, found {actual}", remedy="change the configuration's log2 sizes")
 
     @property
     def batch(self) -> int:

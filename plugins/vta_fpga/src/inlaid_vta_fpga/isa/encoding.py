@@ -98,13 +98,13 @@ class Encoding:
 
     def decode_program(self, data: bytes) -> list[Instruction]:
         """Decode a program; the inverse of `encode_program`. Raises `EncodingError` with the instruction number."""
-        found = []
+        instructions = []
         for start in range(0, len(data), INSTRUCTION_BYTES):
             try:
-                found.append(self.decode(data[start : start + INSTRUCTION_BYTES]))
+                instructions.append(self.decode(data[start : start + INSTRUCTION_BYTES]))
             except EncodingError as error:
                 raise EncodingError(f"instruction {start // INSTRUCTION_BYTES}: {error.message}", remedy=error.remedy) from error
-        return found
+        return instructions
 
     def encode_uops(self, uops: Sequence[Uop]) -> Uops:
         """Encode micro-ops as words. Raises `EncodingError` for an index that exceeds its field."""
@@ -126,11 +126,11 @@ class Encoding:
 
 
 def _packed(start: int, sizes: Iterable[tuple[str, int]]) -> list[Field]:
-    found = []
+    fields = []
     for name, width in sizes:
-        found.append((name, start, width))
+        fields.append((name, start, width))
         start += width
-    return found
+    return fields
 
 
 def _values(instruction: Instruction) -> tuple[int, dict[str, int]]:
@@ -169,12 +169,12 @@ def _transfer(opcode: int, value: dict[str, int], flags: Flags) -> Instruction:
     if value["memory"] not in Memory.__members__.values():
         raise EncodingError(f"expected a memory from 0 to {max(Memory)}, found {value['memory']}", remedy=_DAMAGED)
     memory = Memory(value["memory"])
-    place = value["sram_base"], value["dram_base"], value["y_size"], value["x_size"], value["x_stride"]
+    operands = value["sram_base"], value["dram_base"], value["y_size"], value["x_size"], value["x_stride"]
     pads = value["y_pad_0"], value["y_pad_1"], value["x_pad_0"], value["x_pad_1"]
     if opcode == LOAD and memory is not Memory.OUT:
-        return Load(memory, *place, *pads, flags)
+        return Load(memory, *operands, *pads, flags)
     if opcode == STORE and memory is Memory.OUT and not any(pads):
-        return Store(*place, flags)
+        return Store(*operands, flags)
     raise EncodingError(
         f"expected a LOAD to a memory other than OUT, or a STORE of OUT without padding, found {memory.name}, {pads}",
         remedy=_DAMAGED,

@@ -59,10 +59,10 @@ class Commands:
             decoded = encoding.decode_program(stream_bytes(dram, instructions, count))
         except EncodingError as error:
             raise KernelFault(f"VTA {error}", plugin="vta_fpga") from error
-        return Commands.of(decoded)
+        return Commands.split(decoded)
 
     @staticmethod
-    def of(instructions: Sequence[Instruction]) -> Commands:
+    def split(instructions: Sequence[Instruction]) -> Commands:
         """Split a stream into queues. Raises `KernelFault` for a flag without a neighbor and for a missing or early FINISH."""
         queues: dict[Module, list[int]] = {module: [] for module in Module}
         pops, pushes = [], []
@@ -97,4 +97,4 @@ class Commands:
 def _queues(number: int, queues: tuple[TokenQueue | None, TokenQueue | None], prev: bool, following: bool) -> Queues:
     if (prev and queues[0] is None) or (following and queues[1] is None):
         raise fault(number, "expected a flag of a neighboring module, found a *_prev flag of load or a *_next flag of store")
-    return tuple(queue for queue, used in zip(queues, (prev, following), strict=True) if used and queue is not None)
+    return tuple(queue for queue, flag in zip(queues, (prev, following), strict=True) if flag and queue is not None)

@@ -88,23 +88,23 @@ class Core:
             values = np.pad(values, pads)
         values = values.reshape(-1, *shape)
         memory = Memory.ACC if load.memory is Memory.ACC_8BIT else load.memory
-        place = slice(load.sram_base, load.sram_base + load.sram_size)
+        sram_range = slice(load.sram_base, load.sram_base + load.sram_size)
         target = {Memory.UOP: self.uop, Memory.INP: self.inp, Memory.WGT: self.wgt, Memory.ACC: self.acc}[memory]
-        target[place] = values.swapaxes(-1, -2) if memory is Memory.WGT else values
-        self.written[memory][place] = True
+        target[sram_range] = values.swapaxes(-1, -2) if memory is Memory.WGT else values
+        self.written[memory][sram_range] = True
         if memory is Memory.ACC:
-            self.written[Memory.OUT][place] = False
+            self.written[Memory.OUT][sram_range] = False
 
     def _store(self, number: int, store: Store) -> None:
         rows = self._rows(number, store, Memory.OUT)
-        place = slice(store.sram_base, store.sram_base + store.sram_size)
-        if self.strict and not self.written[Memory.OUT][place].all():
+        sram_range = slice(store.sram_base, store.sram_base + store.sram_size)
+        if self.strict and not self.written[Memory.OUT][sram_range].all():
             raise fault(
                 number,
                 f"expected results of GEMM or ALU in OUT, found elements only loaded or reset in {store}",
                 "copy loaded accumulators with SHR by 0",
             )
-        values = self.out[place].view(np.uint8).reshape(rows.shape)
+        values = self.out[sram_range].view(np.uint8).reshape(rows.shape)
         for row, value in zip(rows, values, strict=True):  # row by row, since rows may overlap
             row[:] = value
 
@@ -114,9 +114,9 @@ class Core:
             raise fault(number, f"expected micro-ops and loop counts >= 1, found none in {instruction}")
         if instruction.uop_end > len(self.uop):
             raise fault(number, f"expected micro-op indices below {len(self.uop)}, found {instruction.uop_end} in {instruction}")
-        place = slice(instruction.uop_begin, instruction.uop_end)
+        uop_range = slice(instruction.uop_begin, instruction.uop_end)
         self._check_written(number, Memory.UOP, np.arange(instruction.uop_begin, instruction.uop_end))
-        dst, src, wgt = self.encoding.decode_uops(self.uop[place])
+        dst, src, wgt = self.encoding.decode_uops(self.uop[uop_range])
         check_range(number, instruction, Memory.ACC, dst, instruction.dst_factors, len(self.acc))
         return dst, src, wgt
 
@@ -130,10 +130,10 @@ class Core:
         if gemm.reset:
             for outer, inner in pieces(gemm, self.piece):
                 start = dst + _offset(gemm.dst_factors, outer, inner)
-                place = expand(start, gemm.dst_factors, outer[1] - outer[0], inner[1] - inner[0])
-                self.acc[place] = 0
-                self.written[Memory.ACC][place] = True
-                self.written[Memory.OUT][place] = False
+                acc_indices = expand(start, gemm.dst_factors, outer[1] - outer[0], inner[1] - inner[0])
+                self.acc[acc_indices] = 0
+                self.written[Memory.ACC][acc_indices] = True
+                self.written[Memory.OUT][acc_indices] = False
             return
         check_range(number, gemm, Memory.INP, src, gemm.src_factors, len(self.inp))
         check_range(number, gemm, Memory.WGT, wgt, gemm.wgt_factors, len(self.wgt))
@@ -144,7 +144,7 @@ class Core:
             offset = [_offset(factor, outer, inner) for factor in factors]
             base = first[0] + offset[0], first[1] + offset[1], first[2] + offset[2]
             plan = self.plans.get(columns, factors, (outer[1] - outer[0], inner[1] - inner[0]))
-            if plan.near and self.strict:
+            if plan.repeats_closely and self.strict:
                 raise fault(
                     number,
                     f"expected no accumulator to repeat within 3 micro-ops, found a repeat in {gemm}",
@@ -164,24 +164,24 @@ class Core:
             raise fault(number, f"expected a shift of {SHIFTS[0]} to {SHIFTS[-1]}, found {alu.imm} in {alu}", "use two shifts")
         for outer, inner in pieces(alu, self.piece):
             loops = outer[1] - outer[0], inner[1] - inner[0]
-            place = expand(dst + _offset(alu.dst_factors, outer, inner), alu.dst_factors, *loops)
-            self._check_written(number, Memory.ACC, place)
+            indices = expand(dst + _offset(alu.dst_factors, outer, inner), alu.dst_factors, *loops)
+            self._check_written(number, Memory.ACC, indices)
             if alu.imm is None:
                 operand = expand(src + _offset(alu.src_factors, outer, inner), alu.src_factors, *loops)
                 self._check_written(number, Memory.ACC, operand)
-            for batch in batches(place, operand if alu.imm is None else None):
+            for batch in batches(indices, operand if alu.imm is None else None):
                 self._spend(number, STEP)
                 other = self.acc[operand[batch]] if alu.imm is None else alu.imm
                 if alu.op is AluOp.SHR and isinstance(other, np.ndarray) and not 0 <= other.min() <= other.max() < SHIFTS.stop:
-                    found = f"{other.min()} to {other.max()}"
-                    raise fault(number, f"expected shifts by a tensor of 0 to {SHIFTS[-1]}, found {found} in {alu}")
-                self.acc[place[batch]] = apply(alu.op, self.acc[place[batch]], other)
-            self._to_out(place)
+                    actual = f"{other.min()} to {other.max()}"
+                    raise fault(number, f"expected shifts by a tensor of 0 to {SHIFTS[-1]}, found {actual} in {alu}")
+                self.acc[indices[batch]] = apply(alu.op, self.acc[indices[batch]], other)
+            self._to_out(indices)
 
-    def _to_out(self, place: Indices) -> None:
+    def _to_out(self, indices: Indices) -> None:
         """Copy accumulators to OUT, truncated to int8."""
-        self.out[place] = self.acc[place].astype(np.int8)
-        self.written[Memory.OUT][place] = True
+        self.out[indices] = self.acc[indices].astype(np.int8)
+        self.written[Memory.OUT][indices] = True
 
 
 def _offset(factors: tuple[int, int], outer: tuple[int, int], inner: tuple[int, int]) -> int:

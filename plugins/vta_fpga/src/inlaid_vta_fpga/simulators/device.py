@@ -49,8 +49,8 @@ class Device(Protocol):
 def fault(number: int | None, rule: str, remedy: str = "locate the cause with inlaid_vta_fpga.checker.check") -> KernelFault:
     """Create the error for instruction `number`, or for the whole stream if `number` is None. `rule`: text "expected ..., found
     ..."."""
-    place = "VTA stream" if number is None else f"VTA instruction {number}"
-    return KernelFault(f"{place}: {rule}", plugin="vta_fpga", remedy=remedy)
+    subject = "VTA stream" if number is None else f"VTA instruction {number}"
+    return KernelFault(f"{subject}: {rule}", plugin="vta_fpga", remedy=remedy)
 
 
 def stream_bytes(dram: Dram, instructions: int, count: int) -> bytes:

@@ -32,9 +32,9 @@ def _last_writer(dst: Indices, read: Indices) -> Indices:
     number = len(dst)
     order = np.argsort(dst, kind="stable")
     keys = dst[order] * number + order
-    found = np.searchsorted(keys, read * number + np.arange(number)) - 1
-    writer = order[np.maximum(found, 0)]
-    return np.where((found >= 0) & (dst[writer] == read), writer, -1)
+    index = np.searchsorted(keys, read * number + np.arange(number)) - 1
+    writer = order[np.maximum(index, 0)]
+    return np.where((index >= 0) & (dst[writer] == read), writer, -1)
 
 
 def apply(op: AluOp, x: Lanes, y: Lanes | int) -> Lanes:

@@ -49,14 +49,14 @@ class Functional:
         """Run a decoded stream. Raises the same errors as `run`."""
         core = Core(self._encoding, self._plans, dram, self.strict, self.limit)
         tokens = dict.fromkeys(TokenQueue, 0)
-        next_of = dict.fromkeys(Module, 0)
-        done = 0
-        while done < len(commands.instructions):
-            before = done
+        positions = dict.fromkeys(Module, 0)
+        completed = 0
+        while completed < len(commands.instructions):
+            before = completed
             for module, numbers in commands.queues.items():
-                if next_of[module] == len(numbers):
+                if positions[module] == len(numbers):
                     continue
-                number = numbers[next_of[module]]
+                number = numbers[positions[module]]
                 if any(not tokens[queue] for queue in commands.pops[number]):
                     continue
                 for queue in commands.pops[number]:
@@ -64,18 +64,18 @@ class Functional:
                 core.execute(number, commands.instructions[number])
                 for queue in commands.pushes[number]:
                     tokens[queue] += 1
-                next_of[module] += 1
-                done += 1
-            if done == before:
-                raise _deadlock(commands, tokens, next_of)
+                positions[module] += 1
+                completed += 1
+            if completed == before:
+                raise _deadlock(commands, tokens, positions)
         left = [f"{tokens[queue]} from {queue.value}" for queue in TokenQueue if tokens[queue]]
         if left and self.strict:
             raise fault(None, f"expected empty token queues at FINISH, found {', '.join(left)}", "balance pushes and pops")
         return commands.report(self.config)
 
 
-def _deadlock(commands: Commands, tokens: dict[TokenQueue, int], next_of: dict[Module, int]) -> Exception:
-    heads = [numbers[next_of[module]] for module, numbers in commands.queues.items() if next_of[module] < len(numbers)]
+def _deadlock(commands: Commands, tokens: dict[TokenQueue, int], positions: dict[Module, int]) -> Exception:
+    heads = [numbers[positions[module]] for module, numbers in commands.queues.items() if positions[module] < len(numbers)]
     empty = {number: [queue.value for queue in commands.pops[number] if not tokens[queue]] for number in heads}
     waits = [f"instruction {number} waits for a token from {' and '.join(queues)}" for number, queues in empty.items()]
     return fault(min(heads), f"expected a runnable instruction, found a deadlock: {'; '.join(waits)}", "push the missing token")

@@ -79,7 +79,7 @@ def timeline_page(
     pieces = list(_pieces(timeline, instructions, sources))
     window = _window(timeline)
     names = [*(module.name.lower() for module in timeline.activity), FETCH]
-    found = {piece.kind for piece in pieces}
+    kind_set = {piece.kind for piece in pieces}
     causes = {cause for activity in timeline.activity.values() for cause in activity}
     template = Environment(autoescape=True).from_string(
         files("inlaid_vta_fpga.simulators").joinpath("templates/page.html.jinja").read_text(encoding="utf-8")
@@ -93,7 +93,7 @@ def timeline_page(
         facts=_facts(timeline, config, timing),
         bars=_bars(timeline, cycles),
         causes=[name for name in COLORS if name in causes],
-        kinds=[name for name in COLORS if name in found],
+        kinds=[name for name in COLORS if name in kind_set],
         lanes=[
             {"name": name, "row": row, "paths": _columns(pieces, name, row, cycles), "boxes": _boxes(pieces, name, window)}
             for row, name in enumerate(names)

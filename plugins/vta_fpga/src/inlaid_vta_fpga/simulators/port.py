@@ -57,12 +57,12 @@ def bursts(start: int, size: int, config: Config) -> list[int]:
     """Split a transfer of bytes [start, start + size) into bursts that do not cross an aligned block of `burst_beats` beats.
     Returns the beats of each burst."""
     word, end = start // config.bus_bytes, -(-(start + size) // config.bus_bytes)
-    found = []
+    lengths = []
     while word < end:
         beats = min(end - word, config.burst_beats - word % config.burst_beats)
-        found.append(beats)
+        lengths.append(beats)
         word += beats
-    return found
+    return lengths
 
 
 class ReadPort:
@@ -79,7 +79,7 @@ class ReadPort:
         self._waiting: dict[Client, deque[int]] = {client: deque() for client in Client}
         self._accepted: deque[tuple[Client, int]] = deque()
         self._left = dict.fromkeys(Client, 0)
-        self._done: dict[Client, Event] = {}
+        self._callbacks: dict[Client, Event] = {}
         self._busy = False
         self._accept_at = 0
         """Earliest cycle at which the next burst may be accepted."""
@@ -87,11 +87,11 @@ class ReadPort:
         """True if `_accept_next` is scheduled."""
         self.beats = 0
 
-    def read(self, client: Client, lengths: list[int], done: Event) -> None:
-        """Request bursts for a client. The client must not have bursts in flight. `done` runs at the end of the last beat."""
+    def read(self, client: Client, lengths: list[int], callback: Event) -> None:
+        """Request bursts for a client. The client must not have bursts in flight. `callback` runs at the end of the last beat."""
         self._waiting[client].extend(lengths)
         self._left[client] = len(lengths)
-        self._done[client] = done
+        self._callbacks[client] = callback
         self._accept()
         if not self._busy:
             self._busy = True
@@ -123,7 +123,7 @@ class ReadPort:
         self._accept()
         self._left[client] -= 1
         if not self._left[client]:
-            self._done.pop(client)()
+            self._callbacks.pop(client)()
         self._busy = bool(self._accepted)
         if self._busy:
             self._serve()

@@ -41,16 +41,17 @@ class Product:
 class Plan:
     """Products that together execute a list of micro-ops.
 
-    touched: distinct indices of dst, src and wgt. near: an index of dst repeats at distance 1 or 2. size: number of micro-ops.
+    touched: distinct indices of dst, src and wgt. repeats_closely: an index of dst repeats at distance 1 or 2. size: number of
+    micro-ops.
     """
 
     products: list[Product]
     touched: tuple[Indices, ...]
-    near: bool
+    repeats_closely: bool
     size: int
 
     @staticmethod
-    def of(dst: Indices, src: Indices, wgt: Indices, block: int, batch: int) -> Plan:
+    def build(dst: Indices, src: Indices, wgt: Indices, block: int, batch: int) -> Plan:
         """Create the plan of micro-ops, which are given in execution order."""
         order = np.lexsort((wgt, dst))
         starts = np.flatnonzero(np.diff(dst[order], prepend=dst.min() - 1))
@@ -61,8 +62,8 @@ class Plan:
             for first in range(0, int(count), DEPTH // block):
                 part = rows[:, first : first + DEPTH // block]
                 products += _products(dst[part[:, 0]], src[part], wgt[part], batch * block * block)
-        near = bool((dst[1:] == dst[:-1]).any() or (dst[2:] == dst[:-2]).any())
-        return Plan(products, (np.unique(dst), np.unique(src), np.unique(wgt)), near, len(dst))
+        repeats_closely = bool((dst[1:] == dst[:-1]).any() or (dst[2:] == dst[:-2]).any())
+        return Plan(products, (np.unique(dst), np.unique(src), np.unique(wgt)), repeats_closely, len(dst))
 
 
 def _products(dst: Indices, src: Indices, wgt: Indices, macs: int) -> list[Product]:
@@ -97,7 +98,7 @@ class Plans:
         plan = self._plans.pop(key, None)
         if plan is None:
             dst, src, wgt = (expand(column, factor, *loops) for column, factor in zip(columns, factors, strict=True))
-            plan = Plan.of(dst, src, wgt, self._block, self._batch)
+            plan = Plan.build(dst, src, wgt, self._block, self._batch)
             self._size += plan.size
         self._plans[key] = plan
         while self._size > PLANS and len(self._plans) > 1:

@@ -20,7 +20,7 @@ class Limits:
     bandwidth: float
 
     @staticmethod
-    def of(config: Config, timing: Timing) -> Limits:
+    def derive(config: Config, timing: Timing) -> Limits:
         """Return the limits of a configuration at a clock rate."""
         operations = 2 * config.batch * config.block * config.block
         return Limits(operations * timing.hertz / timing.gemm, config.bus_bytes * timing.hertz)
@@ -41,7 +41,7 @@ class Achieved:
     rate: float
 
     @staticmethod
-    def of(series: str, name: str, timeline: Timeline, config: Config, timing: Timing) -> Achieved:
+    def measure(series: str, name: str, timeline: Timeline, config: Config, timing: Timing) -> Achieved:
         """Compute intensity and rate of a run. They are 0 if the run transfers no bytes or takes no cycles."""
         operations = 2 * config.batch * config.block * config.block * timeline.gemm_uops
         moved = sum(timeline.loaded.values()) + timeline.stored
@@ -85,9 +85,11 @@ def picture(
     runs: Mapping[str, Mapping[str, Timeline]], config: Config, timing: Timing, width: int, height: int
 ) -> dict[str, object]:
     """Return the template variables of a roofline plot. runs: timelines by series and name. Lines join runs of the same name."""
-    limits = Limits.of(config, timing)
+    limits = Limits.derive(config, timing)
     points = [
-        Achieved.of(series, name, timeline, config, timing) for series, named in runs.items() for name, timeline in named.items()
+        Achieved.measure(series, name, timeline, config, timing)
+        for series, named in runs.items()
+        for name, timeline in named.items()
     ]
     axes = Axes.around(points, limits, width, height)
     drawn = [point for point in points if point.intensity and point.rate]

@@ -33,7 +33,7 @@ class Resources:
     block_rams: int
 
     @staticmethod
-    def of(config: Config, timing: Timing) -> Resources:
+    def estimate(config: Config, timing: Timing) -> Resources:
         """Estimate the resources of a configuration."""
         word = 8 * INSTRUCTION_BYTES
         memories = [(timing.commands, word)] * 3 + [(timing.batch, word)]
@@ -68,7 +68,7 @@ class Point:
     def dominates(self, other: Point) -> bool:
         """Test whether this point is at least as good as `other` in all costs and better in at least one cost."""
         costs = list(zip(self._costs(), other._costs(), strict=True))
-        return all(own <= its for own, its in costs) and any(own < its for own, its in costs)
+        return all(cost <= other_cost for cost, other_cost in costs) and any(cost < other_cost for cost, other_cost in costs)
 
 
 def configurations(base: Config | None = None, **choices: Sequence[int]) -> Iterator[Config]:
@@ -76,10 +76,10 @@ def configurations(base: Config | None = None, **choices: Sequence[int]) -> Iter
 
     Example: `configurations(log_block=(3, 4, 5), log_wgt_buff=(14, 16, 18), bus_bytes=(8, 16))`. Skips illegal combinations.
     """
-    values_of = {field.name: getattr(base or Config(), field.name) for field in fields(Config)}
+    base_values = {field.name: getattr(base or Config(), field.name) for field in fields(Config)}
     for values in product(*choices.values()):
         try:
-            yield Config(**values_of | dict(zip(choices, values, strict=True)))
+            yield Config(**base_values | dict(zip(choices, values, strict=True)))
         except TargetError:
             continue
 
@@ -92,7 +92,7 @@ def sweep(
     timing = timing or Timing()
     points = []
     for config in configs:
-        resources = Resources.of(config, timing)
+        resources = Resources.estimate(config, timing)
         try:
             timeline = Timed(config, timing).time(stream_for(config), PAGE_BYTES)
         except InlaidError as error:
@@ -117,6 +117,6 @@ def table(points: Sequence[Point]) -> str:
         shape = f"{config.batch}x{config.block}"
         start = f"{'*' if point.efficient else ' '} {shape:>6} {buffers} {config.bus_bytes:>4} {resources.multipliers:>11}"
         start += f" {resources.memory_bits / 2**20:>6.2f} {resources.block_rams:>6}"
-        done = f"{point.timeline.cycles:>12,} {100 * point.timeline.utilization:>5.1f}%" if point.timeline else point.reason
-        lines.append(f"{start} {done}")
+        measurement = f"{point.timeline.cycles:>12,} {100 * point.timeline.utilization:>5.1f}%" if point.timeline else point.reason
+        lines.append(f"{start} {measurement}")
     return "\n".join(lines)

@@ -41,7 +41,7 @@ class Timed:
 
         Raises `KernelFault` for a deadlock, an overflow of a token queue, and a missing FINISH.
         """
-        return _Run(Commands.of(instructions), address, self.config, self.timing).timeline()
+        return _Run(Commands.split(instructions), address, self.config, self.timing).timeline()
 
 
 class _Module:
@@ -52,7 +52,7 @@ class _Module:
         self.next = 0
         self.arrived = 0
         """Number of instructions that have passed through the command queue to its head or wait behind it."""
-        self.held = 0
+        self.occupancy = 0
         """Number of instructions that occupy the command queue."""
         self.running = False
         self.doing, self.since = INSTRUCTIONS, 0
@@ -114,10 +114,10 @@ class _Run:
     def _dispatch(self) -> None:
         """Move an instruction into its command queue, or block until there is room."""
         module = self.modules[self.commands.instructions[self.dispatched].module]
-        self.blocked = module if module.held == self.timing.commands else None
+        self.blocked = module if module.occupancy == self.timing.commands else None
         if self.blocked:
             return
-        module.held += 1
+        module.occupancy += 1
         self.dispatched += 1
         now = self.clock.now
         self.clock.at(now + self.timing.queue, lambda: self._arrive(module))
@@ -152,21 +152,21 @@ class _Run:
         if isinstance(instruction, Load) and instruction.x_size:
             lengths = self._bursts(instruction, instruction.memory)
             beats = sum(lengths)
-            least = timing.start + timing.done + beats
+            least = timing.start + timing.completion + beats
 
             def loaded() -> None:
                 running = started + timing.start
                 last = running + _writes(instruction, clock.now + timing.response - running, beats)
-                end = last + timing.written + timing.done
+                end = last + timing.written + timing.completion
                 zeros = instruction.sram_size - instruction.y_size * instruction.x_size
                 port = max(0, end - started - least - zeros)
                 clock.at(end, lambda: self._complete(module, Span(number, module.module, started, end, port)))
 
             client = CLIENTS[instruction.memory]
-            ready = started + timing.start + instruction.y_pad_0 + timing.request
-            clock.at(ready, lambda: self.port.read(client, lengths, loaded))
+            request_time = started + timing.start + instruction.y_pad_0 + timing.request
+            clock.at(request_time, lambda: self.port.read(client, lengths, loaded))
             return
-        end = started + timing.start + self._cycles(instruction) + timing.done
+        end = started + timing.start + self._cycles(instruction) + timing.completion
         clock.at(end, lambda: self._complete(module, Span(number, module.module, started, end)))
 
     def _cycles(self, instruction: Instruction) -> int:
@@ -197,7 +197,7 @@ class _Run:
         module.activity[PORT] += span.port
         module.running = False
         module.next += 1
-        module.held -= 1
+        module.occupancy -= 1
         if isinstance(self.commands.instructions[span.number], Finish):
             self.finished = True
             return

@@ -23,10 +23,10 @@ class Timing:
     """Time from the launch to the first request of fetch."""
     start: int = 1
     """Time for a module to accept an instruction."""
-    done: int = 1
+    completion: int = 1
     """Time for a module to push an instruction's tokens."""
     pipeline: int = 6
-    """Time to fill and drain the GEMM and ALU pipelines. With `start` and `done`, N micro-ops take N + 8 cycles."""
+    """Time to fill and drain the GEMM and ALU pipelines. With `start` and `completion`, N micro-ops take N + 8 cycles."""
     gemm: int = 1
     """Time of a GEMM micro-op, with or without `reset`."""
     alu_immediate: int = 1

@@ -25,8 +25,10 @@ def accessed_buffers(kernel: ir.LoopProgram) -> tuple[ir.Buffer, ...]:
 def elements(kernel: ir.LoopProgram, buffer: ir.Buffer) -> arith.Expr | None:
     """Return the capacity of a buffer in elements, with upper bounds for sizes that the kernel computes. Returns None if it depends
     on sizes that the kernel does not have: an input's size that another kernel computed has a bound of other sizes."""
-    most: dict[arith.Expr, arith.Expr] = {size: arith.wrap(size.upper) for size, _ in kernel.defines if size.upper is not None}
-    count = substitute(arith.wrap(arith.product(buffer.shape)), most)
+    upper_bounds: dict[arith.Expr, arith.Expr] = {
+        size: arith.wrap(size.upper) for size, _ in kernel.defines if size.upper is not None
+    }
+    count = substitute(arith.wrap(arith.product(buffer.shape)), upper_bounds)
     return count if arith.free_vars(count) <= {*size_vars(kernel)} else None
 
 
@@ -82,8 +84,8 @@ class AccessGuard:
 
 def messages(kernel: ir.LoopProgram, where: str) -> list[str]:
     """Return the messages of a kernel's error codes, starting at `ACCESS_ERROR`."""
-    kept = accessed_buffers(kernel)
-    return [f"kernel {kernel.name}{where} accesses buffer {item.name} of shape {item.shape} out of bounds" for item in kept]
+    buffers = accessed_buffers(kernel)
+    return [f"kernel {kernel.name}{where} accesses buffer {item.name} of shape {item.shape} out of bounds" for item in buffers]
 
 
 def size_checks(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr, arith.Expr]) -> list[tuple[arith.Expr, ...]]:
@@ -94,13 +96,13 @@ def size_checks(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr
     names: dict[arith.Expr, arith.Expr] = dict(zip(size_vars(kernel), call.sizes, strict=True))
     names |= {size: bounds.get(name, name) for (size, _), name in zip(kernel.defines, call.defines, strict=True)}
     pairs: list[tuple[arith.Expr, ...]] = []
-    for own, number in zip(kernel.params, (*call.inputs, *call.outputs), strict=False):
+    for param, number in zip(kernel.params, (*call.inputs, *call.outputs), strict=False):
         buffer = region.buffers[number]
-        has = _most(_bytes(buffer.shape, buffer.dtype.bytes), bounds)
-        count = elements(kernel, own)
+        has = _upper_bound(_bytes(buffer.shape, buffer.dtype.bytes), bounds)
+        count = elements(kernel, param)
         if count is not None:
-            pairs.append((substitute(arith.mul(count, own.dtype.bytes), names), has))
-        pairs.append((arith.add(buffer.offset, has), _most(_owner_bytes(region, buffer), bounds)))
+            pairs.append((substitute(arith.mul(count, param.dtype.bytes), names), has))
+        pairs.append((arith.add(buffer.offset, has), _upper_bound(_owner_bytes(region, buffer), bounds)))
     return pairs
 
 
@@ -116,13 +118,13 @@ def _owner_bytes(region: RegionProgram, buffer: RegionBuffer) -> arith.Expr:
     return _bytes(spec.shape, 1 if spec.dtype is None else spec.dtype.bytes)
 
 
-def _most(size: arith.Expr, bounds: Mapping[arith.Expr, arith.Expr]) -> arith.Expr:
+def _upper_bound(size: arith.Expr, bounds: Mapping[arith.Expr, arith.Expr]) -> arith.Expr:
     """Return the upper bound of a size."""
     if bounds.keys().isdisjoint(arith.free_vars(size)):
         return size
-    found = arith.limits(size, {name: (arith.ZERO, bound) for name, bound in bounds.items()})
-    assert found is not None, size
-    return found[1]
+    limits = arith.limits(size, {name: (arith.ZERO, bound) for name, bound in bounds.items()})
+    assert limits is not None, size
+    return limits[1]
 
 
 def _bytes(shape: tuple[arith.Dim, ...], width: int) -> arith.Expr:

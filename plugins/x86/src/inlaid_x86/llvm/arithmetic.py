@@ -126,10 +126,10 @@ def _quotient(p: FunctionPrinter, op: str, a: Value, b: Value, dtype: DType) -> 
     real = vector_type("double", a.lanes)
     left, right = (p.op(f"{sign}itofp {value} to {real}", "double", a.lanes) for value in (a, b))
     ratio = p.op(f"fdiv {left}, {right.ref}", "double", a.lanes)
-    whole = p.op(f"fpto{sign}i {ratio} to {vector_type(a.scalar, a.lanes)}", a.scalar, a.lanes)
+    quotient = p.op(f"fpto{sign}i {ratio} to {vector_type(a.scalar, a.lanes)}", a.scalar, a.lanes)
     if op == "div":
-        return whole
-    product = p.op(f"mul {whole}, {b.ref}", a.scalar, a.lanes)
+        return quotient
+    product = p.op(f"mul {quotient}, {b.ref}", a.scalar, a.lanes)
     return p.op(f"sub {a}, {product.ref}", a.scalar, a.lanes)
 
 
@@ -191,26 +191,26 @@ def _saturated(p: FunctionPrinter, a: Value, target: DType) -> Value:
         bits = struct.unpack("<Q", struct.pack("<d", value))[0]
         return Value(splat(f"0x{bits:016X}", a.scalar, lanes), a.scalar, lanes)
 
-    def chosen(condition: str, kept: Value, other: Value) -> Value:
+    def chosen(condition: str, then: Value, other: Value) -> Value:
         flag = p.op(f"fcmp {condition}", "i1", lanes)
-        return p.op(f"select {flag}, {kept}, {other}", kept.scalar, lanes)
+        return p.op(f"select {flag}, {then}, {other}", then.scalar, lanes)
 
     if target.kind == "int":
         a = chosen(f"ord {a}, {a.ref}", a, number(0.0))
     bottom = number(float(low))
     a = chosen(f"ogt {a}, {bottom.ref}", a, bottom)
-    whole_type = f"i{max(target.bits, 32)}"
-    wide = vector_type(whole_type, lanes)
+    int_type = f"i{max(target.bits, 32)}"
+    wide = vector_type(int_type, lanes)
     if target.bits < 32:
         top = number(float(high))
         a = chosen(f"olt {a}, {top.ref}", a, top)
-        whole = p.op(f"fptosi {a} to {wide}", "i32", lanes)
-        return p.op(f"trunc {whole} to {vector_type(scalar_type(target), lanes)}", scalar_type(target), lanes)
+        integer = p.op(f"fptosi {a} to {wide}", "i32", lanes)
+        return p.op(f"trunc {integer} to {vector_type(scalar_type(target), lanes)}", scalar_type(target), lanes)
     beyond = number(float(high + 1))
     inside = chosen(f"olt {a}, {beyond.ref}", a, bottom)
-    whole = p.op(f"fptosi {inside} to {wide}", whole_type, lanes)
-    most = Value(splat(str(high), whole_type, lanes), whole_type, lanes)
-    return chosen(f"olt {a}, {beyond.ref}", whole, most)
+    integer = p.op(f"fptosi {inside} to {wide}", int_type, lanes)
+    max_value = Value(splat(str(high), int_type, lanes), int_type, lanes)
+    return chosen(f"olt {a}, {beyond.ref}", integer, max_value)
 
 
 def reinterpret(p: FunctionPrinter, a: Value, target: DType) -> Value:

@@ -18,7 +18,7 @@ from inlaid_x86.llvm.intrinsics import MathEmitter
 from inlaid_x86.llvm.memory import MemoryPrinter
 from inlaid_x86.llvm.positions import Flat, Positions
 from inlaid_x86.llvm.risks import Risks
-from inlaid_x86.llvm.rounding import known_bounds, rounded
+from inlaid_x86.llvm.rounding import rounded, value_bounds
 from inlaid_x86.llvm.state import PrinterState
 from inlaid_x86.llvm.strided import StridedAccesses
 from inlaid_x86.llvm.upper_half import print_upper_half, upper_half
@@ -31,7 +31,7 @@ RECURSION = 50
 """Maximum depth to which expressions are printed recursively, which is faster than with a stack."""
 
 
-def table_of(lanes: int) -> str:
+def table_name(lanes: int) -> str:
     """Return the name of the emitter of look-ups in a table of 256 bytes. Its operands are the table's address and a vector of
     bytes."""
     return f"table.{lanes}"
@@ -65,9 +65,9 @@ class ExpressionPrinter(PrinterState):
             return self.memory.from_memory(value or self.memory.gather(buffer, flat), buffer)
         mask = None if self.mask is None else self.mask.ref
         key = ("load", *base, stride and self.lanes, buffer, self.versions.get(buffer, 0), self.epoch, mask)
-        known: Value | None = self.p.recall(key)
-        if known is not None:
-            return known
+        cached: Value | None = self.p.recall(key)
+        if cached is not None:
+            return cached
         value = self.memory.from_memory((self.memory.load_vector if stride else self.memory.load_scalar)(buffer, base), buffer)
         return self.p.remember(key, value, lasting=self.index.lasts(base[0]))
 
@@ -88,7 +88,7 @@ class ExpressionPrinter(PrinterState):
         load."""
         match load:
             case ir.Load(buffer=ir.Buffer(shape=(256,)) as table, indices=(arith.Opaque(payload=ir.Cast(a=index)),)):
-                emit = self.math.get(table_of(self.lanes))
+                emit = self.math.get(table_name(self.lanes))
                 if emit is not None and table.dtype.bits == 8 and index.dtype.name == "uint8":
                     return emit(self.p, (Value(self.pointers[table], "ptr"), self.p.widen(self._expr(index), self.lanes)))
         return None
@@ -96,9 +96,9 @@ class ExpressionPrinter(PrinterState):
     # --- checks ---
 
     def _checked(self, node: arith.Opaque) -> Value:
-        known: Value | None = self.p.recall(("checked", node))
-        if known is not None:
-            return known
+        cached: Value | None = self.p.recall(("checked", node))
+        if cached is not None:
+            return cached
         assert isinstance(node.payload, ir.Expr)
         value = self._to_index(self._expr(node.payload), node.payload)
         return self.p.remember(("checked", node), self._check(value, node.lower, node.upper))
@@ -108,7 +108,7 @@ class ExpressionPrinter(PrinterState):
         Values out of bounds become `lower`, since addresses are computed for all lanes."""
         p = self.p
         low, high = self.index.print(lower), self.index.print(upper)
-        value, low, high = self._same_lanes(value, low, high)
+        value, low, high = self._match_lanes(value, low, high)
         below = p.op(f"icmp slt {value}, {low.ref}", "i1", value.lanes)
         above = p.op(f"icmp sgt {value}, {high.ref}", "i1", value.lanes)
         bad = p.op(f"or {below}, {above.ref}", "i1", value.lanes)
@@ -129,30 +129,30 @@ class ExpressionPrinter(PrinterState):
 
     def _expr(self, expr: ir.Expr) -> Value:
         """Print an expression. Recursive only to a limited depth, since fused expressions may be thousands of nodes deep."""
-        found = self._known(expr)
-        if found is None and self._depth < RECURSION:
+        printed = self._recall(expr)
+        if printed is None and self._depth < RECURSION:
             self._depth += 1
-            found = self.p.remember(id(expr), self._node(expr))
+            printed = self.p.remember(id(expr), self._node(expr))
             self._depth -= 1
-        stack = [expr] if found is None else []
+        stack = [expr] if printed is None else []
         while stack:
             node = stack[-1]
-            found = self._known(node)
-            if found is None:
-                waiting = [arg for arg in self._eager(node) if self._known(arg) is None]
+            printed = self._recall(node)
+            if printed is None:
+                waiting = [arg for arg in self._eager(node) if self._recall(arg) is None]
                 if waiting:
                     stack.extend(reversed(waiting))
                     continue
-                found = self.p.remember(id(node), self._node(node))
+                printed = self.p.remember(id(node), self._node(node))
             stack.pop()
-        assert found is not None
-        return found
+        assert printed is not None
+        return printed
 
-    def _known(self, expr: ir.Expr) -> Value | None:
-        known: Value | None = self.p.recall(id(expr))
-        if known is None and type(expr) is ir.Const:
-            known = self.p.remember(id(expr), Value(literal(expr.value, expr.dtype), scalar_type(expr.dtype)), lasting=True)
-        return known
+    def _recall(self, expr: ir.Expr) -> Value | None:
+        cached: Value | None = self.p.recall(id(expr))
+        if cached is None and type(expr) is ir.Const:
+            cached = self.p.remember(id(expr), Value(literal(expr.value, expr.dtype), scalar_type(expr.dtype)), lasting=True)
+        return cached
 
     def _eager(self, expr: ir.Expr) -> tuple[ir.Expr, ...]:
         """Return the operands that may be evaluated unconditionally: all except the branches of a choice that need a guard."""
@@ -165,8 +165,8 @@ class ExpressionPrinter(PrinterState):
     def _needs_guard(self, expr: ir.Expr) -> bool:
         """Test whether an expression may be evaluated only if chosen, because it reads memory or checks an index. It needs no guard
         if each load is provably inside its buffer or already printed, for example for the condition."""
-        risks = self.risks.of(expr)
-        return risks is None or any(self._known(risk) is None and not self.risks.is_inside(risk) for risk in risks)
+        risks = self.risks.collect(expr)
+        return risks is None or any(self._recall(risk) is None and not self.risks.is_inside(risk) for risk in risks)
 
     def _node(self, expr: ir.Expr) -> Value:
         p = self.p
@@ -180,8 +180,8 @@ class ExpressionPrinter(PrinterState):
                 to = scalar_type(dtype)
                 return value if to == INDEX else self._narrow(value, to)
             case ir.Binary(op=op, a=a, b=b):
-                left, right = self._same_lanes(self._expr(a), self._expr(b))
-                if op in ("min", "max") and a.dtype.is_float and known_bounds(b) is not None:
+                left, right = self._match_lanes(self._expr(a), self._expr(b))
+                if op in ("min", "max") and a.dtype.is_float and value_bounds(b) is not None:
                     return arithmetic.limited(p, op, left, right)
                 return arithmetic.binary(p, op, left, right, a.dtype)
             case ir.Unary(op=op, a=a):
@@ -195,27 +195,27 @@ class ExpressionPrinter(PrinterState):
             case ir.Bitcast(a=a, dtype=dtype):
                 return arithmetic.reinterpret(p, self._expr(a), dtype)
             case ir.Fma(a=a, b=b, c=c):
-                return arithmetic.fma(p, expr.dtype, *self._same_lanes(self._expr(a), self._expr(b), self._expr(c)))
+                return arithmetic.fma(p, expr.dtype, *self._match_lanes(self._expr(a), self._expr(b), self._expr(c)))
             case ir.CallMath(name=name, args=args) if name in self.math:
-                return self.math[name](p, tuple(self._same_lanes(*map(self._expr, args))))
+                return self.math[name](p, tuple(self._match_lanes(*map(self._expr, args))))
             case ir.Select(condition=condition, then=then, otherwise=otherwise):
                 return self._select(condition, then, otherwise)
         raise CompileError(f"kernel {self.name}: expected expanded expressions, found a {type(expr).__name__}")
 
     def _rounded(self, expr: ir.Cast, real: ir.Expr, other: ir.Expr | None) -> Value:
         a = self._expr(real)
-        whole = self.p.intrinsic("lrint", a.scalar, [a], result="i32")
+        integer = self.p.intrinsic("lrint", a.scalar, [a], result="i32")
         if other is not None:
-            whole, added = self._same_lanes(whole, self._expr(other))
-            whole = arithmetic.binary(self.p, "add", whole, added, other.dtype)
-        return arithmetic.convert(self.p, whole, expr.a.dtype, expr.dtype)
+            integer, added = self._match_lanes(integer, self._expr(other))
+            integer = arithmetic.binary(self.p, "add", integer, added, other.dtype)
+        return arithmetic.convert(self.p, integer, expr.a.dtype, expr.dtype)
 
-    def _upper_half(self, whole: ir.Expr, parts: tuple[ir.Expr, ...]) -> Value:
+    def _upper_half(self, source: ir.Expr, parts: tuple[ir.Expr, ...]) -> Value:
         values = {part: self._expr(part) for part in parts}
         lanes = max(value.lanes for value in values.values())
         if lanes and lanes % 2 == 0:
-            return print_upper_half(self.p, whole, values, lanes)
-        shifted = arithmetic.binary(self.p, "shr", self._expr(whole), Value("32", "i64"), whole.dtype)
+            return print_upper_half(self.p, source, values, lanes)
+        shifted = arithmetic.binary(self.p, "shr", self._expr(source), Value("32", "i64"), source.dtype)
         return self.p.op(f"trunc {shifted} to {vector_type('i32', lanes)}", "i32", lanes)
 
     def _narrow(self, value: Value, to: str) -> Value:
@@ -223,7 +223,7 @@ class ExpressionPrinter(PrinterState):
             return Value(str(int(value.ref) & ((1 << int(to[1:])) - 1)), to)
         return self.p.op(f"trunc {value} to {vector_type(to, value.lanes)}", to, value.lanes)
 
-    def _same_lanes(self, *values: Value) -> list[Value]:
+    def _match_lanes(self, *values: Value) -> list[Value]:
         lanes = max([value.lanes for value in values])
         return [value if value.lanes == lanes else self.p.widen(value, lanes) for value in values]
 
@@ -259,7 +259,7 @@ class ExpressionPrinter(PrinterState):
             with self._under(self._not(flag)), p.scope():
                 b = otherwise()
             return arithmetic.select(self.p, flag, a, b)
-        yes, no, done = p.fresh("then"), p.fresh("else"), p.fresh("endif")
+        yes, no, merge_label = p.fresh("then"), p.fresh("else"), p.fresh("endif")
         p.branch_if(flag, yes, no)
         sides = []
         for label, side in ((yes, then), (no, otherwise)):
@@ -268,7 +268,7 @@ class ExpressionPrinter(PrinterState):
                 value = side()
                 # Both sides must have the same type, and the other side's type is not known yet.
                 sides.append((p.widen(value, self.lanes) if self.lanes else value, p.block))
-            p.branch(done)
-        p.label(done)
+            p.branch(merge_label)
+        p.label(merge_label)
         (a, left), (b, right) = sides
         return p.op(f"phi {a.type} [ {a.ref}, %{left} ], [ {b.ref}, %{right} ]", a.scalar, a.lanes)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from inlaid_x86.llvm.values import Value, splat, vector_type
 
-_Kept = TypeVar("_Kept")
+_Memoized = TypeVar("_Memoized")
 
 
 class FunctionPrinter:
@@ -26,8 +26,8 @@ class FunctionPrinter:
         self.block = "entry"
         self._names = 0
         self._zero = ""
-        self._known: dict[Hashable, Any] = {}
-        self.recall: Callable[[Hashable], Any] = self._known.get
+        self._memo: dict[Hashable, Any] = {}
+        self.recall: Callable[[Hashable], Any] = self._memo.get
         """Return the value memoised under a key in this block or a block that dominates it; None if the key is unknown."""
         self._lasting: list[list[Hashable]] = [[]]  # keys to forget at the end of each open scope
         self._passing: list[list[Hashable]] = [[]]  # keys to forget at the end of each open statement
@@ -77,9 +77,9 @@ class FunctionPrinter:
 
     def open_loop(self) -> None:
         """Begin a loop at its preheader, into which `before_loop` prints hoisted instructions."""
-        place: list[Any] = []
-        self.lines.append(place)
-        self._loops.append((place, len(self._lasting)))
+        preheader: list[Any] = []
+        self.lines.append(preheader)
+        self._loops.append((preheader, len(self._lasting)))
 
     def close_loop(self) -> None:
         """End the innermost loop."""
@@ -89,15 +89,15 @@ class FunctionPrinter:
     def before_loop(self, depth: int) -> Iterator[None]:
         """Print into the preheader of the loop at nesting `depth`, and memoise values in its scope. The printed code must have no
         side effects and start no block."""
-        kept = self.lines, self._lasting, self._passing
+        outer_state = self.lines, self._lasting, self._passing
         self.lines, scopes = self._loops[depth]
-        inside = [key for keys in (*self._passing, *self._lasting[scopes:]) for key in keys if key in self._known]
-        hidden = {key: self._known.pop(key) for key in dict.fromkeys(inside)}
+        inside = [key for keys in (*self._passing, *self._lasting[scopes:]) for key in keys if key in self._memo]
+        hidden = {key: self._memo.pop(key) for key in dict.fromkeys(inside)}
         self._lasting, self._passing = self._lasting[:scopes], [[]]
         yield
         self._forget(self._passing.pop())
-        self._known |= hidden
-        self.lines, self._lasting, self._passing = kept
+        self._memo |= hidden
+        self.lines, self._lasting, self._passing = outer_state
 
     @contextmanager
     def statement(self) -> Iterator[None]:
@@ -116,12 +116,12 @@ class FunctionPrinter:
 
     def _forget(self, keys: list[Hashable]) -> None:
         for key in keys:
-            self._known.pop(key, None)
+            self._memo.pop(key, None)
 
-    def remember(self, key: Hashable, value: _Kept, lasting: bool = False) -> _Kept:
+    def remember(self, key: Hashable, value: _Memoized, lasting: bool = False) -> _Memoized:
         """Memoise a value until the end of this statement, or of this scope if `lasting`. Returns the value."""
         (self._lasting if lasting else self._passing)[-1].append(key)
-        self._known[key] = value
+        self._memo[key] = value
         return value
 
     def intrinsic(
@@ -147,9 +147,9 @@ class FunctionPrinter:
         if not value.ref.startswith("%"):
             return Value(splat(value.ref, value.scalar, lanes), value.scalar, lanes)
         key = ("widen", value.ref, lanes)
-        done: Value | None = self.recall(key)
-        if done is not None:
-            return done
+        cached: Value | None = self.recall(key)
+        if cached is not None:
+            return cached
         kind = vector_type(value.scalar, lanes)
         first = self.op(f"insertelement {kind} poison, {value}, i64 0", value.scalar, lanes)
         wide = self.op(f"shufflevector {first}, {kind} poison, <{lanes} x i32> zeroinitializer", value.scalar, lanes)
@@ -163,10 +163,10 @@ class FunctionPrinter:
         while size:
             low = [lane if not lane & size else lanes + lane - size for lane in range(lanes)]
             high = [lane + size if not lane & size else lanes + lane for lane in range(lanes)]
-            for place in range(lanes):
-                if not place & size:
-                    a, b = rows[place], rows[place + size]
-                    rows[place], rows[place + size] = self.shuffle(a, b, low), self.shuffle(a, b, high)
+            for row in range(lanes):
+                if not row & size:
+                    a, b = rows[row], rows[row + size]
+                    rows[row], rows[row + size] = self.shuffle(a, b, low), self.shuffle(a, b, high)
             size //= 2
         return rows
 
@@ -176,12 +176,12 @@ class FunctionPrinter:
         if len(parts) == 1:
             return parts[0]
         a, b = self.interleave(parts[::2]), self.interleave(parts[1::2])
-        return self.shuffle(a, b, [place for lane in range(a.lanes) for place in (lane, a.lanes + lane)])
+        return self.shuffle(a, b, [index for lane in range(a.lanes) for index in (lane, a.lanes + lane)])
 
-    def shuffle(self, a: Value, b: Value, places: list[int]) -> Value:
-        """Emit a shuffle of two vectors. `places`: source lane of each result lane; lanes of `b` follow those of `a`."""
-        chosen = ", ".join(f"i32 {place}" for place in places)
-        return self.op(f"shufflevector {a}, {b}, <{len(places)} x i32> <{chosen}>", a.scalar, len(places))
+    def shuffle(self, a: Value, b: Value, lanes: list[int]) -> Value:
+        """Emit a shuffle of two vectors. `lanes`: source lane of each result lane; lanes of `b` follow those of `a`."""
+        chosen = ", ".join(f"i32 {lane}" for lane in lanes)
+        return self.op(f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{chosen}>", a.scalar, len(lanes))
 
     def alloca(self, scalar: str, count: int, align: int = 64) -> str:
         """Allocate stack memory for the whole function. Returns the pointer's name."""

@@ -70,36 +70,36 @@ class IndexPrinter:
 
     def split(self, expr: arith.Expr) -> Split:
         """Split an expression into terms, a constant, and the steps of unrolled loops. Memoised."""
-        found = self._splits.get(expr)
-        if found is None:
+        split = self._splits.get(expr)
+        if split is None:
             parts = separate(expr, self.numbers)
             assert parts is not None, f"{expr!r} must be a sum with multiples of the variables of unrolled loops"
             steps, rest, constant = parts
-            found = rest if steps or constant else expr, constant, tuple((self.numbers[var], step) for var, step in steps.items())
-            self._splits[expr] = found
-        return found
+            split = rest if steps or constant else expr, constant, tuple((self.numbers[var], step) for var, step in steps.items())
+            self._splits[expr] = split
+        return split
 
     def print(self, expr: arith.Expr) -> Value:
         """Print an expression as i64; comparisons give 0 or 1."""
         if isinstance(expr, arith.Const):
             return Value(str(expr.value), INDEX)
-        found = self.values.get(expr)
-        if found is not None:
-            return found
+        bound_value = self.values.get(expr)
+        if bound_value is not None:
+            return bound_value
         if isinstance(expr, arith.Opaque):
             return self.opaque(expr)
         if expr in self.cells:
             return self.printer.op(f"load i64, ptr {self.cells[expr]}, align 8", INDEX)
         if self._changes(expr):
             return self._node(expr)
-        known: Value | None = self.printer.recall(expr)
-        if known is not None:
-            return known
+        cached: Value | None = self.printer.recall(expr)
+        if cached is not None:
+            return cached
         if arith.levels(expr) > arith.LEVELS:
             for node in arith.post_order(expr, below=self._unprinted):
                 if node is not expr:
                     self.print(node)
-        depth = self.depth_of(expr)
+        depth = self.hoist_depth(expr)
         if depth >= self.printer.depth:
             return self._remember(expr, expr, self._node(expr))
         with self.printer.before_loop(depth):
@@ -112,19 +112,19 @@ class IndexPrinter:
             return ()
         return tuple(operand for operand in expr.operands if self.printer.recall(operand) is None)
 
-    def depth_of(self, expr: arith.Expr) -> int:
+    def hoist_depth(self, expr: arith.Expr) -> int:
         """Return the loop depth at which to compute an expression. Expressions of sizes are hoisted out of loops in which they are
         invariant, since no LLVM pass that runs here hoists them. Other expressions belong to addresses and are not hoisted."""
         fixed = _has_size(arith.free_vars(expr)) and not self._changes(expr)
         return self._invariant(expr) if fixed else self.printer.depth
 
     def _invariant(self, expr: arith.Expr) -> int:
-        used = arith.free_vars(expr)
+        variables = arith.free_vars(expr)
         if not self.printer.depth or not self._is_cheap(expr):
             return self.printer.depth
-        if any(var in self.values and self.values[var].lanes for var in used):
+        if any(var in self.values and self.values[var].lanes for var in variables):
             return self.printer.depth
-        return max((self._depths.get(var, 0) for var in used), default=0)
+        return max((self._depths.get(var, 0) for var in variables), default=0)
 
     def _is_cheap(self, expr: arith.Expr) -> bool:
         """Test whether an expression may be computed speculatively: it divides only by constants and reads no data."""
@@ -137,9 +137,9 @@ class IndexPrinter:
 
     def condition(self, expr: arith.Expr) -> Value:
         """Print the test of whether an expression is nonzero, as i1."""
-        known: Value | None = self.printer.recall(("i1", expr))
-        if known is not None:
-            return known
+        cached: Value | None = self.printer.recall(("i1", expr))
+        if cached is not None:
+            return cached
         if isinstance(expr, arith.Compare) and (mask := self._first_lanes(expr)) is not None:
             return mask
         match expr:
@@ -170,15 +170,15 @@ class IndexPrinter:
             return None
         if comparison not in self._ends:
             self._ends[comparison] = _end(comparison, lane)
-        found = self._ends[comparison]
-        if found is None or self._changes(found[0]) or any(self.values[var].lanes for var in arith.free_vars(found[0])):
+        end = self._ends[comparison]
+        if end is None or self._changes(end[0]) or any(self.values[var].lanes for var in arith.free_vars(end[0])):
             return None
-        key = (*found, self.values[lane].lanes)
-        known: Value | None = self.printer.recall(key)
-        if known is not None:
-            return known
+        key = (*end, self.values[lane].lanes)
+        cached: Value | None = self.printer.recall(key)
+        if cached is not None:
+            return cached
         # In kernels of constant sizes, loops over vectors are short.
-        depth = self._invariant(found[0]) if _has_size(self.values) else self.printer.depth
+        depth = self._invariant(end[0]) if _has_size(self.values) else self.printer.depth
         with self.printer.before_loop(depth) if depth < self.printer.depth else nullcontext():
             return self.printer.remember(key, self._below(*key), lasting=True)
 

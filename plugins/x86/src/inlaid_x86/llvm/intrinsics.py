@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from inlaid_x86.llvm.expressions import ExpressionPrinter
 
 
-class Place:
+class Operand:
     """An operand of an intrinsic: a region of memory, or a register of a memory scope. A loaded value is reused until a store to
     the buffer."""
 
@@ -34,9 +34,9 @@ class Place:
         printer, p = self._printer, self._printer.p
         kind = vector_type(scalar, lanes)
         key = ("place", *self._flat, kind, self._buffer, printer.versions.get(self._buffer, 0), printer.epoch)
-        known: Value | None = p.recall(key)
-        if known is not None:
-            return known
+        cached: Value | None = p.recall(key)
+        if cached is not None:
+            return cached
         printer.memory.inside(self._buffer, self._flat, _count(scalar, lanes, self._buffer))
         address = printer.memory.address(self._buffer, self._flat)
         value = p.op(f"load {kind}, ptr {address}, align {self._buffer.dtype.bytes}", scalar, lanes)
@@ -97,7 +97,7 @@ class RegisterFile(Protocol):
 
 MathEmitter = Callable[[FunctionPrinter, tuple[Value, ...]], Value]
 """Emitter of a mathematical function on values of equal type."""
-Emitter = Callable[[FunctionPrinter, tuple[Place, ...]], None]
+Emitter = Callable[[FunctionPrinter, tuple[Operand, ...]], None]
 """Emitter of an intrinsic on regions, in the order of the parameters of its semantics."""
 
 

@@ -22,7 +22,7 @@ from inlaid_x86.llvm.access import AccessGuard
 from inlaid_x86.llvm.expressions import ExpressionPrinter
 from inlaid_x86.llvm.function import FunctionPrinter
 from inlaid_x86.llvm.indices import INDEX, IndexPrinter
-from inlaid_x86.llvm.intrinsics import Emitter, MathEmitter, Place, RegisterFile
+from inlaid_x86.llvm.intrinsics import Emitter, MathEmitter, Operand, RegisterFile
 from inlaid_x86.llvm.memory import CUT_BYTES
 from inlaid_x86.llvm.values import Value, memory_type
 
@@ -69,7 +69,7 @@ def is_deep(stmt: ir.Stmt, levels: int = DEEPEST_NEST) -> bool:
 
 def _is_scalar(loop: ir.For, tensor: bool) -> bool:
     """Test whether a loop is innermost and not `SHORT`; with `tensor`, whether it also stores elements."""
-    if isinstance(loop.extent, arith.FloorMod) and (most := arith.bounds(loop.extent)[1]) is not None and most <= SHORT:
+    if isinstance(loop.extent, arith.FloorMod) and (max_extent := arith.bounds(loop.extent)[1]) is not None and max_extent <= SHORT:
         return False
     inside = list(ir.walk_stmts(loop.body))
     innermost = not any(isinstance(stmt, ir.For) and stmt.kind is not ir.ForKind.UNROLLED for stmt in inside)
@@ -86,8 +86,8 @@ def _single_lane(loop: ir.For, lanes: int) -> ir.Stmt | None:
         case ir.If(condition=ir.Index(index=condition), then=then, otherwise=None):
             if arith.free_vars(condition) != {loop.var} or arith.reads_data(condition):
                 return None
-            places = [place for place in range(lanes) if arith.evaluate(condition, {loop.var: place})]
-            return Rewriter({loop.var: arith.Const(places[0])}).stmt(then) if len(places) == 1 else None
+            active_lanes = [lane for lane in range(lanes) if arith.evaluate(condition, {loop.var: lane})]
+            return Rewriter({loop.var: arith.Const(active_lanes[0])}).stmt(then) if len(active_lanes) == 1 else None
     return None
 
 
@@ -187,8 +187,8 @@ class KernelPrinter(ExpressionPrinter):
             case ir.Intrinsic(name="prefetch", regions=(region,)):
                 self._prefetch(region)
             case ir.Intrinsic(name=name, regions=regions) if name in self.intrinsics:
-                places = (Place(self, region, self.registers.get(region.buffer)) for region in regions)
-                self.intrinsics[name](self.p, tuple(places))
+                operands = (Operand(self, region, self.registers.get(region.buffer)) for region in regions)
+                self.intrinsics[name](self.p, tuple(operands))
             case ir.Intrinsic(name=name):
                 problem = f"kernel {self.name}: expected tensor intrinsics of this target, found {name!r}"
                 raise Unsupported(problem, remedy="pass its emitter to inlaid.build, in instructions")
@@ -218,13 +218,13 @@ class KernelPrinter(ExpressionPrinter):
             return
         # Poll between chunks of the loop, so that the code of its iterations is unchanged.
         p = self.p
-        head, piece, done = p.fresh("pieces"), p.fresh("piece"), p.fresh("done")
+        head, piece, exit_label = p.fresh("pieces"), p.fresh("piece"), p.fresh("done")
         first, following = f"%{p.fresh('first')}", f"%{p.fresh('next')}"
         before, latch = p.block, p.fresh("latch")
         p.branch(head)
         p.label(head)
         p.emit(f"{first} = phi i64 [ {start.ref}, %{before} ], [ {following}, %{latch} ]")
-        p.branch_if(p.op(f"icmp slt i64 {first}, {end.ref}", "i1"), piece, done)
+        p.branch_if(p.op(f"icmp slt i64 {first}, {end.ref}", "i1"), piece, exit_label)
         p.label(piece)
         with p.scope():
             self._poll()
@@ -236,7 +236,7 @@ class KernelPrinter(ExpressionPrinter):
         p.label(latch)
         p.emit(f"{following} = add nsw i64 {first}, {polls.step}")
         p.branch(head)
-        p.label(done)
+        p.label(exit_label)
 
     def _count(self, polls: Polls, operations: Value) -> None:
         """Print a poll that runs after at least `polls.step` operations since the last poll. Outlined functions also poll in their
@@ -265,7 +265,7 @@ class KernelPrinter(ExpressionPrinter):
         if polls is not None and polls.operations is not None:
             with p.scope():
                 operations = self.index.print(polls.operations)
-        head, body, done = p.fresh("loop"), p.fresh("body"), p.fresh("done")
+        head, body, exit_label = p.fresh("loop"), p.fresh("body"), p.fresh("done")
         counter, following = f"%{p.fresh('i')}", f"%{p.fresh('next')}"
         before, latch = p.block, p.fresh("latch")
         p.open_loop()
@@ -273,7 +273,7 @@ class KernelPrinter(ExpressionPrinter):
         p.label(head)
         p.emit(f"{counter} = phi i64 [ {start.ref}, %{before} ], [ {following}, %{latch} ]")
         more = p.op(f"icmp slt i64 {counter}, {end.ref}", "i1")
-        p.branch_if(more, body, done)
+        p.branch_if(more, body, exit_label)
         p.label(body)
         high = self.index.analyzer.bounds(loop.extent)[1]
         with p.scope(), self.index.bound(variable, Value(counter, INDEX), 0, None if high is None else high - 1):
@@ -289,7 +289,7 @@ class KernelPrinter(ExpressionPrinter):
         p.label(latch)
         p.emit(f"{following} = add nsw i64 {counter}, 1")
         p.branch(head, "" if _accumulates(loop) else self._keep_rolled())
-        p.label(done)
+        p.label(exit_label)
 
     def _keep_rolled(self) -> str:
         """Return the metadata of a loop that LLVM must not unroll. Schedules unroll explicitly. Further unrolling helps only
@@ -400,15 +400,15 @@ class KernelPrinter(ExpressionPrinter):
             if otherwise is not None:
                 self._masked(self._not(flag), otherwise)
             return
-        yes, no, done = p.fresh("then"), p.fresh("else"), p.fresh("endif")
-        p.branch_if(flag, yes, no if otherwise is not None else done)
+        yes, no, merge_label = p.fresh("then"), p.fresh("else"), p.fresh("endif")
+        p.branch_if(flag, yes, no if otherwise is not None else merge_label)
         for name, body in ((yes, then), (no, otherwise)):
             if body is not None:
                 p.label(name)
                 with p.scope():
                     self._statement(body)
-                p.branch(done)
-        p.label(done)
+                p.branch(merge_label)
+        p.label(merge_label)
 
     def _masked(self, flag: Value, body: ir.Stmt) -> None:
         with self._under(flag), self.p.scope():
@@ -424,7 +424,7 @@ class KernelPrinter(ExpressionPrinter):
             low, high = self.index.analyzer.bounds(stmt.bounds[0])[0], self.index.analyzer.bounds(stmt.bounds[1])[1]
         elif isinstance(stmt.value, ir.Index):
             low, high = self.index.analyzer.bounds(stmt.value.index)
-            depth = self.index.depth_of(stmt.value.index)
+            depth = self.index.hoist_depth(stmt.value.index)
         with self.p.scope(), self.index.bound(stmt.var, value, low, high, depth):
             self._statement(stmt.body)
 
@@ -471,19 +471,19 @@ class KernelPrinter(ExpressionPrinter):
         if self.lane is not None:
             raise CompileError(f"kernel {self.name}: expected no while loop inside a vectorized loop, found one")
         p = self.p
-        head, inside, done = p.fresh("while"), p.fresh("body"), p.fresh("done")
+        head, inside, exit_label = p.fresh("while"), p.fresh("body"), p.fresh("done")
         p.branch(head)
         p.label(head)
         self.epoch += 1
         with p.scope():
             flag = self._expr(condition)
-        p.branch_if(flag, inside, done)
+        p.branch_if(flag, inside, exit_label)
         p.label(inside)
         with p.scope():
             self._statement(body)
         self.epoch += 1
         p.branch(head)
-        p.label(done)
+        p.label(exit_label)
 
     def _prefetch(self, region: ir.Region) -> None:
         address = self.memory.address(region.buffer, self.positions.flat(region.buffer, tuple(first for first, _ in region.ranges)))

@@ -13,7 +13,7 @@ from inlaid.codegen.library import (
     CallStep,
     CopyStep,
     LibraryFunction,
-    Place,
+    MemoryAddress,
 )
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
@@ -164,20 +164,20 @@ class _Function:
 
     def _call(self, step: CallStep, number: int) -> None:
         p = self.p
-        for array, places in ((self.inputs, step.inputs), (self.outputs, step.outputs)):
-            for index, place in enumerate(places):
+        for array, addresses in ((self.inputs, step.inputs), (self.outputs, step.outputs)):
+            for index, address in enumerate(addresses):
                 slot = p.op(f"getelementptr ptr, ptr {array}, i64 {index}", "ptr")
-                p.emit(f"store ptr {self._address(place)}, ptr {slot.ref}")
+                p.emit(f"store ptr {self._address(address)}, ptr {slot.ref}")
         table = f"@inlaid_constants{number}"
-        entries = ", ".join(f"ptr getelementptr (i8, ptr @{WEIGHTS}, i64 {place.number})" for place in step.constants)
+        entries = ", ".join(f"ptr getelementptr (i8, ptr @{WEIGHTS}, i64 {address.number})" for address in step.constants)
         self.globals.append(f"{table} = private constant [{max(len(step.constants), 1)} x ptr] [{entries or 'ptr null'}]")
         self.declarations[step.symbol] = f"declare hidden i32 @{step.symbol}(ptr, ptr, ptr, ptr, ptr, ptr)"
         for index, dim in enumerate(step.dims):
             slot = p.op(f"getelementptr {INDEX}, ptr {self.dims}, i64 {index}", "ptr")
             p.emit(f"store {self._size(dim)}, {slot}")
         dims = self.dims if step.dims else "null"
-        given = f"ptr {self.inputs}, ptr {self.outputs}, ptr {table}, ptr {dims}, ptr {self.scratch}, ptr {self.context}"
-        status = p.op(f"call i32 @{step.symbol}({given})", "i32")
+        arguments = f"ptr {self.inputs}, ptr {self.outputs}, ptr {table}, ptr {dims}, ptr {self.scratch}, ptr {self.context}"
+        status = p.op(f"call i32 @{step.symbol}({arguments})", "i32")
         p.emit(f"store {status}, ptr {self.status}")
         fine = p.fresh("fine")
         p.branch_if(p.op(f"icmp eq {status}, 0", "i1"), fine, "failed")
@@ -192,8 +192,8 @@ class _Function:
         p.branch(copied)
         p.label(copied)
 
-    def _address(self, place: Place) -> str:
-        if place.memory == "argument":
-            return f"%argument{place.number}"
-        base = "%workspace" if place.memory == "workspace" else f"@{WEIGHTS}"
-        return self.p.op(f"getelementptr i8, ptr {base}, i64 {place.number}", "ptr").ref
+    def _address(self, address: MemoryAddress) -> str:
+        if address.memory == "argument":
+            return f"%argument{address.number}"
+        base = "%workspace" if address.memory == "workspace" else f"@{WEIGHTS}"
+        return self.p.op(f"getelementptr i8, ptr {base}, i64 {address.number}", "ptr").ref

@@ -58,23 +58,23 @@ class _Driver:
         lengths = [self.index.print(length) for length in self._lengths()]
         self._check_limit(limit, lengths)
         round_, keep = p.alloca(INDEX, 1), p.alloca("i8", 1)
-        given = p.alloca("ptr", 1 + len(inputs) - controls)
+        body_inputs = p.alloca("ptr", 1 + len(inputs) - controls)
         results = p.alloca("ptr", loop.may_stop + len(outputs))
         sizes = self._sizes()
         open_polls(p)
         self._open_clock()
-        self._put(given, 0, round_)
+        self._put(body_inputs, 0, round_)
         for number in range(first_slice + loop.scanned, len(inputs)):
-            self._put(given, 1 + number - controls, inputs[number])
+            self._put(body_inputs, 1 + number - controls, inputs[number])
         if loop.may_stop:
             self._put(results, 0, keep)
         spare = [self._moved("%workspace", self.index.print(arith.wrap(offset))) for offset in loop.spare]
         p.emit(f"store i8 1, ptr {keep}")
         if loop.condition:
-            wanted = p.op(f"load i8, ptr {inputs[loop.trip_count]}", "i8")
-            p.emit(f"store {wanted}, ptr {keep}")
+            condition = p.op(f"load i8, ptr {inputs[loop.trip_count]}", "i8")
+            p.emit(f"store {condition}, ptr {keep}")
         names = ("round", "body", "poll", "stopped", "go", "fine", "failed", "done")
-        head, inside, poll, stopped, go, fine, failed, done = map(p.fresh, names)
+        head, inside, poll, stopped, go, fine, failed, exit_label = map(p.fresh, names)
         before, last = p.block, [f"%{p.fresh('state')}" for _ in range(loop.states)]
         counter, following = f"%{p.fresh('i')}", f"%{p.fresh('next')}"
         written = [f"%{p.fresh('written')}" for _ in range(loop.states)]
@@ -86,7 +86,7 @@ class _Driver:
             p.emit(f"{name} = phi ptr [ {first}, %{before} ], [ {written[number]}, %{fine} ]")
         more = p.op(f"icmp slt i64 {counter}, {limit.ref}", "i1")
         going = p.op(f"icmp ne {p.op(f'load i8, ptr {keep}', 'i8')}, 0", "i1")
-        p.branch_if(p.op(f"and {more}, {going.ref}", "i1"), inside, done)
+        p.branch_if(p.op(f"and {more}, {going.ref}", "i1"), inside, exit_label)
         # Values computed in the loop do not exist if no iteration runs.
         with p.scope():
             p.label(inside)
@@ -104,14 +104,16 @@ class _Driver:
             for number, name in enumerate(written):
                 other = outputs[number] if number in loop.in_place else spare[number]
                 p.emit(f"{name} = select {odd}, ptr {outputs[number]}, ptr {other}")
-                self._put(given, 1 + number, last[number])
+                self._put(body_inputs, 1 + number, last[number])
                 self._put(results, loop.may_stop + number, name)
             for number in range(loop.scanned):
-                place = first_slice + number
-                self._put(given, 1 + loop.states + number, self._slice(inputs[place], loop.signature.inputs[place], counter))
+                position = first_slice + number
+                self._put(
+                    body_inputs, 1 + loop.states + number, self._slice(inputs[position], loop.signature.inputs[position], counter)
+                )
             for number in range(loop.states, len(outputs)):
                 self._put(results, loop.may_stop + number, self._slice(outputs[number], loop.signature.outputs[number], counter))
-            status = self._call(given, results, sizes)
+            status = self._call(body_inputs, results, sizes)
             p.branch_if(p.op(f"icmp ne {status}, 0", "i1"), failed, fine)
             p.label(failed)
             self._restore_clock()
@@ -120,7 +122,7 @@ class _Driver:
             self._add_times()
             p.emit(f"{following} = add i64 {counter}, 1")
             p.branch(head)
-        p.label(done)
+        p.label(exit_label)
         for number, name in enumerate(last):
             self._settle(name, outputs[number], loop.signature.outputs[number])
         self._close_clock()
@@ -209,8 +211,8 @@ class _Driver:
         p.emit("ret i32 1")
         p.label(fine)
 
-    def _call(self, given: str, results: str, sizes: str) -> Value:
-        arguments = ", ".join(f"ptr {name}" for name in (given, results, "%constants", sizes, "%workspace", "%context"))
+    def _call(self, inputs: str, results: str, sizes: str) -> Value:
+        arguments = ", ".join(f"ptr {name}" for name in (inputs, results, "%constants", sizes, "%workspace", "%context"))
         return self.p.op(f"call i32 @{self.body}({arguments})", "i32")
 
     def _settle(self, last: str, result: str, spec: TensorSpec) -> None:

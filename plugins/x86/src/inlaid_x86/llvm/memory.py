@@ -57,7 +57,7 @@ class MemoryPrinter:
         self.inside(buffer, base, state.lanes)
         kind, align, address = memory_type(buffer.dtype), buffer.dtype.bytes, self.address(buffer, base)
         wide = vector_type(kind, state.lanes)
-        if state.mask is None or self._holds_all(buffer, base):
+        if state.mask is None or self._covers_vector(buffer, base):
             return state.p.op(f"load {wide}, ptr {address}, align {align}", kind, state.lanes)
         name = f"llvm.masked.load.{mangle(kind, state.lanes)}.p0"
         state.declarations[name] = f"declare {wide} @{name}(ptr, <{state.lanes} x i1>, {wide})"
@@ -70,9 +70,9 @@ class MemoryPrinter:
         state = self._state
         kind, align = memory_type(buffer.dtype), buffer.dtype.bytes
         wide = vector_type(kind, state.lanes)
-        places = state.p.widen(state.index.print(arith.add(*flat)), state.lanes)
-        self.inside(buffer, places)
-        addresses = self._pointer(buffer, places)
+        positions = state.p.widen(state.index.print(arith.add(*flat)), state.lanes)
+        self.inside(buffer, positions)
+        addresses = self._pointer(buffer, positions)
         mask = state.mask or Value(splat("true", "i1", state.lanes), "i1", state.lanes)
         name = f"llvm.masked.gather.{mangle(kind, state.lanes)}.v{state.lanes}p0"
         state.declarations[name] = f"declare {wide} @{name}(<{state.lanes} x ptr>, <{state.lanes} x i1>, {wide})"
@@ -89,7 +89,7 @@ class MemoryPrinter:
         state, kind, align = self._state, memory_type(buffer.dtype), buffer.dtype.bytes
         self.inside(buffer, base, state.lanes)
         address = self.address(buffer, base)
-        if state.mask is not None and self._holds_all(buffer, base):
+        if state.mask is not None and self._covers_vector(buffer, base):
             before = state.p.op(f"load {value.type}, ptr {address}, align {align}", kind, state.lanes)
             value = arithmetic.select(state.p, state.mask, value, before)
         elif state.mask is not None:
@@ -100,9 +100,9 @@ class MemoryPrinter:
     def scatter(self, buffer: ir.Buffer, flat: Flat, value: Value) -> None:
         """Print the store of an element per lane, at any positions."""
         state, kind = self._state, memory_type(buffer.dtype)
-        places = state.p.widen(state.index.print(arith.add(*flat)), state.lanes)
-        self.inside(buffer, places)
-        addresses = self._pointer(buffer, places)
+        positions = state.p.widen(state.index.print(arith.add(*flat)), state.lanes)
+        self.inside(buffer, positions)
+        addresses = self._pointer(buffer, positions)
         mask = state.mask or Value(splat("true", "i1", state.lanes), "i1", state.lanes)
         name = f"llvm.masked.scatter.{mangle(kind, state.lanes)}.v{state.lanes}p0"
         state.declarations[name] = f"declare void @{name}({value.type}, <{state.lanes} x ptr>, <{state.lanes} x i1>)"
@@ -112,9 +112,9 @@ class MemoryPrinter:
     def any_lane(self, flag: Value) -> Value:
         """Print the test of whether a flag is set in any lane."""
         state = self._state
-        known: Value | None = state.p.recall(("any", flag.ref))
-        if known is not None:
-            return known
+        cached: Value | None = state.p.recall(("any", flag.ref))
+        if cached is not None:
+            return cached
         name = f"llvm.vector.reduce.or.v{flag.lanes}i1"
         state.declarations[name] = f"declare i1 @{name}({flag.type})"
         return state.p.remember(("any", flag.ref), state.p.op(f"call i1 @{name}({flag})", "i1"))
@@ -141,7 +141,7 @@ class MemoryPrinter:
         state.declarations[name] = f"declare void @{name}({stored.type}, ptr, <{state.lanes} x i1>)"
         state.p.emit(f"call void @{name}({stored}, ptr align {align} {address}, {state.mask})")
 
-    def _holds_all(self, buffer: ir.Buffer, base: Flat) -> bool:
+    def _covers_vector(self, buffer: ir.Buffer, base: Flat) -> bool:
         """Test whether a register buffer holds all lanes of a vector, including inactive lanes. If so, vectors are loaded and
         stored without a mask, because LLVM does not promote memory to registers if a masked store writes it."""
         rest, first = base

@@ -23,11 +23,11 @@ class Positions:
         """Return the row-major position of an element, at the current iteration of unrolled loops."""
         state = self._state
         key = (buffer, id(indices))
-        found = self._positions.get(key)
-        if found is None:
-            found = *self._position(buffer, indices), indices  # the memo holds the indices, so that their id stays theirs
-            self._positions[key] = found
-        rest, constant, steps, _ = found
+        position = self._positions.get(key)
+        if position is None:
+            position = *self._position(buffer, indices), indices  # the memo holds the indices, so that their id stays theirs
+            self._positions[key] = position
+        rest, constant, steps, _ = position
         for number, step in steps:
             constant += number[0] * step
         if buffer in state.private:
@@ -42,41 +42,41 @@ class Positions:
         if state.lane is None or rest is arith.ZERO:
             return flat, 0
         key = ("by lane", rest, state.lane, state.lanes)
-        found: tuple[Flat, arith.Dim | None] | None = state.p.recall(key)
-        if found is None:
-            found = state.p.remember(key, self._stride(rest), lasting=state.index.lasts(rest))
-        (base, more), stride = found
+        base_and_stride: tuple[Flat, arith.Dim | None] | None = state.p.recall(key)
+        if base_and_stride is None:
+            base_and_stride = state.p.remember(key, self._stride(rest), lasting=state.index.lasts(rest))
+        (base, more), stride = base_and_stride
         return (base, more + constant), stride
 
     def _strides(self, buffer: ir.Buffer) -> tuple[int, ...]:
         """Return the elements from one index of each axis to the next; 0 if symbolic."""
-        found = self._pitches.get(buffer)
-        if found is None:
+        pitches = self._pitches.get(buffer)
+        if pitches is None:
             below = (arith.product(buffer.shape[axis:]) for axis in range(1, len(buffer.shape) + 1))
-            found = self._pitches[buffer] = tuple(step if isinstance(step, int) else 0 for step in below)
-        return found
+            pitches = self._pitches[buffer] = tuple(step if isinstance(step, int) else 0 for step in below)
+        return pitches
 
     def _position(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> Split:
         """Split the row-major position of an element. Elements whose indices differ by constants share the terms."""
-        place: arith.Expr = arith.ZERO
+        position: arith.Expr = arith.ZERO
         steps: list[tuple[list[int], int]] = []
         constant = 0
         for index, extent, stride in zip(indices, buffer.shape, self._strides(buffer), strict=True):
-            rest, more, own = self._state.index.split(index)
-            place = arith.add(arith.mul(place, extent), rest if stride else index)
+            rest, more, unrolled_steps = self._state.index.split(index)
+            position = arith.add(arith.mul(position, extent), rest if stride else index)
             constant += more * stride
-            steps += [(number, step * stride) for number, step in own]
-        return place, constant, tuple(steps)
+            steps += [(number, step * stride) for number, step in unrolled_steps]
+        return position, constant, tuple(steps)
 
     def _stride(self, index: arith.Expr) -> tuple[Flat, arith.Dim | None]:
         state = self._state
         if not self._varies(index):
             return (index, 0), 0
         assert state.lane is not None
-        found = state.index.analyzer.affine(index, state.lane)
-        if found is None or self._varies(found[0]) or self._varies(found[1]):
+        linear = state.index.analyzer.affine(index, state.lane)
+        if linear is None or self._varies(linear[0]) or self._varies(linear[1]):
             return (index, 0), None
-        return state.index.split(found[1])[:2], arith.unwrap(found[0])
+        return state.index.split(linear[1])[:2], arith.unwrap(linear[0])
 
     def _varies(self, expr: arith.Expr) -> bool:
         """Test whether an index depends on the lane, directly or through a let-bound variable."""

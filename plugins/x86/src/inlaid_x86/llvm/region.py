@@ -152,10 +152,10 @@ def print_entry(
 
 def open_polls(p: FunctionPrinter) -> None:
     """Print the start of polling: record the entering thread and clear the stop flag."""
-    own = [p.op(f"getelementptr inbounds {CONTEXT}, ptr %context, i64 0, i32 4, i64 {number}", "ptr") for number in (1, 2)]
+    poll_fields = [p.op(f"getelementptr inbounds {CONTEXT}, ptr %context, i64 0, i32 4, i64 {number}", "ptr") for number in (1, 2)]
     thread = p.op(f"load i64, {_THREAD}", INDEX)
-    p.emit(f"store {thread}, {own[0]}")
-    p.emit(f"store i64 0, {own[1]}")
+    p.emit(f"store {thread}, {poll_fields[0]}")
+    p.emit(f"store i64 0, {poll_fields[1]}")
 
 
 def _no_data(region: str, node: arith.Opaque) -> Value:
@@ -220,14 +220,14 @@ class _Entry:
     def _branch(self, predicates: tuple[Predicate, ...], calls: Sequence[tuple[int, KernelCall]]) -> None:
         """Print calls that run only if all predicates hold. The recorded time of a skipped call is 0."""
         p = self.p
-        taken, skipped, joined = map(p.fresh, ("taken", "skipped", "joined"))
+        then_label, skipped, joined = map(p.fresh, ("taken", "skipped", "joined"))
         flag = self._flag(predicates[0])
         for predicate in predicates[1:]:
             # This may read memory that no branch has written yet; the value is then unused.
             flag = p.op(f"and {flag}, {self._flag(predicate).ref}", "i1")
-        p.branch_if(flag, taken, skipped)
+        p.branch_if(flag, then_label, skipped)
         with p.scope():
-            p.label(taken)
+            p.label(then_label)
             self._calls(calls)
             p.branch(joined)
         p.label(skipped)
@@ -276,12 +276,12 @@ class _Entry:
 
     def _check_sizes(self, call: KernelCall, number: int) -> None:
         """Print checks that return an error if a buffer of a call is smaller than its kernel assumes, or exceeds its memory."""
-        for wanted, room in access.size_checks(self.region, call, self.bounds):
+        for size, room in access.size_checks(self.region, call, self.bounds):
             # Proving is slow for offsets with shared subexpressions, which it visits once per path.
             branched = any(isinstance(node, arith.Max) for node in arith.walk(room))
-            if branched or not arith.prove(arith.compare("<=", wanted, room)):
-                most = self.p.op(f"icmp sgt {self.index.print(wanted)}, {self.index.print(room).ref}", "i1")
-                self._return_if(most, Value("-1", "i32"), number)
+            if branched or not arith.prove(arith.compare("<=", size, room)):
+                overflow = self.p.op(f"icmp sgt {self.index.print(size)}, {self.index.print(room).ref}", "i1")
+                self._return_if(overflow, Value("-1", "i32"), number)
 
     def _return_if(self, bad: Value, status: Value, number: int, row: int | None = None) -> None:
         """Print code that returns a status and a message of a call if the condition `bad` holds: message number `row`, or by
@@ -292,11 +292,11 @@ class _Entry:
         p.label(failed)
         if row is None:
             rows = len(self._texts(self.region.calls[number]))
-            known = p.op(f"icmp ult {status}, {rows}", "i1")
-            place = p.op(f"select {known}, {status}, i32 0", "i32")
+            has_message = p.op(f"icmp ult {status}, {rows}", "i1")
+            message_index = p.op(f"select {has_message}, {status}, i32 0", "i32")
         else:
-            place = Value(str(row), "i32")
-        text = p.op(f"getelementptr inbounds [{MESSAGE_BYTES} x i8], ptr @message{number}, {place}", "ptr")
+            message_index = Value(str(row), "i32")
+        text = p.op(f"getelementptr inbounds [{MESSAGE_BYTES} x i8], ptr @message{number}, {message_index}", "ptr")
         self.declarations["llvm.memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
         p.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr %context, {text}, i64 {MESSAGE_BYTES}, i1 false)")
         p.emit(f"ret {status}")

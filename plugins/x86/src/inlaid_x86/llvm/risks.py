@@ -7,7 +7,7 @@ from inlaid_runtime import arith
 from inlaid_x86.llvm.positions import Positions
 from inlaid_x86.llvm.state import PrinterState
 
-MOST_RISKS = 16
+MAX_RISKS = 16
 """Maximum number of loads and checked indices that are memoized per expression."""
 
 
@@ -19,8 +19,8 @@ class Risks:
         self._positions = positions
         self._guarded: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
 
-    def of(self, expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
-        """Return the loads and bounds checks in an expression; None if there are more than `MOST_RISKS`."""
+    def collect(self, expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
+        """Return the loads and bounds checks in an expression; None if there are more than `MAX_RISKS`."""
         stack = [expr]
         while stack:
             node = stack[-1]
@@ -33,11 +33,11 @@ class Risks:
             if isinstance(node, ir.Load) or (isinstance(node, ir.Index) and arith.reads_data(node.index)):
                 self._guarded[node] = (node,)
                 continue
-            found: dict[ir.Expr, None] | None = {}
+            loads: dict[ir.Expr, None] | None = {}
             for arg in below:
-                own = self._guarded[arg]
-                found = None if own is None or found is None else {**found, **dict.fromkeys(own)}
-            self._guarded[node] = None if found is None or len(found) > MOST_RISKS else tuple(found)
+                operand_loads = self._guarded[arg]
+                loads = None if operand_loads is None or loads is None else {**loads, **dict.fromkeys(operand_loads)}
+            self._guarded[node] = None if loads is None or len(loads) > MAX_RISKS else tuple(loads)
         return self._guarded[expr]
 
     def is_inside(self, risk: ir.Expr) -> bool:

@@ -29,22 +29,22 @@ def rounded(expr: ir.Cast) -> tuple[ir.Expr, ir.Expr | None] | None:
 def _is_bounded(real: ir.Expr) -> bool:
     match real:
         case ir.Binary(op="min", a=ir.Binary(op="max", b=low), b=high):
-            bounds = known_bounds(low), known_bounds(high)
+            bounds = value_bounds(low), value_bounds(high)
             return all(bound is not None and max(map(abs, bound)) <= _RANGE for bound in bounds)
     return False
 
 
-def known_bounds(expr: ir.Expr) -> tuple[float, float] | None:
+def value_bounds(expr: ir.Expr) -> tuple[float, float] | None:
     """Return bounds of an integer, a constant, a float converted from an integer, or a difference of such floats. Returns None for
     other floats, which may be NaN."""
     match expr:
         case ir.Const(value=value) if value == value:
             return float(value), float(value)
         case ir.Cast(a=a) if a.dtype.is_int:
-            inner = known_bounds(a)
+            inner = value_bounds(a)
             if expr.dtype.is_float or (inner is not None and inner[0] >= expr.dtype.limits[0] and inner[1] <= expr.dtype.limits[1]):
                 return inner
         case ir.Binary(op="sub", a=a, b=b) if expr.dtype.is_float:
-            left, right = known_bounds(a), known_bounds(b)
+            left, right = value_bounds(a), value_bounds(b)
             return None if left is None or right is None else (left[0] - right[1], left[1] - right[0])
     return (float(expr.dtype.limits[0]), float(expr.dtype.limits[1])) if expr.dtype.is_int else None

@@ -57,9 +57,9 @@ class StridedAccesses:
             if isinstance(node, ir.Load)
         }
         self._combs = {
-            key: places
-            for key, places in self._combs.items()
-            if len(places) == key[2] == max(places) - min(places) + 1 and key[0] not in read
+            key: positions
+            for key, positions in self._combs.items()
+            if len(positions) == key[2] == max(positions) - min(positions) + 1 and key[0] not in read
         }
 
     def column(self, buffer: ir.Buffer, base: Flat, stride: arith.Dim) -> Value | None:
@@ -67,12 +67,12 @@ class StridedAccesses:
         by rows and transposed once. Returns None if there are fewer such gathers."""
         state = self._state
         rest, constant = base
-        places = self._squares.get((buffer, rest, stride))
-        if state.mask is not None or places is None:
+        positions = self._squares.get((buffer, rest, stride))
+        if state.mask is not None or positions is None:
             return None
-        first = min(places)
+        first = min(positions)
         first += (constant - first) // state.lanes * state.lanes
-        if any(place not in places for place in range(first, first + state.lanes)):
+        if any(position not in positions for position in range(first, first + state.lanes)):
             return None
         key = (buffer, rest, stride, first)
         if key not in self._transposed:
@@ -88,32 +88,33 @@ class StridedAccesses:
         if state.mask is not None or not isinstance(stride, int) or stride not in (2, 3, 4):
             return None
         lanes, ends = state.lanes, (state.lanes - 1) * stride + 1
-        found = self._memory.load_vector(buffer, base)
+        vector = self._memory.load_vector(buffer, base)
         # For each lane of the result, its source lane in two vectors; lanes that are in neither come with a later vector.
-        taken = [lane * stride for lane in range(lanes)]
+        shuffle_lanes = [lane * stride for lane in range(lanes)]
         for part in range(1, stride):
             start = min(lanes * part, ends - lanes)
             run = self._memory.load_vector(buffer, (base[0], base[1] + start))
-            ahead = [min(lanes + place - start, 2 * lanes - 1) for place in range(0, ends, stride)]
-            taken = [
-                a if place >= lanes * part else own for a, own, place in zip(ahead, taken, range(0, ends, stride), strict=True)
+            ahead = [min(lanes + offset - start, 2 * lanes - 1) for offset in range(0, ends, stride)]
+            shuffle_lanes = [
+                a if offset >= lanes * part else index
+                for a, index, offset in zip(ahead, shuffle_lanes, range(0, ends, stride), strict=True)
             ]
-            found = state.p.shuffle(found, run, taken)
-            taken = list(range(lanes))
-        return found
+            vector = state.p.shuffle(vector, run, shuffle_lanes)
+            shuffle_lanes = list(range(lanes))
+        return vector
 
     def interleaved(self, buffer: ir.Buffer, base: Flat, stride: arith.Dim, value: Value) -> bool:
         """Defer a strided store until the stores to the elements between are known, then print all as one contiguous store. Returns
         False, and prints nothing, if no stores fill all gaps."""
         rest, constant = base
-        places = self._combs.get((buffer, rest, stride)) if isinstance(stride, int) else None
-        if places is None:
+        positions = self._combs.get((buffer, rest, stride)) if isinstance(stride, int) else None
+        if positions is None:
             return False
-        places[constant] = value
-        parts = [part for _, part in sorted(places.items()) if part is not None]
+        positions[constant] = value
+        parts = [part for _, part in sorted(positions.items()) if part is not None]
         if len(parts) == stride:
-            whole, first = self._state.p.interleave(parts), (rest, min(places))
-            self._memory.inside(buffer, first, whole.lanes)
+            vector, first = self._state.p.interleave(parts), (rest, min(positions))
+            self._memory.inside(buffer, first, vector.lanes)
             address = self._memory.address(buffer, first)
-            self._state.p.emit(f"store {whole}, ptr {address}, align {buffer.dtype.bytes}")
+            self._state.p.emit(f"store {vector}, ptr {address}, align {buffer.dtype.bytes}")
         return True

@@ -18,34 +18,34 @@ def upper_half(expr: ir.Expr) -> tuple[ir.Expr, tuple[ir.Expr, ...]] | None:
     """Match an int32 that is the upper half of an int64 computed from constants and sign-extended int32 values. Returns the int64
     and the int32 values; None for other expressions."""
     match expr:
-        case ir.Cast(a=ir.Binary(op="shr", a=whole, b=ir.Const(value=32)), dtype=to) if to.name == "int32":
-            leaves = _leaves(whole)
-            return None if not leaves else (whole, leaves)
+        case ir.Cast(a=ir.Binary(op="shr", a=source, b=ir.Const(value=32)), dtype=to) if to.name == "int32":
+            leaves = _leaves(source)
+            return None if not leaves else (source, leaves)
     return None
 
 
-def _leaves(whole: ir.Expr) -> tuple[ir.Expr, ...] | None:
-    found: dict[ir.Expr, None] = {}
-    stack = [whole]
+def _leaves(source: ir.Expr) -> tuple[ir.Expr, ...] | None:
+    leaves: dict[ir.Expr, None] = {}
+    stack = [source]
     while stack:
         match stack.pop():
             case ir.Const():
                 pass
             case ir.Cast(a=a, dtype=to) if to.name == "int64" and a.dtype.name == "int32":
-                found[a] = None
+                leaves[a] = None
             case ir.Binary(op="shr", a=a, b=ir.Const(), dtype=to) if to.name == "int64":
                 stack.append(a)
             case ir.Binary(op="add" | "mul" | "and" | "or", a=a, b=b, dtype=to) if to.name == "int64":
                 stack += [a, b]
             case _:
                 return None
-    return tuple(found)
+    return tuple(leaves)
 
 
-def print_upper_half(p: FunctionPrinter, whole: ir.Expr, leaves: dict[ir.Expr, Value], lanes: int) -> Value:
+def print_upper_half(p: FunctionPrinter, source: ir.Expr, leaves: dict[ir.Expr, Value], lanes: int) -> Value:
     """Print the upper half of a sum in each of an even number of lanes. leaves: values of its int32 operands."""
     wide = vector_type("i32", lanes)
-    halves = [p.op(f"bitcast {_Half(p, leaves, lanes, odd).value(whole)} to {wide}", "i32", lanes) for odd in (False, True)]
+    halves = [p.op(f"bitcast {_Half(p, leaves, lanes, odd).value(source)} to {wide}", "i32", lanes) for odd in (False, True)]
     chosen = ", ".join(f"i32 {lane + 1 if lane % 2 == 0 else lanes + lane}" for lane in range(lanes))
     return p.op(f"shufflevector {halves[0]}, {halves[1]}, <{lanes} x i32> <{chosen}>", "i32", lanes)
 
@@ -67,8 +67,8 @@ class _Half:
                 return Value(splat(literal(expr.value, expr.dtype), "i64", count), "i64", count)
             case ir.Cast(a=a):
                 return self._extended(self._leaves[a])
-            case ir.Binary(op="shr", a=a, b=ir.Const(value=places)):
-                return self._p.op(f"ashr {self.value(a)}, {splat(str(places), 'i64', count)}", "i64", count)
+            case ir.Binary(op="shr", a=a, b=ir.Const(value=shift)):
+                return self._p.op(f"ashr {self.value(a)}, {splat(str(shift), 'i64', count)}", "i64", count)
             case ir.Binary(op=op, a=a, b=b):
                 return arithmetic.binary(self._p, op, self.value(a), self.value(b), expr.dtype)
         raise AssertionError(expr)
@@ -77,13 +77,13 @@ class _Half:
         """Sign-extend every other lane to 64 bits."""
         p, count = self._p, self._lanes // 2
         key = ("extended", value.ref, self._odd)
-        known: Value | None = p.recall(key)
-        if known is not None:
-            return known
+        cached: Value | None = p.recall(key)
+        if cached is not None:
+            return cached
         if not value.lanes:
             return p.remember(key, p.widen(p.op(f"sext {value} to i64", "i64"), count), lasting=True)
-        places = splat(str(_HALF), "i64", count)
-        whole = p.op(f"bitcast {value} to {vector_type('i64', count)}", "i64", count)
+        shift = splat(str(_HALF), "i64", count)
+        int64 = p.op(f"bitcast {value} to {vector_type('i64', count)}", "i64", count)
         if not self._odd:
-            whole = p.op(f"shl {whole}, {places}", "i64", count)
-        return p.remember(key, p.op(f"ashr {whole}, {places}", "i64", count), lasting=True)
+            int64 = p.op(f"shl {int64}, {shift}", "i64", count)
+        return p.remember(key, p.op(f"ashr {int64}, {shift}", "i64", count), lasting=True)

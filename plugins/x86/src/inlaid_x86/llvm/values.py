@@ -43,10 +43,10 @@ class Value:
 
 def scalar_type(dtype: DType) -> str:
     """Return the LLVM type of a value of an element type. Raises `Unsupported` for an element type that must be legalized first."""
-    found = _SCALAR.get(dtype.name)
-    if found is None:
+    llvm_type = _SCALAR.get(dtype.name)
+    if llvm_type is None:
         raise Unsupported(f"expected an element type that LLVM code supports, found {dtype}", remedy="legalize the program first")
-    return found
+    return llvm_type
 
 
 def memory_type(dtype: DType) -> str:

@@ -23,7 +23,7 @@ from inlaid_x86.tiles.nest import (
     LEAST_ROWS,
     TiledProduct,
     box,
-    buffer_of,
+    find_buffer,
     read_epilogue,
     unravel,
     with_epilogue,
@@ -38,7 +38,7 @@ class TileConvRule:
 
     name = "tile_conv"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines channels that do not fill groups and columns, short rows of pixels, and consumers that are not
         element-wise."""
         if not context.capabilities.scopes or 0 in program.outputs[0].shape:
@@ -72,14 +72,14 @@ class _Conv:
     def layouts(self) -> dict[ir.Buffer, Layout]:
         """Layouts: activations in channel blocks, results in blocks for a next convolution, weights in tile-wide panels."""
         blocked, unit = Layout(((1, self.block),)), self.unit
-        found = {self.weights.buffer: Layout(((1, self.block), (0, unit.columns), (1, unit.group))), self.data.buffer: blocked}
+        layouts = {self.weights.buffer: Layout(((1, self.block), (0, unit.columns), (1, unit.group))), self.data.buffer: blocked}
         for block in self.anchor.before:
-            found.update((region.buffer, blocked) for region in block.reads if len(region.buffer.shape) == 4)
+            layouts.update((region.buffer, blocked) for region in block.reads if len(region.buffer.shape) == 4)
         result = Layout(((1, _block(constant_extent(self.anchor.spatial[1]), unit)),))
         for buffer in self.schedule.program.params:
             if buffer.shape == self.anchor.buffer.shape:
-                found.setdefault(buffer, result)
-        return found
+                layouts.setdefault(buffer, result)
+        return layouts
 
     def nest(self, context: KernelContext) -> ir.LoopProgram:
         """Build the loop nest of the padded copy, if any, and the nest of the product."""
@@ -89,8 +89,8 @@ class _Conv:
         laid = with_layouts(s.program, layouts_by_name(s.program, self.layouts))
         images, _, height, width = (item.extent for item in self.anchor.spatial)
         lines, length = map(arith.simplify, (images, height * width) if self.flat else (images * height, width))
-        columns, rows, unit = constant_extent(self.anchor.spatial[1]), self.unit.rows_of(length), self.unit
-        data, weights = (buffer_of(laid, load.buffer.name) for load in (self.data, self.weights))
+        columns, rows, unit = constant_extent(self.anchor.spatial[1]), self.unit.rows_per_tile(length), self.unit
+        data, weights = (find_buffer(laid, load.buffer.name) for load in (self.data, self.weights))
         if self.flat:
             merged = ir.Buffer(data.name, (*data.shape[:2], arith.unwrap(length), self.block), data.dtype)
             laid, data = Rewriter(buffers={data: merged}).program(laid), merged
@@ -107,9 +107,9 @@ class _Conv:
             inside = (arith.ZERO, self.block)
             if self.flat:
                 return box(data, line, block, (row, rows), inside)
-            image, *place = pixel(line, row)
+            image, *pixel_indices = pixel(line, row)
             variables = [item.var for item in (*self.anchor.spatial[2:], *self.anchor.reduced[1:])]
-            at: dict[Expr, Expr] = dict(zip(variables, (*place, *taps), strict=True))
+            at: dict[Expr, Expr] = dict(zip(variables, (*pixel_indices, *taps), strict=True))
             y, x = (arith.substitute(index, at) for index in self.data.indices[2:])
             return box(data, image, block, y, (x, arith.unwrap((rows - 1) * unit.step + 1)), inside)
 
@@ -151,8 +151,8 @@ def _conv(program: ir.LoopProgram, anchor: Anchor, context: KernelContext) -> _C
     if schedule is None or epilogue is None:
         return None
     height, width = (item.extent for item in anchor.spatial[2:])
-    whole = all(arith.simplify(a - b) == arith.ZERO for a, b in zip((height, width), data.buffer.shape[2:], strict=True))
-    single = whole and all(constant_extent(item) == 1 for item in anchor.reduced[1:])
+    covers_image = all(arith.simplify(a - b) == arith.ZERO for a, b in zip((height, width), data.buffer.shape[2:], strict=True))
+    single = covers_image and all(constant_extent(item) == 1 for item in anchor.reduced[1:])
     flat = single and not anchor.before and not epilogue.reads(data.buffer)
     if arith.size_hint(arith.unwrap(height * width if flat else width)) < LEAST_ROWS:
         return None

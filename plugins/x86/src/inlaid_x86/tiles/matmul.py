@@ -19,7 +19,7 @@ from inlaid_x86.tiles.nest import (
     LEAST_ROWS,
     TiledProduct,
     box,
-    buffer_of,
+    find_buffer,
     read_epilogue,
     unravel,
     with_epilogue,
@@ -34,7 +34,7 @@ class TileMatmulRule:
 
     name = "tile_matmul"
 
-    def offer(self, program: ir.LoopProgram, context: KernelContext, given: tuple[InputInfo, ...]) -> Offer | None:
+    def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines products of few rows, and consumers that are not element-wise."""
         if not context.capabilities.scopes or 0 in program.outputs[0].shape:
             return None
@@ -44,12 +44,12 @@ class TileMatmulRule:
             merged, plan = program, _plan(program, context)
         if plan is None:
             return None
-        found = plan
+        final_plan = plan
         params = tuple(
-            _behind(found.layouts.get(small, ROW_MAJOR), len(buffer.shape) - len(small.shape))
+            _behind(final_plan.layouts.get(small, ROW_MAJOR), len(buffer.shape) - len(small.shape))
             for buffer, small in zip(program.params, merged.params, strict=True)
         )
-        return Offer(params, lambda _: found.nest(context.threads))
+        return Offer(params, lambda _: final_plan.nest(context.threads))
 
 
 def _behind(layout: Layout, axes: int) -> Layout:
@@ -123,7 +123,7 @@ class _Plan:
     @property
     def tall(self) -> int:
         """Number of rows of a tile of a padded left operand."""
-        rows = self.unit.rows_of(self.length)
+        rows = self.unit.rows_per_tile(self.length)
         return rows.value if isinstance(rows, arith.Const) else self.unit.scope.rows
 
     def keeps(self, buffer: ir.Buffer, merged: ir.Buffer) -> bool:
@@ -134,21 +134,21 @@ class _Plan:
     def layouts(self) -> dict[ir.Buffer, Layout]:
         """Layouts by buffer. The right operand is in panels as wide as a tile. The left operand, if padded, is tiled and
         zero-padded to whole steps."""
-        rank, whole = len(self.b.indices), self.steps * self.step
-        found = {self.b.buffer: Layout(((rank - 2, whole), (rank - 1, self.unit.columns), (rank - 2, self.unit.group)))}
+        rank, padded_depth = len(self.b.indices), self.steps * self.step
+        layouts = {self.b.buffer: Layout(((rank - 2, padded_depth), (rank - 1, self.unit.columns), (rank - 2, self.unit.group)))}
         if self.padded:
             rank = len(self.a.indices)
-            found[self.a.buffer] = Layout(((rank - 2, self.tall), (rank - 1, whole)))
-        return found
+            layouts[self.a.buffer] = Layout(((rank - 2, self.tall), (rank - 1, padded_depth)))
+        return layouts
 
     def nest(self, threads: int) -> ir.LoopProgram:
         """Build the loop nest. Outer axes that index the right operand are batches; others are lines."""
-        own = frozenset[Expr]().union(*map(arith.free_vars, self.b.indices[:-2]))
-        batches = [item for item in self.anchor.spatial[:-2] if item.var in own]
-        lines = [item for item in self.anchor.spatial[:-2] if item.var not in own]
+        right_vars = frozenset[Expr]().union(*map(arith.free_vars, self.b.indices[:-2]))
+        batches = [item for item in self.anchor.spatial[:-2] if item.var in right_vars]
+        lines = [item for item in self.anchor.spatial[:-2] if item.var not in right_vars]
         laid = with_layouts(self.schedule.program, layouts_by_name(self.schedule.program, self.layouts))
-        a, b = (buffer_of(laid, load.buffer.name) for load in (self.a, self.b))
-        rows = arith.wrap(self.tall) if self.padded else self.unit.rows_of(self.length)
+        a, b = (find_buffer(laid, load.buffer.name) for load in (self.a, self.b))
+        rows = arith.wrap(self.tall) if self.padded else self.unit.rows_per_tile(self.length)
         step, epilogue = Var("step"), read_epilogue(laid, self.anchor)
         assert epilogue is not None
 
@@ -167,8 +167,8 @@ class _Plan:
             return box(b, *front, arith.ZERO, tile, *inner)
 
         def store(batch: Expr, line: Expr, row: Expr, column: Expr, value: ir.Expr) -> ir.Stmt:
-            places = outer(batch, line)
-            axes = tuple(places[item.var] for item in self.anchor.spatial[:-2])
+            outer_values = outer(batch, line)
+            axes = tuple(outer_values[item.var] for item in self.anchor.spatial[:-2])
             return epilogue.at((*axes, row, column), value)
 
         product = TiledProduct(

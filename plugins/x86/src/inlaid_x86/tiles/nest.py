@@ -14,10 +14,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 
-from inlaid.schedules.shape import Anchor, inline_all, last_of
+from inlaid.schedules.shape import Anchor, inline_blocks, last_epilogue
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.blocks import blocks_of
-from inlaid.tensor.analysis.footprint import whole
+from inlaid.tensor.analysis.blocks import collect_blocks
+from inlaid.tensor.analysis.footprint import full_region
 from inlaid.tensor.build import Builder
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.lower_blocks import joined, truth
@@ -31,7 +31,7 @@ from inlaid_x86.tiles.unit import TileUnit
 LEAST_ROWS = 4
 """Minimum rows of a product. With fewer rows, tiles are not faster, since the right operand is loaded for each tile of rows."""
 
-NEAR_BYTES = 1 << 19
+CACHED_PANEL_BYTES = 1 << 19
 """Bytes of the right operand kept in the L2 cache besides other data; cores with AMX have 2 MiB of L2."""
 SHARES = 4
 """Minimum units of work per thread, for load balance."""
@@ -49,20 +49,20 @@ class Epilogue:
         """Test whether the expression reads a buffer."""
         return any(isinstance(node, ir.Load) and node.buffer is buffer for node in ir.walk_exprs(self.result.value))
 
-    def at(self, places: tuple[Expr, ...], value: ir.Expr) -> ir.Stmt:
-        """Instantiate the store of the epilogue for the sum `value` at indices `places`."""
+    def at(self, indices: tuple[Expr, ...], value: ir.Expr) -> ir.Stmt:
+        """Instantiate the store of the epilogue for the sum `value` at indices `indices`."""
 
-        def sum_of(node: ir.Expr) -> ir.Expr | None:
+        def replace_sum(node: ir.Expr) -> ir.Expr | None:
             return value if isinstance(node, ir.Load) and node.buffer is self.sums else None
 
-        return Rewriter(dict(zip(self.variables, places, strict=True)), expr=sum_of).stmt(self.result)
+        return Rewriter(dict(zip(self.variables, indices, strict=True)), expr=replace_sum).stmt(self.result)
 
 
 def with_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Schedule | None:
     """Fuse all consumers of an anchor into the last block. None if fusion fails or the kernel has several results."""
-    schedule, final = Schedule(program), last_of(anchor)
+    schedule, final = Schedule(program), last_epilogue(anchor)
     try:
-        inline_all(schedule, [block.name for block in anchor.after if block.name != final])
+        inline_blocks(schedule, [block.name for block in anchor.after if block.name != final])
     except ScheduleError:
         return None
     return schedule if len(program.outputs) == 1 else None
@@ -71,8 +71,8 @@ def with_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Schedule | None:
 def read_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Epilogue | None:
     """Read the epilogue from the last block of a kernel, into which all consumers of an anchor are fused. Returns None unless each
     stored element depends on exactly one sum."""
-    final = last_of(anchor) or anchor.block.name
-    block = next(block for block in blocks_of(program) if block.name == final)
+    final = last_epilogue(anchor) or anchor.block.name
+    block = next(block for block in collect_blocks(program) if block.name == final)
     assert isinstance(block.body, ir.Store)
     if not anchor.after:
         variables = tuple(item.var for item in block.iters[: len(anchor.spatial)])
@@ -80,14 +80,14 @@ def read_epilogue(program: ir.LoopProgram, anchor: Anchor) -> Epilogue | None:
         return Epilogue(sums, variables, ir.Store(block.body.buffer, block.body.indices, ir.load(sums, variables)))
     name = anchor.buffer.name
     loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load) and node.buffer.name == name]
-    places, own = {load.indices for load in loads}, {item.var for item in block.iters}
-    if len(places) != 1 or block.predicate != arith.ONE:
+    load_indices, iter_vars = {load.indices for load in loads}, {item.var for item in block.iters}
+    if len(load_indices) != 1 or block.predicate != arith.ONE:
         return None
-    (indices,) = places
-    found = tuple(index for index in indices if isinstance(index, Var) and index in own)
-    if len(set(found)) != len(own) or len(found) != len(indices):
+    (indices,) = load_indices
+    sum_vars = tuple(index for index in indices if isinstance(index, Var) and index in iter_vars)
+    if len(set(sum_vars)) != len(iter_vars) or len(sum_vars) != len(indices):
         return None
-    return Epilogue(loads[0].buffer, found, block.body)
+    return Epilogue(loads[0].buffer, sum_vars, block.body)
 
 
 @dataclass(frozen=True)
@@ -143,21 +143,21 @@ class TiledProduct:
             panel = first * run + second
             # The first row of tiles of a block always exists.
             partial = arith.simplify(tiles % rows) != arith.ZERO
-            places = []
+            positions = []
             for row in range(rows):
                 tile = block * rows + row
-                line, own = unravel(arith.minimum(tile, tiles - 1), (self.lines, per_line))
-                there = arith.compare("<", tile, tiles) if row and partial else arith.ONE
-                start = own * self.rows
+                line, line_tile = unravel(arith.minimum(tile, tiles - 1), (self.lines, per_line))
+                exists = arith.compare("<", tile, tiles) if row and partial else arith.ONE
+                start = line_tile * self.rows
                 top = start if self.padded else arith.minimum(start, self.length - self.rows)
-                places.append(_Place(line, own, top, there))
+                positions.append(_TilePosition(line, line_tile, top, exists))
             tops = [arith.minimum(panel * columns + column, column_tiles - 1) for column in range(columns)]
             # Allocate for the maximum rows of a tile.
             sums = b.alloc((rows, arith.bounds(self.rows)[1] or unit.scope.rows, columns * unit.columns), unit.types[2], "sums")
-            self._sum(b, sums, batch, places, tops)
-            for row, place in enumerate(places):
-                with _where(b, place.there):
-                    self._finish(b, sums, row, batch, place, panel * columns)
+            self._sum(b, sums, batch, positions, tops)
+            for row, position in enumerate(positions):
+                with _where(b, position.exists):
+                    self._finish(b, sums, row, batch, position, panel * columns)
         return b.finish()
 
     def _run(self, panels: int, width: int, blocks: Expr, threads: int) -> int:
@@ -167,61 +167,61 @@ class TiledProduct:
         several = arith.size_hint(arith.unwrap(self.batches * blocks))
         least = 1 if threads == 1 else -(-SHARES * max(threads, 1) // max(several, 1))
         runs = (run for run in range(1, panels + 1) if panels % run == 0)
-        return max(run for run in runs if run == 1 or (run * bytes_ <= NEAR_BYTES and panels // run >= least))
+        return max(run for run in runs if run == 1 or (run * bytes_ <= CACHED_PANEL_BYTES and panels // run >= least))
 
-    def _sum(self, b: Builder, sums: ir.Buffer, batch: Expr, places: list[_Place], tops: list[Expr]) -> None:
+    def _sum(self, b: Builder, sums: ir.Buffer, batch: Expr, positions: list[_TilePosition], tops: list[Expr]) -> None:
         unit, scope, rows = self.unit, self.unit.scope.name, arith.unwrap(self.rows)
         left, right, total = unit.types
-        totals = [[b.alloc((rows, unit.columns), total, "t", scope) for _ in tops] for _ in places]
-        lefts = [b.alloc((rows, self.depth), left, "a", scope) for _ in places]
+        totals = [[b.alloc((rows, unit.columns), total, "t", scope) for _ in tops] for _ in positions]
+        lefts = [b.alloc((rows, self.depth), left, "a", scope) for _ in positions]
         rights = [b.alloc((self.depth // unit.group, unit.columns, unit.group), right, "b", scope) for _ in tops]
-        for tiles, place in zip(totals, places, strict=True):
-            with _where(b, place.there):
+        for tiles, position in zip(totals, positions, strict=True):
+            with _where(b, position.exists):
                 for tile in tiles:
-                    b.emit(unit.zero.on(whole(tile)))
+                    b.emit(unit.zero.on(full_region(tile)))
         step = Builder()
         for tile, top in zip(rights, tops, strict=True):
-            step.emit(unit.groups.on(self.right(batch, top), whole(tile)))
-        for a, tiles, place in zip(lefts, totals, places, strict=True):
-            with _where(step, place.there):
-                step.emit(unit.rows.on(self.left(batch, place.line, place.tile, place.row), whole(a)))
+            step.emit(unit.groups.on(self.right(batch, top), full_region(tile)))
+        for a, tiles, position in zip(lefts, totals, positions, strict=True):
+            with _where(step, position.exists):
+                step.emit(unit.rows.on(self.left(batch, position.line, position.tile, position.row), full_region(a)))
                 for c, tile in zip(rights, tiles, strict=True):
-                    step.emit(unit.product.on(*map(whole, (a, c, tile))))
+                    step.emit(unit.product.on(*map(full_region, (a, c, tile))))
         body = step.finish()
         for var, extent in reversed(self.steps):
             body = ir.For(var, arith.wrap(extent), body)
         b.emit(body)
-        for number, (tiles, place) in enumerate(zip(totals, places, strict=True)):
-            with _where(b, place.there):
+        for number, (tiles, position) in enumerate(zip(totals, positions, strict=True)):
+            with _where(b, position.exists):
                 for column, tile in enumerate(tiles):
                     ranges = ((number, 1), (0, rows), (column * unit.columns, unit.columns))
                     region = ir.Region(sums, tuple((arith.wrap(first), arith.wrap(extent)) for first, extent in ranges))
-                    b.emit(unit.store.on(whole(tile), region))
+                    b.emit(unit.store.on(full_region(tile), region))
 
-    def _finish(self, b: Builder, sums: ir.Buffer, row: int, batch: Expr, place: _Place, first: Expr) -> None:
+    def _finish(self, b: Builder, sums: ir.Buffer, row: int, batch: Expr, position: _TilePosition, first: Expr) -> None:
         """Store the sums of a row of tiles with the epilogue. first: number of the first column tile in the row."""
         lanes = self.unit.columns
-        own = place.tile * self.rows
-        count = arith.minimum(self.length - own, self.rows)
+        first_row = position.tile * self.rows
+        count = arith.minimum(self.length - first_row, self.rows)
         width = sums.shape[2]
         assert isinstance(width, int)
         with b.loop(arith.unwrap(count), "row") as i:
             for column in range(width // lanes):
                 with b.loop(lanes, "lane", ir.ForKind.VECTORIZED) as lane:
                     at = (first + column) * lanes + lane
-                    value = ir.load(sums, (arith.wrap(row), own - place.row + i, column * lanes + lane))
+                    value = ir.load(sums, (arith.wrap(row), first_row - position.row + i, column * lanes + lane))
                     with _where(b, arith.compare("<", at, self.columns) if self.columns % width else arith.ONE):
-                        b.emit(self.store(batch, place.line, own + i, at, value))
+                        b.emit(self.store(batch, position.line, first_row + i, at, value))
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Position of a tile of rows: its line, its number in the line, its first row. `there`: it exists."""
+class _TilePosition:
+    """Position of a tile of rows: its line, its number in the line, its first row. `exists`: whether it exists."""
 
     line: Expr
     tile: Expr
     row: Expr
-    there: Expr
+    exists: Expr
 
 
 def _where(b: Builder, condition: Expr) -> AbstractContextManager[None]:
@@ -231,7 +231,7 @@ def _where(b: Builder, condition: Expr) -> AbstractContextManager[None]:
 
 def with_nest(program: ir.LoopProgram, anchor: Anchor, nest: ir.Stmt) -> ir.LoopProgram:
     """Return a kernel in which a loop nest replaces an anchor and its consumers."""
-    final = last_of(anchor)
+    final = last_epilogue(anchor)
 
     def replaced(stmt: ir.Stmt) -> ir.Stmt:
         match stmt:
@@ -245,24 +245,24 @@ def with_nest(program: ir.LoopProgram, anchor: Anchor, nest: ir.Stmt) -> ir.Loop
     return replace(program, body=replaced(program.body))
 
 
-def buffer_of(program: ir.LoopProgram, name: str) -> ir.Buffer:
+def find_buffer(program: ir.LoopProgram, name: str) -> ir.Buffer:
     """Return the parameter or allocation of a program that is named `name`."""
     local = (stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))
     return next(buffer for buffer in (*program.params, *local) if buffer.name == name)
 
 
-def box(buffer: ir.Buffer, *places: Expr | tuple[Expr, Dim]) -> ir.Region:
-    """Create a region of a buffer. Each place is a single index or a pair of first index and extent."""
-    pairs = (place if isinstance(place, tuple) else (place, 1) for place in places)
+def box(buffer: ir.Buffer, *ranges: Expr | tuple[Expr, Dim]) -> ir.Region:
+    """Create a region of a buffer. Each range is a single index or a pair of first index and extent."""
+    pairs = (index if isinstance(index, tuple) else (index, 1) for index in ranges)
     return ir.Region(buffer, tuple((first, arith.wrap(extent)) for first, extent in pairs))
 
 
 def unravel(number: Expr, extents: Sequence[Expr]) -> list[Expr]:
     """Compute the indices of an element from its row-major number."""
-    found: list[Expr] = []
-    for place in reversed(range(len(extents))):
-        if all(extent == arith.ONE for extent in extents[:place]):
-            return [*[arith.ZERO] * place, number, *found]
-        found.insert(0, arith.floormod(number, extents[place]))
-        number = arith.floordiv(number, extents[place])
-    return found
+    indices: list[Expr] = []
+    for axis in reversed(range(len(extents))):
+        if all(extent == arith.ONE for extent in extents[:axis]):
+            return [*[arith.ZERO] * axis, number, *indices]
+        indices.insert(0, arith.floormod(number, extents[axis]))
+        number = arith.floordiv(number, extents[axis])
+    return indices

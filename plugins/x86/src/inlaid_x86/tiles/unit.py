@@ -34,18 +34,18 @@ def tile_sums(total: str, scope: str) -> ir.LoopProgram:
     return ir.LoopProgram("tile_sums", (a,), (b,), nest([(i, m), (j, n)], ir.Store(b, (i, j), ir.load(a, (i, j)))))
 
 
-def tile_rows(of: str, step: int, scope: str) -> ir.LoopProgram:
+def tile_rows(dtype_name: str, step: int, scope: str) -> ir.LoopProgram:
     """Return the semantics t[i, j] = s[i * step, j]: load a left operand with row stride `step`."""
     m, n, i, j = SizeVar("m"), SizeVar("n"), Var("i"), Var("j")
-    a = ir.Buffer("s", (arith.unwrap((m - 1) * step + 1), n), dtype(of))
-    b = ir.Buffer("t", (m, n), dtype(of), scope)
+    a = ir.Buffer("s", (arith.unwrap((m - 1) * step + 1), n), dtype(dtype_name))
+    b = ir.Buffer("t", (m, n), dtype(dtype_name), scope)
     return ir.LoopProgram("tile_rows", (a,), (b,), nest([(i, m), (j, n)], ir.Store(b, (i, j), ir.load(a, (i * step, j)))))
 
 
-def tile_groups(of: str, group: int, scope: str) -> ir.LoopProgram:
+def tile_groups(dtype_name: str, group: int, scope: str) -> ir.LoopProgram:
     """Return the semantics t[k, j, p] = s[k, j, p]: load a packed right operand."""
     depth, n, k, j, p = SizeVar("k"), SizeVar("n"), Var("k"), Var("j"), Var("p")
-    a, b = ir.Buffer("s", (depth, n, group), dtype(of)), ir.Buffer("t", (depth, n, group), dtype(of), scope)
+    a, b = ir.Buffer("s", (depth, n, group), dtype(dtype_name)), ir.Buffer("t", (depth, n, group), dtype(dtype_name), scope)
     store = ir.Store(b, (k, j, p), ir.load(a, (k, j, p)))
     return ir.LoopProgram("tile_groups", (a,), (b,), nest([(k, depth), (j, n), (p, arith.wrap(group))], store))
 
@@ -93,7 +93,7 @@ class TileUnit:
         """Maximum elements of a row of the left operand."""
         return self.scope.rows * self.group
 
-    def rows_of(self, length: Expr) -> Expr:
+    def rows_per_tile(self, length: Expr) -> Expr:
         """Return the number of rows per tile, at least 1, if the minimum number of tiles shares `length` rows evenly."""
         tiles = arith.maximum(arith.ceildiv(length, self.scope.rows), 1)
         even = arith.simplify(arith.maximum(arith.ceildiv(length, tiles), 1))
@@ -104,16 +104,16 @@ def find_unit(context: KernelContext, a: str, b: str, total: str, step: int = 1)
     """Find the target's unit for products of these types with row stride `step` of the left operand; None if unavailable."""
     group = dtype(total).bytes // dtype(a).bytes
     for scope in context.capabilities.scopes:
-        wanted = (
+        semantics = (
             tile_zero(total, scope.name),
             tile_rows(a, step, scope.name),
             tile_groups(b, group, scope.name),
             tile_product(a, b, total, group, scope.name),
             tile_sums(total, scope.name),
         )
-        found = [item for program in wanted if (item := _intrinsic(context, program)) is not None]
-        if len(found) == len(wanted):
-            return TileUnit(scope, group, step, (a, b, total), *found)
+        intrinsics = [item for program in semantics if (item := _intrinsic(context, program)) is not None]
+        if len(intrinsics) == len(semantics):
+            return TileUnit(scope, group, step, (a, b, total), *intrinsics)
     return None
 
 

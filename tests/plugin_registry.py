@@ -40,9 +40,9 @@ def registry_with(kind: str, *hooks: Callable[..., Any]) -> PluginRegistry:
         setattr(module, hook.__name__, hook)
     sys.modules[module.__name__] = module
     try:
-        found = PluginRegistry.discover([*both_halves(kind, module.__name__), *REFERENCE])
-        assert not found.runtimes.problems(), found.runtimes.problems()
+        registry = PluginRegistry.discover([*both_halves(kind, module.__name__), *REFERENCE])
+        assert not registry.runtimes.problems(), registry.runtimes.problems()
     finally:
         del sys.modules[module.__name__]
-    assert not found.problems(), found.problems()
-    return found
+    assert not registry.problems(), registry.problems()
+    return registry

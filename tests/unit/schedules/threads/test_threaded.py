@@ -10,8 +10,8 @@ from inlaid.plugins import Accept
 from inlaid_conformance.corpus import Choices, entry_of
 from inlaid_runtime.types import TensorType
 
-from .held import CLASSES
-from .whole import Threaded
+from .interpreter_checks import CLASSES
+from .threaded import Threaded
 
 OPERATORS = [operator for operator in ops.OPERATORS if operator.threaded is not None]
 
@@ -24,7 +24,7 @@ def test_as_the_reference(operator, able):
     accepts = loop_rule("any", capabilities=able).predicate
     assert accepts is not None
     element = next(name for name in ("float32", "int32", *entry.dtypes) if name in entry.dtypes)
-    taken = 0
+    kernel_count = 0
     for number in range(3):
         for form in entry.example(Choices.pinned(number), element).forms():
             call = form.function.body
@@ -32,9 +32,9 @@ def test_as_the_reference(operator, able):
                 continue
             types = [param.type for param in form.function.params]
             assert all(isinstance(type_, TensorType) for type_ in types)
-            made = Threaded(operator, able, *((type_.shape, str(type_.dtype)) for type_ in types), **form.example.attrs)
-            if made.program.defines and not any(item.grid for item in made.split.kernels.values()):
+            kernel = Threaded(operator, able, *((type_.shape, str(type_.dtype)) for type_ in types), **form.example.attrs)
+            if kernel.program.defines and not any(item.grid for item in kernel.split.kernels.values()):
                 continue  # known to be empty
-            made.check(form.inputs, tolerance=1e-4)
-            taken += 1
-    assert taken
+            kernel.check(form.inputs, tolerance=1e-4)
+            kernel_count += 1
+    assert kernel_count

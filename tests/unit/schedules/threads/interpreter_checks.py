@@ -52,7 +52,7 @@ def kernel(body: Any, *types: tuple[Sequence[arith.Dim], str]) -> ir.LoopProgram
     return build(KernelSource("kernel", params, body(*params)))
 
 
-def offer_of(
+def first_offer(
     program: ir.LoopProgram,
     capabilities: Capabilities,
     rule: ScheduleRule | None = None,
@@ -63,18 +63,18 @@ def offer_of(
     context = KernelContext(capabilities, 0, tuple(intrinsics), tuple(decided.items()))
     facts = (InputInfo(ROW_MAJOR),) * len(program.inputs)
     for item in THREAD_RULES if rule is None else (rule,):
-        if found := item.offer(program, context, facts):
-            return item.name, found[0] if isinstance(found, tuple) else found
+        if offers := item.offer(program, context, facts):
+            return item.name, offers[0] if isinstance(offers, tuple) else offers
     raise AssertionError(f"expected that {'a rule' if rule is None else rule.name} takes the kernel")
 
 
-def subgroup_of(capabilities: Capabilities) -> int:
+def subgroup_size(capabilities: Capabilities) -> int:
     """Threads of a subgroup that read one another's registers; 0 where none do."""
     threads = capabilities.threads
     return threads.subgroup if threads is not None and threads.shuffles else 0
 
 
-def launches_of(
+def make_launches(
     program: ir.LoopProgram,
     capabilities: Capabilities,
     rule: ScheduleRule | None = None,
@@ -82,11 +82,11 @@ def launches_of(
     **decided: Any,
 ) -> Launches:
     """Host and SPMD kernels of a kernel as it is scheduled."""
-    _, offer = offer_of(program, capabilities, rule, intrinsics, **decided)
-    return split_launches(finish(offer.schedule(program), able=capabilities), capabilities.scopes, subgroup_of(capabilities))
+    _, offer = first_offer(program, capabilities, rule, intrinsics, **decided)
+    return split_launches(finish(offer.schedule(program), able=capabilities), capabilities.scopes, subgroup_size(capabilities))
 
 
-def held_to_the_interpreter(
+def check_against_interpreter(
     program: ir.LoopProgram,
     capabilities: Capabilities,
     sizes: Sizes | Sequence[Sizes] = (),
@@ -102,12 +102,12 @@ def held_to_the_interpreter(
     `tolerance`), with the threads of each phase in a random order; no thread of it races with another; no block has more threads
     than the capabilities say; its trace, replayed, gives the same program. Inputs are small integers where no `arrays` are given.
     """
-    _, offer = offer_of(program, capabilities, rule, intrinsics, **decided)
+    _, offer = first_offer(program, capabilities, rule, intrinsics, **decided)
     scheduled = offer.schedule(program)
     _replays(program, offer, scheduled, intrinsics)
     semantics = {**SEMANTICS, **{item.name: item.semantics for item in intrinsics}}
     finished = finish(scheduled, able=capabilities)
-    split = split_launches(finished, capabilities.scopes, subgroup_of(capabilities))
+    split = split_launches(finished, capabilities.scopes, subgroup_size(capabilities))
     threads = capabilities.threads
     assert threads is not None
     for item in split.kernels.values():
@@ -116,22 +116,22 @@ def held_to_the_interpreter(
         check_race_free(item.program, item.offsets)
     cases = [sizes] if isinstance(sizes, Mapping) else list(sizes) or [{}]
     for seed, named in enumerate(cases):
-        given = inputs_for(program, named, seed) if arrays is None else list(arrays)
-        known = interp.bind_sizes(program, given, named)
+        inputs = inputs_for(program, named, seed) if arrays is None else list(arrays)
+        sizes_by_variable = interp.bind_sizes(program, inputs, named)
         for item in split.kernels.values():
-            _fits(item.threads, known, threads.block)
-        _agree(program, finished, split, semantics, given, known, seed, tolerance)
+            _fits(item.threads, sizes_by_variable, threads.block)
+        _agree(program, finished, split, semantics, inputs, sizes_by_variable, seed, tolerance)
     return split
 
 
 def inputs_for(program: ir.LoopProgram, sizes: Sizes, seed: int = 0) -> list[Array]:
     """Small integers of each input's dtype; those without a sign from 0 on."""
     random = np.random.default_rng(seed)
-    found = []
+    arrays = []
     for buffer in program.inputs:
         low, high = (0, 2) if buffer.dtype.kind == "bool" else (-4, 5) if buffer.dtype.name[0] != "u" else (0, 9)
-        found.append(random.integers(low, high, _shape(buffer, sizes)).astype(buffer.dtype.numpy))
-    return found
+        arrays.append(random.integers(low, high, _shape(buffer, sizes)).astype(buffer.dtype.numpy))
+    return arrays
 
 
 def _shape(buffer: ir.Buffer, sizes: Sizes) -> tuple[int, ...]:
@@ -143,20 +143,20 @@ def _agree(
     finished: ir.LoopProgram,
     split: Launches,
     semantics: Mapping[str, ir.LoopProgram],
-    given: list[Array],
+    inputs: list[Array],
     sizes: Sizes,
     seed: int,
     tolerance: float,
 ) -> None:
     """Neighboring dimensions of parameters may have become one. What the launches compute shows of the finished kernel that it is
     right, but for sizes that it works out: these the host does not know."""
-    wanted = interp.run(program, given, sizes)
-    packed = [array.reshape(_shape(buffer, sizes)) for array, buffer in zip(given, finished.inputs, strict=True)]
+    expected = interp.run(program, inputs, sizes)
+    packed = [array.reshape(_shape(buffer, sizes)) for array, buffer in zip(inputs, finished.inputs, strict=True)]
     meaning = {**semantics, **{name: item.program for name, item in split.kernels.items()}}
-    made = interp.run(finished if program.defines else split.host, packed, sizes, meaning, seed)
+    actual = interp.run(finished if program.defines else split.host, packed, sizes, meaning, seed)
     sizes_from = len(program.outputs) - len(program.defines)
-    scratch = len(made) - len(wanted)  # between the results and the sizes
-    for left, right in zip(wanted, made[:sizes_from] + made[sizes_from + scratch :], strict=True):
+    scratch = len(actual) - len(expected)  # between the results and the sizes
+    for left, right in zip(expected, actual[:sizes_from] + actual[sizes_from + scratch :], strict=True):
         if tolerance and left.dtype.kind not in "biu":
             close = np.asarray(left, float), np.asarray(right, float).reshape(left.shape)
             np.testing.assert_allclose(*close, rtol=tolerance, atol=tolerance)
@@ -164,9 +164,9 @@ def _agree(
             np.testing.assert_array_equal(left, right.reshape(left.shape))
 
 
-def _fits(threads: Mapping[str, arith.Expr], sizes: Sizes, most: int) -> None:
+def _fits(threads: Mapping[str, arith.Expr], sizes: Sizes, limit: int) -> None:
     extents = [arith.evaluate(extent, dict(sizes)) for extent in threads.values()]
-    assert int(np.prod(extents)) <= most, f"{extents} threads of a block, at most {most} expected"
+    assert int(np.prod(extents)) <= limit, f"{extents} threads of a block, at most {limit} expected"
 
 
 def _replays(program: ir.LoopProgram, offer: Offer, scheduled: ir.LoopProgram, intrinsics: Sequence[TensorIntrin]) -> None:
@@ -193,8 +193,8 @@ def _unseen(split: Launches, changed: Callable[[ir.Stmt, list[ir.For]], ir.Stmt]
         threads = [stmt for stmt in ir.walk_stmts(item.program.body) if isinstance(stmt, ir.For) and stmt.over_threads]
         for barrier in [stmt for stmt in ir.walk_stmts(item.program.body) if isinstance(stmt, ir.Barrier)]:
 
-            def planted(stmt: ir.Stmt, wanted: ir.Stmt = barrier, threads: list[ir.For] = threads) -> ir.Stmt | None:
-                return changed(stmt, threads) if stmt is wanted else None
+            def planted(stmt: ir.Stmt, target: ir.Stmt = barrier, threads: list[ir.For] = threads) -> ir.Stmt | None:
+                return changed(stmt, threads) if stmt is target else None
 
             try:
                 check_races(Rewriter(stmt=planted).program(item.program), item.offsets)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.footprint import buffers_of
+from inlaid.tensor.analysis.footprint import statement_buffers
 from inlaid.tensor.transform.lower_blocks import conjuncts, guarded, mapped, truth
 from inlaid_runtime import arith
 
 
-def whole_vectors(program: ir.LoopProgram) -> ir.LoopProgram:
+def hoist_lane_guards(program: ir.LoopProgram) -> ir.LoopProgram:
     """Check the last lane of a vectorized loop once; a partial vector becomes a serial loop of guarded elements.
 
         for v in 4, vectorized: if t * 4 + v < n: y[t * 4 + v] = x[t * 4 + v]
@@ -31,26 +31,26 @@ def _hoist(stmt: ir.Stmt) -> ir.Stmt:
     if not isinstance(stmt.body, ir.If) or stmt.body.otherwise is not None or not isinstance(stmt.body.condition, ir.Index):
         return stmt
     parts = list(conjuncts(stmt.body.condition.index))
-    asked = [part for part in parts if stmt.var in arith.free_vars(part)]
-    last = [arith.substitute(part, {stmt.var: stmt.extent - 1}) for part in asked]
-    if not asked or not all(_holds_below(part, stmt.var) for part in asked):
+    lane_conditions = [part for part in parts if stmt.var in arith.free_vars(part)]
+    last = [arith.substitute(part, {stmt.var: stmt.extent - 1}) for part in lane_conditions]
+    if not lane_conditions or not all(_holds_below(part, stmt.var) for part in lane_conditions):
         return stmt
     rest: arith.Expr = arith.ONE
     for part in parts:
-        rest = rest if part in asked else arith.logical_and(rest, part)
-    every = rest
+        rest = rest if part in lane_conditions else arith.logical_and(rest, part)
+    full_condition = rest
     for part in last:
-        every = arith.logical_and(every, arith.simplify(part))
-    whole = replace(stmt, body=stmt.body.then)
-    registers = any(buffer.scope == "register" for node in ir.walk_stmts(stmt) for buffer in buffers_of(node))
-    cut = guarded(stmt if registers else replace(stmt, kind=ir.ForKind.SERIAL), rest)
-    return ir.If(truth(every), whole, cut)
+        full_condition = arith.logical_and(full_condition, arith.simplify(part))
+    full_vector = replace(stmt, body=stmt.body.then)
+    registers = any(buffer.scope == "register" for node in ir.walk_stmts(stmt) for buffer in statement_buffers(node))
+    partial_vector = guarded(stmt if registers else replace(stmt, kind=ir.ForKind.SERIAL), rest)
+    return ir.If(truth(full_condition), full_vector, partial_vector)
 
 
 def _holds_below(condition: arith.Expr, var: arith.Var) -> bool:
     """Test whether a condition that holds at a variable's last value also holds at all smaller values."""
     match condition:
         case arith.Compare(op="<" | "<=", operands=(low, high)) if not arith.reads_data(condition):
-            found = arith.affine(low - high, var)
-            return found is not None and isinstance(found[0], arith.Const) and found[0].value > 0
+            form = arith.affine(low - high, var)
+            return form is not None and isinstance(form[0], arith.Const) and form[0].value > 0
     return False

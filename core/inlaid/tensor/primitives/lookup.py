@@ -8,10 +8,10 @@ from inlaid_runtime import arith
 from inlaid_runtime.errors import ScheduleError
 
 
-def failed(program: ir.LoopProgram, problem: str, at: ir.Stmt | None = None, remedy: str = "") -> ScheduleError:
-    """Make a `ScheduleError` whose message prints the program with the statement `at` marked."""
+def failed(program: ir.LoopProgram, problem: str, stmt: ir.Stmt | None = None, remedy: str = "") -> ScheduleError:
+    """Make a `ScheduleError` whose message prints the program with the statement `stmt` marked."""
     advice = f"; {remedy}" if remedy else ""
-    return ScheduleError(f"{program.name}: {problem}{advice}\n{text.show(program, mark=at)}")
+    return ScheduleError(f"{program.name}: {problem}{advice}\n{text.show(program, mark=stmt)}")
 
 
 def block_path(program: ir.LoopProgram, name: str) -> Path:
@@ -51,16 +51,16 @@ def check_not_tensorized(program: ir.LoopProgram, block: ir.Block) -> None:
 def check_not_overwritten(program: ir.LoopProgram, block: ir.Block) -> None:
     """Check that the operands of a block are never overwritten, so that the block may read them at another time. Raises
     `ScheduleError` for rolling buffers."""
-    wanted = {region.buffer for region in block.reads}
+    operands = {region.buffer for region in block.reads}
     for site in sites(program.body):
         if any(item.kind is ir.IterKind.OPAQUE for item in site.block.iters):
             for region in site.block.writes:
-                if region.buffer in wanted:
+                if region.buffer in operands:
                     problem = f"{region.buffer}, which {block.name} reads, is a rolling buffer, overwritten by {site.block.name}"
                     raise failed(program, problem, block)
 
 
-def block_of(path: Path) -> ir.Block:
+def last_block(path: Path) -> ir.Block:
     """Return the block at the end of a path."""
     block = path[-1]
     assert isinstance(block, ir.Block)
@@ -75,7 +75,7 @@ def loop_path(program: ir.LoopProgram, var: arith.Var) -> Path:
     return path
 
 
-def loop_of(path: Path) -> ir.For:
+def last_loop(path: Path) -> ir.For:
     """Return the loop at the end of a path."""
     loop = path[-1]
     assert isinstance(loop, ir.For)
@@ -92,11 +92,11 @@ def written_buffer(program: ir.LoopProgram, block: ir.Block) -> ir.Buffer:
 
 def named_buffer(program: ir.LoopProgram, name: str) -> ir.Buffer:
     """Find a buffer by name. Raises `ScheduleError` unless exactly one buffer has the name."""
-    found = {buffer for buffer in program.params if buffer.name == name}
-    found |= {stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc) and stmt.buffer.name == name}
-    if len(found) != 1:
-        raise failed(program, f"expected one buffer named {name}, found {'several' if found else 'none'}")
-    return found.pop()
+    matches = {buffer for buffer in program.params if buffer.name == name}
+    matches |= {stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc) and stmt.buffer.name == name}
+    if len(matches) != 1:
+        raise failed(program, f"expected one buffer named {name}, found {'several' if matches else 'none'}")
+    return matches.pop()
 
 
 def writers(program: ir.LoopProgram, buffer: ir.Buffer) -> list[Site]:

@@ -21,7 +21,7 @@ OUTPUT = 64
 
 
 @dataclass
-class Made:
+class StreamCase:
     """A stream and its memory: all of SRAM is loaded first, then `body` runs."""
 
     image: Image
@@ -31,10 +31,10 @@ class Made:
 
 
 @st.composite
-def legal(draw: st.DrawFn, config: Config = SMALL, most: int = 6, uops: int = 0, portable: bool = False) -> Made:
+def legal(draw: st.DrawFn, config: Config = SMALL, max_length: int = 6, uops: int = 0, portable: bool = False) -> StreamCase:
     """A stream that is legal but for hazards and stale OUT elements, in program order.
 
-    most: instructions of the body. uops: micro-ops, 0 for a full UOP memory. portable: without MUL and ACC_8BIT.
+    max_length: instructions of the body. uops: micro-ops, 0 for a full UOP memory. portable: without MUL and ACC_8BIT.
     """
     image = Image(config)
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -53,7 +53,7 @@ def legal(draw: st.DrawFn, config: Config = SMALL, most: int = 6, uops: int = 0,
     output = image.base(Memory.OUT, np.zeros(OUTPUT * config.element_bytes(Memory.OUT), np.uint8))
     kinds = st.sampled_from(("load", "store", "gemm", "alu"))
     body: list[Instruction] = []
-    for kind in draw(st.lists(kinds, min_size=1, max_size=most)):
+    for kind in draw(st.lists(kinds, min_size=1, max_size=max_length)):
         match kind:
             case "load":
                 body.append(draw(_loads(config, bases, portable)))
@@ -63,7 +63,7 @@ def legal(draw: st.DrawFn, config: Config = SMALL, most: int = 6, uops: int = 0,
                 body.append(draw(_gemms(config, halves, uops)))
             case "alu":
                 body.append(draw(_alus(config, halves, uops, portable)))
-    return Made(image, list(prologue), body, output)
+    return StreamCase(image, list(prologue), body, output)
 
 
 _INDEXED = (Memory.ACC, Memory.INP, Memory.WGT)

@@ -10,7 +10,7 @@ import numpy as np
 from inlaid.graph import ir as graph
 from inlaid.graph.operator import Operator
 from inlaid.lowering.kernels.finish import finish
-from inlaid.lowering.kernels.kernel import KernelSource, build, grid_of
+from inlaid.lowering.kernels.kernel import KernelSource, build, thread_grid
 from inlaid.plugins import Capabilities
 from inlaid.tensor import interp
 from inlaid.tensor.analysis.races import check_races
@@ -20,7 +20,7 @@ from inlaid.tensor.transform.launches import Launches, split_launches
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.types import TensorType
 
-from .held import Array, Sizes, offer_of
+from .interpreter_checks import Array, Sizes, first_offer
 
 Shape = Sequence[Dim]
 
@@ -29,10 +29,10 @@ class Threaded:
     """A call of an operator as the launches of its kernel, without races."""
 
     def __init__(self, operator: Operator, able: Capabilities, *types: tuple[Shape, str], **attrs: Any) -> None:
-        params = tuple(graph.var(f"x{number}", TensorType(tuple(shape), of)) for number, (shape, of) in enumerate(types))
+        params = tuple(graph.var(f"x{number}", TensorType(tuple(shape), dtype)) for number, (shape, dtype) in enumerate(types))
         self.call = operator(*params, **attrs)
-        self.program = build(KernelSource("kernel", params, self.call), grid_of(able))
-        self.finished = finish(offer_of(self.program, able)[1].schedule(self.program), able=able)
+        self.program = build(KernelSource("kernel", params, self.call), thread_grid(able))
+        self.finished = finish(first_offer(self.program, able)[1].schedule(self.program), able=able)
         self.split: Launches = split_launches(self.finished, able.scopes)
         for item in self.split.kernels.values():
             verify(item.program, SEMANTICS)
@@ -41,15 +41,17 @@ class Threaded:
     def run(self, arrays: Sequence[Array], sizes: Sizes | None = None, seed: int = 0) -> list[Array]:
         """The results, threads of a phase in a random order."""
         meaning = {**SEMANTICS, **{name: item.program for name, item in self.split.kernels.items()}}
-        found = interp.run(self.split.host, list(arrays), sizes or {}, meaning, seed)
-        return found[: len(self.program.outputs) - len(self.program.defines)]
+        results = interp.run(self.split.host, list(arrays), sizes or {}, meaning, seed)
+        return results[: len(self.program.outputs) - len(self.program.defines)]
 
     def check(self, arrays: Sequence[Array], sizes: Sizes | None = None, tolerance: float = 0.0, seed: int = 0) -> None:
         """Check the results against the reference of the operator: exactly, or within a relative tolerance."""
         operator = self.call.callee
         assert isinstance(operator, Operator) and operator.reference is not None
-        wanted = operator.reference(self.call.attrs, *arrays)
-        for left, right in zip(wanted if isinstance(wanted, tuple) else (wanted,), self.run(arrays, sizes, seed), strict=True):
+        expected = operator.reference(self.call.attrs, *arrays)
+        for left, right in zip(
+            expected if isinstance(expected, tuple) else (expected,), self.run(arrays, sizes, seed), strict=True
+        ):
             assert left.dtype == right.dtype
             if tolerance:
                 np.testing.assert_allclose(np.asarray(right, np.float64), np.asarray(left, np.float64), tolerance, tolerance)
