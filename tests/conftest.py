@@ -75,7 +75,7 @@ def site_packages(environment: Path) -> Path:
 
 
 class Environment:
-    """A fresh virtual environment: with the packages of a folder where one is `given`, else with nothing but the pip that this
+    """A fresh virtual environment: with the `packages` of a folder where one is given, else with nothing but the pip that this
     Python brings. The index is asked for what Inlaid depends on, never for Inlaid's own packages."""
 
     def __init__(self, folder: Path, packages: Path | None = None) -> None:

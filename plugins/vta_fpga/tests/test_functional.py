@@ -20,8 +20,8 @@ from inlaid_vta_fpga.simulators.functional import Functional
 from inlaid_vta_fpga.simulators.products import Plans
 
 from .image import Image, serial
-from .random_streams import OUTPUT, SMALL, StreamCase, hostile, legal
 from .oracle import Oracle
+from .random_streams import OUTPUT, SMALL, StreamCase, hostile, legal
 
 
 @settings(deadline=None, max_examples=120)

@@ -15,8 +15,8 @@ from inlaid_vta_fpga.simulators.functional import Functional
 
 from .core_streams import STREAMS, double_buffered
 from .image import Image, serial
-from .random_streams import StreamCase, legal
 from .open_core import open_core
+from .random_streams import StreamCase, legal
 
 
 def agree(image: Image, stream: list[Instruction], strict: bool = True) -> None:

@@ -17,8 +17,8 @@ from inlaid_vta_fpga.simulators.timed import Timed
 from .convolutions import RESNET_LAYERS, SMALL_LAYERS, Convolution
 from .core_streams import STREAMS, double_buffered
 from .image import Image, serial
-from .random_streams import StreamCase, legal
 from .open_core import open_core
+from .random_streams import StreamCase, legal
 
 TOLERANCE = 0.01
 """Relative difference of cycles; the aim is 0.03."""

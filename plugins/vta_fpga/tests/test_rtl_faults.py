@@ -21,8 +21,8 @@ from inlaid_vta_fpga.simulators.rtl import build
 from inlaid_vta_fpga.simulators.rtl.device import RtlDevice
 
 from .image import Image
-from .random_streams import hostile
 from .open_core import open_core
+from .random_streams import hostile
 
 
 def _layer(image: Image) -> list[Instruction]:

@@ -75,7 +75,7 @@ X = ir.var("x", TensorType((4,), "float32"))
 
 @pytest.fixture
 def acme(tmp_path, monkeypatch):
-    """`acme(body)`: a registry with a plugin whose code generator does that, after `made` when it is made, and the core's own."""
+    """`acme(body)`: a registry with a plugin whose code generator does that, after `setup` when it is made, and the core's own."""
     name = f"inlaid_acme_{tmp_path.name}"
     monkeypatch.syspath_prepend(str(tmp_path))
 

@@ -91,7 +91,7 @@ class _Hoisting(_Divisions):
         self._loop = loop
         self._outer = outer
         self._values: dict[arith.Expr, arith.Var] = {}
-        self._variables: set[arith.Expr] = set() if loop is None else {loop}
+        self._loop_variables: set[arith.Expr] = set() if loop is None else {loop}
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         match stmt:
