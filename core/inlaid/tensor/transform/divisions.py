@@ -115,11 +115,11 @@ class _Hoisting(_Divisions):
         innermost: _Hoisting | None = None
         level: _Hoisting | None = self
         while level is not None and unknown:
-            innermost = innermost or (level if unknown & level._variables else None)
-            unknown -= level._variables
+            innermost = innermost or (level if unknown & level._loop_variables else None)
+            unknown -= level._loop_variables
             level = level._outer
         if innermost is None or unknown:
             return division
         variable = innermost._values.setdefault(division, arith.Var(f"{innermost._loop}_d{len(innermost._values)}"))
-        innermost._variables.add(variable)
+        innermost._loop_variables.add(variable)
         return variable
