@@ -21,7 +21,7 @@ from inlaid_opencl.options import FORMAT, FORMAT_VERSION
 from inlaid_opencl.runtime import OpenCLRuntime
 from inlaid_runtime.artifact import Artifact, KernelInfo, Signature, TensorSpec
 from inlaid_runtime.execution.launch_code import encode_launches
-from inlaid_runtime.execution.launches import BufferAddress, KernelFunction, Launch, LaunchPlan, Parameter, Size, Step
+from inlaid_runtime.execution.launches import BufferAddress, KernelFunction, Launch, LaunchPlan, LaunchPlanStep, Parameter, Size
 from inlaid_runtime.types import dtype
 
 SOURCE = "__kernel void k(__global uchar *a, long p, __global uchar *b, long q, __global uchar *c, long r, long n) {}"
@@ -30,7 +30,7 @@ SOURCE = "__kernel void k(__global uchar *a, long p, __global uchar *b, long q, 
 def region(launches: int) -> Artifact:
     """A region that launches one kernel `launches` times."""
     places = (BufferAddress("input", 0, 0), BufferAddress("arena", 0, 0), BufferAddress("output", 0, 0))
-    steps = tuple(Step(launch=Launch(0, (0, 1, 2), (1,), (1, 1, 1), (1, 1, 1), 0)) for _ in range(launches))
+    steps = tuple(LaunchPlanStep(launch=Launch(0, (0, 1, 2), (1,), (1, 1, 1), (1, 1, 1), 0)) for _ in range(launches))
     kernel = KernelFunction("k", (Parameter(64), Parameter(0), Parameter(64, writes=True)), ("n",), (1, 1, 1), (1, 1, 1))
     plan = LaunchPlan((kernel,), places, (Size(0), Size(1)), steps)
     spec = (TensorSpec("x", (16,), dtype("float32")),)

@@ -53,7 +53,7 @@ from inlaid.driver.prepare import FALLBACK
 from inlaid.plugins import Region
 from inlaid.plugins.registry import default_registry
 from inlaid_runtime.artifact import Artifact
-from inlaid_runtime.cache import MemoryStore
+from inlaid_runtime.cache import MemoryCache
 from inlaid_runtime.errors import InlaidError, InlaidWarning, Unsupported
 from inlaid_runtime.execution.package import Package, encode_package
 from zoo import INT8, MODELS, cache_folder, path_of
@@ -321,7 +321,7 @@ def regions(module: inlaid.Module, target: str) -> Iterator[tuple[int, Region, D
     for number, (name, index) in enumerate(partitioned.regions.items()):
         candidate = candidates[index].target
         if candidate.kind != FALLBACK:
-            context = DriverContext(candidate, registry, ops.TABLE, objects=MemoryStore())
+            context = DriverContext(candidate, registry, ops.TABLE, objects=MemoryCache())
             yield number, Region(name, partitioned.module[name], candidate), context
 
 

@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 
 from inlaid import ops
 from inlaid.driver.compile import compile_module
-from inlaid.driver.export import Exported, export_library
+from inlaid.driver.export import ExportedLibrary, export_library
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.settings import Settings
@@ -230,7 +230,7 @@ def test_what_regions_ask_of_sizes(tmp_path: Path) -> None:
     assert statuses == [0, 0, -2] and b"operator conv" in message.value and result.tolist()[:7] == [9] * 7
 
 
-def run(export: Exported, sizes: tuple[int, ...], *arrays: np.ndarray[Any, Any]) -> tuple[int, bytes]:
+def run(export: ExportedLibrary, sizes: tuple[int, ...], *arrays: np.ndarray[Any, Any]) -> tuple[int, bytes]:
     """Run a library. Returns its code and its message."""
     library, message = ctypes.CDLL(str(export.library)), ctypes.create_string_buffer(256)
     pointers = (array.ctypes for array in (*arrays, aligned_empty((export.workspace,), "uint8")))

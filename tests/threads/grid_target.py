@@ -19,7 +19,7 @@ from inlaid_runtime import arith
 from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.errors import KernelFault
 from inlaid_runtime.execution.host import HostRuntime
-from inlaid_runtime.execution.launches import EvaluatedLaunch, Launches
+from inlaid_runtime.execution.launches import EvaluatedLaunch, LaunchEvaluator
 from inlaid_runtime.types import DTYPES
 
 KIND, FORMAT = "grid", "grid-launches"
@@ -95,7 +95,7 @@ class GridKernel:
 
     def __init__(self, target: Grid, artifact: Artifact, constants: list[np.ndarray]) -> None:
         self.target, self.region, self.constants = target, target.regions[artifact.symbol], constants
-        self.launches = Launches(self.region.plan)
+        self.launches = LaunchEvaluator(self.region.plan)
 
     def invoke(self, inputs, outputs, workspace, dims):
         memory = {"input": inputs, "output": outputs, "constant": self.constants, "arena": [workspace]}

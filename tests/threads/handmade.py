@@ -9,7 +9,16 @@ import numpy as np
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.artifact import Artifact, DimSource, KernelInfo, Signature, TensorSpec
 from inlaid_runtime.execution.launch_code import encode_launches
-from inlaid_runtime.execution.launches import BufferAddress, KernelFunction, Launch, LaunchPlan, Parameter, Read, Size, Step
+from inlaid_runtime.execution.launches import (
+    BufferAddress,
+    KernelFunction,
+    Launch,
+    LaunchPlan,
+    LaunchPlanStep,
+    Parameter,
+    Size,
+    SizeRead,
+)
 from inlaid_runtime.plugins import DeviceTensor
 from inlaid_runtime.types import dtype
 
@@ -66,8 +75,8 @@ class Language:
         places = tuple(BufferAddress(storage, 0, 0) for storage in storages)
         sizes = tuple(map(Size, (0, 1, 2, 3, N, (N + 63) // 64, 64)))
         steps = (
-            Step(launch=Launch(0, (0, 1, 2), (2, 4), (5, 1, 1), (6, 1, 1), 0)),
-            Step(launch=Launch(0, (2, 1, 3), (3, 4), (5, 1, 1), (6, 1, 1), 1)),
+            LaunchPlanStep(launch=Launch(0, (0, 1, 2), (2, 4), (5, 1, 1), (6, 1, 1), 0)),
+            LaunchPlanStep(launch=Launch(0, (2, 1, 3), (3, 4), (5, 1, 1), (6, 1, 1), 1)),
         )
         buffers = (Parameter(4 * N), Parameter(4), Parameter(4 * N, reads=False, writes=True))
         scale = KernelFunction("scale", buffers, ("by", "n"), ((N + 63) // 64, 1, 1), (64, 1, 1))
@@ -78,7 +87,7 @@ class Language:
     def lookup(self):
         """y = 10 * x; reports x outside [0, n)."""
         sizes = tuple(map(Size, (0, 1, N)))
-        steps = (Step(launch=Launch(0, (0, 1), (2,), (2, 1, 1), (1, 1, 1), 0)),)
+        steps = (LaunchPlanStep(launch=Launch(0, (0, 1), (2,), (2, 1, 1), (1, 1, 1), 0)),)
         buffers = (Parameter(4 * N), Parameter(4 * N, reads=False, writes=True))
         lookup = KernelFunction("lookup", buffers, ("n",), (N, 1, 1), (1, 1, 1), reports=True)
         plan = LaunchPlan((lookup,), (BufferAddress("input", 0, 0), BufferAddress("output", 0, 0)), sizes, steps, (Size(N),))
@@ -88,9 +97,9 @@ class Language:
         """Dimension k is the number of positive elements of x; with `later`, k elements of y are k."""
         sizes = tuple(map(Size, (0, 1, N, *([K] if later else []))))
         places = (BufferAddress("input", 0, 0), BufferAddress("arena", 0, 0), BufferAddress("output", 0, 0))
-        steps = [Step(launch=Launch(0, (0, 1), (2,), (1, 1, 1), (1, 1, 1), 0)), Step(read=Read(1, 1))]
+        steps = [LaunchPlanStep(launch=Launch(0, (0, 1), (2,), (1, 1, 1), (1, 1, 1), 0)), LaunchPlanStep(read=SizeRead(1, 1))]
         if later:
-            steps.append(Step(launch=Launch(1, (2,), (3,), (3, 1, 1), (1, 1, 1), 1)))
+            steps.append(LaunchPlanStep(launch=Launch(1, (2,), (3,), (3, 1, 1), (1, 1, 1), 1)))
         count = KernelFunction("count", (Parameter(4 * N), Parameter(8, False, True, "?k")), ("n",), (1, 1, 1), (1, 1, 1))
         fill = KernelFunction("fill", (Parameter(4 * K, False, True),), ("?k",), (K, 1, 1), (1, 1, 1), program=1)
         plan = LaunchPlan((count, fill), places, sizes, tuple(steps), (Size(N), Size(K)))
@@ -102,13 +111,13 @@ class Language:
         sizes = tuple(map(Size, (*grid, *threads)))
         launch = Launch(0, (), (0,), (0, 1, 2), (3, 4, 5), 0)
         kernel = KernelFunction(name, (), ("n",), grid, threads, **facts)
-        return self.artifact(LaunchPlan((kernel,), (), sizes, (Step(launch=launch),)), source, [], [])
+        return self.artifact(LaunchPlan((kernel,), (), sizes, (LaunchPlanStep(launch=launch),)), source, [], [])
 
     def outside(self):
         """A region whose only buffer begins after the end of its arena of 64 bytes."""
         launch = Launch(0, (0,), (), (1, 1, 1), (1, 1, 1), 0)
         kernel = KernelFunction("k", (Parameter(1, False, True),), (), (1, 1, 1), (1, 1, 1))
-        plan = LaunchPlan((kernel,), (BufferAddress("arena", 0, 0),), (Size(128), Size(1)), (Step(launch=launch),))
+        plan = LaunchPlan((kernel,), (BufferAddress("arena", 0, 0),), (Size(128), Size(1)), (LaunchPlanStep(launch=launch),))
         return self.artifact(plan, "KERNEL k(GLOBAL uchar *b, long o) { b[o] = 0; }", [], [], workspace={"": 64})
 
 

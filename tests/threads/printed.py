@@ -16,8 +16,8 @@ from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_v
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.artifact import DimSource, Signature, TensorSpec
-from inlaid_runtime.execution.launch_checks import KernelNeeds, LaunchChecks
-from inlaid_runtime.execution.launches import EvaluatedLaunch, Launches
+from inlaid_runtime.execution.launch_checks import KernelFootprint, LaunchChecks
+from inlaid_runtime.execution.launches import EvaluatedLaunch, LaunchEvaluator
 from inlaid_runtime.types import MemoryScope
 
 SCOPES = (MemoryScope("shared", "block", 32 << 10, 16), MemoryScope("local", "thread", 1024))
@@ -65,7 +65,7 @@ class Printed:
         self.names = [kernel.name for kernel in kernels]
         self.texts = [print_thread_kernel(kernel, dialect) for kernel in kernels]
         self.reports = [text.reports for text in self.texts]
-        self.launches = Launches(self.threads.plan)
+        self.launches = LaunchEvaluator(self.threads.plan)
 
     def dims(self, arrays: Sequence[np.ndarray]) -> list[int]:
         """Values of the signature's dimensions; 0 for computed ones."""
@@ -85,7 +85,7 @@ class Printed:
         stores = {storage: [(None, 0, array.nbytes) for array in side] for storage, side in sides.items()}
         stores["arena"] = [(None, 0, self.arena_bytes(dims))]
         kernels = self.threads.plan.kernels
-        checks = LaunchChecks("region", self.threads.plan, list(map(KernelNeeds, kernels)), stores)
+        checks = LaunchChecks("region", self.threads.plan, list(map(KernelFootprint, kernels)), stores)
         for launch in self.launches.evaluate(dims, read):
             checks.check(launch)
             yield launch

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 import inlaid_runtime.cache
-from inlaid_runtime.cache import SWITCH, Hashes, MemoryStore, Store, Usage, caches, digest, tree_digest
+from inlaid_runtime.cache import SWITCH, DiskCache, Hashes, MemoryCache, Usage, caches, digest, tree_digest
 
 KEYS = [digest(str(number)) for number in range(40)]
 
 
-def store(folder: Path, limit: int = 1 << 20, spread: int = 2) -> Store:
-    return Store(folder, limit, spread)
+def store(folder: Path, limit: int = 1 << 20, spread: int = 2) -> DiskCache:
+    return DiskCache(folder, limit, spread)
 
 
 def files(folder: Path) -> list[Path]:
@@ -44,7 +44,7 @@ def test_what_is_put_is_got(tmp_path: Path, spread: int) -> None:
 
 
 def test_nothing_is_kept_nowhere() -> None:
-    nowhere = Store(None, 1 << 20)
+    nowhere = DiskCache(None, 1 << 20)
     nowhere.put(KEYS[0], b"x")
     assert nowhere.get(KEYS[0]) is None and nowhere.find(KEYS[0]) is None
     assert nowhere.add(KEYS[0], lambda path: None) is None
@@ -53,9 +53,9 @@ def test_nothing_is_kept_nowhere() -> None:
 
 
 def test_values_in_memory_live_as_long_as_their_store() -> None:
-    cache = MemoryStore()
+    cache = MemoryCache()
     cache.put(KEYS[0], b"x")
-    assert cache.get(KEYS[0]) == b"x" and cache.get(KEYS[1]) is None and MemoryStore().get(KEYS[0]) is None
+    assert cache.get(KEYS[0]) == b"x" and cache.get(KEYS[1]) is None and MemoryCache().get(KEYS[0]) is None
     assert cache.folder is None and cache.usage() == Usage(0, 0)
 
 
@@ -81,7 +81,7 @@ def test_a_value_is_bound_to_its_key(tmp_path: Path) -> None:
 
 
 def test_files(tmp_path: Path) -> None:
-    cache = Store(tmp_path / "files", 1 << 20, suffix=".bin")
+    cache = DiskCache(tmp_path / "files", 1 << 20, suffix=".bin")
     path = cache.add(KEYS[0], lambda path: path.write_bytes(b"content"))
     file = cache.find(KEYS[0])
     assert file is not None and file == path and file.name == f"{KEYS[0]}.bin" and file.read_bytes() == b"content"
@@ -101,7 +101,7 @@ def test_hashes_of_files_that_settled_are_remembered(tmp_path: Path, monkeypatch
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
     monkeypatch.setattr(inlaid_runtime.cache, "file_digest", content)
-    hashes = Hashes(Store(tmp_path / "hashes", 1 << 20))
+    hashes = Hashes(DiskCache(tmp_path / "hashes", 1 << 20))
 
     def both() -> tuple[str | None, str]:
         return hashes.file(file), hashes.tree(folder)
@@ -121,7 +121,7 @@ def test_hashes_of_files_that_settled_are_remembered(tmp_path: Path, monkeypatch
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    cache = Store(tmp_path, 1 << 20)
+    cache = DiskCache(tmp_path, 1 << 20)
 
     def fail(path: Path) -> None:
         path.write_bytes(b"half")
@@ -129,14 +129,14 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 
     assert cache.add(KEYS[0], fail) is None and not files(tmp_path)
     (tmp_path / "taken").write_bytes(b"")
-    blocked = Store(tmp_path / "taken" / "below", 1 << 20)
+    blocked = DiskCache(tmp_path / "taken" / "below", 1 << 20)
     blocked.put(KEYS[0], b"x")
     assert blocked.get(KEYS[0]) is None
 
 
 def test_what_was_used_last_is_kept(tmp_path: Path) -> None:
-    Store(tmp_path / "one", 1000).put(KEYS[0], bytes(100))
-    cache = Store(tmp_path, 10 * (tmp_path / "one" / KEYS[0]).stat().st_size)
+    DiskCache(tmp_path / "one", 1000).put(KEYS[0], bytes(100))
+    cache = DiskCache(tmp_path, 10 * (tmp_path / "one" / KEYS[0]).stat().st_size)
     for number, key in enumerate(KEYS[:10]):
         cache.put(key, bytes(100))
         os.utime(tmp_path / key, (number, number))
@@ -155,7 +155,7 @@ def test_the_share_of_each_folder_bounds_all(tmp_path: Path) -> None:
 
 
 def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:
-    cache = Store(tmp_path, 100)
+    cache = DiskCache(tmp_path, 100)
     cache.put(KEYS[0], bytes(20))
     cache.put(KEYS[1], bytes(1000))
     assert cache.add(KEYS[2], lambda path: path.write_bytes(bytes(1000))) is None
@@ -167,8 +167,8 @@ def test_many_processes_at_once(tmp_path: Path) -> None:
     code = textwrap.dedent("""
         import random, sys
         from pathlib import Path
-        from inlaid_runtime.cache import Store, digest
-        kept = Store(Path(sys.argv[1]), 20_000)
+        from inlaid_runtime.cache import DiskCache, digest
+        kept = DiskCache(Path(sys.argv[1]), 20_000)
         rng = random.Random(int(sys.argv[2]))
         keys = [digest(str(number)) for number in range(20)]
         got = 0
@@ -191,7 +191,7 @@ def test_many_processes_at_once(tmp_path: Path) -> None:
     for process in processes:
         _, stderr = process.communicate(timeout=120)
         assert process.returncode == 0, stderr.decode()
-    assert Store(tmp_path, 20_000).usage().bytes <= 20_000 + 4 * 2100
+    assert DiskCache(tmp_path, 20_000).usage().bytes <= 20_000 + 4 * 2100
     assert not [path for path in files(tmp_path) if path.name.endswith(".tmp")]
 
 

@@ -84,7 +84,7 @@ def print_prepared(
     names: Sequence[str] = (),
 ) -> KernelText:
     """Print a kernel that `prepared` has returned, as `print_kernel` does."""
-    return _Kernel(program, name, dialect, _parameter_ranges(program, ranges)).print(
+    return _KernelPrinter(program, name, dialect, _parameter_ranges(program, ranges)).print(
         shared, names or [item.name for item in program.params]
     )
 
@@ -115,7 +115,7 @@ def without_unused(lines: Sequence[str]) -> list[str]:
     return live_lines[::-1]
 
 
-class _Kernel(Statements):
+class _KernelPrinter(Statements):
     """Prints one kernel."""
 
     def __init__(self, program: ir.LoopProgram, name: str, dialect: Dialect, ranges: Mapping[ir.Buffer, Range]) -> None:

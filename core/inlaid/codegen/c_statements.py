@@ -17,7 +17,7 @@ _LOOPS = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL, ir.ForKind.VECTORIZED, ir.ForK
 class RegionPointer:
     """A buffer region that an intrinsic accesses, with a C pointer to its first element."""
 
-    region: ir.Region
+    region: ir.BufferRegion
     pointer: str
 
 
@@ -90,7 +90,7 @@ class Statements(Expressions):
                     return
         self.line(f"{target} = {self.value(value).code};")
 
-    def corner(self, region: ir.Region) -> str:
+    def corner(self, region: ir.BufferRegion) -> str:
         return self.element(region.buffer, tuple(first for first, _ in region.ranges))
 
     def loop(self, loop: ir.For) -> None:

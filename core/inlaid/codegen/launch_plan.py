@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, RegionProgram, size_vars
-from inlaid.tensor.transform.launches import Kernel, Launches, split_launches
+from inlaid.tensor.transform.launches import SplitProgram, SpmdKernel, split_launches
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim, SizeVar
 from inlaid_runtime.artifact import ALIGNMENT
@@ -20,10 +20,10 @@ from inlaid_runtime.execution.launches import (
     KernelFunction,
     Launch,
     LaunchPlan,
+    LaunchPlanStep,
     Parameter,
-    Read,
     Size,
-    Step,
+    SizeRead,
 )
 from inlaid_runtime.types import MemoryScope
 
@@ -38,7 +38,7 @@ class ThreadKernel:
     """A kernel to print. `name` is an identifier; the last `scalars` inputs are 0-d int64, passed by value."""
 
     name: str
-    kernel: Kernel
+    kernel: SpmdKernel
     scalars: int
 
 
@@ -102,7 +102,7 @@ class _Builder:
                 self._functions.append(function)
                 self._witnesses.append(witnesses)
             numbers.append(kernel_numbers)
-        steps: list[Step] = []
+        steps: list[LaunchPlanStep] = []
         for number, call in enumerate(self.program.calls):
             steps += self._call(number, call, split[call.kernel], numbers[call.kernel])
         sizes, dims = (tuple(Size(arith.unwrap(item)) for item in items) for items in (self._sizes, map(SizeVar, self._dims)))
@@ -117,16 +117,16 @@ class _Builder:
         """Return the number of a size in the plan. A new size is added."""
         return self._sizes.setdefault(arith.wrap(dim), len(self._sizes))
 
-    def _call(self, number: int, call: KernelCall, launches: Launches, numbers: Mapping[str, int]) -> list[Step]:
+    def _call(self, number: int, call: KernelCall, launches: SplitProgram, numbers: Mapping[str, int]) -> list[LaunchPlanStep]:
         source = self.program.kernels[call.kernel]
         values: dict[arith.Expr, arith.Expr] = dict(zip(size_vars(source), call.sizes, strict=True))
         buffers = dict(zip(source.params, (*call.inputs, *call.outputs), strict=False))
-        steps: list[Step] = []
+        steps: list[LaunchPlanStep] = []
         for (_, buffer), defined in zip(source.defines, call.defines, strict=True):
             buffers[buffer] = len(self._places)
             self._places.append(BufferAddress("arena", 0, self._size(self._workspace)))
             self._workspace = arith.unwrap(arith.add(self._workspace, ALIGNMENT))
-            steps.append(Step(read=Read(self._dims.index(defined.name), buffers[buffer])))
+            steps.append(LaunchPlanStep(read=SizeRead(self._dims.index(defined.name), buffers[buffer])))
         host = self._host(launches.host.body, launches, numbers, buffers, values, number)
         for predicate in reversed(call.predicates):
             if not isinstance(predicate.condition, arith.Expr):
@@ -138,13 +138,13 @@ class _Builder:
     def _host(
         self,
         stmt: ir.Stmt,
-        launches: Launches,
+        launches: SplitProgram,
         numbers: Mapping[str, int],
         buffers: Mapping[ir.Buffer, int],
         values: Mapping[arith.Expr, arith.Expr],
         call: int,
-    ) -> list[Step]:
-        def inner(part: ir.Stmt, bindings: Mapping[arith.Expr, arith.Expr] = values) -> list[Step]:
+    ) -> list[LaunchPlanStep]:
+        def inner(part: ir.Stmt, bindings: Mapping[arith.Expr, arith.Expr] = values) -> list[LaunchPlanStep]:
             return self._host(part, launches, numbers, buffers, bindings, call)
 
         match stmt:
@@ -155,7 +155,7 @@ class _Builder:
                 size = SizeVar(f"{HOST_VARIABLE}{variable}")
                 self._variables.append(Size(size))
                 steps = inner(body, {**values, var: size})
-                return [Step(variable=variable, extent=self._size(_substituted(extent, values)), body=tuple(steps))]
+                return [LaunchPlanStep(variable=variable, extent=self._size(_substituted(extent, values)), body=tuple(steps))]
             case ir.If(condition=ir.Index(index=index), then=then, otherwise=otherwise):
                 arms = [(index, then)] if otherwise is None else [(index, then), (arith.logical_not(index), otherwise)]
                 return [self._predicated(arith.wrap(_substituted(condition, values)), inner(arm)) for condition, arm in arms]
@@ -176,14 +176,14 @@ class _Builder:
                     call,
                     tuple(self._size(_substituted(witness, values)) for witness in self._witnesses[numbers[name]]),
                 )
-                return [Step(launch=launch)]
+                return [LaunchPlanStep(launch=launch)]
         raise CompileError(f"kernel {launches.host.name}: {type(stmt).__name__} cannot run on the host")
 
-    def _predicated(self, condition: arith.Expr, body: Sequence[Step]) -> Step:
+    def _predicated(self, condition: arith.Expr, body: Sequence[LaunchPlanStep]) -> LaunchPlanStep:
         """Predicate steps by a host loop of 0 or 1 iterations."""
         variable = len(self._variables)
         self._variables.append(Size(SizeVar(f"{HOST_VARIABLE}{variable}")))
-        return Step(variable=variable, extent=self._size(arith.select(condition, 1, 0)), body=tuple(body))
+        return LaunchPlanStep(variable=variable, extent=self._size(arith.select(condition, 1, 0)), body=tuple(body))
 
     def _extents(self, axes: Mapping[str, arith.Expr], group: str, values: Mapping[arith.Expr, arith.Expr]) -> tuple[int, int, int]:
         x, y, z = (self._size(_substituted(axes.get(f"{group}.{axis}", arith.ONE), values)) for axis in AXES)
@@ -196,14 +196,14 @@ def _identifier(position: int, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Site:
+class _LaunchSite:
     """The launch of a kernel in a host program: the `variables` that it passes, and conditions that hold there."""
 
     variables: tuple[arith.Expr, ...]
     conditions: tuple[arith.Expr, ...]
 
 
-def _sites(stmt: ir.Stmt, conditions: tuple[arith.Expr, ...]) -> Iterator[tuple[str, _Site]]:
+def _sites(stmt: ir.Stmt, conditions: tuple[arith.Expr, ...]) -> Iterator[tuple[str, _LaunchSite]]:
     """Yield the launches in a host program, with the names of their kernels, in order."""
     match stmt:
         case ir.Seq(stmts=stmts):
@@ -219,11 +219,11 @@ def _sites(stmt: ir.Stmt, conditions: tuple[arith.Expr, ...]) -> Iterator[tuple[
         case ir.Let(var=var, value=ir.Index(index=index), body=body):
             yield from _sites(body, (*conditions, arith.compare("==", var, index)))
         case ir.Intrinsic(name=name, args=args):
-            yield name, _Site(tuple(arg.index for arg in args if isinstance(arg, ir.Index)), conditions)
+            yield name, _LaunchSite(tuple(arg.index for arg in args if isinstance(arg, ir.Index)), conditions)
 
 
 def _function(
-    kernel: ThreadKernel, site: _Site, number: int, defines: _Defines, computed: set[arith.SizeVar]
+    kernel: ThreadKernel, site: _LaunchSite, number: int, defines: _Defines, computed: set[arith.SizeVar]
 ) -> tuple[KernelFunction, tuple[arith.Expr, ...]]:
     """Describe a kernel of loop program `number` and the arguments for which it is compiled. Returns its witnesses, too, as
     variables of the host program. `defines` are those of the loop program. `computed` are the sizes that earlier kernels compute;

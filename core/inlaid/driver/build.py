@@ -32,7 +32,7 @@ from inlaid.settings import DEFAULT, Settings
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.artifact.plan import Program, RegionInfo
-from inlaid_runtime.cache import MemoryStore, caches
+from inlaid_runtime.cache import MemoryCache, caches
 from inlaid_runtime.errors import FallbackWarning, InlaidError
 from inlaid_runtime.execution.package import Package
 
@@ -68,7 +68,7 @@ def build_regions(
     partitioned = bordered.partitioned
     waiting = list(partitioned.regions)
     disk_cache = caches(keep).objects
-    objects = MemoryStore() if disk_cache.folder is None else disk_cache  # kernels shared by several regions are compiled once
+    objects = MemoryCache() if disk_cache.folder is None else disk_cache  # kernels shared by several regions are compiled once
     programs: Programs = {}
     printed: dict[Any, Any] = {}
     for name in waiting:

@@ -20,7 +20,7 @@ from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid.tensor.scheduling.trace import Scheduled
-from inlaid_runtime.cache import Store, caches
+from inlaid_runtime.cache import DiskCache, caches
 from inlaid_runtime.errors import CompileError
 from inlaid_runtime.records import dataclass, field
 
@@ -41,7 +41,7 @@ class DriverContext:
     operators: Mapping[str, Operator]
     progress: Callable[[str, int, int], None] = lambda step, done, total: None
     fusion: bool = True
-    objects: Store = field(default_factory=lambda: caches().objects)
+    objects: DiskCache = field(default_factory=lambda: caches().objects)
     programs: Programs = field(default_factory=dict)
     printed: dict[Any, Any] = field(default_factory=dict)
     instruments: Sequence[Instrument[Module]] = ()

@@ -19,7 +19,7 @@ EXPORT = Remedy("inlaid.driver.export.export_library(executable, path)", "inlaid
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedLibrary:
     """The written files, the workspace of a call in bytes, the bounds of symbolic sizes, and whether the program may provide
     threads."""
 
@@ -30,7 +30,9 @@ class Exported:
     threads: bool
 
 
-def export_library(executable: Executable, path: Path, name: str | None = None, registry: PluginRegistry | None = None) -> Exported:
+def export_library(
+    executable: Executable, path: Path, name: str | None = None, registry: PluginRegistry | None = None
+) -> ExportedLibrary:
     """Write the shared library `path`, and a header with the same stem next to it.
 
     `name` is the prefix of the C names; default: the stem of the path without "lib". Symbolic sizes become parameters, and need
@@ -47,7 +49,7 @@ def export_library(executable: Executable, path: Path, name: str | None = None, 
     chunks = library.link(path.name)
     write_files({path: chunks, header: [library.header().encode()]})
     bounds = {size.name: (size.lower, library.sizes.largest[size]) for size in library.sizes.variables}
-    return Exported(path, header, library.workspace, bounds, library.threads)
+    return ExportedLibrary(path, header, library.workspace, bounds, library.threads)
 
 
 def writes_folders(targets: Sequence[str], registry: PluginRegistry | None = None) -> bool:

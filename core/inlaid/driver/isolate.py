@@ -39,8 +39,8 @@ from inlaid_runtime.types import Layout
 
 T = TypeVar("T")
 
-SESSION, LOG = "session.json", "log"
-"""Files of the scratch folder: the session, and the worker's log."""
+SETTINGS, LOG = "session.json", "log"
+"""Files of the scratch folder: the settings, and the worker's log."""
 TEXT, CONSTANTS, REQUEST = "region.txt", "constants.inlaid", "request.json"
 RESULT, BORDERS, ERROR = "result.inlaid", "borders.json", "error.json"
 """Files of a region's folder."""
@@ -55,7 +55,7 @@ _TICK = 0.05
 
 
 @dataclass(frozen=True)
-class Session:
+class WorkerSettings:
     """Settings of all requests: `memory` limit in bytes, `plugins` as names, values and groups of entry points."""
 
     plugins: list[tuple[str, str, str]]
@@ -92,14 +92,14 @@ class Isolated:
         self._registry = registry
         self._limits: Isolation = settings.isolation
         plugins = [(point.name, point.value, point.group) for point in registry.entry_points]
-        self._session = Session(plugins, settings.fusion, keep, self._limits.memory)
+        self._worker_settings = WorkerSettings(plugins, settings.fusion, keep, self._limits.memory)
         self._written: dict[str, tuple[Function, Path]] = {}
         self._worker: _Worker | None = None
 
     def __enter__(self) -> Isolated:
         self._scratch = tempfile.TemporaryDirectory(prefix="inlaid-")
         self._folder = Path(self._scratch.name)
-        write_text(self._folder / SESSION, json.dumps(asdict(self._session)))
+        write_text(self._folder / SETTINGS, json.dumps(asdict(self._worker_settings)))
         self._worker = _Worker(self._folder)
         return self
 

@@ -25,12 +25,12 @@ from inlaid.driver.isolate import (
     FAILED,
     REQUEST,
     RESULT,
-    SESSION,
+    SETTINGS,
     STARTED,
     SUCCEEDED,
     TEXT,
     Request,
-    Session,
+    WorkerSettings,
     borders_from_json,
 )
 from inlaid.driver.region import compile_region, request_borders, source_nodes
@@ -39,7 +39,7 @@ from inlaid.graph.parse import parse
 from inlaid.plugins import Region
 from inlaid.plugins.registry import PluginRegistry
 from inlaid_runtime.artifact.plan import Program, RegionInfo
-from inlaid_runtime.cache import MemoryStore, caches
+from inlaid_runtime.cache import MemoryCache, caches
 from inlaid_runtime.errors import InlaidError, Remedy, Unsupported
 from inlaid_runtime.execution.output import write_text
 from inlaid_runtime.execution.package import Package, read_package, write_package
@@ -49,11 +49,11 @@ def main(folder: Path, requests: int, replies: int) -> int:
     """Answer requests until the pipe closes. Each request is one line, the folder of a region; each reply is one byte."""
     for pipe in (requests, replies):
         os.set_inheritable(pipe, False)
-    session = Session(**json.loads((folder / SESSION).read_text(encoding="utf-8")))
+    settings = WorkerSettings(**json.loads((folder / SETTINGS).read_text(encoding="utf-8")))
     for limit in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE):
-        resource.setrlimit(limit, (session.memory, session.memory))
+        resource.setrlimit(limit, (settings.memory, settings.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    server = _Server(session)
+    server = _Server(settings)
     os.write(replies, STARTED)
     with open(requests, "rb") as lines:
         for line in lines:
@@ -64,11 +64,11 @@ def main(folder: Path, requests: int, replies: int) -> int:
 class _Server:
     """Answers requests. A region is kept between the request for its borders and its compilation; shared kernels are made once."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._registry = PluginRegistry.discover([importlib.metadata.EntryPoint(*plugin) for plugin in session.plugins])
-        disk_cache = caches(session.keep).objects
-        self._objects = MemoryStore() if disk_cache.folder is None else disk_cache
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._registry = PluginRegistry.discover([importlib.metadata.EntryPoint(*plugin) for plugin in settings.plugins])
+        disk_cache = caches(settings.keep).objects
+        self._objects = MemoryCache() if disk_cache.folder is None else disk_cache
         self._programs: Programs = {}
         self._printed: dict[Any, Any] = {}
         self._functions: dict[Path, Function] = {}
@@ -82,7 +82,7 @@ class _Server:
             if isinstance(error.remedy, Remedy):
                 facts["remedy"] = asdict(error.remedy)
             if isinstance(error.__cause__, MemoryError):
-                facts["message"] = f"the code generator exceeded the memory limit of {self._session.memory >> 20} MiB"
+                facts["message"] = f"the code generator exceeded the memory limit of {self._settings.memory >> 20} MiB"
             facts["refused"] = isinstance(error, Unsupported)
             write_text(folder / ERROR, json.dumps(facts))
             return FAILED
@@ -103,7 +103,7 @@ class _Server:
             write_text(folder / BORDERS, json.dumps(None if region_borders is None else asdict(region_borders)))
             return
         context = DriverContext(
-            target, self._registry, ops.TABLE, fusion=self._session.fusion, objects=self._objects, programs=self._programs,
+            target, self._registry, ops.TABLE, fusion=self._settings.fusion, objects=self._objects, programs=self._programs,
             printed=self._printed,
         )  # fmt: skip
         artifact = compile_region(region, context)

@@ -18,7 +18,7 @@ MAX_GENERATIONS = 64
 
 
 @dataclass(frozen=True)
-class Rule:
+class RewriteRule:
     """Replaces an expression that `pattern` matches by `build(match)`, which must have the same type; keeps the expression if
     `build` returns None. If `traits` is given, the rule applies only to calls of operators whose `Traits` satisfy it."""
 
@@ -28,7 +28,7 @@ class Rule:
     traits: Callable[[Traits], bool] | None = None
 
 
-def rewrite(unit: Module, rules: Sequence[Rule]) -> Module:
+def rewrite(unit: Module, rules: Sequence[RewriteRule]) -> Module:
     """Apply rules to a module wherever they match. The first matching rule wins.
 
     Each expression is visited once, after its children. Rules are applied to it and to its replacements until none matches; other
@@ -39,7 +39,7 @@ def rewrite(unit: Module, rules: Sequence[Rule]) -> Module:
     return map_functions(unit, lambda target: transform_function(target, _Rewriter(rules).visit))
 
 
-def rewrite_expr(expr: Expr, rules: Sequence[Rule]) -> Expr:
+def rewrite_expr(expr: Expr, rules: Sequence[RewriteRule]) -> Expr:
     """Apply rules to an expression, as `rewrite` does to a module."""
     return transform(expr, _Rewriter(rules).visit)
 
@@ -66,9 +66,9 @@ def spread_span(expr: Expr, span: Span | None) -> Expr:
 class _Rewriter:
     """One sweep. `_replacements` maps the id of each visited expression to (the expression, its replacement)."""
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[RewriteRule]) -> None:
         self._rules = [(rule, rule.pattern.roots()) for rule in rules]
-        self._by_operator: dict[Operator | None, list[Rule]] = {}
+        self._by_operator: dict[Operator | None, list[RewriteRule]] = {}
         self._replacements: dict[int, tuple[Expr, Expr]] = {}
 
     def visit(self, old: Expr, new: Expr) -> Expr:
@@ -117,7 +117,7 @@ class _Rewriter:
                 return rule.name, replacement
         return "", None
 
-    def _candidates(self, expr: Expr) -> Sequence[Rule]:
+    def _candidates(self, expr: Expr) -> Sequence[RewriteRule]:
         operator = expr.callee if isinstance(expr, Call) and isinstance(expr.callee, Operator) else None
         rules = self._by_operator.get(operator)
         if rules is None:

@@ -50,7 +50,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Trace:
+class RelationTrace:
     """The run of a type relation on integers. `result` is the type that it returns, None if it raises an exception. `violations`
     are preconditions that the integers do not satisfy."""
 
@@ -148,7 +148,7 @@ def _comparison_location() -> tuple[str, int] | None:
     return (frame.f_code.co_filename, frame.f_lineno) if entry is None or entry in _ON_BEHALF else None
 
 
-def trace(infer: Callable[..., Type], attrs: Attrs, types: tuple[Type, ...], sizes: Mapping[arith.Expr, int]) -> Trace:
+def trace(infer: Callable[..., Type], attrs: Attrs, types: tuple[Type, ...], sizes: Mapping[arith.Expr, int]) -> RelationTrace:
     """Run a type relation with a traced integer in place of each symbolic size, of the value in `sizes`."""
     comparisons: list[Comparison] = []
 
@@ -174,7 +174,7 @@ def trace(infer: Callable[..., Type], attrs: Attrs, types: tuple[Type, ...], siz
             result = infer(traced_attrs, *map(traced, types))
         except Exception:  # the type relation has accepted the symbolic sizes: it may be undefined for these integers
             result = None
-    return Trace(result, tuple(dict.fromkeys(comparisons)), tuple(recorded.violations))
+    return RelationTrace(result, tuple(dict.fromkeys(comparisons)), tuple(recorded.violations))
 
 
 def check_rule(infer: Callable[..., Type], attrs: Attrs, types: tuple[Type, ...], result: Type) -> None:

@@ -24,7 +24,7 @@ from inlaid.ops.fixed_point import fixed_points
 from inlaid.ops.quantized import dequantize, quantize, requantize
 from inlaid.ops.reduce import reduce_sum
 from inlaid.ops.requantization import Array, Factor, Parts, factor
-from inlaid.ops.window import Axis, inner_taps
+from inlaid.ops.window import WindowAxis, inner_taps
 from inlaid.plugins.contract import HALF_EVEN, ONCE
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.records import dataclass
@@ -99,7 +99,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Binary:
+class QuantizedBinary:
     """Parameters of a `quantized_binary`, independent of the source format. The stored result is clip(rounded(((a operator b) +
     bias) * factor) + zero_point, least, greatest), with the operands `a` and `b` in int32.
 
@@ -136,7 +136,7 @@ def decode_layer(parts: Parts) -> Layer:
     )
 
 
-def decode_binary(parts: Parts) -> Binary:
+def decode_binary(parts: Parts) -> QuantizedBinary:
     """Extract the operator and the parameters of an element-wise sum, difference or product from the parts of its pattern."""
     operator = parts["operator"]
     assert isinstance(operator, Call) and isinstance(operator.callee, Operator)
@@ -145,10 +145,10 @@ def decode_binary(parts: Parts) -> Binary:
     stored = quantization(root) if isinstance(root, Call) and root.callee is quantize else None
     if stored is not None:
         step = np.float32(stored.scale)
-        return Binary(name, a, b, 0, Factor(*fixed_points([1 / float(step)]), HALF_EVEN), _output(parts), step)
+        return QuantizedBinary(name, a, b, 0, Factor(*fixed_points([1 / float(step)]), HALF_EVEN), _output(parts), step)
     scaling = factor(parts["scaled"]) if "scaled" in parts else _one()
     assert scaling is not None
-    return Binary(name, a, b, int(_bias(parts, np.dtype(np.int32)).item()), scaling, _output(parts), None)
+    return QuantizedBinary(name, a, b, int(_bias(parts, np.dtype(np.int32)).item()), scaling, _output(parts), None)
 
 
 def _one() -> Factor:
@@ -534,7 +534,7 @@ def _divisors(expr: Expr) -> Array | None:
     if not any((*geometry.before, *geometry.after)):
         return np.full((1,) * len(image), math.prod(geometry.kernel), np.int32)
     sizes = (geometry.kernel, geometry.strides, geometry.dilations, geometry.before, geometry.after)
-    counts = inner_taps([Axis(*each) for each in zip(*sizes, strict=True)], image) if all(image) else np.zeros((), np.int32)
+    counts = inner_taps([WindowAxis(*each) for each in zip(*sizes, strict=True)], image) if all(image) else np.zeros((), np.int32)
     return counts if counts.min(initial=1) > 0 else None
 
 

@@ -9,8 +9,8 @@ from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.define import NUMERIC, Array, as_array, quiet, tensor_type
 from inlaid.ops.product import accumulator_dtype, product_dtype, rounded
 from inlaid.ops.window import (
-    Axis,
     WindowAttrs,
+    WindowAxis,
     pad_spatial,
     tap_axes,
     window_axes,
@@ -56,7 +56,7 @@ def _infer_conv(attrs: ConvAttrs, x: Type, w: Type) -> Type:
     return TensorType((data.shape[0], weights.shape[0], *spatial), product_dtype(data.dtype, weights.dtype, attrs.out_dtype))
 
 
-def _convolve_arrays(x: Array, w: Array, axes: tuple[Axis, ...], groups: int, result: DType) -> Array:
+def _convolve_arrays(x: Array, w: Array, axes: tuple[WindowAxis, ...], groups: int, result: DType) -> Array:
     """Multiply windows by weights and sum, group by group."""
     acc = accumulator_dtype(result).numpy
     view, w = windows(x.astype(acc, copy=False), axes, 0), w.astype(acc, copy=False)
@@ -78,7 +78,7 @@ def _reference_conv(attrs: ConvAttrs, x: Array, w: Array) -> Array:
 
 
 def _convolve(
-    padded: te.Tensor, w: te.Tensor, shape: tuple[Dim, ...], axes: tuple[Axis, ...], groups: int, result: DType
+    padded: te.Tensor, w: te.Tensor, shape: tuple[Dim, ...], axes: tuple[WindowAxis, ...], groups: int, result: DType
 ) -> te.Tensor:
     """Build the stage "conv" over padded data, and a rounding stage if the accumulator is wider than the result."""
     acc = accumulator_dtype(result)

@@ -26,7 +26,7 @@ from inlaid.ops.elementwise import add, mul, sub
 from inlaid.ops.product import accumulator_dtype
 from inlaid.ops.sample import grid_sample
 from inlaid.ops.shape import broadcast_to, iota, reshape, simple, transpose
-from inlaid.ops.window import Axis, WindowAttrs, window_axes, window_shape
+from inlaid.ops.window import WindowAttrs, WindowAxis, window_axes, window_shape
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid_runtime import arith
@@ -140,7 +140,7 @@ def _decompose_deform_conv(attrs: DeformConvAttrs, args: tuple[Expr, ...]) -> Ex
     return cast_to(reshape(result, shape=(data.shape[0], weights.shape[0], *spatial)), expr_type(args[0]).dtype)
 
 
-def _places(axes: tuple[Axis, ...], kernel: tuple[Dim, ...], spatial: tuple[Dim, ...], dtype: DType) -> Expr:
+def _places(axes: tuple[WindowAxis, ...], kernel: tuple[Dim, ...], spatial: tuple[Dim, ...], dtype: DType) -> Expr:
     """Return the coordinates of the taps without offsets, in elements of the data: (positions..., taps, dimensions)."""
     rank, coordinates = len(axes), []
     for number, axis in enumerate(axes):
@@ -163,7 +163,7 @@ class Col2ImAttrs(WindowAttrs):
     kernel: tuple[int, ...] = ()
 
 
-def _columns(attrs: Col2ImAttrs) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
+def _columns(attrs: Col2ImAttrs) -> tuple[tuple[WindowAxis, ...], tuple[Dim, ...]]:
     axes = window_axes(attrs, attrs.kernel)
     return axes, window_shape(attrs.shape, axes)
 

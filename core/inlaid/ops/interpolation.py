@@ -78,7 +78,7 @@ class ResizeAttrs(Attrs):
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _ResizedAxis:
     """A resized axis: its input and output extents, its scale (None: output extent / input extent) and its crop."""
 
     index: int
@@ -108,7 +108,7 @@ def _infer(attrs: ResizeAttrs, x: Type) -> Type:
     return TensorType(attrs.shape, data.dtype)
 
 
-def _axes(attrs: ResizeAttrs, shape: tuple[Dim, ...]) -> list[_Axis]:
+def _axes(attrs: ResizeAttrs, shape: tuple[Dim, ...]) -> list[_ResizedAxis]:
     """Return the axes that may be resized, or an empty list if the result is known to have no elements."""
     if any(known_equal(dim, 0) for dim in attrs.shape):
         return []
@@ -118,7 +118,7 @@ def _axes(attrs: ResizeAttrs, shape: tuple[Dim, ...]) -> list[_Axis]:
         scale = attrs.scales[index] if attrs.scales else 0.0
         crop = (attrs.crop[index], attrs.crop[rank + index]) if attrs.crop else (0.0, 1.0)
         if not known_equal(shape[index], attrs.shape[index]) or (scale and not math.isclose(scale, 1.0)) or crop != (0.0, 1.0):
-            axes.append(_Axis(index, shape[index], attrs.shape[index], scale or None, crop))
+            axes.append(_ResizedAxis(index, shape[index], attrs.shape[index], scale or None, crop))
     return axes
 
 
@@ -136,7 +136,7 @@ def _pick(condition: bool | ir.Expr, then: Any, otherwise: Any) -> Any:
     return te.select(condition, ir.as_expr(then, dtype("float64")), ir.as_expr(otherwise, dtype("float64")))
 
 
-def _coordinate(attrs: ResizeAttrs, axis: _Axis, position: Any) -> Any:
+def _coordinate(attrs: ResizeAttrs, axis: _ResizedAxis, position: Any) -> Any:
     """Return the source coordinates of output positions. Both are float64 arrays or value expressions."""
     before, after = _number(axis.before), _number(axis.after)
     scale: Any = axis.scale if axis.scale is not None else after / before
@@ -161,7 +161,7 @@ def _coordinate(attrs: ResizeAttrs, axis: _Axis, position: Any) -> Any:
     return (position + 0.5) / scale - 0.5
 
 
-def _repeats(attrs: ResizeAttrs, axis: _Axis) -> int:
+def _repeats(attrs: ResizeAttrs, axis: _ResizedAxis) -> int:
     """Return how many consecutive outputs repeat each element of an axis; 0 if the number varies or is unknown."""
     after, before = arith.wrap(axis.after), arith.wrap(axis.before)
     times = round(axis.scale) if axis.scale is not None else arith.size_hint(axis.after) // max(arith.size_hint(axis.before), 1)
@@ -173,7 +173,7 @@ def _repeats(attrs: ResizeAttrs, axis: _Axis) -> int:
     return times if centerd or (attrs.coordinates == "asymmetric" and rounded) else 0
 
 
-def _reach(attrs: ResizeAttrs, axis: _Axis) -> tuple[int, int, float]:
+def _reach(attrs: ResizeAttrs, axis: _ResizedAxis) -> tuple[int, int, float]:
     """Return (offset of the first tap from floor(x), number of taps, factor of distances) of the kernel."""
     support = 1 if attrs.mode == "linear" else 2
     shrink = 1.0
@@ -213,7 +213,7 @@ def _round_array(rounding: str, x: Array) -> Array:
     return low + (x - low >= 0.5)
 
 
-def _resize_axis(attrs: ResizeAttrs, axis: _Axis, data: Array, x: Array) -> Array:
+def _resize_axis(attrs: ResizeAttrs, axis: _ResizedAxis, data: Array, x: Array) -> Array:
     """Interpolate the data at coordinates x along an axis."""
     extent = data.shape[axis.index]
     if attrs.mode == "nearest":
@@ -297,7 +297,7 @@ def _replace(index: tuple[Any, ...], axis: int, by: Any) -> tuple[Any, ...]:
     return (*index[:axis], by, *index[axis + 1 :])
 
 
-def _resize_stage(attrs: ResizeAttrs, axis: _Axis, data: te.Tensor, x: te.Tensor, shape: tuple[Dim, ...]) -> te.Tensor:
+def _resize_stage(attrs: ResizeAttrs, axis: _ResizedAxis, data: te.Tensor, x: te.Tensor, shape: tuple[Dim, ...]) -> te.Tensor:
     """Build the stages that interpolate the data along an axis at coordinates `x` of shape (output extent,)."""
     if attrs.mode == "nearest":
         times = _repeats(attrs, axis)
@@ -350,7 +350,7 @@ def _resize_stage(attrs: ResizeAttrs, axis: _Axis, data: te.Tensor, x: te.Tensor
 
 
 def _sum_of_taps(
-    axis: _Axis, data: te.Tensor, shape: tuple[Dim, ...], tap_index: Callable[..., ir.Expr], weights: te.Tensor, taps: int
+    axis: _ResizedAxis, data: te.Tensor, shape: tuple[Dim, ...], tap_index: Callable[..., ir.Expr], weights: te.Tensor, taps: int
 ) -> te.Tensor:
     """Build the interpolation as one expression, with an index table and a weight table per tap."""
     indices = [te.compute((axis.after,), lambda o, t=t: _clamped(tap_index(o, t), axis.before), "place") for t in range(taps)]
@@ -374,7 +374,7 @@ def _compute(attrs: ResizeAttrs, x: te.Tensor) -> te.Tensor:
     working = _working(x.dtype)
     if attrs.mode != "nearest" and working is not x.dtype:
         data = te.compute(x.shape, lambda *i: te.cast(x[i], working), "widen")
-    beyond: list[tuple[_Axis, te.Tensor]] = []
+    beyond: list[tuple[_ResizedAxis, te.Tensor]] = []
     shape = x.shape
     for axis in _axes(attrs, x.shape):
         coordinates = te.compute(

@@ -6,7 +6,17 @@ import numpy as np
 
 from inlaid.graph.operator import Choice, ErrorPropagation, FusionKind, Moves, Operator, Traits
 from inlaid.ops.define import FLOAT, NUMERIC, Array, as_array, quiet, tensor_type, widen_array, working_dtype
-from inlaid.ops.window import Axis, WindowAttrs, inner_taps, pad_spatial, tap_axes, window_axes, window_index, window_shape, windows
+from inlaid.ops.window import (
+    WindowAttrs,
+    WindowAxis,
+    inner_taps,
+    pad_spatial,
+    tap_axes,
+    window_axes,
+    window_index,
+    window_shape,
+    windows,
+)
 from inlaid.tensor import ir, te
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
@@ -237,7 +247,7 @@ def _compute_avg_pool(attrs: AvgPoolAttrs, x: te.Tensor) -> te.Tensor:
     return result
 
 
-def _taps_inside(axis: Axis, extent: Dim, position: Dim) -> Dim:
+def _taps_inside(axis: WindowAxis, extent: Dim, position: Dim) -> Dim:
     """Count the taps of the window at a position that are not padding."""
     if axis.before == 0 and axis.after == 0:
         return axis.kernel

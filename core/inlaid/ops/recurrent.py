@@ -34,7 +34,7 @@ from inlaid.ops.define import FLOAT, INTEGER, Array, as_array, common_dtype, qui
 from inlaid.ops.elementwise import abs, add, clip, div, less, mul, sub, tanh, where
 from inlaid.ops.linear import matmul
 from inlaid.ops.shape import reshape, transpose
-from inlaid.ops.steps import States, Step, item, run_steps
+from inlaid.ops.steps import States, StepFunction, item, run_steps
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import TensorType, TupleType, Type, from_numpy
@@ -273,7 +273,7 @@ def _rnn_step(attrs: RecurrentAttrs, side: _Direction, projection: Expr, states:
     return (_activate(attrs, side.first, add(projection, matmul(h, side.weights))),)
 
 
-def _guarded(step: Callable[[Expr, States], States], lengths: Expr | None) -> Step:
+def _guarded(step: Callable[[Expr, States], States], lengths: Expr | None) -> StepFunction:
     """Wrap a step so that it keeps the states of sequences that have ended, and outputs 0 for them. The output has an axis of
     directions: added to the outputs of all steps, it would be an operator after the loop."""
 

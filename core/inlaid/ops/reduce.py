@@ -28,7 +28,7 @@ from inlaid.ops.define import (
     working_dtype,
 )
 from inlaid.ops.threads.grid import Grid, unflatten
-from inlaid.ops.threads.scan import Scan, emit_scan
+from inlaid.ops.threads.scan import RowScan, emit_scan
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid_runtime import arith
@@ -267,7 +267,7 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
                 b.store(outputs[0], index(row, position), te.cast(before if attrs.exclusive else value, x.dtype))
 
             rows = arith.product(outer_dims)
-            emit_scan(b, grid, Scan(rows, extent, working, op, te.const(start, working), read, write, axis + 1 < x.rank))
+            emit_scan(b, grid, RowScan(rows, extent, working, op, te.const(start, working), read, write, axis + 1 < x.rank))
 
         return te.extern([(x.shape, x.dtype)], [x], body, name)[0]
 

@@ -15,7 +15,7 @@ UNROLLED = 16
 """Maximum number of steps that are unrolled."""
 
 States = tuple[Expr, ...]
-Step = Callable[[Expr, States, States], tuple[Expr, States]]
+StepFunction = Callable[[Expr, States, States], tuple[Expr, States]]
 """A step function: (position: 0-d int64, slices at that position, states) -> (output, new states)."""
 
 
@@ -25,7 +25,7 @@ def item(x: Expr, index: int) -> Expr:
 
 
 def run_steps(
-    step: Step, scanned: Sequence[Expr], states: States, reverse: bool = False, unrolled: int = UNROLLED
+    step: StepFunction, scanned: Sequence[Expr], states: States, reverse: bool = False, unrolled: int = UNROLLED
 ) -> tuple[Expr, States]:
     """Run steps. Returns (outputs of all steps, stacked along a new first axis; the last states).
 

@@ -15,7 +15,7 @@ from inlaid.ops.define import Array, as_array, quiet
 from inlaid.ops.index import take
 from inlaid.ops.product import accumulator_dtype, product_dtype
 from inlaid.ops.shape import pad, reshape, simple, strided_slice, transpose
-from inlaid.ops.window import Axis, window_axes
+from inlaid.ops.window import WindowAxis, window_axes
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.records import dataclass
@@ -37,7 +37,7 @@ class ConvTransposeAttrs(ConvAttrs):
 
 def _transposed(
     attrs: ConvTransposeAttrs, kernel: tuple[Dim, ...], spatial: tuple[Dim, ...]
-) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
+) -> tuple[tuple[WindowAxis, ...], tuple[Dim, ...]]:
     """Return the axes of the transposed convolution and its spatial output shape."""
     axes = window_axes(ConvAttrs(attrs.strides, (), attrs.dilations), kernel)
     rank = len(kernel)
@@ -46,7 +46,7 @@ def _transposed(
     if len(pads) != 2 * rank or len(extra) != rank:
         raise ValueError(f"expected {2 * rank} pads and {rank} output paddings, got {attrs.pads} and {attrs.output_padding}")
     axes = tuple(
-        Axis(axis.kernel, axis.stride, axis.dilation, before, after)
+        WindowAxis(axis.kernel, axis.stride, axis.dilation, before, after)
         for axis, before, after in zip(axes, pads[:rank], pads[rank:], strict=True)
     )
     shape: list[Dim] = []
@@ -154,7 +154,7 @@ def _groups(kernel: Dim, stride: int, dilation: int, begin: int = 0) -> tuple[_G
     )
 
 
-def _phased_axis(axis: Axis, extent: Dim, more: Dim) -> _PhasedAxis:
+def _phased_axis(axis: WindowAxis, extent: Dim, more: Dim) -> _PhasedAxis:
     groups, stride = _groups(axis.kernel, axis.stride, axis.dilation), axis.stride
     # The whole output has (extent - 1) * stride + room elements that are kept or cropped before.
     room = axis.span + more - axis.after
@@ -173,7 +173,7 @@ def _phased_axis(axis: Axis, extent: Dim, more: Dim) -> _PhasedAxis:
     )
 
 
-def _exact(axis: Axis, extent: Dim, length: Dim) -> _PhasedAxis | None:
+def _exact(axis: WindowAxis, extent: Dim, length: Dim) -> _PhasedAxis | None:
     """Return an axis whose phases are counted from the first kept element, so that no cropped element is computed. Phases may then
     share fewer convolutions. Returns None if a convolution would have to skip data, or if the first element is not static."""
     if axis.stride == 1 or not isinstance(axis.kernel, int) or not isinstance(axis.before, int):
@@ -204,10 +204,10 @@ def _decompose(attrs: ConvTransposeAttrs, args: tuple[Expr, ...]) -> Expr:
     for number, (axis, more) in enumerate(zip(axes, extra, strict=True), 2):
         if not isinstance(axis.kernel, int) and axis.stride > 1:
             x, after = _spread(x, number, axis.stride), axis.after + axis.stride - 1
-            axis = Axis(axis.kernel, 1, axis.dilation, axis.before, after)
+            axis = WindowAxis(axis.kernel, 1, axis.dilation, axis.before, after)
         elif isinstance(axis.kernel, int) and expr_type(x).shape[number] == 1:
             # For an extent of 1 the stride is irrelevant: use the window's extent, which gives each phase one tap.
-            axis = Axis(axis.kernel, axis.kernel * axis.dilation, axis.dilation, axis.before, axis.after)
+            axis = WindowAxis(axis.kernel, axis.kernel * axis.dilation, axis.dilation, axis.before, axis.after)
         phased.append(_phased_axis(axis, expr_type(x).shape[number], more))
         exact.append(_exact(axis, expr_type(x).shape[number], spatial[number - 2]) or phased[-1])
     if _gains(phased, exact, weights.shape[1]):

@@ -6,7 +6,7 @@ import numpy as np
 
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.define import NUMERIC, Array, tensor_type
-from inlaid.ops.window import Axis, WindowAttrs, window_axes, window_shape
+from inlaid.ops.window import WindowAttrs, WindowAxis, window_axes, window_shape
 from inlaid.tensor import ir, te
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
@@ -21,7 +21,7 @@ class UnfoldAttrs(WindowAttrs):
     kernel: tuple[int, ...] = ()
 
 
-def _windows(attrs: UnfoldAttrs, shape: tuple[Dim, ...]) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
+def _windows(attrs: UnfoldAttrs, shape: tuple[Dim, ...]) -> tuple[tuple[WindowAxis, ...], tuple[Dim, ...]]:
     """Return the window along each spatial dimension, and the number of its positions along each."""
     axes = window_axes(attrs, attrs.kernel)
     return axes, window_shape(shape[2:], axes)

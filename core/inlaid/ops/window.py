@@ -29,7 +29,7 @@ class WindowAttrs(Attrs):
 
 
 @dataclass(frozen=True)
-class Axis:
+class WindowAxis:
     """The window along one spatial dimension of the data."""
 
     kernel: Dim
@@ -52,8 +52,8 @@ class Axis:
         return count
 
 
-def window_axes(attrs: WindowAttrs, kernel: Sequence[Dim]) -> tuple[Axis, ...]:
-    """Return one `Axis` per spatial dimension, with defaults for empty attributes. Raises ValueError for invalid attributes."""
+def window_axes(attrs: WindowAttrs, kernel: Sequence[Dim]) -> tuple[WindowAxis, ...]:
+    """Return a `WindowAxis` per spatial dimension, with defaults for empty attributes. Raises ValueError for invalid attributes."""
     rank = len(kernel)
     strides = attrs.strides or (1,) * rank
     dilations = attrs.dilations or (1,) * rank
@@ -66,10 +66,10 @@ def window_axes(attrs: WindowAttrs, kernel: Sequence[Dim]) -> tuple[Axis, ...]:
         require_at_least(dim, 1, f"dimension {number} of the window")
     for dim in pads:
         require_at_least(dim, 0, "a pad")
-    return tuple(map(Axis, kernel, strides, dilations, pads[:rank], pads[rank:]))
+    return tuple(map(WindowAxis, kernel, strides, dilations, pads[:rank], pads[rank:]))
 
 
-def window_shape(spatial: Sequence[Dim], axes: Sequence[Axis]) -> tuple[Dim, ...]:
+def window_shape(spatial: Sequence[Dim], axes: Sequence[WindowAxis]) -> tuple[Dim, ...]:
     """Return the spatial shape of the output."""
     return tuple(
         axis.positions(extent, f"dimension {number} of the output")
@@ -77,7 +77,7 @@ def window_shape(spatial: Sequence[Dim], axes: Sequence[Axis]) -> tuple[Dim, ...
     )
 
 
-def pad_spatial(x: te.Tensor, axes: Sequence[Axis], value: ir.Expr) -> te.Tensor:
+def pad_spatial(x: te.Tensor, axes: Sequence[WindowAxis], value: ir.Expr) -> te.Tensor:
     """Build the stage "pad" that pads the spatial dimensions with a value. Returns the tensor itself if nothing is padded."""
     if all(isinstance(axis.before, int) and axis.before == 0 and axis.after == 0 for axis in axes):
         return x
@@ -100,17 +100,17 @@ def pad_spatial(x: te.Tensor, axes: Sequence[Axis], value: ir.Expr) -> te.Tensor
     return result
 
 
-def window_index(axes: Sequence[Axis], outputs: Sequence[Dim], taps: Sequence[te.Axis]) -> tuple[Dim, ...]:
+def window_index(axes: Sequence[WindowAxis], outputs: Sequence[Dim], taps: Sequence[te.Axis]) -> tuple[Dim, ...]:
     """Return the index of a tap of a window in the padded data."""
     return tuple(output * axis.stride + tap * axis.dilation for axis, output, tap in zip(axes, outputs, taps, strict=True))
 
 
-def tap_axes(axes: Sequence[Axis]) -> tuple[te.Axis, ...]:
+def tap_axes(axes: Sequence[WindowAxis]) -> tuple[te.Axis, ...]:
     """Make the reduction axes over the taps of a window."""
     return tuple(te.reduce_axis(axis.kernel, f"k{number}") for number, axis in enumerate(axes))
 
 
-def windows(x: Array, axes: Sequence[Axis], value: float) -> Array:
+def windows(x: Array, axes: Sequence[WindowAxis], value: float) -> Array:
     """Return a view of the padded data as windows: (N, C, output positions..., taps...)."""
     first = x.ndim - len(axes)
     widths = [(0, 0)] * first + [(arith.evaluate(axis.before, {}), arith.evaluate(axis.after, {})) for axis in axes]
@@ -122,7 +122,7 @@ def windows(x: Array, axes: Sequence[Axis], value: float) -> Array:
     return result
 
 
-def inner_taps(axes: Sequence[Axis], spatial: Sequence[int]) -> Array:
+def inner_taps(axes: Sequence[WindowAxis], spatial: Sequence[int]) -> Array:
     """Count the taps of each window that are not padding, for static extents: int32 of shape (output spatial...)."""
     counts: Array = np.ones((), np.int32)
     for axis, extent in zip(axes, spatial, strict=True):

@@ -19,7 +19,7 @@ import numpy as np
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.define import FLOAT, Array, as_array, quiet, tensor_type
-from inlaid.ops.window import Axis, WindowAttrs, pad_spatial, window_axes, window_shape
+from inlaid.ops.window import WindowAttrs, WindowAxis, pad_spatial, window_axes, window_shape
 from inlaid.tensor import ir, te
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
@@ -191,13 +191,13 @@ def _total(element_dtype: DType) -> DType:
     return dtype(_TOTALS.get(element_dtype.name, element_dtype.name))
 
 
-def _axes(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[tuple[Axis, ...], tuple[Dim, ...]]:
+def _axes(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[tuple[WindowAxis, ...], tuple[Dim, ...]]:
     """Return the windows along each side of the data padded to whole tiles, and the numbers of tiles."""
     axes, tiles = [], []
     for axis, extent in zip(window_axes(attrs, (WINDOW, WINDOW)), spatial, strict=True):
         count = arith.ceildiv(axis.positions(extent), attrs.tile)
         after = count * attrs.tile + (WINDOW - 1) - extent - axis.before
-        axes.append(Axis(WINDOW, 1, 1, axis.before, arith.unwrap(arith.simplify(arith.wrap(after)))))
+        axes.append(WindowAxis(WINDOW, 1, 1, axis.before, arith.unwrap(arith.simplify(arith.wrap(after)))))
         tiles.append(arith.unwrap(arith.simplify(arith.wrap(count))))
     return tuple(axes), tuple(tiles)
 

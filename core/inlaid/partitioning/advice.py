@@ -43,7 +43,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Border:
+class SeparatingPath:
     """A path of operators, by number, that keeps two regions of one target apart, `earlier` and `later`."""
 
     earlier: str
@@ -130,7 +130,7 @@ class Flow:
         better = after.regions <= self.now.regions and after.crossing <= self.now.crossing
         return Change(target, moved, self.now, after) if better else None
 
-    def borders(self) -> Iterator[Border]:
+    def borders(self) -> Iterator[SeparatingPath]:
         """Yield, for each region that follows another region of its target, a path that keeps the two apart."""
         levels = self.levels(self.homes)
         visited: set[str] = set()
@@ -144,7 +144,7 @@ class Flow:
                 path.append(latest)
                 latest = self._latest(latest, levels)
             if latest is not None and path:
-                yield Border(self.regions[latest], later, tuple(reversed(path)))
+                yield SeparatingPath(self.regions[latest], later, tuple(reversed(path)))
 
     def _latest(self, number: int, levels: Sequence[int]) -> int | None:
         """Return the operator with the greatest level among those that operator `number` reads."""

@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 
 from inlaid.graph.operator import Operator
-from inlaid.partitioning.advice import Border, Flow, changes
+from inlaid.partitioning.advice import Flow, SeparatingPath, changes
 from inlaid.partitioning.annotate import Candidate, Claim, in_full
 from inlaid.partitioning.borders import Bordered
 from inlaid.partitioning.cost import CostModel, byte_size
@@ -29,7 +29,7 @@ def explain(
     """Build the report on a partitioned module. `costs` adds predicted costs, and `measured` measured seconds by region name.
     `bordered` is the module with the conversions at region borders."""
     operators: list[OperatorReport] = []
-    borders: dict[str, Border] = {}
+    borders: dict[str, SeparatingPath] = {}
     advice: list[ChangeReport] = []
     seconds: dict[str, float] = {}
     for placement in partitioned.placements:
@@ -65,7 +65,7 @@ def explain(
     regions = []
     for name in partitioned.regions:
         if name not in spare:
-            border = borders.get(name, Border("", name, ()))
+            border = borders.get(name, SeparatingPath("", name, ()))
             count = len(region_operators(partitioned.module[name]))
             regions.append(
                 replace(
@@ -104,8 +104,8 @@ def _region(
     )
 
 
-def _shifted(border: Border, first: int) -> Border:
-    return Border(border.earlier, border.later, tuple(number + first for number in border.through))
+def _shifted(border: SeparatingPath, first: int) -> SeparatingPath:
+    return SeparatingPath(border.earlier, border.later, tuple(number + first for number in border.through))
 
 
 def _operators(

@@ -12,7 +12,7 @@ from inlaid_runtime.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class TransferredValue:
     """A value that may have to be transferred. `source` is the call that computes it (None: an input from the host), `size` is in
     bytes, `readers` are the calls that read it, `host` tells whether the host reads it."""
 
@@ -22,7 +22,7 @@ class Value:
     host: bool = False
 
 
-def collect_values(function: ir.Function) -> list[Value]:
+def collect_values(function: ir.Function) -> list[TransferredValue]:
     """Return all computed values and inputs, each with its readers."""
     scopes = analyse(function)
     values: dict[int, tuple[ir.Call | None, int, dict[int, ir.Call]]] = {}
@@ -38,7 +38,9 @@ def collect_values(function: ir.Function) -> list[Value]:
                     hosted.add(id(part))
                 else:
                     readers[id(reader)] = reader
-    return [Value(source, size, tuple(readers.values()), key in hosted) for key, (source, size, readers) in values.items()]
+    return [
+        TransferredValue(source, size, tuple(readers.values()), key in hosted) for key, (source, size, readers) in values.items()
+    ]
 
 
 def _sources(expr: ir.Expr, scopes: Scopes) -> Iterator[tuple[ir.Expr, ir.Call | None]]:

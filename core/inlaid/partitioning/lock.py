@@ -22,7 +22,7 @@ REMEDY = "write it again with inlaid partition --lock FILE"
 
 
 @dataclass(frozen=True)
-class Decision:
+class LockedPlacement:
     """The placement of one claim: the target, the rule's name for a composite, and the names of the operators, starting with the
     one that computes the result."""
 
@@ -35,7 +35,7 @@ class Decision:
 class Lock:
     """The decisions for a model, by function name."""
 
-    functions: Mapping[str, tuple[Decision, ...]]
+    functions: Mapping[str, tuple[LockedPlacement, ...]]
 
     @staticmethod
     def from_partition(partitioned: Partitioned, candidates: Sequence[Candidate]) -> Lock:
@@ -98,7 +98,7 @@ def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Placer, report: C
                 raise CompileError(f"the lock needs target {decision.target}, which is not listed", remedy=REMEDY)
             number = targets[decision.target]
             text = str(candidates[number].target)
-            claim = claims.get((number, Decision(text, decision.composite, decision.operators)))
+            claim = claims.get((number, LockedPlacement(text, decision.composite, decision.operators)))
             if claim is None:
                 part = f" as {decision.composite}" if decision.composite else ""
                 what = ", ".join(decision.operators)
@@ -116,22 +116,22 @@ def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Placer, report: C
     return assign_as_locked
 
 
-def _decision(entry: list[str]) -> Decision:
+def _decision(entry: list[str]) -> LockedPlacement:
     if not isinstance(entry, list) or len(entry) < 3 or not all(isinstance(item, str) for item in entry):
         raise ValueError(f"expected a decision, got {entry!r}")
     target, composite, *operators = entry
-    return Decision(target, composite, tuple(operators))
+    return LockedPlacement(target, composite, tuple(operators))
 
 
-def _decisions(annotated: Annotated, claims: Sequence[Claim], candidates: Sequence[Candidate]) -> tuple[Decision, ...]:
+def _decisions(annotated: Annotated, claims: Sequence[Claim], candidates: Sequence[Candidate]) -> tuple[LockedPlacement, ...]:
     names = _names(annotated)
     return tuple(_decision_for(claim, names, candidates) for claim in claims)
 
 
-def _decision_for(claim: Claim, names: Mapping[int, str], candidates: Sequence[Candidate]) -> Decision:
+def _decision_for(claim: Claim, names: Mapping[int, str], candidates: Sequence[Candidate]) -> LockedPlacement:
     composite = "" if claim.composite is None else claim.composite.name
     operators = tuple(names[id(call)] for call in claim.members)
-    return Decision(str(candidates[claim.target].target), composite, operators)
+    return LockedPlacement(str(candidates[claim.target].target), composite, operators)
 
 
 def _names(annotated: Annotated) -> dict[int, str]:
@@ -146,7 +146,7 @@ def _names(annotated: Annotated) -> dict[int, str]:
     return names_by_call
 
 
-def _homes(decisions: Sequence[Decision]) -> dict[str, str]:
+def _homes(decisions: Sequence[LockedPlacement]) -> dict[str, str]:
     """Return the target of each operator, for messages."""
     return {
         operator: f"{item.target} as {item.composite}" if item.composite else item.target

@@ -12,7 +12,7 @@ import numpy as np
 
 from inlaid.partitioning.annotate import Annotated, Claim
 from inlaid.partitioning.cost import CostModel
-from inlaid.partitioning.flow import Value, collect_values
+from inlaid.partitioning.flow import TransferredValue, collect_values
 from inlaid.partitioning.place import in_order
 from inlaid.plugins import AcceptIf
 from inlaid_runtime.errors import CompileError, Remedy, setting
@@ -85,7 +85,7 @@ class _Program:
         """Require that exactly one of the variables is 1."""
         self.row([(variable, 1.0) for variable in variables], 1, 1)
 
-    def transfers(self, value: Value, target: int, seconds: float, on: dict[tuple[int, int], list[int]]) -> None:
+    def transfers(self, value: TransferredValue, target: int, seconds: float, on: dict[tuple[int, int], list[int]]) -> None:
         """Add variables that are 1 if a value leaves a target's memory, or enters it."""
         if seconds <= 0:
             return

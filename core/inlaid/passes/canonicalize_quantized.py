@@ -22,7 +22,7 @@ import numpy as np
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, operator_traits
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, match, wildcard
-from inlaid.graph.rewrite import Rule, rewrite_expr
+from inlaid.graph.rewrite import RewriteRule, rewrite_expr
 from inlaid.graph.transform import transform_function
 from inlaid.graph.uses import UseCounts
 from inlaid.ops.activation import relu
@@ -87,7 +87,7 @@ def _transpose_stored(match: Match) -> Expr:
 
 
 _SINKING = (
-    Rule(
+    RewriteRule(
         "transpose of dequantize",
         is_op("transpose")(is_op("dequantize").has_attr(block_size=0).named("dequantized")).named("outer"),
         _transpose_stored,
@@ -382,7 +382,7 @@ def _is_narrow(expr: Expr) -> bool:
     return isinstance(expr.type, TensorType) and expr.type.dtype.is_int and expr.type.dtype.bits < 32
 
 
-SUM_OF_CONSTANTS = Rule(
+SUM_OF_CONSTANTS = RewriteRule(
     "sum of constants",
     is_op("add")(is_op("add")(wildcard().named("x"), is_const().named("a")), is_const().named("b")).where(_is_int32),
     _one_constant,
@@ -397,19 +397,19 @@ def _centerd_pattern(name: str, point: str) -> Pattern:
 
 
 _NARROWING = (
-    Rule(
+    RewriteRule(
         "zero points of both factors",
         is_op("matmul")(_centerd_pattern("a", "p"), _centerd_pattern("b", "q")).where(_is_int32).named("product"),
         _both_computed,
     ),
-    Rule(
+    RewriteRule(
         "zero point of the data",
         is_op("conv", "matmul")(is_op("sub")(_WIDENED, is_const().named("z")).named("centerd"), is_const().named("w"))
         .where(_is_int32)
         .named("product"),
         _without_zero_point,
     ),
-    Rule("narrow operands", is_op("conv", "matmul").where(_is_int32).named("product"), _narrow_operands),
+    RewriteRule("narrow operands", is_op("conv", "matmul").where(_is_int32).named("product"), _narrow_operands),
     SUM_OF_CONSTANTS,
 )
 

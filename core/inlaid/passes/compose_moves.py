@@ -102,7 +102,7 @@ def _transposes(expr: Expr, source: Expr) -> int:
 
 
 @dataclass(frozen=True)
-class _Value:
+class _MovedValue:
     """A value with the elements of `source` in another order. The source has dimensions of extents `extents`, by number, in the
     order `order`, without those of extent 1. Each axis of the value, of shape `shape`, combines the dimensions in `axes`."""
 
@@ -113,13 +113,13 @@ class _Value:
     shape: tuple[Dim, ...]
 
 
-def _initial_value(source: Expr) -> _Value:
+def _initial_value(source: Expr) -> _MovedValue:
     shape = _shape(source)
     extents = {axis: extent for axis, extent in enumerate(shape) if extent != 1}
-    return _Value(source, extents, list(extents), [[axis] if axis in extents else [] for axis in range(len(shape))], shape)
+    return _MovedValue(source, extents, list(extents), [[axis] if axis in extents else [] for axis in range(len(shape))], shape)
 
 
-def _apply(value: _Value, move: _Move) -> _Value | None:
+def _apply(value: _MovedValue, move: _Move) -> _MovedValue | None:
     """Return a value after a move; None if it cannot be expressed as dimensions of the source in another order."""
     match move.attrs:
         case TransposeAttrs(perm=perm):
@@ -131,7 +131,7 @@ def _apply(value: _Value, move: _Move) -> _Value | None:
     raise AssertionError(f"{move.operator.name} is no move")
 
 
-def _reshape(value: _Value, shape: tuple[Dim, ...]) -> _Value | None:
+def _reshape(value: _MovedValue, shape: tuple[Dim, ...]) -> _MovedValue | None:
     extents, order = dict(value.extents), list(value.order)
     queue = [number for axis in value.axes for number in axis][::-1]
     axes: list[list[int]] = []
@@ -158,10 +158,10 @@ def _reshape(value: _Value, shape: tuple[Dim, ...]) -> _Value | None:
             else:
                 return None
         axes.append(axis)
-    return None if queue else _Value(value.source, extents, order, axes, tuple(shape))
+    return None if queue else _MovedValue(value.source, extents, order, axes, tuple(shape))
 
 
-def _pad(value: _Value, pads: tuple[Dim, ...], fill: Expr) -> _Value | None:
+def _pad(value: _MovedValue, pads: tuple[Dim, ...], fill: Expr) -> _MovedValue | None:
     """Pad the source instead of the value."""
     extents, order, axes = dict(value.extents), list(value.order), [list(axis) for axis in value.axes]
     shape = list(value.shape)
@@ -190,10 +190,10 @@ def _pad(value: _Value, pads: tuple[Dim, ...], fill: Expr) -> _Value | None:
         shape[position] = padded_extents[number]
     new_extents = {number: extent for number, extent in padded_extents.items() if extent != 1}
     axes = [[number for number in axis if number in new_extents] for axis in axes]
-    return _Value(source, new_extents, list(new_extents), axes, tuple(shape))
+    return _MovedValue(source, new_extents, list(new_extents), axes, tuple(shape))
 
 
-def _build(value: _Value, span: Span | None) -> Expr:
+def _build(value: _MovedValue, span: Span | None) -> Expr:
     """Build a value by at most one transpose of its source."""
     sequence = [number for axis in value.axes for number in axis]
     if sequence == value.order:

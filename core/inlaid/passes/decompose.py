@@ -7,7 +7,7 @@ from collections.abc import Callable
 from inlaid.graph.ir import Call, Expr, Function
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, wildcard
-from inlaid.graph.rewrite import Rule, rewrite_expr
+from inlaid.graph.rewrite import RewriteRule, rewrite_expr
 from inlaid_runtime.errors import CompileError, InlaidError
 
 
@@ -34,6 +34,6 @@ def decompose(function: Function, keep: Callable[[Call], bool]) -> Function:
                 f"decompose raised {type(error).__name__}: {error}", operator=call.callee.name, node=str(call.span or "")
             ) from error
 
-    simpler = rewrite_expr(function, [Rule("decompose", wildcard().where(unwanted), build)])
+    simpler = rewrite_expr(function, [RewriteRule("decompose", wildcard().where(unwanted), build)])
     assert isinstance(simpler, Function)
     return simpler

@@ -65,7 +65,7 @@ limit is at least 1, so that clipping gives 1 beyond it. Fitted by weighted leas
 
 def lower_precision(target: Function) -> Function:
     """Rewrite float32 products to bfloat16, as the module's docstring describes. The function's type is unchanged."""
-    plan = _Plan(target)
+    plan = _PrecisionPlan(target)
 
     def visit(old: Expr, new: Expr) -> Expr:
         if _is_product(old):
@@ -110,7 +110,7 @@ def _with_narrow_operands(new: Call, attrs: object) -> Expr:
     return call(new.callee, [_narrowed(arg) if _is_wide(arg) else arg for arg in new.args], attrs, new.span)  # type: ignore[arg-type]
 
 
-class _Plan:
+class _PrecisionPlan:
     """Decides the storage dtype of each value of a function, from results to inputs."""
 
     def __init__(self, target: Function) -> None:

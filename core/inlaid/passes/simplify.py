@@ -8,7 +8,7 @@ import numpy as np
 
 from inlaid.graph.ir import Call, Constant, Expr, Function, If, call, constant, operator_traits, post_order
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, is_scalar, wildcard
-from inlaid.graph.rewrite import Rule, rewrite_expr
+from inlaid.graph.rewrite import RewriteRule, rewrite_expr
 from inlaid.graph.scope_conditions import with_added
 from inlaid.graph.scopes import Scope, analyse
 from inlaid.graph.transform import transform_function
@@ -186,7 +186,7 @@ def _is_float(expr: Expr) -> bool:
     return isinstance(expr.type, TensorType) and expr.type.dtype.is_float
 
 
-def _rules() -> tuple[Rule, ...]:
+def _rules() -> tuple[RewriteRule, ...]:
     x = wildcard().named("x")
 
     def outer(name: str) -> Pattern:
@@ -195,11 +195,11 @@ def _rules() -> tuple[Rule, ...]:
     def twice(name: str) -> Pattern:
         return is_op(name)(is_op(name)(x).named("inner")).named("outer")
 
-    def rule(name: str, pattern: Pattern, build: Callable[[Match], Expr | None] = _drop_constant) -> Rule:
-        return Rule(name, pattern, build)
+    def rule(name: str, pattern: Pattern, build: Callable[[Match], Expr | None] = _drop_constant) -> RewriteRule:
+        return RewriteRule(name, pattern, build)
 
     return (
-        Rule("the same twice", wildcard(), _once, lambda traits: traits.idempotent or traits.involution),
+        RewriteRule("the same twice", wildcard(), _once, lambda traits: traits.idempotent or traits.involution),
         # Not reduce_sum: over no axes it still turns -0.0 into 0.0.
         rule("reduction over no axes", is_op("reduce_prod", "reduce_max", "reduce_min")(x).named("outer"), _no_axes),
         rule("abs of neg", is_op("abs")(is_op("neg")(x)).where(_is_signed), lambda match: abs(match["x"])),

@@ -14,7 +14,7 @@ import numpy as np
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, match, wildcard
-from inlaid.graph.rewrite import Rule, rewrite_expr
+from inlaid.graph.rewrite import RewriteRule, rewrite_expr
 from inlaid.graph.transform import transform_function
 from inlaid.graph.uses import UseCounts
 from inlaid.ops.compose import cast_to, scalar
@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 def simplify_inference(target: Function) -> Function:
     """Rewrite `batch_norm` to a scale and a shift, fold constant scales into the constant weights of the preceding convolution or
     matrix product, and merge consecutive constant scales and shifts. An expression is merged only if nothing else uses it."""
-    expanded = rewrite_expr(target, [Rule("batch_norm", is_op("batch_norm").named("norm"), _scale_and_shift)])
+    expanded = rewrite_expr(target, [RewriteRule("batch_norm", is_op("batch_norm").named("norm"), _scale_and_shift)])
     assert isinstance(expanded, Function)
     return _fold_scales(expanded)
 

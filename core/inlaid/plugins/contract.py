@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from inlaid.tensor.ir import LoopProgram
     from inlaid.tensor.region import RegionProgram
     from inlaid_runtime.artifact import Artifact
-    from inlaid_runtime.cache import Store
+    from inlaid_runtime.cache import DiskCache
     from inlaid_runtime.execution.executable import Executable
     from inlaid_runtime.execution.package import Package
     from inlaid_runtime.plugins.target import Target
@@ -367,7 +367,7 @@ class CompileContext(Protocol):
         the form of this target's plugin."""
 
     @property
-    def objects(self) -> Store:
+    def objects(self) -> DiskCache:
         """On-disk cache of generated code. A key is the `inlaid_runtime.cache.digest` of everything that the code depends on."""
 
     @property

@@ -64,7 +64,7 @@ UNFOLDED_BYTES = 1 << 27
 
 
 @dataclass(frozen=True)
-class _Problem:
+class _ConvolutionSizes:
     """Sizes of a convolution with static channels and windows. `inputs` and `outputs` are channels per group, `positions` the
     spatial extents of the result; `images` is batch times groups. Symbolic sizes are replaced by hints; `static`: no size is
     symbolic. `reach`: for integers, the interval of the data, and a bound on the absolute values of results."""
@@ -149,7 +149,7 @@ def _bounds(ranges: Mapping[int, Range], expr: Expr) -> tuple[int, int]:
     return int(interval.low.min()), int(interval.high.max())
 
 
-def _problem(expr: Expr) -> _Problem | None:
+def _problem(expr: Expr) -> _ConvolutionSizes | None:
     """Match a convolution with constant weights and dtypes in `KINDS`. None for any other expression, and for 1x1 and depthwise
     convolutions, which have no alternative algorithm."""
     if not isinstance(expr, Call) or expr.callee is not ops.conv or not isinstance(expr.args[1], Constant):
@@ -163,10 +163,10 @@ def _problem(expr: Expr) -> _Problem | None:
     images, static = size_hint(batch) * groups, all(item.is_static for item in types)
     if min(images, *positions) < 1 or not weights.size or math.prod(window) == 1 or (inputs == 1 < groups and len(window) == 2):
         return None
-    return _Problem(expr, expr.attrs, weights, images, inputs, outputs // groups, tuple(window), positions, static)
+    return _ConvolutionSizes(expr, expr.attrs, weights, images, inputs, outputs // groups, tuple(window), positions, static)
 
 
-def _ways(problem: _Problem, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr | None]]]:
+def _ways(problem: _ConvolutionSizes, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr | None]]]:
     """Yield the predicted seconds (times `GAIN` if direct) of each algorithm, and a function that builds it (None if inexact)."""
     attrs, capabilities, size = problem.attrs, context.capabilities, problem.weights.size
     direct = _narrow_cycles(problem, context) if problem.narrow else _direct_cycles(problem, context)
@@ -197,7 +197,7 @@ def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float
     return max(computing, fetching) + EXPOSED * min(computing, fetching)
 
 
-def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
+def _direct_cycles(problem: _ConvolutionSizes, context: KernelContext) -> float:
     """Predict the cycles of direct convolution. Vectors are over output channels if few lanes stay empty. Otherwise channels are
     computed one by one: in vectors along a line, bound by the latency of additions, or element by element for short lines."""
     widest, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
@@ -214,7 +214,7 @@ def _direct_cycles(problem: _Problem, context: KernelContext) -> float:
     return problem.images * outputs * height * vectors * problem.depth * waits
 
 
-def _lines(problem: _Problem) -> tuple[int, int]:
+def _lines(problem: _ConvolutionSizes) -> tuple[int, int]:
     """Return the height and width of the result. Symbolic and non-2-d images are flat: height 1, and the width includes the halo
     between lines."""
     image = tensor_type(problem.call.type).shape[2:]
@@ -228,7 +228,7 @@ def _lines(problem: _Problem) -> tuple[int, int]:
     return 1, pixels
 
 
-def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
+def _narrow_cycles(problem: _ConvolutionSizes, context: KernelContext) -> float:
     """Predict the cycles by dot-product instructions; 0 without such instructions or with matrix units, which have no model."""
     dots = find_dots(*problem.kinds, context)
     if not dots or len(problem.positions) != 2 or multiplies_in_scopes(*problem.kinds, context):
@@ -241,7 +241,7 @@ def _narrow_cycles(problem: _Problem, context: KernelContext) -> float:
     )
 
 
-def _product_cycles(problem: _Problem, context: KernelContext) -> float:
+def _product_cycles(problem: _ConvolutionSizes, context: KernelContext) -> float:
     """Predict the cycles of im2col: a matrix product per image and group; a store and half a load per unfolded vector."""
     lanes, registers, core = (
         context.capabilities.vector_bits // 32,
@@ -253,7 +253,7 @@ def _product_cycles(problem: _Problem, context: KernelContext) -> float:
     return problem.images * problem.depth * (cycles(*size, tile, core) + copying * -(-problem.pixels // lanes))
 
 
-def _unfolded(problem: _Problem) -> Expr:
+def _unfolded(problem: _ConvolutionSizes) -> Expr:
     """Build im2col as a 1x1 convolution whose channels are the elements of windows."""
     attrs, call, window = problem.attrs, problem.call, problem.window
     x, span = call.args[0], call.span
@@ -267,7 +267,7 @@ def _unfolded(problem: _Problem) -> Expr:
     return ops.conv(flat, constant(weights), strides=ones, pads=zeros, dilations=ones, groups=attrs.groups, span=span)
 
 
-def _tiled(problem: _Problem, tile: int, dtype_name: str) -> Expr | None:
+def _tiled(problem: _ConvolutionSizes, tile: int, dtype_name: str) -> Expr | None:
     call, reach, options = problem.call, problem.reach, (False, True) if tile in HALVES else (False,)
     halves = next((each for each in options if reach is None or is_exact(problem.weights, tile, *reach, each)), None)
     if halves is None:

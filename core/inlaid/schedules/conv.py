@@ -63,7 +63,7 @@ PANELS_PER_THREAD = 8
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ConvTiling:
     """A convolution whose channels fill vectors, and its tile. The input has `block` channels per block (0: not blocked); `run`
     channels are summed together. `cost` is in seconds. `flat` are the axes of flattened images."""
 
@@ -106,7 +106,7 @@ def _product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
     return anchor.product if anchor.buffer.dtype.name == "float32" else None
 
 
-def _offer(plan: _Plan, context: KernelContext) -> Offer:
+def _offer(plan: _ConvTiling, context: KernelContext) -> Offer:
     layouts = _layouts(plan)
     params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in plan.conv.program.params)
     shares = context.decide("share", ("panels", "rows"), "panels" if _shares_panels(plan, context) else "rows")
@@ -115,7 +115,7 @@ def _offer(plan: _Plan, context: KernelContext) -> Offer:
     return Offer(params, Traced(lambda: _schedule(plan, layouts, panels, context)), plan.cost, decisions=decisions)
 
 
-def _plan(conv: DirectConv, lanes: int, context: KernelContext, inputs: tuple[InputInfo, ...]) -> _Plan | None:
+def _plan(conv: DirectConv, lanes: int, context: KernelContext, inputs: tuple[InputInfo, ...]) -> _ConvTiling | None:
     """Plan the convolution with vectors of `lanes`; None if its output channels neither fill vectors nor can be padded."""
     static = conv.is_plane and is_static(conv.program)
     # A single output channel is vectorized over pixels by another rule, if these are contiguous.
@@ -147,7 +147,7 @@ def _plan(conv: DirectConv, lanes: int, context: KernelContext, inputs: tuple[In
         return None
     tile, decision, cycles, flat = tile_choice
     cost = seconds(images * channels // outputs * cycles, context.capabilities)
-    return _Plan(filled, tile, block, gcd(block, conv.inputs) if block else 1, cost, decision, flat)
+    return _ConvTiling(filled, tile, block, gcd(block, conv.inputs) if block else 1, cost, decision, flat)
 
 
 def _loads(block: ir.Block) -> list[ir.Load]:
@@ -178,7 +178,7 @@ def choose_pixels(
     return best[2], best[0]
 
 
-def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
+def _layouts(plan: _ConvTiling) -> dict[ir.Buffer, Layout]:
     """Return the layouts of parameters and intermediate buffers."""
     conv, panel = plan.conv, (0, plan.tile.width)
     layouts = {conv.weights.buffer: Layout(((1, plan.run), panel) if plan.run >= LEAST_RUN else (panel,))}
@@ -187,7 +187,7 @@ def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
     return channel_layouts(conv, plan.tile, layouts)
 
 
-def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool, context: KernelContext) -> Schedule:
+def _schedule(plan: _ConvTiling, layouts: dict[ir.Buffer, Layout], share_panels: bool, context: KernelContext) -> Schedule:
     """Build the nest:
 
     for n, outer, y, x:                       # parallel: see `share_rows`
@@ -245,7 +245,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], share_panels: bool,
     return s
 
 
-def _shares_panels(plan: _Plan, context: KernelContext) -> bool:
+def _shares_panels(plan: _ConvTiling, context: KernelContext) -> bool:
     """Test whether to distribute panels of output channels over threads instead of rows, so that each thread reads different
     weights: if there are more weights than inputs, and each thread gets an equal number of panels, or at least
     `PANELS_PER_THREAD`."""

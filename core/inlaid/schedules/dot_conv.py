@@ -48,7 +48,7 @@ accumulators."""
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _DotConvTiling:
     """A convolution whose channels fill vectors, its instruction, and its tile. The data has `block` channels per block; `run`
     channels are summed together. `padded`: input channels are padded by a copy. `cost` is in seconds. `flat` are the axes of
     flattened images."""
@@ -86,13 +86,13 @@ class DotConvRule:
         return tuple(offers)
 
 
-def _offer(plan: _Plan, context: KernelContext) -> Offer:
+def _offer(plan: _DotConvTiling, context: KernelContext) -> Offer:
     layouts = _layouts(plan)
     params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in plan.conv.program.params)
     return Offer(params, Traced(lambda: _schedule(plan, layouts, context)), plan.cost, decisions=(plan.decision,))
 
 
-def _plan(conv: DirectConv, dot: Dot, context: KernelContext, inputs: tuple[InputInfo, ...]) -> _Plan | None:
+def _plan(conv: DirectConv, dot: Dot, context: KernelContext, inputs: tuple[InputInfo, ...]) -> _DotConvTiling | None:
     """Plan the convolution by an instruction; None if channels do not fill lanes and groups and cannot be padded."""
     if not conv.fills(dot.lanes) or (conv.inputs % dot.group and not conv.single_group):
         return None
@@ -115,7 +115,7 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, inputs: tuple[Inpu
         return None
     tile, decision, count, flat = tile_choice
     cost = seconds(images * channels // outputs * count, context.capabilities)
-    return _Plan(filled, dot, tile, block, gcd(block, groups * dot.group), padded, cost, decision, flat)
+    return _DotConvTiling(filled, dot, tile, block, gcd(block, groups * dot.group), padded, cost, decision, flat)
 
 
 def _block(layout_block: int, inputs: int, dot: Dot) -> int:
@@ -150,7 +150,7 @@ def choose_dot_tile(
     return best[2], best[0]
 
 
-def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
+def _layouts(plan: _DotConvTiling) -> dict[ir.Buffer, Layout]:
     """Return the layouts of parameters and intermediate buffers."""
     conv = plan.conv
     layouts = {conv.weights.buffer: Layout(((1, plan.run), (0, plan.tile.width), (1, plan.dot.group)))}
@@ -159,7 +159,7 @@ def _layouts(plan: _Plan) -> dict[ir.Buffer, Layout]:
     return channel_layouts(conv, plan.tile, layouts)
 
 
-def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
+def _schedule(plan: _DotConvTiling, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
     """Build the nest:
 
     for n, outer, y, x:                       # parallel: see `share_rows`
@@ -210,7 +210,7 @@ def _schedule(plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelCont
     return s
 
 
-def _pad_channels(s: Schedule, plan: _Plan) -> str:
+def _pad_channels(s: Schedule, plan: _DotConvTiling) -> str:
     """Copy the data with zero-padded channels; the copy absorbs spatial padding. Returns the name of its buffer and block."""
     anchor, earlier_blocks = plan.conv.anchor, s.blocks
     (block,) = (block for block in collect_blocks(s.program) if block.name == anchor.block.name)

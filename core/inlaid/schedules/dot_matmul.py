@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import DotTile, dots_for, with_dots
-from inlaid.schedules.matmul import Product, decide_tile, find_product, share_out, tile_nest
+from inlaid.schedules.matmul import MatmulAxes, decide_tile, find_product, share_out, tile_nest
 from inlaid.schedules.register_tile import Tile, cycles, list_tiles
 from inlaid.schedules.shape import accumulate_in_registers, find_anchor
 from inlaid.schedules.split_groups import SPLIT_GROUPS
@@ -24,10 +24,10 @@ from inlaid_runtime.types import ROW_MAJOR, Layout
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _DotMatmulTiling:
     """A product, its instruction and its tile. `constant`: the right operand is packed at compile time."""
 
-    product: Product
+    product: MatmulAxes
     dot: Dot
     tile: Tile
     constant: bool
@@ -68,13 +68,13 @@ class DotMatmulRule:
         position = merged.inputs.index(product.right.buffer)
         constant = inputs[position].constant and len(product.right.indices) == len(program.inputs[position].shape) == 2
         tile, decision = _choose_tile(product, dot, context)
-        plan = _Plan(product, dot, tile, constant, decision)
+        plan = _DotMatmulTiling(product, dot, tile, constant, decision)
         layouts = {product.right.buffer: plan.packed} if constant else {}
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in merged.params)
         return Offer(params, Traced(lambda: _schedule(s.copy(), plan, layouts, context)), decisions=(decision,))
 
 
-def _is_plain(program: ir.LoopProgram, product: Product) -> bool:
+def _is_plain(program: ir.LoopProgram, product: MatmulAxes) -> bool:
     """Test whether the left operand is contiguous along k, and the right operand is an input that is row-major in (k, n)."""
     k, n = product.anchor.reduced[0].var, product.anchor.spatial[-1].var
     left, right = product.left, product.right
@@ -91,7 +91,7 @@ def _round_up(extent: int, size: int) -> int:
     return -(-extent // size) * size
 
 
-def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> tuple[Tile, Decision]:
+def _choose_tile(product: MatmulAxes, dot: Dot, context: KernelContext) -> tuple[Tile, Decision]:
     """Choose the tile that minimizes cycles. A partial panel of columns costs as much as a full one."""
     _, columns, depth = product.expected
     rows = product.likely_rows
@@ -112,7 +112,7 @@ def _choose_tile(product: Product, dot: Dot, context: KernelContext) -> tuple[Ti
     return decide_tile(tiles, min(tiles, key=cost), context)
 
 
-def _schedule(s: Schedule, plan: _Plan, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
+def _schedule(s: Schedule, plan: _DotMatmulTiling, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
     """Build the nest:
 
     for shared ..., columns:                  # parallel: see `share_out`
@@ -148,7 +148,7 @@ def _schedule(s: Schedule, plan: _Plan, layouts: dict[ir.Buffer, Layout], contex
     return s
 
 
-def _copies(s: Schedule, plan: _Plan, context: KernelContext) -> str | None:
+def _copies(s: Schedule, plan: _DotMatmulTiling, context: KernelContext) -> str | None:
     """Copy operands that do not fill whole groups or panels, with zero padding, and a right operand that is not constant. Returns
     the name of the right operand's copy, None if it is not copied."""
     anchor, earlier_blocks = plan.product.anchor, s.blocks
@@ -174,7 +174,7 @@ def _copies(s: Schedule, plan: _Plan, context: KernelContext) -> str | None:
     return copies[right].name if right in copies else s.cache_read(anchor.block.name, right)
 
 
-def _interleave(s: Schedule, block: str, plan: _Plan, columns: Var, context: KernelContext) -> None:
+def _interleave(s: Schedule, block: str, plan: _DotMatmulTiling, columns: Var, context: KernelContext) -> None:
     """Pack the right operand in groups: one panel at a time, or all panels at once if several threads share them."""
     if context.threads == 1:
         s.compute_at(block, columns)

@@ -58,7 +58,7 @@ rows would read all panels once per row tile: 1.7 times ONNX Runtime's time for 
 
 
 @dataclass(frozen=True)
-class Product:
+class MatmulAxes:
     """Axes of out[..., m, ..., n] = sum over k of a * b, as positions among the anchor's spatial axes.
 
     `shared` axes and n index the right operand. `row` is the longest axis that does not; `free` are the other such axes.
@@ -112,7 +112,7 @@ class Product:
 
 @dataclass(frozen=True)
 class ProductNest:
-    """Loops of a tiled product. Outer: the axes of `Product`, in order; inner: `k` and the register tile."""
+    """Loops of a tiled product. Outer: the axes of `MatmulAxes`, in order; inner: `k` and the register tile."""
 
     shared: tuple[Var, ...]
     columns: Var
@@ -166,7 +166,7 @@ def _constant(extent: arith.Expr) -> int | None:
     return extent.value if isinstance(extent, arith.Const) else None
 
 
-def find_product(program: ir.LoopProgram) -> Product | None:
+def find_product(program: ir.LoopProgram) -> MatmulAxes | None:
     """Match a kernel as a matrix product; None if it is not a matrix product."""
     anchor = find_anchor(program)
     if anchor is None or anchor.before or len(anchor.reduced) != 1 or not anchor.spatial:
@@ -187,7 +187,7 @@ def find_product(program: ir.LoopProgram) -> Product | None:
     shared = tuple(axis for axis in axes if anchor.spatial[axis].var in right_vars)
     free = [axis for axis in axes if axis not in shared]
     row = max(free, key=lambda axis: (_length(anchor.spatial[axis].extent), axis), default=None)
-    return Product(anchor, left, right, shared, tuple(axis for axis in free if axis != row), row)
+    return MatmulAxes(anchor, left, right, shared, tuple(axis for axis in free if axis != row), row)
 
 
 def _length(extent: arith.Expr) -> float:
@@ -195,7 +195,7 @@ def _length(extent: arith.Expr) -> float:
     return float("inf") if constant is None else constant
 
 
-def _lanes(product: Product, context: KernelContext) -> int:
+def _lanes(product: MatmulAxes, context: KernelContext) -> int:
     """Choose the lanes to use: all; half if the number of columns equals that; 0 (decline) for fewer columns. A partial last vector
     of a row costs less than half vectors."""
     widest = context.capabilities.vector_bits // 32
@@ -206,7 +206,7 @@ def _lanes(product: Product, context: KernelContext) -> int:
 
 
 def _layouts(
-    program: ir.LoopProgram, merged: ir.LoopProgram, product: Product, tile: Tile, inputs: tuple[InputInfo, ...]
+    program: ir.LoopProgram, merged: ir.LoopProgram, product: MatmulAxes, tile: Tile, inputs: tuple[InputInfo, ...]
 ) -> dict[ir.Buffer, Layout]:
     """Return the layouts of buffers: panels of the tile's columns for a constant right operand; row-major otherwise."""
     right = product.right.buffer
@@ -229,7 +229,7 @@ def decide_tile(tiles: Sequence[Tile], best: Tile, context: KernelContext) -> tu
     return Tile(best.lanes, *decision.numbers), decision
 
 
-def _packs(product: Product, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> tuple[Decision, ...]:
+def _packs(product: MatmulAxes, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> tuple[Decision, ...]:
     """Decide whether to copy panels of the right operand before use; no decision if they cannot be copied."""
     rows, columns, depth = product.rows, product.columns, product.depth
     if product.right.buffer in layouts or rows is None or columns is None or depth is None:
@@ -240,7 +240,7 @@ def _packs(product: Product, layouts: dict[ir.Buffer, Layout], context: KernelCo
 
 
 def _schedule(
-    s: Schedule, product: Product, tile: Tile, layouts: dict[ir.Buffer, Layout], packed: bool, context: KernelContext
+    s: Schedule, product: MatmulAxes, tile: Tile, layouts: dict[ir.Buffer, Layout], packed: bool, context: KernelContext
 ) -> Schedule:
     """Build the nest:
 
@@ -286,7 +286,7 @@ def _schedule(
     return s
 
 
-def tile_nest(s: Schedule, product: Product, tile: Tile, final: str) -> ProductNest:
+def tile_nest(s: Schedule, product: MatmulAxes, tile: Tile, final: str) -> ProductNest:
     """Tile the loops and fuse the sum into the tile; returns the loops:
 
     for shared ..., columns, free ..., rows:
@@ -321,7 +321,7 @@ def between_prefetches(s: Schedule, k: Var, tile: Tile, tiles: int) -> tuple[Var
     return s.split(k, (None, STEPS)) if divides and lines <= BURST * tiles else (k,)
 
 
-def _pack(s: Schedule, product: Product, tile: Tile, columns: Var, context: KernelContext) -> dict[str, Layout]:
+def _pack(s: Schedule, product: MatmulAxes, tile: Tile, columns: Var, context: KernelContext) -> dict[str, Layout]:
     """Copy the right operand, one panel at a time, or all panels at once if several threads share them. Returns the copy's layout
     by name."""
     depth, rank = product.depth, len(product.right.indices)
@@ -338,7 +338,7 @@ def _pack(s: Schedule, product: Product, tile: Tile, columns: Var, context: Kern
     return {block: Layout(((k, depth), (rank - 1, tile.width)))}
 
 
-def share_out(s: Schedule, nest: ProductNest, product: Product, tile: Tile, context: KernelContext) -> None:
+def share_out(s: Schedule, nest: ProductNest, product: MatmulAxes, tile: Tile, context: KernelContext) -> None:
     """Distribute a product over threads: whole products of a batch if there are several; else columns, so that each thread reads
     separate panels and reuses each for all rows; or rows, if panels are too few and there are more row tiles."""
     if context.threads == 1:

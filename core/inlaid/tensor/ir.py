@@ -418,7 +418,7 @@ class IterVar:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Region:
+class BufferRegion:
     """A box within a buffer: for each dimension, (first index, extent)."""
 
     buffer: Buffer
@@ -437,8 +437,8 @@ class Block(Stmt):
     name: str
     iters: tuple[IterVar, ...]
     bindings: tuple[arith.Expr, ...]
-    reads: tuple[Region, ...]
-    writes: tuple[Region, ...]
+    reads: tuple[BufferRegion, ...]
+    writes: tuple[BufferRegion, ...]
     body: Stmt
     init: Stmt | None = None
     predicate: arith.Expr = arith.ONE
@@ -491,7 +491,7 @@ class Seq(Stmt):
     stmts: tuple[Stmt, ...]
 
 
-class Access(Flag):
+class AccessMode(Flag):
     """How an intrinsic accesses a region. WRITE alone overwrites the whole region, so that its previous contents are dead. HINT
     neither reads nor writes."""
 
@@ -508,12 +508,12 @@ class Intrinsic(Stmt):
     It is a sibling of loops bound to these axes, or inside a nest of all these loops, in a place that permits a barrier."""
 
     name: str
-    regions: tuple[Region, ...]
-    access: tuple[Access, ...] = ()
+    regions: tuple[BufferRegion, ...]
+    access: tuple[AccessMode, ...] = ()
     args: tuple[Expr, ...] = ()
     over: tuple[str, ...] = ()
 
-    def touching(self, access: Access) -> Iterator[Region]:
+    def touching(self, access: AccessMode) -> Iterator[BufferRegion]:
         """Iterate over the regions with any of the given kinds of access."""
         return (region for region, region_access in zip(self.regions, self.access, strict=True) if region_access & access)
 
@@ -739,7 +739,7 @@ def statement_operands(stmt: Stmt) -> tuple[tuple[Expr, ...], tuple[Dim, ...]]:
     return (), ()
 
 
-def _corners(regions: tuple[Region, ...]) -> tuple[arith.Expr, ...]:
+def _corners(regions: tuple[BufferRegion, ...]) -> tuple[arith.Expr, ...]:
     return tuple(part for region in regions for span in region.ranges for part in span)
 
 

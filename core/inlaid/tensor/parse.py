@@ -317,7 +317,7 @@ class _Parser:
             items.append(item())
         return tuple(items)
 
-    def _access(self) -> ir.Access:
+    def _access(self) -> ir.AccessMode:
         word = self._tokens.expect_kind("name")
         kind = next((access for access, text in ACCESS_WORDS.items() if text == word), None)
         if kind is None:
@@ -334,7 +334,7 @@ class _Parser:
         name = self._on(line, head)
         iters: list[ir.IterVar] = []
         bindings: list[arith.Expr] = []
-        regions: dict[str, tuple[ir.Region, ...]] = {}
+        regions: dict[str, tuple[ir.BufferRegion, ...]] = {}
         annotations: list[tuple[str, Any]] = []
         predicate: arith.Expr = arith.ONE
         init: ir.Stmt | None = None
@@ -386,14 +386,14 @@ class _Parser:
         self._tokens.take()
         return self._index()
 
-    def _regions(self) -> tuple[ir.Region, ...]:
+    def _regions(self) -> tuple[ir.BufferRegion, ...]:
         self._tokens.take()
         regions = [self._region()]
         while self._tokens.accept(","):
             regions.append(self._region())
         return tuple(regions)
 
-    def _region(self) -> ir.Region:
+    def _region(self) -> ir.BufferRegion:
         tokens = self._tokens
         buffer = self._find_buffer(tokens.expect_kind("name"))
         tokens.expect("[")
@@ -404,7 +404,7 @@ class _Parser:
             tokens.expect(":")
             return first, self._index()
 
-        return ir.Region(buffer, tuple(self._list("]", pair)))
+        return ir.BufferRegion(buffer, tuple(self._list("]", pair)))
 
     # -- names --
 

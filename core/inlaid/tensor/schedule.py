@@ -51,7 +51,7 @@ Argument = LoopName | str | int | float | bool | None | tuple["Argument", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One applied primitive. `results` are the names of the loops that it returned."""
 
     primitive: str
@@ -67,7 +67,7 @@ class Step:
 class Trace:
     """The recorded steps of a schedule. `str` gives a text that `parse_trace` parses."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps))
@@ -108,7 +108,7 @@ class Schedule:
         self.program = require_program(program)
         self._intrinsics = {intrinsic.name: intrinsic for intrinsic in intrinsics}
         self._keys = {key.name: key for key in annotation_keys}
-        self._steps: list[Step] = []
+        self._steps: list[TraceStep] = []
         self._names: dict[Var, str] = {}
         self._names_in_use = set(_CONSTANTS)
 
@@ -315,7 +315,7 @@ class Schedule:
         return result
 
     def _record(self, primitive: str, args: tuple[Any, ...], loops: tuple[Var, ...] = ()) -> None:
-        self._steps.append(Step(primitive, tuple(map(self._argument, args)), tuple(map(self._name, loops))))
+        self._steps.append(TraceStep(primitive, tuple(map(self._argument, args)), tuple(map(self._name, loops))))
 
     def _argument(self, value: Any) -> Argument:
         if isinstance(value, tuple):
@@ -356,7 +356,7 @@ def parse_trace(text: str, transforms: Iterable[str] = ()) -> Trace:
             tokens.fail(f"expected a schedule primitive, got {primitive}")
         args = _parse_argument(tokens)
         assert isinstance(args, tuple)
-        steps.append(Step(primitive, args, results))
+        steps.append(TraceStep(primitive, args, results))
     return Trace(tuple(steps))
 
 

@@ -34,7 +34,10 @@ from inlaid_runtime.arith.text import quoted
 from inlaid_runtime.names import unique
 from inlaid_runtime.types import dtype
 
-ACCESS_WORDS = {access: str(access.name).lower() for access in (ir.Access.HINT, ir.Access.READ, ir.Access.WRITE, ir.Access.UPDATE)}
+ACCESS_WORDS = {
+    access: str(access.name).lower()
+    for access in (ir.AccessMode.HINT, ir.AccessMode.READ, ir.AccessMode.WRITE, ir.AccessMode.UPDATE)
+}
 INFIX = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _NAME = re.compile(r"\??[A-Za-z_]\w*")
 _DEEP = 12
@@ -212,7 +215,7 @@ class _Printer:
             yield from _indented(_indented(self._stmts(block.init)))
         yield from _indented(self._stmts(block.body))
 
-    def _region(self, region: ir.Region) -> str:
+    def _region(self, region: ir.BufferRegion) -> str:
         ranges = (f"{self.index(first)} +: {self.index(extent)}" for first, extent in region.ranges)
         return f"{self.name(region.buffer)}[{', '.join(ranges)}]"
 

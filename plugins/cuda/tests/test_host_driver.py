@@ -9,7 +9,7 @@ import pytest
 
 from inlaid_cuda.driver import DriverError, Status
 from inlaid_cuda.emulation import build
-from inlaid_runtime.cache import MemoryStore
+from inlaid_runtime.cache import MemoryCache
 from inlaid_runtime.errors import CompileError, TargetError
 
 from .host import Machine
@@ -19,7 +19,7 @@ ADD = 'extern "C" __global__ void __launch_bounds__(8) add(float *y, long n) { y
 
 
 def test_a_library_is_compiled_once(monkeypatch):
-    store = MemoryStore()
+    store = MemoryCache()
     library = build.compile_source(ADD, store)
     with monkeypatch.context() as patch:
         patch.setattr(build, "_compile", lambda *args: pytest.fail("expected the library to be kept"))
@@ -33,15 +33,15 @@ def test_a_library_is_compiled_once(monkeypatch):
 def test_source_that_is_refused():
     """The message has line numbers of the original source."""
     with pytest.raises(CompileError, match=r"(?s)failed: .*kernels.cu:3:.*lost"):
-        build.compile_source(ADD + "\n" + ADD.replace("add(", "more(").replace("y[", "lost["), MemoryStore())
+        build.compile_source(ADD + "\n" + ADD.replace("add(", "more(").replace("y[", "lost["), MemoryCache())
     with pytest.raises(CompileError, match="frame"):
-        build.compile_source(ADD.replace("y[", "volatile char all[100000]; all[n] = 1; y["), MemoryStore())
+        build.compile_source(ADD.replace("y[", "volatile char all[100000]; all[n] = 1; y["), MemoryCache())
 
 
 def test_no_compiler(monkeypatch):
     monkeypatch.setattr(build, "find_compiler", lambda: None)
     with pytest.raises(TargetError, match=r"needs Linux and a C\+\+ compiler, found none of c\+\+, g\+\+, clang\+\+") as caught:
-        build.compile_source(ADD, MemoryStore())
+        build.compile_source(ADD, MemoryCache())
     assert "apt-get install g++" in str(caught.value)
 
 

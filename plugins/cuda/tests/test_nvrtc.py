@@ -19,7 +19,7 @@ from inlaid_cuda.dialect import DIALECT
 from inlaid_cuda.images import Images
 from inlaid_cuda.nvrtc import compile_cached
 from inlaid_cuda.options import ARCHITECTURES
-from inlaid_runtime.cache import MemoryStore
+from inlaid_runtime.cache import MemoryCache
 from inlaid_runtime.errors import CompileError, TargetError
 
 KERNEL = 'extern "C" __global__ void __launch_bounds__(32) k(float *x) { x[threadIdx.x] += 1.0f; }\n'
@@ -68,7 +68,7 @@ def test_errors_have_the_first_lines_of_the_log(nvrtc):
 
 
 def test_the_cache(nvrtc, monkeypatch):
-    store = MemoryStore()
+    store = MemoryCache()
     first = compile_cached(nvrtc, KERNEL, "region", "sm_80", store)
     with monkeypatch.context() as patch:
         patch.setattr(module.Nvrtc, "compile", None)

@@ -21,7 +21,7 @@ from inlaid.codegen.launch_plan import ThreadKernel
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
 from inlaid.lowering.kernels.finish import finish
 from inlaid.schedules.threads.product import ProductRule
-from inlaid.schedules.threads.tile_model import Problem
+from inlaid.schedules.threads.tile_model import ContractionProblem
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.memory_scopes import check_scopes
 from inlaid.tensor.transform.launches import split_launches
@@ -271,7 +271,7 @@ SHAPES = [(64, 64, 64), (128, 768, 768), (4096, 4096, 4096), (1, 4096, 32000), (
 @pytest.mark.parametrize("shape", SHAPES)
 def test_tilings_fit_the_device(shape, bytes_):
     m, k, n = shape
-    problem = Problem(m, n, k, 1, bytes_, bytes_)
+    problem = ContractionProblem(m, n, k, 1, bytes_, bytes_)
     for tiling in rank_tilings(problem, Fetch(4, 1), ABLE.threads, 48 << 10, 2):
         assert tiling.shared_bytes(bytes_, 1) <= 48 << 10 and tiling.threads * tiling.registers <= REGISTERS
         assert tiling.depth * bytes_ % ROW_BYTES == 0

@@ -19,7 +19,7 @@ from inlaid.codegen.launch_plan import ThreadKernel
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
 from inlaid.lowering.kernels.finish import finish
 from inlaid.passes.manager import UnitPass
-from inlaid.schedules.threads.tile_model import Problem
+from inlaid.schedules.threads.tile_model import ContractionProblem
 from inlaid.tensor import interp
 from inlaid.tensor.analysis.memory_scopes import check_scopes
 from inlaid.tensor.transform.launches import split_launches
@@ -226,7 +226,7 @@ SHAPES = [(64, 64, 64), (128, 768, 768), (4096, 4096, 4096), (31, 1000, 17)]
 def test_tilings_fit_the_device(shape, dtype_name):
     m, k, n = shape
     bytes_ = dtype(dtype_name).bytes
-    for tiling in rank_warpgroup_tilings(Problem(m, n, k, 1, bytes_, bytes_), Fetch(4, 4), ABLE.threads, 227 << 10, 2):
+    for tiling in rank_warpgroup_tilings(ContractionProblem(m, n, k, 1, bytes_, bytes_), Fetch(4, 4), ABLE.threads, 227 << 10, 2):
         assert tiling.registers <= THREAD_REGISTERS and tiling.threads * tiling.registers <= REGISTERS
         assert tiling.shared_bytes(bytes_, 1) <= 227 << 10
 

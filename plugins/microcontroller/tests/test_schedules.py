@@ -197,7 +197,7 @@ def test_windows_whose_numbers_may_be_too_large_have_functions_of_their_own() ->
     window = window_sums("window8_up_3x3_70_8")
     assert window is not None and window_sums("window8_once_3x3_70_8") is None
     semantics = window.intrinsic().semantics
-    regions = tuple(ir.Region(each, ((arith.ZERO, arith.wrap(each.shape[0])),)) for each in semantics.params if each.shape)
+    regions = tuple(ir.BufferRegion(each, ((arith.ZERO, arith.wrap(each.shape[0])),)) for each in semantics.params if each.shape)
     kernel = ir.LoopProgram(
         "kernel", tuple(each.buffer for each in regions[:-1]), semantics.outputs, window.intrinsic().on(*regions)
     )

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from inlaid_runtime.cache import MemoryStore
+from inlaid_runtime.cache import MemoryCache
 from inlaid_runtime.errors import KernelFault, TargetError
 from inlaid_vta_fpga.isa.config import Config, Memory
 from inlaid_vta_fpga.isa.encoding import Encoding
@@ -177,7 +177,7 @@ def test_the_library_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     open_core()
     builds = []
     monkeypatch.setattr(build, "_compile", lambda tools: builds.append(tools) or b"library")
-    store = MemoryStore()
+    store = MemoryCache()
     assert build.build(store) == build.build(store) == b"library"
     assert len(builds) == 1
 

@@ -15,7 +15,7 @@ from inlaid.tensor.region import KernelCall, RegionBuffer, RegionProgram, size_v
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.artifact import Artifact, DimSource, Signature, TensorSpec
-from inlaid_runtime.cache import Store
+from inlaid_runtime.cache import DiskCache
 from inlaid_runtime.types import TensorType
 from inlaid_x86.codegen import X86Codegen
 from inlaid_x86_runtime.options import X86Options
@@ -32,7 +32,7 @@ class Context:
     """A code generator for loop programs asks nothing of the compiler but a place to keep objects, which is none here, one for what
     regions share, and which instructions the user declares, which are none either."""
 
-    objects = Store(None, 0)
+    objects = DiskCache(None, 0)
     instructions = ()
 
     def __init__(self, options: X86Options) -> None:

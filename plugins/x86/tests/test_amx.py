@@ -99,7 +99,9 @@ def tiles_at_once(shapes):
         for shape in shapes:
             b.emit(
                 ir.Intrinsic(
-                    "amx.zero.float32", (full_region(b.alloc(shape, "float32", "t", capabilities.TILES.name)),), (ir.Access.WRITE,)
+                    "amx.zero.float32",
+                    (full_region(b.alloc(shape, "float32", "t", capabilities.TILES.name)),),
+                    (ir.AccessMode.WRITE,),
                 )
             )
         b.store(y, i, ir.const(0, "float32"))

@@ -20,7 +20,7 @@ from inlaid.lowering.kernels.finish import finish
 from inlaid.tensor import ir, te
 from inlaid.tensor.lower import lower
 from inlaid.tensor.region import RegionProgram
-from inlaid_runtime.cache import Store
+from inlaid_runtime.cache import DiskCache
 from inlaid_runtime.errors import CompileError
 from inlaid_runtime.execution.mapped import map_image
 from inlaid_x86 import compilers, emit, processes
@@ -34,7 +34,7 @@ from inlaid_x86_runtime.pool import MACHINE
 
 from .native import PLAIN, Context, Native, compile_region, make_region
 
-NOWHERE = Store(None, 0)
+NOWHERE = DiskCache(None, 0)
 HEAD = f'target triple = "{TRIPLE}"\ntarget datalayout = "{data_layout()}"\n'
 
 
@@ -52,7 +52,7 @@ def entry(symbols: list[str]) -> str:
     return "\n".join([*lines, f"  ret i32 %s{len(symbols)}", "}", ""])
 
 
-def compiled(numbers: list[int], store: Store = NOWHERE) -> tuple[dict[str, bytes], int]:
+def compiled(numbers: list[int], store: DiskCache = NOWHERE) -> tuple[dict[str, bytes], int]:
     """Objects of several kernels and an entry that calls them; and how many processes compiled them."""
     with Compilers((), store) as pool:
         symbols = [pool.kernel(kernel(number)) for number in numbers]
@@ -106,7 +106,7 @@ def test_little_work_starts_no_process() -> None:
 
 
 def test_known_objects_are_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path, 1 << 20, spread=2)
+    store = DiskCache(tmp_path, 1 << 20, spread=2)
     first, _ = compiled([1, 2], store)
     assert store.usage().entries == 3
 
@@ -120,7 +120,7 @@ def test_known_objects_are_not_compiled_again(tmp_path: Path, monkeypatch: pytes
 
 
 def test_keys_depend_on_text_and_features(tmp_path: Path) -> None:
-    store = Store(tmp_path, 1 << 20)
+    store = DiskCache(tmp_path, 1 << 20)
     symbols = set()
     for features in ((), ("avx",), ("avx", "fma")):
         with Compilers(features, store) as pool:
@@ -194,7 +194,7 @@ def adding(number: float, name: str = "adding") -> ir.LoopProgram:
 def count_objects(regions: list[RegionProgram], folder: Path) -> int:
     """How many objects are compiled for some regions, the helper that copies messages included."""
     context = Context(PLAIN)
-    context.objects = Store(folder, 1 << 20)
+    context.objects = DiskCache(folder, 1 << 20)
     for region in regions:
         X86Codegen(PLAIN).compile(region, context)
     return len(list(folder.iterdir()))
@@ -262,7 +262,7 @@ def test_equal_regions_give_equal_bytes(eager: None, monkeypatch: pytest.MonkeyP
 
 def test_objects_are_kept_across_regions(tmp_path: Path) -> None:
     context = Context(PLAIN)
-    context.objects = Store(tmp_path, 1 << 20)
+    context.objects = DiskCache(tmp_path, 1 << 20)
     first = X86Codegen(PLAIN).compile(make_region([adding(1)]), context)
     before = {path.name for path in tmp_path.iterdir()}
     second = X86Codegen(PLAIN).compile(make_region([adding(1)]), context)

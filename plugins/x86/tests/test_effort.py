@@ -21,7 +21,7 @@ def loop(body: ir.Stmt, kind: ir.ForKind = ir.ForKind.SERIAL) -> ir.Stmt:
 
 
 STORE = ir.Store(B, (Const(0),), ir.load(A, (0,)))
-DOT = ir.Intrinsic("dot", (ir.Region(B, ((Const(0), Const(16)),)),), (ir.Access.UPDATE,))
+DOT = ir.Intrinsic("dot", (ir.BufferRegion(B, ((Const(0), Const(16)),)),), (ir.AccessMode.UPDATE,))
 WIDE = loop(STORE, ir.ForKind.VECTORIZED)
 
 

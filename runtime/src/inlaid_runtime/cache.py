@@ -1,7 +1,7 @@
-"""File stores of the user's compilation cache.
+"""The user's compilation cache on disk.
 
-A `Store` maps keys to values; a key is a hash of everything from which the value was made. A store never makes a compilation fail:
-a missing, unreadable or damaged value is a cache miss, and a value that cannot be written is dropped. Files are written under a
+A `DiskCache` maps keys to values; a key is a hash of everything from which the value was made. It never makes a compilation fail: a
+missing, unreadable or damaged value is a cache miss, and a value that cannot be written is dropped. Files are written under a
 temporary name and renamed, so that concurrent readers see a whole value or none.
 """
 
@@ -89,7 +89,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Store:
+class DiskCache:
     """Values by key below `folder`, evicted in least-recently-used order. Without a folder, nothing is stored.
 
     limit
@@ -210,7 +210,7 @@ class Store:
 
 
 @dataclass(frozen=True)
-class MemoryStore(Store):
+class MemoryCache(DiskCache):
     """Values in memory of this process, for the lifetime of the store."""
 
     folder: None = None
@@ -233,7 +233,7 @@ class Hashes:
     than `SETTLED_NS` ago is always read.
     """
 
-    store: Store
+    store: DiskCache
 
     def file(self, path: Path) -> str | None:
         """Return the hash of a file; None if it cannot be read."""
@@ -282,12 +282,12 @@ class Caches:
 
     folder: Path | None
     reason: str
-    objects: Store
-    models: Store
-    packages: Store
-    hashes: Store
+    objects: DiskCache
+    models: DiskCache
+    packages: DiskCache
+    hashes: DiskCache
 
-    def stores(self) -> dict[str, Store]:
+    def stores(self) -> dict[str, DiskCache]:
         """Return the stores, by name."""
         return {"objects": self.objects, "models": self.models, "packages": self.packages, "hashes": self.hashes}
 
@@ -300,10 +300,10 @@ def caches(enabled: bool = True) -> Caches:
     return Caches(
         folder,
         reason,
-        Store(_below(below, "objects"), OBJECT_BYTES, spread=2),
-        Store(_below(below, "models"), MODEL_BYTES),
-        Store(_below(below, "packages"), PACKAGE_BYTES, suffix=".inlaid"),
-        Store(_below(below, "hashes"), HASH_BYTES),
+        DiskCache(_below(below, "objects"), OBJECT_BYTES, spread=2),
+        DiskCache(_below(below, "models"), MODEL_BYTES),
+        DiskCache(_below(below, "packages"), PACKAGE_BYTES, suffix=".inlaid"),
+        DiskCache(_below(below, "hashes"), HASH_BYTES),
     )
 
 

@@ -11,7 +11,7 @@ from inlaid.codegen.launch_plan import ThreadKernel
 from inlaid.codegen.threads.kernel import print_thread_kernel, thread_source
 from inlaid.tensor import ir
 from inlaid.tensor.parse import parse
-from inlaid.tensor.transform.launches import Kernel, split_launches
+from inlaid.tensor.transform.launches import SpmdKernel, split_launches
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime.errors import Unsupported
 from inlaid_runtime.types import DType, MemoryScope
@@ -204,7 +204,7 @@ def test_buffers_are_described_by_parameters():
 def test_an_unknown_intrinsic():
     program = ir.LoopProgram("odd", (), (), ir.Intrinsic("gemm", ()))
     with pytest.raises(Unsupported, match="toy has no tensor intrinsic 'gemm'"):
-        print_thread_kernel(ThreadKernel("odd", Kernel(program, {}, {}, {}), 0), Toy())
+        print_thread_kernel(ThreadKernel("odd", SpmdKernel(program, {}, {}, {}), 0), Toy())
 
 
 TREE = """

@@ -18,7 +18,7 @@ from inlaid.graph.pattern import (
     wildcard,
 )
 from inlaid.graph.pattern import tuple_item as item
-from inlaid.graph.rewrite import Rule, rewrite, rewrite_expr
+from inlaid.graph.rewrite import RewriteRule, rewrite, rewrite_expr
 from inlaid.graph.transform import map_functions, substitute, transform
 from inlaid_runtime.errors import VerifyError
 from inlaid_runtime.types import TensorType
@@ -119,7 +119,7 @@ def double_neg(pattern_match: Match) -> Expr:
     return pattern_match["x"]
 
 
-DOUBLE_NEG = Rule("double_neg", is_op("neg")(is_op("neg")(wildcard().named("x"))), double_neg)
+DOUBLE_NEG = RewriteRule("double_neg", is_op("neg")(is_op("neg")(wildcard().named("x"))), double_neg)
 
 
 def test_a_long_chain_collapses_in_one_sweep() -> None:
@@ -144,7 +144,9 @@ def test_sharing_is_kept_and_nothing_is_built_without_a_match() -> None:
 
 
 def test_replacements_are_rewritten_in_turn_and_take_the_span() -> None:
-    grow = Rule("grow", is_op("abs")(wildcard().named("x")), lambda pattern_match: ops.neg(ops.neg(ops.relu(pattern_match["x"]))))
+    grow = RewriteRule(
+        "grow", is_op("abs")(wildcard().named("x")), lambda pattern_match: ops.neg(ops.neg(ops.relu(pattern_match["x"])))
+    )
     expr = ops.add(ops.abs(X, span=Span("m", "n")), X)
     new = rewrite_expr(expr, [grow, DOUBLE_NEG])
     assert show_ops(new) == ["relu", "add"]
@@ -162,21 +164,21 @@ def test_rules_reach_into_branches_and_functions() -> None:
     "rules",
     [
         [
-            Rule("up", is_op("neg"), lambda pattern_match: ops.abs(pattern_match.root.args[0])),
-            Rule("down", is_op("abs"), lambda f: ops.neg(f.root.args[0])),
+            RewriteRule("up", is_op("neg"), lambda pattern_match: ops.abs(pattern_match.root.args[0])),
+            RewriteRule("down", is_op("abs"), lambda f: ops.neg(f.root.args[0])),
         ],
-        [Rule("up down", is_op("neg"), lambda pattern_match: ops.neg(pattern_match.root.args[0]))],
-        [Rule("up down", is_op("neg"), lambda pattern_match: pattern_match.root)],
-        [Rule("up down", is_op("neg"), lambda pattern_match: ops.exp(pattern_match.root))],
+        [RewriteRule("up down", is_op("neg"), lambda pattern_match: ops.neg(pattern_match.root.args[0]))],
+        [RewriteRule("up down", is_op("neg"), lambda pattern_match: pattern_match.root)],
+        [RewriteRule("up down", is_op("neg"), lambda pattern_match: ops.exp(pattern_match.root))],
     ],
 )
-def test_oscillating_rules_are_named(rules: list[Rule]) -> None:
+def test_oscillating_rules_are_named(rules: list[RewriteRule]) -> None:
     with pytest.raises(VerifyError, match=r"oscillate: (up down|down, up|up, down)"):
         rewrite_expr(ops.neg(X), rules)
 
 
 def test_a_rule_that_changes_a_type_is_named() -> None:
-    wrong = Rule("wrong", is_op("neg"), lambda pattern_match: constant(np.zeros(3, np.int8)))
+    wrong = RewriteRule("wrong", is_op("neg"), lambda pattern_match: constant(np.zeros(3, np.int8)))
     with pytest.raises(VerifyError, match="rule wrong"):
         rewrite_expr(ops.neg(X), [wrong])
 

@@ -7,24 +7,24 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid_runtime.memory.order import Step, Work, best_order, peak_memory
+from inlaid_runtime.memory.order import ExecutionStep, Work, best_order, peak_memory
 
 
 @st.composite
 def works(draw: st.DrawFn) -> Work:
     """Step n writes buffer n, or a part of one that another writes too, and reads some of those before and of two inputs."""
     count = draw(st.integers(1, 6))
-    steps: list[Step] = []
+    steps: list[ExecutionStep] = []
     for number in range(count):
         reads = draw(st.sets(st.sampled_from([-2, -1, *range(number)]), max_size=3))
         writes = draw(st.sampled_from([number, max(number - 1, 0)])) if number and number - 1 not in reads else number
         if writes in reads or any(writes in step.reads for step in steps):
             writes = number
-        steps.append(Step(tuple(sorted(reads)), (writes,), ()))
+        steps.append(ExecutionStep(tuple(sorted(reads)), (writes,), ()))
     written = {buffer for step in steps for buffer in step.writes}
     for number, step in enumerate(steps):
         reads = tuple(buffer for buffer in step.reads if buffer < 0 or buffer in written)
-        steps[number] = Step(reads, step.writes, tuple(n for n in range(number) if set(steps[n].writes) & set(reads)))
+        steps[number] = ExecutionStep(reads, step.writes, tuple(n for n in range(number) if set(steps[n].writes) & set(reads)))
     buffers = sorted(written | {buffer for step in steps for buffer in step.reads})
     sizes = {buffer: draw(st.integers(1, 100)) for buffer in buffers}
     shared = {
@@ -60,7 +60,12 @@ def test_without_a_search_no_order_is_worse_than_the_one_given(work: Work) -> No
 
 def test_the_branch_that_grows_comes_last() -> None:
     """Two branches of one input: what is small in the end runs first, though it is large on the way."""
-    steps = (Step((0,), (1,), ()), Step((0,), (2,), ()), Step((2,), (3,), (1,)), Step((1, 3), (4,), (0, 2)))
+    steps = (
+        ExecutionStep((0,), (1,), ()),
+        ExecutionStep((0,), (2,), ()),
+        ExecutionStep((2,), (3,), (1,)),
+        ExecutionStep((1, 3), (4,), (0, 2)),
+    )
     work = Work(steps, {0: 10, 1: 40, 2: 60, 3: 5, 4: 5}, frozenset({4}), {})
     assert peak_memory(work, range(4)) == 110
     assert best_order(work) == (1, 2, 0, 3)
@@ -68,7 +73,7 @@ def test_the_branch_that_grows_comes_last() -> None:
 
 
 def test_what_is_best_already_stays() -> None:
-    chain = tuple(Step((number,), (number + 1,), (number - 1,) if number else ()) for number in range(300))
+    chain = tuple(ExecutionStep((number,), (number + 1,), (number - 1,) if number else ()) for number in range(300))
     work = Work(chain, dict.fromkeys(range(301), 7), frozenset({300}), {})
     assert best_order(work) == tuple(range(300))
     assert peak_memory(work, range(300)) == 14

@@ -19,7 +19,7 @@ from inlaid_runtime.errors import PackageError
 from inlaid_runtime.execution import codec
 from inlaid_runtime.execution.codec import decode, encode
 from inlaid_runtime.execution.launch_code import _Kernels
-from inlaid_runtime.execution.launches import LaunchPlan, Step
+from inlaid_runtime.execution.launches import LaunchPlan, LaunchPlanStep
 from inlaid_runtime.execution.package import _Description
 from inlaid_runtime.types import DTYPES, DType
 
@@ -74,7 +74,11 @@ def values(hint: Any, dims: st.SearchStrategy[Dim], depth: int = 2) -> st.Search
     if origin is Literal:
         return st.sampled_from(args)
     if origin is tuple and args[1:] == (Ellipsis,):
-        return st.just(()) if args[0] is Step and not depth else st.lists(values(args[0], dims, depth), max_size=3).map(tuple)
+        return (
+            st.just(())
+            if args[0] is LaunchPlanStep and not depth
+            else st.lists(values(args[0], dims, depth), max_size=3).map(tuple)
+        )
     if origin is tuple:
         return st.tuples(*(values(arg, dims, depth) for arg in args))
     if origin in (Union, types.UnionType):
@@ -83,7 +87,7 @@ def values(hint: Any, dims: st.SearchStrategy[Dim], depth: int = 2) -> st.Search
         return st.none()
     if origin is not None and issubclass(origin, Mapping):
         return st.dictionaries(st.text(max_size=5), values(args[1], dims, depth), max_size=2)
-    fields = {name: values(field, dims, depth - (hint is Step)) for name, field in codec._hints(hint).items()}
+    fields = {name: values(field, dims, depth - (hint is LaunchPlanStep)) for name, field in codec._hints(hint).items()}
     return st.builds(hint, **fields)
 
 
@@ -127,7 +131,7 @@ def places(root: Any, path: str = "") -> set[str]:
         return {
             field_path
             for name, hint in codec._hints(root).items()
-            if Step not in (root, *get_args(hint))
+            if LaunchPlanStep not in (root, *get_args(hint))
             for field_path in places(hint, f"{root.__name__}.{name}")
         }
     return {field_path for arg in get_args(root) for field_path in places(arg, path)}
@@ -177,7 +181,7 @@ def make_object(hint: Any, dim: arith.Expr, paths: set[str], path: str = "") -> 
         return args[0]
     if origin is tuple:
         items = args[:1] if args[1:] == (Ellipsis,) else args
-        return () if Step in items else tuple(make_object(item, dim, paths, path) for item in items)
+        return () if LaunchPlanStep in items else tuple(make_object(item, dim, paths, path) for item in items)
     if origin in (Union, types.UnionType):
         return make_object(next(arg for arg in args if arg is not type(None)), dim, paths, path)
     if origin is not None and issubclass(origin, Mapping):

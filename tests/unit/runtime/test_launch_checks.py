@@ -10,9 +10,17 @@ from tests.threads.handmade import OPENCL, K
 from inlaid_runtime.arith import SizeVar, compare
 from inlaid_runtime.errors import KernelFault, Unsupported
 from inlaid_runtime.execution import launches as launches_module
-from inlaid_runtime.execution.launch_checks import KernelNeeds, LaunchChecks
+from inlaid_runtime.execution.launch_checks import KernelFootprint, LaunchChecks
 from inlaid_runtime.execution.launch_code import decode_launches, encode_launches
-from inlaid_runtime.execution.launches import EvaluatedLaunch, KernelFunction, Launches, LaunchPlan, Parameter, Size, Step
+from inlaid_runtime.execution.launches import (
+    EvaluatedLaunch,
+    KernelFunction,
+    LaunchEvaluator,
+    LaunchPlan,
+    LaunchPlanStep,
+    Parameter,
+    Size,
+)
 
 ROOM = 64
 """Bytes of every buffer of the tests."""
@@ -21,11 +29,11 @@ ROOM = 64
 def checks(plan: LaunchPlan) -> LaunchChecks:
     """The checks of a run on one buffer of each storage."""
     stores = {storage: [(None, 0, ROOM)] for storage in ("input", "output", "constant", "arena")}
-    return LaunchChecks("region", plan, list(map(KernelNeeds, plan.kernels)), stores)
+    return LaunchChecks("region", plan, list(map(KernelFootprint, plan.kernels)), stores)
 
 
 SCALED, _ = decode_launches(OPENCL.scaled())
-FIRST, SECOND = Launches(SCALED).evaluate([16], lambda number, source: 0)
+FIRST, SECOND = LaunchEvaluator(SCALED).evaluate([16], lambda number, source: 0)
 """The launches for 16 elements, 64 bytes."""
 
 
@@ -125,12 +133,12 @@ def test_a_computed_size_is_not_overwritten() -> None:
 def test_host_loops_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The count of a plan's loop may be any number, also if no kernel takes the loop's variable."""
     monkeypatch.setattr(launches_module, "MAX_STEPS", 100)
-    step = Step(variable=0, extent=1, body=(Step(variable=0, extent=0, body=(Step(),)),))
+    step = LaunchPlanStep(variable=0, extent=1, body=(LaunchPlanStep(variable=0, extent=0, body=(LaunchPlanStep(),)),))
     plan = LaunchPlan((), (), (Size(0), Size(1 << 40)), (step,), variables=(Size(SizeVar("host.0")),))
     with pytest.raises(KernelFault, match="a region must have at most 100 launches and loop iterations in a run"):
-        list(Launches(plan).evaluate([], lambda number, source: 0))
-    empty = replace(plan, steps=(Step(variable=0, extent=1),))
-    assert list(Launches(empty).evaluate([], lambda number, source: 0)) == []
+        list(LaunchEvaluator(plan).evaluate([], lambda number, source: 0))
+    empty = replace(plan, steps=(LaunchPlanStep(variable=0, extent=1),))
+    assert list(LaunchEvaluator(empty).evaluate([], lambda number, source: 0)) == []
 
 
 @pytest.mark.parametrize(
@@ -148,7 +156,7 @@ def test_launches_with_other_arguments_are_refused_at_load(changes: dict[str, ob
     plan, program = decode_launches(artifact)
     assert plan.steps[0].launch is not None
     launch = replace(plan.steps[0].launch, **changes)  # type: ignore[arg-type]
-    code = encode_launches(replace(plan, steps=(Step(launch=launch),)), program)
+    code = encode_launches(replace(plan, steps=(LaunchPlanStep(launch=launch),)), program)
     with pytest.raises(Unsupported, match=message):
         decode_launches(replace(artifact, code=code))
 

@@ -71,7 +71,7 @@ def test_symbolic_extents_cannot_be_unrolled() -> None:
     n = arith.SizeVar("n")
     out = ir.Buffer("out", (n,), dtype("int32"))
     i, v = arith.Var("i"), arith.Var("v")
-    region = ir.Region(out, ((v, arith.ONE),))
+    region = ir.BufferRegion(out, ((v, arith.ONE),))
     block = ir.Block("b", (ir.IterVar(v, n),), (i,), (), (region,), ir.Store(out, (v,), ir.const(0, "int32")))
     s = Schedule(ir.LoopProgram("p", (), (out,), ir.For(i, n, block)))
     fails(s, "the extent of loop i must be constant, got n; split it first", lambda: s.unroll(i))

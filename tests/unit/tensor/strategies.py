@@ -225,7 +225,7 @@ class _Programs:
         store = ir.Store(buffer, places, self.value(buffer.dtype.name, 2))
         del self.scope[len(self.scope) - len(iters) :]
         self.blocks += 1
-        region = ir.Region(buffer, tuple((index, arith.ONE) for index in places))
+        region = ir.BufferRegion(buffer, tuple((index, arith.ONE) for index in places))
         stmt: ir.Stmt = ir.Block(f"fill{self.blocks}", iters, tuple(loops), (), (region,), store)
         for loop, extent in zip(reversed(loops), reversed(buffer.shape), strict=True):
             stmt = ir.For(loop, arith.wrap(extent), stmt, self.draw(st.sampled_from([ir.ForKind.SERIAL, ir.ForKind.UNROLLED])))

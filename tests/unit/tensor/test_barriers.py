@@ -53,13 +53,13 @@ def test_random_programs(program: ir.LoopProgram) -> None:
     kernel = to_spmd(program, SCOPES, offsets)
     checker = Races(kernel, offsets)
     racy = races(kernel, offsets)
-    assert bool(checker.problems()) == racy
+    assert bool(checker.hazards()) == racy
     if not racy:
         x = np.arange(8, dtype=np.int32) * 7
         for seed in (0, 1):
             np.testing.assert_array_equal(run(kernel, [x], seed=seed)[0], run(program, [x], seed=seed + 1)[0])
         for barrier in find_barriers(kernel):
-            assert checker.problems([barrier]) and Races(without(kernel, barrier), offsets).problems()
+            assert checker.hazards([barrier]) and Races(without(kernel, barrier), offsets).hazards()
             assert races(without(kernel, barrier), offsets)
 
 
@@ -72,17 +72,17 @@ def test_random_programs_of_subgroups(program: ir.LoopProgram, registers: str) -
     program = Rewriter(buffers=moved).program(program)
     kernel = to_spmd(program, SCOPES, subgroup=8)
     checker, racy = Races(kernel), races(kernel, {})
-    assert bool(checker.problems()) == racy
+    assert bool(checker.hazards()) == racy
     assert structural_key(parse(show(kernel))) == structural_key(kernel)
     if not racy:
         x = np.arange(8, dtype=np.int32) * 7
         for seed in (0, 1):
             np.testing.assert_array_equal(run(kernel, [x], seed=seed)[0], run(program, [x], seed=seed + 1)[0])
         for barrier in find_barriers(kernel):
-            assert checker.problems([barrier]) and races(without(kernel, barrier), {})
+            assert checker.hazards([barrier]) and races(without(kernel, barrier), {})
             assert isinstance(barrier, ir.Barrier)
             # Of loops whose barriers are all of subgroups, the verifier knows less than the detector does.
-            assert barrier.over or checker.problems(lane_barriers=[barrier])
+            assert barrier.over or checker.hazards(lane_barriers=[barrier])
 
 
 SUBGROUPS = """

@@ -100,7 +100,7 @@ def test_what_is_left_of_a_tile_has_loops_of_its_own(count, dependent):
 
 def test_a_prefetch_counts_as_no_row():
     """RUN rows behind a prefetch run in one loop, not in one over all rows but the last, and another over that."""
-    hint = ir.Intrinsic(PREFETCH, (ir.Region(IN, ((arith.ZERO, arith.ONE),)),), (ir.Access.HINT,))
+    hint = ir.Intrinsic(PREFETCH, (ir.BufferRegion(IN, ((arith.ZERO, arith.ONE),)),), (ir.AccessMode.HINT,))
     tile: list[ir.Stmt] = [hint]
     for row in range(RUN):
         lane = Var("lane")

@@ -149,7 +149,9 @@ def test_an_intrinsic_reads_and_writes_in_an_order_of_its_own() -> None:
     source, target = (ir.Buffer(name, (5, 4), dtype("int8")) for name in ("source", "target"))
     row = arith.Var("row")
     box = ((arith.wrap(row), arith.ONE), (arith.ZERO, arith.wrap(4)))
-    copy = ir.Intrinsic("copy", (ir.Region(source, box), ir.Region(target, box)), (ir.Access.READ, ir.Access.WRITE))
+    copy = ir.Intrinsic(
+        "copy", (ir.BufferRegion(source, box), ir.BufferRegion(target, box)), (ir.AccessMode.READ, ir.AccessMode.WRITE)
+    )
     program = ir.LoopProgram("rows", (source,), (target,), ir.For(row, arith.wrap(5), copy))
     assert head_start(program, 0, 0) == 4
 

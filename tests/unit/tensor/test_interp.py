@@ -342,8 +342,8 @@ def test_tensor_intrinsics_run_their_semantic_nest() -> None:
     b = Builder()
     with b.loop(3) as i:
         b.store(out, i, 10.0)
-        source = ir.Region(rows, ((i, arith.ONE), (arith.ZERO, arith.Const(4))))
-        b.emit(TensorIntrin("dot", dot).on(source, ir.Region(out, ((i, arith.ONE),)), args=(te.const(2, "float32"),)))
+        source = ir.BufferRegion(rows, ((i, arith.ONE), (arith.ZERO, arith.Const(4))))
+        b.emit(TensorIntrin("dot", dot).on(source, ir.BufferRegion(out, ((i, arith.ONE),)), args=(te.const(2, "float32"),)))
     array = np.arange(12, dtype=np.float32).reshape(3, 4)
     actual = run(program([rows], [out], b), [array], intrinsics={"dot": dot})[0]
     np.testing.assert_array_equal(actual, 10 + 2 * array.sum(1))

@@ -18,7 +18,7 @@ from inlaid.tensor.text import show
 from inlaid.tensor.transform.unread import remove_unread_buffers
 from inlaid_runtime.errors import ScheduleError, VerifyError
 
-HINT, READ, WRITE, UPDATE = ir.Access.HINT, ir.Access.READ, ir.Access.WRITE, ir.Access.UPDATE
+HINT, READ, WRITE, UPDATE = ir.AccessMode.HINT, ir.AccessMode.READ, ir.AccessMode.WRITE, ir.AccessMode.UPDATE
 
 COPY = TensorIntrin(
     "copy",
@@ -59,7 +59,7 @@ def test_access_follows_from_semantics() -> None:
     assert semantic_access(ADD.semantics) == (READ, HINT, READ, UPDATE)
     assert semantic_access(CLIP.semantics) == (READ, UPDATE)
     a, c = ADD.semantics.inputs[0], ADD.semantics.outputs[0]
-    hint_region = ir.Region(ADD.semantics.inputs[1], ())
+    hint_region = ir.BufferRegion(ADD.semantics.inputs[1], ())
     assert ADD.on(full_region(a), hint_region, full_region(c), args=(ir.const(2, "int32"),)).access == (READ, HINT, UPDATE)
 
 

@@ -10,7 +10,7 @@ from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.interp import run
 from inlaid.tensor.parse import parse
 from inlaid.tensor.text import show
-from inlaid.tensor.transform.launches import Launches, split_launches
+from inlaid.tensor.transform.launches import SplitProgram, split_launches
 from inlaid_runtime import arith
 from inlaid_runtime.errors import ScheduleError
 from inlaid_runtime.types import MemoryScope
@@ -44,7 +44,7 @@ program norm(x: float32[(2 * n)]) -> (y: float32[(2 * n)], total: float32[]):
 """
 
 
-def kernel_programs(split: Launches) -> dict:
+def kernel_programs(split: SplitProgram) -> dict:
     return {name: kernel.program for name, kernel in split.kernels.items()}
 
 

@@ -7,6 +7,6 @@ file. A code generator passes the relocation types of its architecture. The link
 from __future__ import annotations
 
 from inlaid.codegen.elf.layout import Bytes
-from inlaid.codegen.elf.link import Architecture, Blob, Rule, link
+from inlaid.codegen.elf.link import Architecture, Blob, RelocationKind, link
 
-__all__ = ["Architecture", "Blob", "Bytes", "Rule", "link"]
+__all__ = ["Architecture", "Blob", "Bytes", "RelocationKind", "link"]

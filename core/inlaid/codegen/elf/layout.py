@@ -12,7 +12,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 @dataclass(eq=False)
-class Piece:
+class SectionChunk:
     """Contiguous bytes of an output section. `size` may exceed the content (zero-filled) for the last piece of a segment."""
 
     section: str
@@ -24,11 +24,11 @@ class Piece:
 
 
 @dataclass(eq=False)
-class Part:
+class OutputSegment:
     """A segment of the output: pieces mapped with the same protection `flags`."""
 
     flags: int
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[SectionChunk] = field(default_factory=list)
 
     @property
     def stored(self) -> int:
@@ -47,16 +47,16 @@ class Embedded:
     """An image embedded in the output, whose segments keep their relative addresses. `base` is its address in the output."""
 
     image: Image
-    parts: list[Part]
+    parts: list[OutputSegment]
     base: int = 0
 
 
 def embed(image: Image) -> Embedded:
     """Wrap an image for embedding in the output."""
-    return Embedded(image, [Part(item.flags, [Piece("", item.content, item.size, 1)]) for item in image.segments])
+    return Embedded(image, [OutputSegment(item.flags, [SectionChunk("", item.content, item.size, 1)]) for item in image.segments])
 
 
-def assign_addresses(parts: Sequence[Part | Embedded], page: int) -> None:
+def assign_addresses(parts: Sequence[OutputSegment | Embedded], page: int) -> None:
     """Assign every piece an address and a file offset, congruent modulo the page size, in order. A memory page belongs to one part;
     the only padding between parts in the file is for alignment."""
     address = offset = 0
@@ -74,7 +74,7 @@ def assign_addresses(parts: Sequence[Part | Embedded], page: int) -> None:
         raise CompileError(f"code and constants must have at most {MAX_BYTES} bytes, found {address}")
 
 
-def _assign_pieces(part: Part, address: int, offset: int) -> tuple[int, int]:
+def _assign_pieces(part: OutputSegment, address: int, offset: int) -> tuple[int, int]:
     """Place the pieces of a part; returns the next address and offset."""
     begin, origin = address, offset
     for piece in part.pieces:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from inlaid.codegen.elf.layout import Bytes, Embedded, Part, Piece, assign_addresses, embed
+from inlaid.codegen.elf.layout import Bytes, Embedded, OutputSegment, SectionChunk, assign_addresses, embed
 from inlaid.codegen.elf.read import EXECINSTR, INIT_ARRAY, LOCAL, NOBITS, WEAK, WRITE, Fixup, Object, Section, read_object
 from inlaid.codegen.elf.write import Tables, chunks, section_names
 from inlaid_runtime.artifact.image import EXECUTABLE, MAX_BYTES, READABLE, WRITABLE, Image, Machine
@@ -17,7 +17,7 @@ _PATCHED = (".data", ".init_array")
 
 
 @dataclass(frozen=True)
-class Rule:
+class RelocationKind:
     """How a relocation type patches memory. `value` selects the number to write, in `bytes` bytes: the symbol's address relative to
     the place, its absolute address, or the relative address of a table entry that holds the symbol's address."""
 
@@ -30,7 +30,7 @@ class Architecture:
     """The linker's description of an architecture: its ELF machine, and rules by relocation type."""
 
     machine: Machine
-    rules: Mapping[int, Rule]
+    rules: Mapping[int, RelocationKind]
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ def link(
 
 
 @dataclass(frozen=True)
-class _Target:
+class _SymbolDefinition:
     """Definition of a symbol: an offset in a piece or in an embedded image."""
 
-    container: Piece | Embedded
+    container: SectionChunk | Embedded
     offset: int = 0
 
     @property
@@ -81,25 +81,25 @@ class _Target:
 class _Linker:
     def __init__(self, architecture: Architecture, images: Mapping[str, Image], blobs: Sequence[Blob]) -> None:
         self.architecture = architecture
-        self.globals: dict[str, _Target] = {}
+        self.globals: dict[str, _SymbolDefinition] = {}
         self.weak: set[str] = set()
         self.undefined: dict[str, str] = {}
-        self.fixups: list[tuple[Piece, Fixup, str | _Target]] = []
-        self.constants, self.code = Part(READABLE), Part(READABLE | EXECUTABLE)
-        self.initializers: list[Piece] = []
-        self.data: list[Piece] = []
-        self.zeros: list[Piece] = []
-        self.slots: dict[str | _Target, Piece] = {}
+        self.fixups: list[tuple[SectionChunk, Fixup, str | _SymbolDefinition]] = []
+        self.constants, self.code = OutputSegment(READABLE), OutputSegment(READABLE | EXECUTABLE)
+        self.initializers: list[SectionChunk] = []
+        self.data: list[SectionChunk] = []
+        self.zeros: list[SectionChunk] = []
+        self.slots: dict[str | _SymbolDefinition, SectionChunk] = {}
         self.embedded: list[Embedded] = []
-        self.blobs: list[Part] = []
+        self.blobs: list[OutputSegment] = []
         for symbol, image in images.items():
             self.embedded.append(embed(image))
-            self.globals[symbol] = _Target(self.embedded[-1], image.functions[symbol])
+            self.globals[symbol] = _SymbolDefinition(self.embedded[-1], image.functions[symbol])
         for blob in blobs:
-            pieces = [Piece(".weights", content, len(content), blob.alignment) for content in blob.contents]
+            pieces = [SectionChunk(".weights", content, len(content), blob.alignment) for content in blob.contents]
             if pieces:
-                self.blobs.append(Part(READABLE, pieces))
-                self.globals[blob.symbol] = _Target(pieces[0])
+                self.blobs.append(OutputSegment(READABLE, pieces))
+                self.globals[blob.symbol] = _SymbolDefinition(pieces[0])
 
     def add(self, content: bytes, origin: str) -> None:
         """Add an object to the link."""
@@ -124,12 +124,12 @@ class _Linker:
                 if fixup.offset + rule.bytes > len(section.content):
                     raise CompileError(f"{origin} is damaged: a relocation is outside of its section {section.name}")
                 if rule.value == "table" and target not in self.slots:
-                    self.slots[target] = Piece(".data", bytearray(8), 8)
+                    self.slots[target] = SectionChunk(".data", bytearray(8), 8)
                 if rule.value == "absolute" and pieces[number].section not in _PATCHED:
                     problem = f"absolute addresses must be in a writable section, found one in {section.name}"
                     raise CompileError(f"{origin}: {problem}", remedy="compile position-independent code")
 
-    def _piece(self, section: Section) -> Piece:
+    def _piece(self, section: Section) -> SectionChunk:
         content: Bytes = b"" if section.type == NOBITS else bytearray(section.content)
         # LLVM emits constructors to .ctors unless told that the system has .init_array; llvmlite has no option for that.
         if section.type == INIT_ARRAY or section.name == ".ctors":
@@ -140,11 +140,11 @@ class _Linker:
             name, group = ".text", self.code.pieces
         else:
             name, group = ".rodata", self.constants.pieces
-        piece = Piece(name, content, section.size, section.alignment)
+        piece = SectionChunk(name, content, section.size, section.alignment)
         group.append(piece)
         return piece
 
-    def _define(self, object_file: Object, pieces: Mapping[int, Piece], origin: str) -> dict[int, _Target]:
+    def _define(self, object_file: Object, pieces: Mapping[int, SectionChunk], origin: str) -> dict[int, _SymbolDefinition]:
         """Define an object's global symbols; returns its local symbols by number."""
         local = {}
         for number, symbol in enumerate(object_file.symbols):
@@ -152,7 +152,7 @@ class _Linker:
                 continue
             if symbol.value > pieces[symbol.section].size:
                 raise CompileError(f"{origin} is damaged: symbol {symbol.name} is outside of its section")
-            target = _Target(pieces[symbol.section], symbol.value)
+            target = _SymbolDefinition(pieces[symbol.section], symbol.value)
             if symbol.binding == LOCAL:
                 local[number] = target
             elif symbol.name not in self.globals or (symbol.name in self.weak and symbol.binding != WEAK):
@@ -187,7 +187,7 @@ class _Linker:
         tables = Tables(exports, name, absolute + len(self.slots) + moved, self.initializers)
         self.constants.pieces[:0] = tables.constants
         data = [*self.initializers, tables.dynamic, *self.slots.values(), *self.data, *self.zeros]
-        parts = [part for part in (self.constants, self.code, Part(READABLE | WRITABLE, data)) if part.pieces]
+        parts = [part for part in (self.constants, self.code, OutputSegment(READABLE | WRITABLE, data)) if part.pieces]
         segments = [*parts, *(part for item in self.embedded for part in item.parts), *self.blobs]
         tables.reserve(len(segments))
         assign_addresses([*parts, *self.embedded, *self.blobs], machine.page)
@@ -221,5 +221,5 @@ class _Linker:
                 raise CompileError(problem) from error
             piece.content[fixup.offset : fixup.offset + rule.bytes] = patch
 
-    def _address(self, target: str | _Target) -> int:
+    def _address(self, target: str | _SymbolDefinition) -> int:
         return (self.globals[target] if isinstance(target, str) else target).address

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from inlaid.codegen.elf.layout import Bytes, Part, Piece
+from inlaid.codegen.elf.layout import Bytes, OutputSegment, SectionChunk
 from inlaid.codegen.elf.read import ALLOC, EXECINSTR, INIT_ARRAY, NOBITS, PROGBITS, RELA_TABLE, SECTION, STRTAB, WRITE
 from inlaid_runtime.artifact import image as elf
 
@@ -34,16 +34,16 @@ _ENTRY_BYTES = {".dynsym": 24, ".hash": 4, ".rela.dyn": 24, ".dynamic": 16}
 class Tables:
     """Tables for the dynamic linker. Their sizes are fixed at construction; their contents are filled after placement."""
 
-    def __init__(self, exports: Sequence[str], name: str, relocations: int, initializers: Sequence[Piece]) -> None:
+    def __init__(self, exports: Sequence[str], name: str, relocations: int, initializers: Sequence[SectionChunk]) -> None:
         self._initializers = initializers
         texts = [b"", *(text.encode() for text in (*exports, *([name] if name else [])))]
         self._strings = b"".join(text + b"\0" for text in texts)
         self._named = bool(name)
         self._offsets = [sum(len(text) + 1 for text in texts[:number]) for number in range(1, len(texts))]
-        self.header = Piece("", b"", 0)
+        self.header = SectionChunk("", b"", 0)
         count = len(exports) + 1
         self.symbols = _reserved(".dynsym", count * elf.SYMBOL.size)
-        self.strings = Piece(".dynstr", self._strings, len(self._strings), 1)
+        self.strings = SectionChunk(".dynstr", self._strings, len(self._strings), 1)
         self.hash = _reserved(".hash", 4 * (3 + count))
         self.relocations = _reserved(".rela.dyn", relocations * elf.RELA.size)
         self.dynamic = _reserved(".dynamic", len(self._tags()) * elf.DYNAMIC_ENTRY.size)
@@ -93,7 +93,7 @@ class Tables:
         return [*tags, (0, 0)]
 
 
-def chunks(segments: Sequence[Part], tables: Tables, machine: elf.Machine) -> list[Bytes]:
+def chunks(segments: Sequence[OutputSegment], tables: Tables, machine: elf.Machine) -> list[Bytes]:
     """Serialize the file: program headers, segments, and section headers for link editors and disassemblers."""
     dynamic = tables.dynamic
     headers = [
@@ -119,20 +119,20 @@ def chunks(segments: Sequence[Part], tables: Tables, machine: elf.Machine) -> li
     return [*out, names, bytes(start - end - len(names)), *sections]
 
 
-def section_names(segments: Sequence[Part]) -> list[str]:
+def section_names(segments: Sequence[OutputSegment]) -> list[str]:
     """List the names of the output's sections in order; the first is number 1."""
     return list(_by_section(segments))
 
 
-def _by_section(segments: Sequence[Part]) -> dict[str, list[Piece]]:
-    pieces_by_section: dict[str, list[Piece]] = {}
+def _by_section(segments: Sequence[OutputSegment]) -> dict[str, list[SectionChunk]]:
+    pieces_by_section: dict[str, list[SectionChunk]] = {}
     for piece in (piece for part in segments for piece in part.pieces):
         if piece.section in _KINDS and piece.size:
             pieces_by_section.setdefault(piece.section, []).append(piece)
     return pieces_by_section
 
 
-def _sections(segments: Sequence[Part], end: int) -> tuple[list[bytes], bytes]:
+def _sections(segments: Sequence[OutputSegment], end: int) -> tuple[list[bytes], bytes]:
     """Build the section headers and the section name table, which is at file offset `end`."""
     pieces_by_section = _by_section(segments)
     numbers = {name: number for number, name in enumerate(pieces_by_section, 1)}
@@ -152,6 +152,6 @@ def _sections(segments: Sequence[Part], end: int) -> tuple[list[bytes], bytes]:
     return headers, names + b".shstrtab\0"
 
 
-def _reserved(section: str, size: int) -> Piece:
+def _reserved(section: str, size: int) -> SectionChunk:
     """Create a zero-filled piece whose content is set later."""
-    return Piece(section, bytes(size), size)
+    return SectionChunk(section, bytes(size), size)

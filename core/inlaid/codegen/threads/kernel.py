@@ -19,7 +19,7 @@ from inlaid.codegen.threads.float64_functions import FUNCTIONS
 from inlaid.codegen.threads.indices import flat_index, index_type
 from inlaid.codegen.threads.lanes import cut_lanes
 from inlaid.codegen.threads.narrow_floats import as_functions
-from inlaid.codegen.threads.registers import MAX_NAMES, Names, choose_width
+from inlaid.codegen.threads.registers import MAX_NAMES, RegisterNames, choose_width
 from inlaid.codegen.threads.shared import declarations, shared_by_threads, with_own_names
 from inlaid.codegen.threads.vectors import VECTOR_BYTES, Wide
 from inlaid.codegen.threads.wide import WideExpressions
@@ -62,7 +62,7 @@ def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadK
     program = cut_lanes(as_functions(program, dialect.converted), dialect.lanes)
     program = dialect.with_waits(narrow(shuffled(program)))
     ranges = Ranges(program)
-    return _ThreadKernel(kernel, program, sizes, dialect, index_type(program, ranges), ranges, offsets).print()
+    return _ThreadKernelPrinter(kernel, program, sizes, dialect, index_type(program, ranges), ranges, offsets).print()
 
 
 def print_region(region: ThreadRegion, dialect: ThreadDialect, report: Callable[[str, int, int], None]) -> tuple[LaunchPlan, str]:
@@ -92,7 +92,7 @@ def thread_source(texts: Sequence[ThreadKernelText], dialect: ThreadDialect) -> 
     return "\n".join([*parts, kernels])
 
 
-class _ThreadKernel(WideExpressions):
+class _ThreadKernelPrinter(WideExpressions):
     """Prints one kernel. `leave` is the jump out of a statement with a bad index; `bodies` maps buffers to the scopes of their
     allocations; `shared` maps shared buffers to their byte offsets."""
 
@@ -275,7 +275,7 @@ class _ThreadKernel(WideExpressions):
 
     # --- local memory ---
 
-    def corner(self, region: ir.Region) -> str:
+    def corner(self, region: ir.BufferRegion) -> str:
         buffer = region.buffer
         if buffer.scope not in self.dialect.dealt:
             return super().corner(region)
@@ -316,7 +316,7 @@ class _ThreadKernel(WideExpressions):
         names = tuple(self.unique(f"{name}_{number}") for number in range(count))
         kind = c_type(buffer.dtype) if width == 1 else self.dialect.vector(buffer.dtype, width)
         self.line(f"{kind} {', '.join(names)};")
-        self.named[buffer] = Names(names, width)
+        self.named[buffer] = RegisterNames(names, width)
         return True
 
 

@@ -14,7 +14,7 @@ MAX_NAMES = 1024
 
 
 @dataclass(frozen=True)
-class Names:
+class RegisterNames:
     """Variables of a buffer's elements: `width` elements per variable, in order."""
 
     names: tuple[str, ...]

@@ -12,7 +12,7 @@ from inlaid.codegen.c_expressions import is_name
 from inlaid.codegen.c_values import ATOM, Text
 from inlaid.codegen.threads.dialect import ThreadDialect
 from inlaid.codegen.threads.indices import flat_index
-from inlaid.codegen.threads.registers import Names
+from inlaid.codegen.threads.registers import RegisterNames
 from inlaid.codegen.threads.wide_indices import WideIndices
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Ranges
@@ -32,7 +32,7 @@ class WideMemory(WideIndices):
         super().__init__(program, dialect, index, ranges)
         self.spaces: dict[ir.Buffer, str] = {}
         self.bases: dict[ir.Buffer, int] = {}
-        self.named: dict[ir.Buffer, Names] = {}
+        self.named: dict[ir.Buffer, RegisterNames] = {}
         self._risks_by_expr: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
         self._long_selects: dict[ir.Select, bool] = {}
 

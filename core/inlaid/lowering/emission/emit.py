@@ -14,7 +14,7 @@ from inlaid.lowering.kernels.bodies import is_operator, source_nodes
 from inlaid.lowering.kernels.finish import without_vectors
 from inlaid.lowering.kernels.kernel import result_types, tensor_type
 from inlaid.lowering.selection.branches import Arms, applicable_versions
-from inlaid.lowering.selection.choose import Decision, Decisions, Programs, buffer_alignment
+from inlaid.lowering.selection.choose import Programs, ScheduleChoice, ScheduleChoices, buffer_alignment
 from inlaid.lowering.selection.views import slice_start
 from inlaid.ops.define import AxisAttrs
 from inlaid.tensor import ir
@@ -52,7 +52,7 @@ class Emission:
 
 def emit(
     function: graph.Function,
-    decisions: Decisions,
+    decisions: ScheduleChoices,
     context: KernelContext,
     programs: Programs,
     finish: Finish,
@@ -79,7 +79,7 @@ class _Emitter:
 
     def __init__(
         self,
-        decisions: Decisions,
+        decisions: ScheduleChoices,
         context: KernelContext,
         programs: Programs,
         finish: Finish,
@@ -217,7 +217,7 @@ class _Emitter:
         buffers.predicates = outer
         return tuple(results)
 
-    def _call(self, call: graph.Call, decision: Decision) -> tuple[int, ...]:
+    def _call(self, call: graph.Call, decision: ScheduleChoice) -> tuple[int, ...]:
         """Emit a call: as a view of its first argument, as a concatenation whose parts are written in place, or as a kernel."""
         layouts = decision.layouts
         operands = (self._values[id(arg)][0] for arg in decision.args)
@@ -238,7 +238,7 @@ class _Emitter:
             self._joins.append((self._calls[-1], call.attrs.axis))
         return results
 
-    def _emit(self, call: graph.Call, decision: Decision, offer: Offer, inputs: tuple[int, ...]) -> tuple[int, ...]:
+    def _emit(self, call: graph.Call, decision: ScheduleChoice, offer: Offer, inputs: tuple[int, ...]) -> tuple[int, ...]:
         """Emit a kernel call, with one predicated call per version; returns the result buffers."""
         source, buffers = self._programs[decision.program], self._buffers
         types = zip(result_types(call.type), offer.layouts[len(inputs) :], strict=False)
@@ -339,7 +339,7 @@ class _Emitter:
         return weights
 
 
-def _movable_calls(decisions: Decisions, context: KernelContext) -> frozenset[int]:
+def _movable_calls(decisions: ScheduleChoices, context: KernelContext) -> frozenset[int]:
     """Return the ids of calls that write or read a part of a concatenation whose parts are not contiguous in its result."""
     alignment = buffer_alignment(context.capabilities)
     calls = [expr for expr, _ in decisions.exprs if isinstance(expr, graph.Call) and id(expr) in decisions.calls]

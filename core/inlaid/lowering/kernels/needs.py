@@ -27,7 +27,7 @@ _NATIVE = frozenset(DTYPES).difference(FORMATS, (EXPONENT_ONLY,), NARROW_INTEGER
 
 
 @dataclass(frozen=True)
-class KernelNeeds:
+class KernelRequirements:
     """Requirements of an operator's kernel. dtypes: names of element types. block: threads of the largest block at the least sizes,
     1 without threads. scoped_program: the kernel without blocks if it allocates buffers in memory scopes of targets, else None."""
 
@@ -58,7 +58,7 @@ def unmet_need(call: graph.Call, capabilities: Capabilities) -> str | None:
     return None
 
 
-def _unmet(needs: KernelNeeds, capabilities: Capabilities, grid: Grid | None) -> str | None:
+def _unmet(needs: KernelRequirements, capabilities: Capabilities, grid: Grid | None) -> str | None:
     excess = sorted(needs.dtypes.difference(capabilities.dtypes))
     if excess:
         return f"its kernel computes in {', '.join(excess)}, not among the target's element types"
@@ -82,14 +82,14 @@ def _needs(
     in_place: bool,
     in_integers: bool,
     bounds: tuple[tuple[str, tuple[int | None, int | None]], ...],
-) -> KernelNeeds:
+) -> KernelRequirements:
     """Examine a call. `bounds` of its sizes, by name, are here for the cache alone."""
     params = tuple(graph.var(f"x{number}", type_) for number, type_ in enumerate(operands))
     body = graph.Call(result, None, operator, params, attrs)
     program = build(KernelSource(operator.name, params, body, in_place), grid)
     scopes = {stmt.buffer.scope for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)}
     scoped_program = None if scopes.issubset(BUILT_IN) else flatten_blocks(program)
-    return KernelNeeds(
+    return KernelRequirements(
         _dtypes(mark_intermediate_float64(program) if in_integers else program), _block(program.body), scoped_program
     )
 

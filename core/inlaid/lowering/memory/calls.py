@@ -9,7 +9,7 @@ from inlaid.tensor.analysis.in_place import head_start
 from inlaid.tensor.ir import Buffer, LoopProgram
 from inlaid.tensor.region import KernelCall
 from inlaid_runtime.arith import Dim
-from inlaid_runtime.memory.order import Step, Work
+from inlaid_runtime.memory.order import ExecutionStep, Work
 from inlaid_runtime.memory.planner import Lifetime, aligned
 from inlaid_runtime.records import dataclass, field
 
@@ -89,7 +89,7 @@ class Calls:
             read, written = ([self.inside[number] for number in side] for side in (call.reads, call.outputs))
             needs = {n for part in read for n, other in writers.get(part.root, ()) if n != step and part.meets(other)}
             reads, writes = (tuple(part.root for part in parts if part.root in sizes) for parts in (read, written))
-            steps.append(Step(reads, writes, tuple(sorted(needs))))
+            steps.append(ExecutionStep(reads, writes, tuple(sorted(needs))))
         shared = {
             (over, under): max(0, min(sizes[over] - distance, sizes[under]))
             for (over, under), distance in self.head_starts().items()

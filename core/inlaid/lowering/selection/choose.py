@@ -51,7 +51,7 @@ class RegionSource:
 
 
 @dataclass(frozen=True)
-class Decision:
+class ScheduleChoice:
     """An implementation of a call: `body` applied to `args`, with `layouts` of the arguments, then results. `program` is the cache
     key of the unscheduled kernel; `key` is the cache key of its scheduled kernels, layouts excluded. If `offer` is None, the result
     is a view of the first argument.
@@ -71,12 +71,12 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Decisions:
+class ScheduleChoices:
     """The expressions of a region in execution order with their enclosing arms; the decision for each call that is not a view, by
     id; and the ids of calls that update in place."""
 
     exprs: Sequence[tuple[graph.Expr, Arms]]
-    calls: Mapping[int, Decision]
+    calls: Mapping[int, ScheduleChoice]
     in_place: frozenset[int]
 
 
@@ -86,7 +86,7 @@ def choose(
     context: KernelContext,
     programs: Programs,
     shared: Sequence[ScheduleRule] = (),
-) -> Decisions:
+) -> ScheduleChoices:
     """Choose an implementation of every call to minimize the total time of kernels and layout copies. Offers of the rules that are
     `shared` by targets are dropped if the target does not support the copies to their layouts. Adds unscheduled kernels to
     `programs`. Raises `CompileError` naming operator and node."""
@@ -96,10 +96,10 @@ def choose(
         in_place = in_place_calls(source.function, exprs, source.exchange)
     steps = _Steps(source, rules, context, programs, shared, in_place)
     steps.read(tuple(expr for expr, _ in exprs))
-    return Decisions(exprs, steps.decided(), in_place)
+    return ScheduleChoices(exprs, steps.decided(), in_place)
 
 
-def schedules(decisions: Decisions, programs: Programs, capabilities: Capabilities) -> tuple[KernelSchedule, ...]:
+def schedules(decisions: ScheduleChoices, programs: Programs, capabilities: Capabilities) -> tuple[KernelSchedule, ...]:
     """Report the schedule rule and predicted time of each kernel."""
     return tuple(
         _schedule(decision, decision.offer, programs[decision.program], capabilities)
@@ -113,7 +113,7 @@ def buffer_alignment(capabilities: Capabilities) -> int:
     return ALIGNMENT if capabilities.memory is None else capabilities.memory.alignment
 
 
-def _schedule(decision: Decision, offer: Offer, program: ir.LoopProgram, capabilities: Capabilities) -> KernelSchedule:
+def _schedule(decision: ScheduleChoice, offer: Offer, program: ir.LoopProgram, capabilities: Capabilities) -> KernelSchedule:
     reduces = is_bound_by_reductions(program, capabilities)
     return KernelSchedule(
         offer.rule,
@@ -155,12 +155,12 @@ class _Steps:
         self._in_place = in_place
         self._choice = LayoutChoice(context.capabilities.bandwidth / max(context.capabilities.cores, 1))
         self._values: dict[int, tuple[int | None, ...]] = {}
-        self._calls: dict[int, tuple[int, tuple[Decision, ...]]] = {}
+        self._calls: dict[int, tuple[int, tuple[ScheduleChoice, ...]]] = {}
         self._offers: dict[Any, tuple[Offer, ...]] = {}
         self._copied: dict[TensorType, bool] = {}
         self._varying: dict[int, frozenset[int]] = {}
 
-    def decided(self) -> dict[int, Decision]:
+    def decided(self) -> dict[int, ScheduleChoice]:
         """Solve for the cheapest decision per call, by id."""
         chosen = self._choice.solve()
         return {call: decisions[chosen[number]] for call, (number, decisions) in self._calls.items()}
@@ -209,7 +209,7 @@ class _Steps:
             if value is not None:
                 self._choice.step((value,), (), _ROW_MAJOR)
 
-    def _decisions(self, call: graph.Call, constant: set[int]) -> tuple[Decision, ...]:
+    def _decisions(self, call: graph.Call, constant: set[int]) -> tuple[ScheduleChoice, ...]:
         """Enumerate the candidate decisions for a call. There is always at least one."""
         capabilities = self._context.capabilities
         params, body, args = inlined_body(call, self._varying.get(id(call), frozenset()))
@@ -220,12 +220,12 @@ class _Steps:
             # A contiguous slice is a view.
             alignment = buffer_alignment(capabilities)
             fitting = (layout for layout in input_layouts[0] if slice_start(call, layout, alignment) is not None)
-            views = tuple(Decision(args, body, (layout, layout)) for layout in fitting)
+            views = tuple(ScheduleChoice(args, body, (layout, layout)) for layout in fitting)
             if views:
                 return views
         if is_operator(call, "transpose") and viewed is not None and capabilities.memory is not None:
             pairs = ((layout, transposed(call, layout)) for layout in input_layouts[0])
-            views = tuple(Decision(args, body, (layout, view)) for layout, view in pairs if view is not None)
+            views = tuple(ScheduleChoice(args, body, (layout, view)) for layout, view in pairs if view is not None)
             if views:
                 return views
         in_place = id(call) in self._in_place
@@ -245,7 +245,7 @@ class _Steps:
             offers = {layouts: offer for layouts, offer in offers.items() if layouts[0] == layouts[len(args)]}
         count = len(args) + len(result_types(call.type))
         key = (program, facts)
-        return tuple(Decision(args, body, offer.layouts[:count], program, key, offer) for offer in offers.values())
+        return tuple(ScheduleChoice(args, body, offer.layouts[:count], program, key, offer) for offer in offers.values())
 
     def _offers_for(
         self, program: Any, input_layouts: Sequence[tuple[Layout, ...]], facts: Sequence[bool]

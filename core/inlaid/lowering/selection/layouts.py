@@ -32,7 +32,7 @@ class Option:
 
 
 @dataclass
-class _Value:
+class _LayoutValue:
     """A value with its shape, dtype, writer and readers. Writer and readers are (step, position among the step's layouts)."""
 
     shape: tuple[Dim, ...]
@@ -47,7 +47,7 @@ class LayoutChoice:
     def __init__(self, bandwidth: float) -> None:
         self._bandwidth = bandwidth
         self._steps: list[tuple[Option, ...]] = []
-        self._values: list[_Value] = []
+        self._values: list[_LayoutValue] = []
 
     def step(
         self, inputs: Sequence[int | None], outputs: Sequence[tuple[tuple[Dim, ...], DType]], options: Sequence[Option]
@@ -60,7 +60,9 @@ class LayoutChoice:
             if value is not None:
                 self._values[value].readers.append((number, position))
         first = len(self._values)
-        self._values += [_Value(shape, dtype, (number, len(inputs) + position)) for position, (shape, dtype) in enumerate(outputs)]
+        self._values += [
+            _LayoutValue(shape, dtype, (number, len(inputs) + position)) for position, (shape, dtype) in enumerate(outputs)
+        ]
         return tuple(range(first, len(self._values)))
 
     @property
@@ -81,7 +83,7 @@ class LayoutChoice:
             self._tie(problem, number, value)
         return problem.solve()[: len(self._steps)]
 
-    def _tie(self, problem: Assignment, number: int, value: _Value) -> None:
+    def _tie(self, problem: Assignment, number: int, value: _LayoutValue) -> None:
         """Add the costs of copies of a value to the problem."""
         readers: dict[int, list[int]] = {}
         for step, position in value.readers:
@@ -117,11 +119,11 @@ class LayoutChoice:
             dict.fromkeys(option.layouts[position].canonical(shape) for step, position in ends for option in self._steps[step])
         )
 
-    def _matrix(self, value: _Value, written: list[Layout], read_sets: Sequence[set[Layout]]) -> Matrix:
+    def _matrix(self, value: _LayoutValue, written: list[Layout], read_sets: Sequence[set[Layout]]) -> Matrix:
         """Compute the copy costs in seconds, by written layout and set of wanted layouts."""
         return tuple(tuple(sum(self._copy(value, a, b) for b in layouts) for layouts in read_sets) for a in written)
 
-    def _copy(self, value: _Value, a: Layout, b: Layout) -> float:
+    def _copy(self, value: _LayoutValue, a: Layout, b: Layout) -> float:
         if a.canonical(value.shape) == b.canonical(value.shape):
             return 0.0
         elements = sum(arith.size_hint(arith.product(layout.shape(value.shape))) for layout in (a, b))

@@ -25,7 +25,7 @@ KEYS = 32
 
 
 @dataclass(frozen=True)
-class Tiles:
+class AttentionTiles:
     """Tile sizes of a block: the number of queries, the number of threads per query (`lanes`), and the number of keys per step."""
 
     queries: int
@@ -33,7 +33,7 @@ class Tiles:
     keys: int
 
 
-def choose_tiles(grid: Grid, size: Dim, width: Dim, dtype: DType) -> Tiles | None:
+def choose_tiles(grid: Grid, size: Dim, width: Dim, dtype: DType) -> AttentionTiles | None:
     """Return the largest tiles that fit shared memory, for keys of `size` elements and values of `width` elements. Returns None if
     none fit or a size is symbolic."""
     if not isinstance(size, int) or not isinstance(width, int):
@@ -47,7 +47,7 @@ def choose_tiles(grid: Grid, size: Dim, width: Dim, dtype: DType) -> Tiles | Non
                 padded = -(-width // lanes) * lanes
                 elements = queries * (size + keys) + keys * (size + padded)
                 if elements * working_dtype(dtype).bytes + queries * lanes <= grid.capacity:
-                    return Tiles(queries, lanes, keys)
+                    return AttentionTiles(queries, lanes, keys)
     return None
 
 
@@ -61,7 +61,7 @@ def _halves(start: int, least: int) -> Iterator[int]:
 class TiledKernel:
     """Emits the tiled kernel. Shared tiles are laid out so that adjacent threads read adjacent elements, without bank conflicts."""
 
-    def __init__(self, b: Builder, grid: Grid, attention: Attention, tiles: Tiles, out: ir.Buffer) -> None:
+    def __init__(self, b: Builder, grid: Grid, attention: Attention, tiles: AttentionTiles, out: ir.Buffer) -> None:
         self._b = b
         self._scope = grid.scope
         self._attention = attention

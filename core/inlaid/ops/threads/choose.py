@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from inlaid.ops.threads.grid import LONG, Grid, first_where
-from inlaid.ops.threads.scan import Scan, emit_scan
+from inlaid.ops.threads.scan import RowScan, emit_scan
 from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid_runtime import arith
@@ -44,5 +44,5 @@ def prefix_sum(b: Builder, grid: Grid, extent: Dim, count: Callable[[Dim], ir.Ex
     def keep(b: Builder, row: Dim, position: Dim, before: ir.Expr, value: ir.Expr) -> None:
         b.store(counts, (row, position), value)
 
-    emit_scan(b, grid, Scan(1, extent, LONG, "add", te.const(0, LONG), lambda row, position: count(position), keep))
+    emit_scan(b, grid, RowScan(1, extent, LONG, "add", te.const(0, LONG), lambda row, position: count(position), keep))
     return PrefixCounts(counts, extent)

@@ -25,7 +25,7 @@ ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
-class Scan:
+class RowScan:
     """A scan of `rows` rows of `extent` elements.
 
     `read(row, position)` is an element, of dtype `dtype`; `write(b, row, position, before, value)` stores the exclusive and the
@@ -47,7 +47,7 @@ class Scan:
         return ir.binary(self.op, a, b)
 
 
-def emit_scan(b: Builder, grid: Grid, scan: Scan) -> None:
+def emit_scan(b: Builder, grid: Grid, scan: RowScan) -> None:
     """Emit the scan, in the form that suits the number and length of rows."""
     grid = grid.fitting(2 * scan.dtype.bytes, len(_memory(grid)) * ALIGNMENT)
     alone = arith.compare("<=", scan.extent, MAX_THREAD_EXTENT)
@@ -62,7 +62,7 @@ def emit_scan(b: Builder, grid: Grid, scan: Scan) -> None:
     )
 
 
-def _scan_by_threads(b: Builder, grid: Grid, scan: Scan) -> None:
+def _scan_by_threads(b: Builder, grid: Grid, scan: RowScan) -> None:
     """Scan each row by one thread."""
     with parallel_range(b, grid, scan.rows) as row:
         total = b.alloc((), scan.dtype, "total")
@@ -74,7 +74,7 @@ def _scan_by_threads(b: Builder, grid: Grid, scan: Scan) -> None:
             b.store(total, (), value)
 
 
-def _scan_by_blocks(b: Builder, grid: Grid, scan: Scan) -> None:
+def _scan_by_blocks(b: Builder, grid: Grid, scan: RowScan) -> None:
     """Scan each row by one block."""
     scratch = [BlockScratch(b, grid, (scan.rows,), (size,), scan.dtype, name) for name, size in _memory(grid)]
     with b.loop(scan.rows, "row", thread=BLOCKS) as row:
@@ -83,7 +83,7 @@ def _scan_by_blocks(b: Builder, grid: Grid, scan: Scan) -> None:
         _segment(b, grid, scan, (row, 0, scan.extent), (one, other, carry))
 
 
-def _reduce_then_scan(b: Builder, grid: Grid, scan: Scan) -> None:
+def _reduce_then_scan(b: Builder, grid: Grid, scan: RowScan) -> None:
     """Reduce, then scan over blocks: compute totals of parts of rows, scan them, then scan each part from its prefix."""
     size = grid.block * PIECES
     parts = arith.unwrap(arith.ceildiv(scan.extent, size))
@@ -111,7 +111,9 @@ def _reduce_then_scan(b: Builder, grid: Grid, scan: Scan) -> None:
     def keep(b: Builder, row: Dim, part: Dim, before: ir.Expr, value: ir.Expr) -> None:
         b.store(first, (row, part), before)
 
-    _scan_by_blocks(b, grid, Scan(scan.rows, parts, scan.dtype, scan.op, scan.identity, lambda row, part: totals[row, part], keep))
+    _scan_by_blocks(
+        b, grid, RowScan(scan.rows, parts, scan.dtype, scan.op, scan.identity, lambda row, part: totals[row, part], keep)
+    )
     scratch = [BlockScratch(b, grid, (scan.rows, parts), (extent,), scan.dtype, name) for name, extent in _memory(grid)]
     with b.loop(scan.rows, "row", thread=BLOCKS) as row, b.loop(parts, "part", thread=BLOCKS_Y) as part:
         one, other, carry = (memory.open(row, part) for memory in scratch)
@@ -125,7 +127,7 @@ def _memory(grid: Grid) -> tuple[tuple[str, int], ...]:
 
 
 def _segment(
-    b: Builder, grid: Grid, scan: Scan, segment: tuple[Dim, Dim, Dim], memory: tuple[BlockView, BlockView, BlockView]
+    b: Builder, grid: Grid, scan: RowScan, segment: tuple[Dim, Dim, Dim], memory: tuple[BlockView, BlockView, BlockView]
 ) -> None:
     """Scan the range `segment` = (row, begin, end) by one block. `memory`: two buffers with an element per thread, and the
     carry-in."""

@@ -27,7 +27,7 @@ TILE_FILL = 16
 
 
 @dataclass(frozen=True)
-class Axis:
+class ContractionAxis:
     """An axis of a contraction: its variable and extent."""
 
     var: Var
@@ -47,20 +47,20 @@ class Contraction:
     left: ir.Expr
     right: ir.Expr
     swapped: bool
-    batch: tuple[Axis, ...]
-    rows: tuple[Axis, ...]
-    columns: tuple[Axis, ...]
-    depth: tuple[Axis, ...]
+    batch: tuple[ContractionAxis, ...]
+    rows: tuple[ContractionAxis, ...]
+    columns: tuple[ContractionAxis, ...]
+    depth: tuple[ContractionAxis, ...]
     values: Mapping[arith.Expr, arith.Expr]
     inverse: Mapping[arith.Expr, arith.Expr] | None
 
 
-def total_extent(axes: Sequence[Axis]) -> arith.Expr:
+def total_extent(axes: Sequence[ContractionAxis]) -> arith.Expr:
     """Return the product of the axes' extents."""
     return arith.simplify(arith.wrap(arith.product(tuple(arith.unwrap(axis.extent) for axis in axes))))
 
 
-def coordinates(axes: Sequence[Axis], position: arith.Expr) -> dict[arith.Expr, arith.Expr]:
+def coordinates(axes: Sequence[ContractionAxis], position: arith.Expr) -> dict[arith.Expr, arith.Expr]:
     """Unflatten a row-major position into one index per axis."""
     indices: dict[arith.Expr, arith.Expr] = {}
     for number, axis in reversed(list(enumerate(axes))):
@@ -108,17 +108,17 @@ def find_contraction(program: ir.LoopProgram) -> Contraction | None:
     factors = _factors(anchor)
     if factors is None:
         return None
-    axes: list[Axis] = []
+    axes: list[ContractionAxis] = []
     values: dict[arith.Expr, arith.Expr] = {}
     for item in anchor.spatial:
         size = _group_size(item, factors)
         if size:
             group, offset = Var(f"{item.var.name}_group"), Var(f"{item.var.name}_place")
             values[item.var] = group * size + offset
-            axes += [Axis(group, arith.simplify(item.extent // size)), Axis(offset, arith.Const(size))]
+            axes += [ContractionAxis(group, arith.simplify(item.extent // size)), ContractionAxis(offset, arith.Const(size))]
         else:
             values[item.var] = item.var
-            axes.append(Axis(item.var, item.extent))
+            axes.append(ContractionAxis(item.var, item.extent))
     first, second = (_over_axes(factor, values, axes) for factor in factors) if len(axes) > len(values) else factors
     axes = [axis for axis in axes if axis.extent != arith.ONE]
     factor_vars = [factor.free_vars() for factor in (first, second)]
@@ -132,7 +132,7 @@ def find_contraction(program: ir.LoopProgram) -> Contraction | None:
     inverse = _inverse(anchor, values)
     rows, columns = (_tiled_axes(side, _store_indices(anchor, values, inverse)) for side in alone)
     batch = tuple(axis for axis in axes if axis not in rows and axis not in columns)
-    depth = tuple(Axis(item.var, item.extent) for item in anchor.reduced if item.extent != arith.ONE)
+    depth = tuple(ContractionAxis(item.var, item.extent) for item in anchor.reduced if item.extent != arith.ONE)
     return Contraction(anchor, first, second, swapped, batch, rows, columns, depth, values, inverse)
 
 
@@ -161,7 +161,7 @@ def _group_size(item: ir.IterVar, factors: tuple[ir.Expr, ir.Expr]) -> int:
     return 0
 
 
-def _over_axes(value: ir.Expr, values: Mapping[arith.Expr, arith.Expr], axes: Sequence[Axis]) -> ir.Expr:
+def _over_axes(value: ir.Expr, values: Mapping[arith.Expr, arith.Expr], axes: Sequence[ContractionAxis]) -> ir.Expr:
     """Rewrite a factor from iteration variables to axes."""
     analyzer = arith.Analyzer({axis.var: (0, arith.unwrap(axis.extent - 1)) for axis in axes})
 
@@ -182,12 +182,12 @@ def _store_indices(
     return tuple(arith.substitute(index, axis_values) for index in block.body.indices)
 
 
-def _tiled_axes(axes: Sequence[Axis], stored: Sequence[arith.Expr]) -> tuple[Axis, ...]:
+def _tiled_axes(axes: Sequence[ContractionAxis], stored: Sequence[arith.Expr]) -> tuple[ContractionAxis, ...]:
     """Select the innermost axes of a side, which are tiled as one axis.
 
     Selects adjacent dimensions of the result, and axes of constant extents up to `TILE_FILL` elements. Any other symbolic axis
     would need divisions, with which the race check cannot prove that threads store distinct elements."""
-    tiled: list[Axis] = []
+    tiled: list[ContractionAxis] = []
     for axis in reversed(axes):
         if tiled:
             run = list(stored).index(tiled[0].var) if tiled[0].var in stored else 0

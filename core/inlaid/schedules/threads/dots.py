@@ -18,14 +18,14 @@ from inlaid.schedules.threads.product_nest import (
     COLUMN_THREADS,
     ROW_BLOCKS,
     ROW_THREADS,
-    ProductPlan,
+    ContractionPlan,
     axis_name,
     find_block,
     in_threads,
     mark_register_tile,
     static_extent,
 )
-from inlaid.schedules.threads.tile_model import BUSY, Problem, describe_problem, run_lanes
+from inlaid.schedules.threads.tile_model import BUSY, ContractionProblem, describe_problem, run_lanes
 from inlaid.schedules.threads.tiles import TILE_PRODUCT, Side, Tiling, runs_along
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import Decision, KernelContext
@@ -72,7 +72,7 @@ def skinny_product(
     shares = context.decide("shares", map(_numbers, legal), _numbers(legal[0]))
     depth, columns, per_thread = shares.numbers
     tiling = Tiling(Side(1, 1, rows), Side(columns, 1, per_thread), step, depth, joined=True)
-    plan = ProductPlan(s, contraction, tiling, scope.name, 1, threads.vector_bytes)
+    plan = ContractionPlan(s, contraction, tiling, scope.name, 1, threads.vector_bytes)
     try:
         return _schedule(plan, along_depth, context), shares
     except ScheduleError:
@@ -83,7 +83,7 @@ def _numbers(shares: _Shares) -> tuple[int, ...]:
     return shares.depth, shares.columns, shares.per_thread
 
 
-def _shares(rows: int, problem: Problem, threads: Threads, capacity: int, along_depth: bool, step: int) -> list[_Shares]:
+def _shares(rows: int, problem: ContractionProblem, threads: Threads, capacity: int, along_depth: bool, step: int) -> list[_Shares]:
     """Enumerate the legal block shapes, cheapest first. The cost counts coalescing, occupancy and work per thread, then the partial
     sums to add."""
     steps = -(-problem.depth // step)
@@ -105,7 +105,7 @@ def _shares(rows: int, problem: Problem, threads: Threads, capacity: int, along_
     return [shares for _, _, shares in sorted(candidates, key=lambda item: item[:2])]
 
 
-def _schedule(plan: ProductPlan, along_depth: bool, context: KernelContext) -> Schedule:
+def _schedule(plan: ContractionPlan, along_depth: bool, context: KernelContext) -> Schedule:
     """Build the nest:
 
     for batch, columns, blocks:

@@ -18,7 +18,7 @@ from inlaid.schedules.threads.product_nest import (
     COLUMN_BLOCKS,
     COLUMN_THREADS,
     ROW_BLOCKS,
-    ProductPlan,
+    ContractionPlan,
     axis_name,
     bind_threads,
     find_block,
@@ -28,7 +28,7 @@ from inlaid.schedules.threads.product_nest import (
     stores_vectors,
     through_shared,
 )
-from inlaid.schedules.threads.tile_model import Memory, Problem, describe_problem, rank_tilings, shared_bytes
+from inlaid.schedules.threads.tile_model import ContractionProblem, Memory, describe_problem, rank_tilings, shared_bytes
 from inlaid.schedules.threads.tiles import TILE_PRODUCT, Side, Tiling
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
@@ -85,7 +85,7 @@ def _tiled(s: Schedule, contraction: Contraction, context: KernelContext, scope:
     tile = context.decide("tile", map(_numbers, tilings), _numbers(best))
     tiling = _tiling(tile.numbers)
     stages = _stages(tiling, problem, memory, contraction, context)
-    plan = ProductPlan(s, contraction, tiling, "" if scope is None else scope.name, stages.number, threads.vector_bytes)
+    plan = ContractionPlan(s, contraction, tiling, "" if scope is None else scope.name, stages.number, threads.vector_bytes)
     for default_parts in dict.fromkeys((best.parts, 1)):
         parts = context.decide("parts", PARTS, default_parts)
         try:
@@ -110,14 +110,16 @@ def _tiling(numbers: tuple[int, ...]) -> Tiling:
     return Tiling(Side(*numbers[:3]), Side(*numbers[3:6]), numbers[6])
 
 
-def _stages(tiling: Tiling, problem: Problem, memory: Memory, contraction: Contraction, context: KernelContext) -> Decision:
+def _stages(
+    tiling: Tiling, problem: ContractionProblem, memory: Memory, contraction: Contraction, context: KernelContext
+) -> Decision:
     """Decide on double buffering of the shared tiles: one barrier per step instead of two, for twice the memory."""
     depth = static_extent(total_extent(contraction.depth))
     able = bool(memory.shared) and depth is not None and 2 * shared_bytes(tiling, problem) <= memory.shared
     return context.decide("stages", (1, 2) if able else (1,), 2 if able else 1)
 
 
-def _schedule(plan: ProductPlan, context: KernelContext) -> Schedule:
+def _schedule(plan: ContractionPlan, context: KernelContext) -> Schedule:
     """Build the nest; with shared memory
 
     for batch, rows, columns, blocks:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inlaid.schedules.shape import axis_loops, loop_extent, present
-from inlaid.schedules.threads.contraction import Axis, Contraction, total_extent
+from inlaid.schedules.threads.contraction import Contraction, ContractionAxis, total_extent
 from inlaid.schedules.threads.tiles import Side, Tiling, runs_along
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.blocks import collect_blocks
@@ -29,7 +29,7 @@ bank conflicts of column stores and keeps vectors aligned."""
 
 
 @dataclass(frozen=True)
-class ProductPlan:
+class ContractionPlan:
     """A contraction to schedule. `shared` is the scope of shared memory, "" for none; `stages` the copies of a shared tile, 2 for
     double buffering; `vector_bytes` the width of loads."""
 
@@ -56,7 +56,7 @@ def find_block(s: Schedule, name: str) -> ir.Block:
     return next(block for block in collect_blocks(s.program) if block.name == name)
 
 
-def _sides(plan: ProductPlan) -> tuple[tuple[Side, ir.Expr, tuple[Axis, ...]], ...]:
+def _sides(plan: ContractionPlan) -> tuple[tuple[Side, ir.Expr, tuple[ContractionAxis, ...]], ...]:
     """Return for each factor its side, its expression, and its axes without the depth."""
     contraction, tiling = plan.contraction, plan.tiling
     return ((tiling.rows, contraction.left, contraction.rows), (tiling.columns, contraction.right, contraction.columns))
@@ -75,7 +75,7 @@ def nest_of_sum(s: Schedule, total: str, around: int) -> tuple[Var | None, Var |
     return steps, depth, s.decompose_reduction(total, nest[0]) if nest else None
 
 
-def through_shared(s: Schedule, plan: ProductPlan, blocks: tuple[str, str, str], outside: list[Var]) -> None:
+def through_shared(s: Schedule, plan: ContractionPlan, blocks: tuple[str, str, str], outside: list[Var]) -> None:
     """Schedule the reduction of a block's tile, and the cooperative fetches of each step."""
     *factors, total = blocks
     s.compute_at(total, outside[-1])
@@ -107,7 +107,13 @@ def _load_fragment(s: Schedule, total: str, name: str, depth: Var) -> None:
 
 
 def _fetch_together(
-    s: Schedule, plan: ProductPlan, name: str, loops: Sequence[Var], side: Side, value: ir.Expr, axes: tuple[Axis, ...]
+    s: Schedule,
+    plan: ContractionPlan,
+    name: str,
+    loops: Sequence[Var],
+    side: Side,
+    value: ir.Expr,
+    axes: tuple[ContractionAxis, ...],
 ) -> None:
     """Distribute the elements of a tile over all threads, so that loads are coalesced."""
     if not loops:
@@ -127,7 +133,7 @@ def _fetch_together(
         s.vectorize(lane)
 
 
-def vector_lanes(value: ir.Expr, axes: tuple[Axis, ...], vector_bytes: int) -> int:
+def vector_lanes(value: ir.Expr, axes: tuple[ContractionAxis, ...], vector_bytes: int) -> int:
     """Return the vector lanes of loads along axes: elements are contiguous, and no vector crosses their end."""
     size = static_extent(total_extent(axes))
     if not isinstance(value, ir.Load) or not axes or size is None or not runs_along(value, axes, ()):
@@ -149,7 +155,7 @@ def _widen(s: Schedule, name: str, size: int, bytes_: int) -> None:
         s.storage_align(name, len(buffer.shape) - 2, factor, more)
 
 
-def in_threads(s: Schedule, plan: ProductPlan, blocks: tuple[str, str, str], outside: list[Var]) -> None:
+def in_threads(s: Schedule, plan: ContractionPlan, blocks: tuple[str, str, str], outside: list[Var]) -> None:
     """Schedule the reduction of a register tile, and the loads of each step by the thread."""
     *factors, total = blocks
     s.compute_at(total, outside[-1])

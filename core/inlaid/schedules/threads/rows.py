@@ -30,7 +30,7 @@ LONG = 64
 
 
 @dataclass(frozen=True)
-class _Kernel:
+class _RowKernel:
     """The blocks of a row kernel. `final` is the last block; `names` are the blocks fused into its rows, `loose` the blocks that
     are not fused. `scalars` are the buffers with one value per row. `rows` are the positions of the row axes among the iteration
     variables of `final`. `along`: the reduction axis is contiguous; otherwise the row axis is contiguous."""
@@ -77,7 +77,7 @@ class ThreadRowsRule:
         return Offer((ROW_MAJOR,) * len(program.params), Traced(lambda: s), decisions=(team, pieces))
 
 
-def _kernel(s: Schedule) -> _Kernel | None:
+def _kernel(s: Schedule) -> _RowKernel | None:
     """Match the blocks of a row kernel; None if its reductions are neither all contiguous nor all strided."""
     last = collect_blocks(s.program)[-1]
     final = last.name if last.init is None else s.cache_write(last.name)
@@ -109,10 +109,10 @@ def _kernel(s: Schedule) -> _Kernel | None:
     if not along and not rows:
         return None
     names = [block.name for block in producers if block.name not in loose]
-    return _Kernel(tuple(names), tuple(loose), tuple(scalars), final, rows, along)
+    return _RowKernel(tuple(names), tuple(loose), tuple(scalars), final, rows, along)
 
 
-def _extents(s: Schedule, kernel: _Kernel) -> tuple[int, int]:
+def _extents(s: Schedule, kernel: _RowKernel) -> tuple[int, int]:
     """Return the number of rows and the length of the longest reduction, with size hints for symbolic extents."""
     rows = columns = 1
     for block in collect_blocks(s.program):
@@ -127,7 +127,7 @@ def _extents(s: Schedule, kernel: _Kernel) -> tuple[int, int]:
     return rows, columns
 
 
-def _thread_bytes(s: Schedule, kernel: _Kernel) -> int:
+def _thread_bytes(s: Schedule, kernel: _RowKernel) -> int:
     """Return an upper bound of the bytes of shared memory per thread: two levels of partial results, a fourth of the first in the
     second, and the values of the rows of a block, which are at most half of its threads."""
     widest = max(region.buffer.dtype.bytes for block in collect_blocks(s.program) for region in block.writes)
@@ -151,7 +151,7 @@ def _team(context: KernelContext, rows: int, columns: int, along: bool) -> int:
     return max(size for size in _teams(context) if size == 1 or size <= min(max_size, columns // LEAST))
 
 
-def _pieces(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> Decision:
+def _pieces(s: Schedule, kernel: _RowKernel, team: int, context: KernelContext) -> Decision:
     """Decide into how many pieces rows are split (split-K). A team reduces each piece, and a second kernel combines the results.
 
     The default fills the device with `LONG` elements per thread; 1 for several reductions, each of which would need two kernels."""
@@ -165,7 +165,7 @@ def _pieces(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> 
     return context.decide("pieces", (1 << step for step in range(resident.bit_length())), 1 << (best.bit_length() - 1))
 
 
-def _split(s: Schedule, kernel: _Kernel, pieces: int) -> _Kernel:
+def _split(s: Schedule, kernel: _RowKernel, pieces: int) -> _RowKernel:
     """Split the reduction axis into pieces by rfactor. Returns the first kernel, which reduces the pieces."""
     block = next(block for block in collect_blocks(s.program) if block.init is not None)
     loops = reducing_loops(s, block.name)
@@ -176,16 +176,16 @@ def _split(s: Schedule, kernel: _Kernel, pieces: int) -> _Kernel:
     stored = s.cache_write(part)
     partial = next(block for block in collect_blocks(s.program) if block.name == stored)
     rows = tuple(axis for axis, item in enumerate(partial.iters) if item.extent != arith.ONE)
-    return _Kernel((part,), (), (stored,), stored, rows, kernel.along)
+    return _RowKernel((part,), (), (stored,), stored, rows, kernel.along)
 
 
-def _bind_loose(s: Schedule, kernel: _Kernel, context: KernelContext) -> None:
+def _bind_loose(s: Schedule, kernel: _RowKernel, context: KernelContext) -> None:
     for name in kernel.loose:
         for loop in s.loops(name)[:1]:
             bind_flat(s, loop, device_threads(context).block)
 
 
-def _schedule(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -> None:
+def _schedule(s: Schedule, kernel: _RowKernel, team: int, context: KernelContext) -> None:
     """Build the nest:
 
     for rows, blocks:
@@ -203,7 +203,7 @@ def _schedule(s: Schedule, kernel: _Kernel, team: int, context: KernelContext) -
         _team_per_row(s, kernel, rows, columns, team, context)
 
 
-def _thread_per_row(s: Schedule, kernel: _Kernel, rows: list[Var], context: KernelContext) -> None:
+def _thread_per_row(s: Schedule, kernel: _RowKernel, rows: list[Var], context: KernelContext) -> None:
     """Bind one thread per row."""
     if not rows:
         return
@@ -220,7 +220,7 @@ def _thread_per_row(s: Schedule, kernel: _Kernel, rows: list[Var], context: Kern
         s.set_scope(name, "register")
 
 
-def _team_per_row(s: Schedule, kernel: _Kernel, rows: list[Var], columns: list[Var], size: int, context: KernelContext) -> None:
+def _team_per_row(s: Schedule, kernel: _RowKernel, rows: list[Var], columns: list[Var], size: int, context: KernelContext) -> None:
     """Bind a team of threads per row and several rows per block."""
     scope = shared_scope(context)
     assert scope is not None, "a team combines partial results in shared memory"

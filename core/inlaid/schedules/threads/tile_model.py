@@ -31,7 +31,7 @@ OFFERED_TILINGS = 24
 
 
 @dataclass(frozen=True)
-class Problem:
+class ContractionProblem:
     """Extents of a contraction, with size hints for symbolic ones; element bytes of each factor; 32-bit words of an accumulator."""
 
     rows: int
@@ -43,14 +43,14 @@ class Problem:
     words: int = 1
 
 
-def describe_problem(contraction: Contraction) -> Problem:
+def describe_problem(contraction: Contraction) -> ContractionProblem:
     """Describe a contraction to the cost model."""
     rows, columns, depth, batch = (
         arith.size_hint(arith.unwrap(total_extent(axes)))
         for axes in (contraction.rows, contraction.columns, contraction.depth, contraction.batch)
     )
     left, right = contraction.left.dtype.bytes, contraction.right.dtype.bytes
-    return Problem(rows, columns, depth, batch, left, right, max(contraction.anchor.buffer.dtype.bytes // 4, 1))
+    return ContractionProblem(rows, columns, depth, batch, left, right, max(contraction.anchor.buffer.dtype.bytes // 4, 1))
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def split_side(threads: int, per_thread: int, bytes_: int, vector_bytes: int) ->
     return Side(threads, per_thread // lanes, lanes)
 
 
-def tilings(problem: Problem, threads: Threads, memory: Memory) -> Iterator[Tiling]:
+def tilings(problem: ContractionProblem, threads: Threads, memory: Memory) -> Iterator[Tiling]:
     """Enumerate the tilings that fit registers and shared memory.
 
     A tile is smaller than twice the extent that it tiles. Its depth is a power of two, so the race check can separate elements."""
@@ -106,7 +106,7 @@ def _without_runs(tiling: Tiling) -> Tiling:
     return Tiling(rows, columns, tiling.depth)
 
 
-def _fits(tiling: Tiling, problem: Problem, threads: Threads, memory: Memory) -> bool:
+def _fits(tiling: Tiling, problem: ContractionProblem, threads: Threads, memory: Memory) -> bool:
     for side, extent in ((tiling.rows, problem.rows), (tiling.columns, problem.columns)):
         if side.size >= 2 * max(extent, 1) and side.size > 1:
             return False
@@ -119,13 +119,13 @@ def _fits(tiling: Tiling, problem: Problem, threads: Threads, memory: Memory) ->
     return not memory.shared or memory.stages * shared_bytes(tiling, problem) <= memory.shared
 
 
-def shared_bytes(tiling: Tiling, problem: Problem) -> int:
+def shared_bytes(tiling: Tiling, problem: ContractionProblem) -> int:
     """Return the bytes of both tiles of a step, including padding."""
     rows, columns = tiling.rows.size + 16, tiling.columns.size + 16
     return tiling.depth * (rows * problem.left_bytes + columns * problem.right_bytes)
 
 
-def blocks_of_grid(tiling: Tiling, problem: Problem) -> int:
+def blocks_of_grid(tiling: Tiling, problem: ContractionProblem) -> int:
     """Return the number of blocks of the grid without split-K."""
     tiles = -(-max(problem.rows, 1) // tiling.rows.size) * -(-max(problem.columns, 1) // tiling.columns.size)
     return tiles * max(problem.batch, 1)
@@ -136,7 +136,7 @@ def slots(tiling: Tiling, threads: Threads) -> int:
     return max(int(threads.resident * BUSY) // tiling.threads, 1)
 
 
-def parts_for(tiling: Tiling, problem: Problem, threads: Threads, shared: bool) -> int:
+def parts_for(tiling: Tiling, problem: ContractionProblem, threads: Threads, shared: bool) -> int:
     """Choose the split-K factor: it saturates the device if that saves more time than adding the parts costs."""
     steps = -(-problem.depth // tiling.depth)
     max_parts = min(slots(tiling, threads) // blocks_of_grid(tiling, problem), steps // FIRST_PARTS, MAX_PARTS)
@@ -146,7 +146,7 @@ def parts_for(tiling: Tiling, problem: Problem, threads: Threads, shared: bool) 
     return min(options, key=lambda parts: seconds(tiling, problem, threads, parts, shared))
 
 
-def seconds(tiling: Tiling, problem: Problem, threads: Threads, parts: int = 1, shared: bool = True) -> float:
+def seconds(tiling: Tiling, problem: ContractionProblem, threads: Threads, parts: int = 1, shared: bool = True) -> float:
     """Predict the time in multiply-adds of a thread. Blocks run in waves of `slots`."""
     steps = -(-problem.depth // tiling.depth)
     rounds = -(-blocks_of_grid(tiling, problem) * parts // slots(tiling, threads))
@@ -167,7 +167,7 @@ def seconds(tiling: Tiling, problem: Problem, threads: Threads, parts: int = 1, 
 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
-def rank_tilings(problem: Problem, threads: Threads, memory: Memory) -> tuple[Tiling, ...]:
+def rank_tilings(problem: ContractionProblem, threads: Threads, memory: Memory) -> tuple[Tiling, ...]:
     """Return the `OFFERED_TILINGS` best tilings with split-K factors, cheapest first; empty for outputs smaller than a block of
     threads."""
     shared = bool(memory.shared)

@@ -15,7 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from inlaid.schedules.threads.contraction import Axis, Contraction, coordinates, find_contraction, has_single_index, total_extent
+from inlaid.schedules.threads.contraction import (
+    Contraction,
+    ContractionAxis,
+    coordinates,
+    find_contraction,
+    has_single_index,
+    total_extent,
+)
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Transform
 from inlaid.tensor.transform.lower_blocks import joined as in_order
@@ -64,7 +71,7 @@ class Tiling:
         return self.rows.threads * self.columns.threads
 
 
-class _Names:
+class _BlockVars:
     """Iteration variables of a block, by name."""
 
     def __init__(self, **extents: arith.Expr | int) -> None:
@@ -86,7 +93,7 @@ class _Names:
         return tuple(arith.unwrap(self.items[name].extent) for name in names if name in self.items)
 
 
-_Groups = Sequence[tuple[tuple[Axis, ...], arith.Expr]]
+_Groups = Sequence[tuple[tuple[ContractionAxis, ...], arith.Expr]]
 """Groups of axes that are flattened together, each with the position along the flattened axis."""
 LEFT, RIGHT = ("b", "mo", "p", "q", "ki", "mj", "m"), ("b", "no", "p", "q", "ki", "nj", "n")
 SUM = ("p", "b", "mo", "no", "mt", "nt", "mj", "mv", "nj", "nv")
@@ -107,13 +114,13 @@ def tiled(
     contraction = find_contraction(program)
     if contraction is None:
         return program
-    return _Tiles(program, contraction, Tiling(Side(*rows), Side(*columns), depth, parts, joined)).program()
+    return _TiledContraction(program, contraction, Tiling(Side(*rows), Side(*columns), depth, parts, joined)).program()
 
 
 TILE_PRODUCT = Transform("tile_product", tiled)
 
 
-class _Tiles:
+class _TiledContraction:
     def __init__(self, program: ir.LoopProgram, contraction: Contraction, tiling: Tiling) -> None:
         self._program, self._contraction, self._tiling = program, contraction, tiling
         self._rows, self._columns, self._depth = map(total_extent, (contraction.rows, contraction.columns, contraction.depth))
@@ -150,7 +157,7 @@ class _Tiles:
         return ir.Buffer(unique(name, self._names_in_use), shape, dtype, scope)
 
     def _operand(
-        self, name: str, value: ir.Expr, axes: tuple[Axis, ...], side: Side, order: tuple[str, ...]
+        self, name: str, value: ir.Expr, axes: tuple[ContractionAxis, ...], side: Side, order: tuple[str, ...]
     ) -> tuple[ir.Buffer, ir.Stmt]:
         """Build the buffer of a factor's tiles, and the loop nest that fills the buffer."""
         outer, run, inner = order[1], order[-2], order[-1]
@@ -170,7 +177,7 @@ class _Tiles:
         fetched = (*order[:-3], run, inner, "ki") if runs_along(value, self._contraction.depth, axes) else order
         return buffer, block_nest(buffer.name, names.pick(*fetched), ir.Store(buffer, names.indices(*order), element))
 
-    def _names(self, **extents: arith.Expr | int) -> _Names:
+    def _names(self, **extents: arith.Expr | int) -> _BlockVars:
         """Create iteration variables of a tile: batch, part, step, depth within a step, and `extents`. Unit axes are omitted."""
         batch = total_extent(self._contraction.batch)
         axis_extents: dict[str, arith.Expr | int] = {"q": self._steps, "ki": self._tiling.depth, **extents}
@@ -178,16 +185,16 @@ class _Tiles:
             axis_extents["b"] = batch
         if self._tiling.parts > 1:
             axis_extents["p"] = self._tiling.parts
-        return _Names(**axis_extents)
+        return _BlockVars(**axis_extents)
 
-    def _count(self, axes: tuple[Axis, ...], side: Side) -> arith.Expr:
+    def _count(self, axes: tuple[ContractionAxis, ...], side: Side) -> arith.Expr:
         return _single(arith.simplify(arith.ceildiv(total_extent(axes), side.size)))
 
-    def _position(self, names: _Names) -> arith.Expr:
+    def _position(self, names: _BlockVars) -> arith.Expr:
         """Return the position along the depth. Parts are interleaved by steps, so that concurrent parts read adjacent memory."""
         return (names["q"] * self._tiling.parts + names["p"]) * self._tiling.depth + names["ki"]
 
-    def _batch(self, names: _Names) -> dict[arith.Expr, arith.Expr]:
+    def _batch(self, names: _BlockVars) -> dict[arith.Expr, arith.Expr]:
         return coordinates(self._contraction.batch, names["b"])
 
     def _at(self, value: ir.Expr, groups: _Groups, where: Mapping[arith.Expr, arith.Expr]) -> ir.Expr:
@@ -246,7 +253,7 @@ class _Tiles:
         init = ir.Store(acc, indices, block.init.value)
         return acc, block_nest(block.name, names.pick(*SUM, "q", "ki", reduced=("q", "ki")), body, init)
 
-    def _tile_names(self) -> _Names:
+    def _tile_names(self) -> _BlockVars:
         rows, columns = self._tiling.rows, self._tiling.columns
         runs = {"mj": rows.runs, "mv": rows.lanes, "nj": columns.runs, "nv": columns.lanes}
         extents: dict[str, arith.Expr | int] = {name: count for name, count in runs.items() if count > 1 or name == "nv"}
@@ -270,7 +277,7 @@ class _Tiles:
         if self._tiling.joined:
             return self._joined(names, total, name)
         every = total_extent((*contraction.batch, *contraction.rows, *contraction.columns))
-        flat, element = _Names(e=every, p=self._tiling.parts), _Names(e=every)
+        flat, element = _BlockVars(e=every, p=self._tiling.parts), _BlockVars(e=every)
         batch = total_extent(contraction.batch)
         shape = tuple(map(arith.unwrap, (batch, *extents)))
         parts = self._new("parts", (self._tiling.parts, *shape), acc.dtype)
@@ -291,7 +298,7 @@ class _Tiles:
             block_nest(name, element.pick("e"), result),
         ]
 
-    def _joined(self, names: _Names, total: ir.Expr, name: str) -> list[ir.Stmt]:
+    def _joined(self, names: _BlockVars, total: ir.Expr, name: str) -> list[ir.Stmt]:
         """Store the partial sums of a tile, add them, and apply the epilogue."""
         more, last = self._tile_names(), self._tile_names()
         order = [axis for axis in SUM if axis != "p"]
@@ -312,14 +319,14 @@ class _Tiles:
             block_nest(name, last.pick(*order), result, None, exists),
         ]
 
-    def _row_and_column(self, names: _Names) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
+    def _row_and_column(self, names: _BlockVars) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
         """Return the row, the column, and the condition that both are in bounds."""
         rows = names["mo"] * self._tiling.rows.size + _thread_offset(names, "m", self._tiling.rows)
         columns = names["no"] * self._tiling.columns.size + _thread_offset(names, "n", self._tiling.columns)
         extents = (total_extent(self._contraction.rows), total_extent(self._contraction.columns))
         return rows, columns, _inside((rows, extents[0], self._tiling.rows.size), (columns, extents[1], self._tiling.columns.size))
 
-    def _where(self, names: _Names, row: arith.Expr, column: arith.Expr) -> dict[arith.Expr, arith.Expr]:
+    def _where(self, names: _BlockVars, row: arith.Expr, column: arith.Expr) -> dict[arith.Expr, arith.Expr]:
         """Return the values of the axes at an element of a tile."""
         contraction = self._contraction
         return {
@@ -372,7 +379,7 @@ def _single(count: arith.Expr) -> arith.Expr:
     return ONE if upper_bound is not None and upper_bound <= 1 else count
 
 
-def _thread_offset(names: _Names, axis: str, side: Side) -> arith.Expr:
+def _thread_offset(names: _BlockVars, axis: str, side: Side) -> arith.Expr:
     """Return the position in a tile of a thread's row ("m") or column ("n"). Within a run, adjacent threads are adjacent."""
     return (names[f"{axis}j"] * side.threads + names[f"{axis}t"]) * side.lanes + names[f"{axis}v"]
 
@@ -386,7 +393,7 @@ def _inside(*positions: tuple[arith.Expr, arith.Expr, int]) -> arith.Expr:
     return condition
 
 
-def runs_along(value: ir.Expr, axes: Sequence[Axis], other_axes: Sequence[Axis]) -> bool:
+def runs_along(value: ir.Expr, axes: Sequence[ContractionAxis], other_axes: Sequence[ContractionAxis]) -> bool:
     """Test whether the loads of a factor are contiguous along `axes`, and `other_axes` do not index the same dimension."""
     for node in ir.walk_exprs(value):
         if isinstance(node, ir.Load):

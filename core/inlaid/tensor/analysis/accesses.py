@@ -24,7 +24,7 @@ StmtPath = tuple[PathStep, ...]
 
 
 @dataclass(frozen=True)
-class Access:
+class StridedAccess:
     """Bytes [low, high) of a buffer that a statement accesses if all loop variables are 0. `steps` are the strides by loop."""
 
     steps: tuple[tuple[arith.Expr, int], ...]
@@ -46,7 +46,7 @@ _Boxes = dict[tuple[ir.Buffer, bool], list[tuple[StmtPath, Box, _Ranges, arith.A
 """The boxes that a statement reads (True) and writes, by buffer, each with path, ranges of enclosing loops, and analyzer."""
 
 
-def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[StmtPath, Access]]:
+def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[StmtPath, StridedAccess]]:
     """Iterate over the reads or writes of a buffer, each with the path to its statement. Raises `UnknownAccessError`."""
     for path, box, ranges, analyzer in _boxes(body).get((buffer, reads), ()):
         yield path, _access(buffer, box, ranges, analyzer)
@@ -62,7 +62,7 @@ def _boxes(body: ir.Stmt) -> _Boxes:
             raise UnknownAccessError
         boxes: list[tuple[ir.Buffer, bool, Box]] = []
         if isinstance(stmt, ir.Intrinsic):
-            for access, is_read in ((ir.Access.READ, True), (ir.Access.WRITE, False)):
+            for access, is_read in ((ir.AccessMode.READ, True), (ir.AccessMode.WRITE, False)):
                 boxes += [(region.buffer, is_read, region.ranges) for region in stmt.touching(access)]
         for node in ir.walk_exprs(*statement_values(stmt)):
             if isinstance(node, ir.Load):
@@ -88,7 +88,7 @@ def _access(
     box: Box,
     ranges: Mapping[arith.Expr, tuple[int, int]],
     analyzer: arith.Analyzer,
-) -> Access:
+) -> StridedAccess:
     """Convert a box of a buffer to a range of bytes."""
     first: arith.Expr = arith.ZERO
     last: arith.Expr = arith.ZERO
@@ -109,4 +109,4 @@ def _access(
         raise UnknownAccessError
     element_bytes = buffer.dtype.bytes
     byte_steps = tuple((atom, count * element_bytes) for atom, count in steps.items())
-    return Access(byte_steps, low * element_bytes, (high + last_offset + 1) * element_bytes)
+    return StridedAccess(byte_steps, low * element_bytes, (high + last_offset + 1) * element_bytes)

@@ -14,7 +14,7 @@ Box = tuple[tuple[arith.Expr, arith.Expr], ...]
 _Key = tuple[ir.Buffer, Box]
 
 
-def reads(stmt: ir.Stmt, written_regions: tuple[ir.Region, ...] | None = None) -> tuple[ir.Region, ...]:
+def reads(stmt: ir.Stmt, written_regions: tuple[ir.BufferRegion, ...] | None = None) -> tuple[ir.BufferRegion, ...]:
     """Return the boxes that a statement reads, except in buffers that it also writes or allocates. A box read under a condition may
     extend outside its buffer. `written_regions` are the boxes that it writes, if known."""
     buffers = {region.buffer for region in (writes(stmt) if written_regions is None else written_regions)}
@@ -22,21 +22,21 @@ def reads(stmt: ir.Stmt, written_regions: tuple[ir.Region, ...] | None = None) -
     boxes: dict[_Key, None] = {}
     for node, ranges in _leaves(stmt, {}):
         if isinstance(node, ir.Block):
-            regions: list[ir.Region] = list(outside(node, node.reads, ranges))
+            regions: list[ir.BufferRegion] = list(outside(node, node.reads, ranges))
         else:
             regions = [
-                ir.Region(load.buffer, _box(load.indices, load.buffer, ranges))
+                ir.BufferRegion(load.buffer, _box(load.indices, load.buffer, ranges))
                 for load in ir.walk_exprs(*statement_values(node))
                 if isinstance(load, ir.Load)
             ]
-            regions += _intrinsic_regions(node, ir.Access.READ, ranges)
+            regions += _intrinsic_regions(node, ir.AccessMode.READ, ranges)
         for region in regions:
             if region.buffer not in buffers and region.buffer not in local_buffers:
                 boxes[region.buffer, region.ranges] = None
-    return tuple(ir.Region(buffer, box) for buffer, box in boxes)
+    return tuple(ir.BufferRegion(buffer, box) for buffer, box in boxes)
 
 
-def writes(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
+def writes(stmt: ir.Stmt) -> tuple[ir.BufferRegion, ...]:
     """Return the boxes that a statement writes, except in buffers that it allocates."""
     local_buffers = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
     boxes: dict[_Key, None] = {}
@@ -46,9 +46,9 @@ def writes(stmt: ir.Stmt) -> tuple[ir.Region, ...]:
         elif isinstance(node, ir.Block):
             for region in outside(node, node.writes, ranges):
                 boxes[region.buffer, region.ranges] = None
-        for region in _intrinsic_regions(node, ir.Access.WRITE, ranges):
+        for region in _intrinsic_regions(node, ir.AccessMode.WRITE, ranges):
             boxes[region.buffer, region.ranges] = None
-    return tuple(ir.Region(buffer, box) for buffer, box in boxes if buffer not in local_buffers)
+    return tuple(ir.BufferRegion(buffer, box) for buffer, box in boxes if buffer not in local_buffers)
 
 
 def with_footprint(block: ir.Block) -> ir.Block:
@@ -93,7 +93,7 @@ class Uses:
                 if indices not in boxes:
                     boxes[indices] = _box(indices, buffer, ranges, analyzer)
                 access_boxes[boxes[indices]] = None
-            for access, access_boxes in ((ir.Access.READ, read_boxes), (ir.Access.WRITE, written_boxes)):
+            for access, access_boxes in ((ir.AccessMode.READ, read_boxes), (ir.AccessMode.WRITE, written_boxes)):
                 for region in _intrinsic_regions(node, access, ranges, analyzer, buffer):
                     access_boxes[region.ranges] = None
         return tuple(read_boxes), tuple(written_boxes)
@@ -104,13 +104,13 @@ def touched(stmt: ir.Stmt, buffer: ir.Buffer) -> tuple[tuple[Box, ...], tuple[Bo
     return Uses().boxes(stmt, buffer)
 
 
-def statement_accesses(stmt: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
+def statement_accesses(stmt: ir.Stmt) -> Iterator[tuple[ir.BufferRegion, ir.AccessMode]]:
     """Iterate over the accesses of a statement, without those of its substatements, in program order. Hints count as accesses."""
     for node in ir.walk_exprs(*statement_values(stmt)):
         if isinstance(node, ir.Load):
-            yield ir.Region(node.buffer, tuple((index, arith.ONE) for index in node.indices)), ir.Access.READ
+            yield ir.BufferRegion(node.buffer, tuple((index, arith.ONE) for index in node.indices)), ir.AccessMode.READ
     if isinstance(stmt, ir.Store):
-        yield ir.Region(stmt.buffer, tuple((index, arith.ONE) for index in stmt.indices)), ir.Access.WRITE
+        yield ir.BufferRegion(stmt.buffer, tuple((index, arith.ONE) for index in stmt.indices)), ir.AccessMode.WRITE
     if isinstance(stmt, ir.Intrinsic):
         yield from zip(stmt.regions, stmt.access, strict=True)
 
@@ -120,41 +120,41 @@ def statement_buffers(stmt: ir.Stmt) -> set[ir.Buffer]:
     return {region.buffer for region, _ in statement_accesses(stmt)}
 
 
-def semantic_access(semantics: ir.LoopProgram) -> tuple[ir.Access, ...]:
+def semantic_access(semantics: ir.LoopProgram) -> tuple[ir.AccessMode, ...]:
     """Return how an intrinsic accesses each operand, in the order of the parameters of its semantics. An output stored under a
     condition is read and written, since its other elements keep their values. An input that holds a size is read."""
-    access_by_buffer = dict.fromkeys(semantics.params, ir.Access.HINT)
-    access_by_buffer |= {buffer: ir.Access.READ for _, buffer in semantics.defines if buffer in semantics.inputs}
+    access_by_buffer = dict.fromkeys(semantics.params, ir.AccessMode.HINT)
+    access_by_buffer |= {buffer: ir.AccessMode.READ for _, buffer in semantics.defines if buffer in semantics.inputs}
     stack = [(semantics.body, False)]
     while stack:
         stmt, partly = stack.pop()
         partly = partly or isinstance(stmt, (ir.If, ir.While)) or (isinstance(stmt, ir.Block) and stmt.predicate != arith.ONE)
         stack += [(inner, partly) for inner in ir.substatements(stmt)]
         buffer_accesses = [
-            (node.buffer, ir.Access.READ) for node in ir.walk_exprs(*statement_values(stmt)) if isinstance(node, ir.Load)
+            (node.buffer, ir.AccessMode.READ) for node in ir.walk_exprs(*statement_values(stmt)) if isinstance(node, ir.Load)
         ]
         if isinstance(stmt, ir.Store):
-            buffer_accesses.append((stmt.buffer, ir.Access.UPDATE if partly else ir.Access.WRITE))
+            buffer_accesses.append((stmt.buffer, ir.AccessMode.UPDATE if partly else ir.AccessMode.WRITE))
         if isinstance(stmt, ir.Intrinsic):
             pairs = zip(stmt.regions, stmt.access, strict=True)
-            buffer_accesses += [(region.buffer, access | ir.Access.READ if partly else access) for region, access in pairs]
+            buffer_accesses += [(region.buffer, access | ir.AccessMode.READ if partly else access) for region, access in pairs]
         for buffer, access in buffer_accesses:
             if buffer in access_by_buffer:
                 access_by_buffer[buffer] |= access
     return tuple(access_by_buffer.values())
 
 
-def full_region(buffer: ir.Buffer) -> ir.Region:
+def full_region(buffer: ir.Buffer) -> ir.BufferRegion:
     """Return the region that covers a whole buffer."""
-    return ir.Region(buffer, tuple((arith.ZERO, arith.wrap(extent)) for extent in buffer.shape))
+    return ir.BufferRegion(buffer, tuple((arith.ZERO, arith.wrap(extent)) for extent in buffer.shape))
 
 
-def outside(block: ir.Block, regions: tuple[ir.Region, ...], ranges: Ranges) -> Iterator[ir.Region]:
+def outside(block: ir.Block, regions: tuple[ir.BufferRegion, ...], ranges: Ranges) -> Iterator[ir.BufferRegion]:
     """Express regions of a block in terms of the enclosing loops, widened over the loops in `ranges`."""
     bindings = dict(zip((item.var for item in block.iters), block.bindings, strict=True))
     for region in regions:
         box = tuple((substitute(first, bindings), substitute(extent, bindings)) for first, extent in region.ranges)
-        yield ir.Region(
+        yield ir.BufferRegion(
             region.buffer, tuple(widened(*pair, dim, ranges) for pair, dim in zip(box, region.buffer.shape, strict=True))
         )
 
@@ -213,14 +213,14 @@ def _leaves(
 
 
 def _intrinsic_regions(
-    stmt: ir.Stmt, access: ir.Access, ranges: Ranges, analyzer: arith.Analyzer | None = None, buffer: ir.Buffer | None = None
-) -> Iterator[ir.Region]:
+    stmt: ir.Stmt, access: ir.AccessMode, ranges: Ranges, analyzer: arith.Analyzer | None = None, buffer: ir.Buffer | None = None
+) -> Iterator[ir.BufferRegion]:
     """Iterate over the boxes that an intrinsic accesses, only in buffer `buffer` if given. Yields nothing for other statements."""
     for region in stmt.touching(access) if isinstance(stmt, ir.Intrinsic) else ():
         if buffer is not None and region.buffer is not buffer:
             continue
         pairs = zip(region.ranges, region.buffer.shape, strict=True)
-        yield ir.Region(region.buffer, tuple(widened(*pair, dim, ranges, analyzer) for pair, dim in pairs))
+        yield ir.BufferRegion(region.buffer, tuple(widened(*pair, dim, ranges, analyzer) for pair, dim in pairs))
 
 
 def _box(indices: tuple[arith.Expr, ...], buffer: ir.Buffer, ranges: Ranges, analyzer: arith.Analyzer | None = None) -> Box:

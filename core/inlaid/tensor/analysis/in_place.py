@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.accesses import Access, PathStep, StmtPath, UnknownAccessError, accesses
+from inlaid.tensor.analysis.accesses import PathStep, StmtPath, StridedAccess, UnknownAccessError, accesses
 from inlaid_runtime import arith
 
 _IN_ORDER = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
@@ -41,9 +41,9 @@ def _size(buffer: ir.Buffer) -> int:
     return size * buffer.dtype.bytes if isinstance(size, int) else 0
 
 
-def _grouped(accesses: Iterator[tuple[StmtPath, Access]], greatest: bool) -> list[tuple[StmtPath, Access]]:
+def _grouped(accesses: Iterator[tuple[StmtPath, StridedAccess]], greatest: bool) -> list[tuple[StmtPath, StridedAccess]]:
     """Merge accesses of one statement with equal strides into the one that ends last (`greatest`) or begins first."""
-    groups: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[StmtPath, Access]] = {}
+    groups: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[StmtPath, StridedAccess]] = {}
     for path, access in accesses:
         key = tuple(part for entry in path for part in (id(entry.stmt), entry.part)), frozenset(access.steps)
         previous = groups.get(key)
@@ -52,7 +52,7 @@ def _grouped(accesses: Iterator[tuple[StmtPath, Access]], greatest: bool) -> lis
     return list(groups.values())
 
 
-def _distance(write_path: StmtPath, write: Access, read_path: StmtPath, read: Access) -> int | None:
+def _distance(write_path: StmtPath, write: StridedAccess, read_path: StmtPath, read: StridedAccess) -> int | None:
     """Return the largest difference between the end of a store and the beginning of a later load; None if no load is later."""
     prefix_length = 0
     for mine, other in zip(write_path, read_path, strict=False):

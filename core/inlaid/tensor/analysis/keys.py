@@ -135,7 +135,7 @@ class _Walk:
                 name = ""
         return self._number(type(node).__name__, dtype_name, name, *(self._exprs[part] for part in ir.operands(node)))
 
-    def _region(self, region: ir.Region) -> tuple[Any, ...]:
+    def _region(self, region: ir.BufferRegion) -> tuple[Any, ...]:
         return self._buffer(region.buffer), *((self._index(first), self._index(extent)) for first, extent in region.ranges)
 
     def _stmt(self, stmt: ir.Stmt) -> int:

@@ -68,7 +68,7 @@ def places(program: ir.LoopProgram, scope: MemoryScope) -> dict[ir.Buffer, int]:
     """
     if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == scope.name for stmt in ir.walk_stmts(program.body)):
         return {}
-    uses = _Uses(program, scope)
+    uses = _ScopeUses(program, scope)
     uses.collect(program.body, ())
     return (_registers if scope.count else _offsets)(program, scope, list(uses.by_buffer.values()))
 
@@ -85,7 +85,7 @@ class _Use:
     last: int = 0
 
 
-class _Uses:
+class _ScopeUses:
     """Collects the uses of a scope's buffers. Each statement is a step; the uses inside a loop extend over the whole loop."""
 
     def __init__(self, program: ir.LoopProgram, scope: MemoryScope) -> None:

@@ -30,7 +30,7 @@ _MAX_TABLES = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Access:
+class GuardedAccess:
     """A read or write of `buffer` at `point` that `stmt` makes if all `guards` hold. `free` maps the variables that are not uniform
     across threads, except thread variables, to their extents (None: any value). `over` are the axes whose threads make the access
     together. `rounds` identify the iterations of enclosing loops. `barrier_axes` are the axes along which threads have synchronized
@@ -46,7 +46,7 @@ class Access:
     over: tuple[str, ...]
     barrier_axes: tuple[str, ...] = ()
 
-    def at(self, values: Values) -> Access:
+    def at(self, values: Values) -> GuardedAccess:
         """Substitute values for uniform variables."""
         point, guards = (tuple(arith.substitute(index, values) for index in side) for side in (self.point, self.guards))
         free = {var: extent and arith.substitute(extent, values) for var, extent in self.free.items()}
@@ -70,11 +70,11 @@ class Overlaps:
         self._bounds = bounds
         self._analyzer = analyzer
         self._offsets = offsets
-        self._forms: dict[Access, _Form] = {}
-        self._telling: dict[Access, bool] = {}
+        self._forms: dict[GuardedAccess, _Form] = {}
+        self._telling: dict[GuardedAccess, bool] = {}
         self._tables: dict[object, _Table] = {}
 
-    def find(self, first: Access, second: Access) -> Overlap | None:
+    def find(self, first: GuardedAccess, second: GuardedAccess) -> Overlap | None:
         """Find two different threads, not synchronized since `first`, such that one makes access `first` and the other access
         `second` to the same element. None if no such threads exist."""
         if first.buffer is not second.buffer:
@@ -87,7 +87,7 @@ class Overlaps:
                 self._forms[access] = self._form(access)
         return self._compared(first, second, _MAX_CASES)
 
-    def _in_bytes(self, *accesses: Access) -> Iterator[Access]:
+    def _in_bytes(self, *accesses: GuardedAccess) -> Iterator[GuardedAccess]:
         """Rewrite accesses to buffers that share bytes so that both count in the largest unit that divides both element sizes."""
         buffers = [access.buffer for access in accesses]
         unit = math.gcd(*(size for buffer in buffers for size in (buffer.dtype.bytes, self._offsets[buffer])))
@@ -99,20 +99,20 @@ class Overlaps:
             flat = flat * parts + part + self._offsets[buffer] // unit
             yield replace(access, point=(flat,), free={**access.free, part: parts})
 
-    def _tells_thread(self, access: Access) -> bool:
+    def _tells_thread(self, access: GuardedAccess) -> bool:
         """Test whether the indices of an access determine which thread makes it."""
         if access not in self._telling:
             self._telling[access] = self._tells_thread_anew(access)
         return self._telling[access]
 
-    def _tells_thread_anew(self, access: Access) -> bool:
+    def _tells_thread_anew(self, access: GuardedAccess) -> bool:
         if any(map(arith.reads_data, access.point)):
             return False
         free_bounds = {var: (0, arith.unwrap(extent - 1)) for var, extent in access.free.items() if extent is not None}
         bounds = {**self._bounds, **free_bounds}
         return are_determined({loop.var: loop.extent for loop in self.axes.values()}, access.point, bounds)
 
-    def _compared(self, first: Access, second: Access, max_cases: int) -> Overlap | None:
+    def _compared(self, first: GuardedAccess, second: GuardedAccess, max_cases: int) -> Overlap | None:
         """Compare two accesses. If the result is uncertain, compare for each value of a uniform variable, up to `max_cases`."""
         result = self._enumerated(first, second)
         if result is None or not result.doubt:
@@ -125,7 +125,7 @@ class Overlaps:
                 break
         return result
 
-    def _cases(self, first: Access, second: Access, max_cases: int) -> list[tuple[arith.Expr, list[arith.Expr]]]:
+    def _cases(self, first: GuardedAccess, second: GuardedAccess, max_cases: int) -> list[tuple[arith.Expr, list[arith.Expr]]]:
         """Return uniform variables to split into cases, the one with the fewest cases first: a variable with few values, and the
         remainders of a variable modulo a constant used in an index. If no case has an overlap, there is none."""
         private_variables = {loop.var for loop in self.axes.values()} | first.free.keys() | second.free.keys()
@@ -137,7 +137,12 @@ class Overlaps:
         return sorted((case for case in cases if case is not None), key=lambda case: len(case[1]))
 
     def _values(
-        self, first: Access, second: Access, nodes: Sequence[arith.Expr], private_variables: Collection[arith.Expr], max_cases: int
+        self,
+        first: GuardedAccess,
+        second: GuardedAccess,
+        nodes: Sequence[arith.Expr],
+        private_variables: Collection[arith.Expr],
+        max_cases: int,
     ) -> tuple[arith.Expr, list[arith.Expr]] | None:
         for var in dict.fromkeys(node for node in nodes if isinstance(node, arith.Var) and node not in private_variables):
             low, high = self._analyzer.bounds(var)
@@ -163,7 +168,7 @@ class Overlaps:
                         return uniform, [arith.Var(uniform.name) * size + digit for digit in range(size)]
         return None
 
-    def _enumerated(self, first: Access, second: Access) -> Overlap | None:
+    def _enumerated(self, first: GuardedAccess, second: GuardedAccess) -> Overlap | None:
         forms = [self._forms.get(access) or self._form(access) for access in (first, second)]
         columns: list[_Column] = []
         doubt = ""
@@ -191,11 +196,11 @@ class Overlaps:
         names = " and ".join(self._thread(number, threads) for number in pair)
         return Overlap(names, doubt or tables[0].doubt or tables[1].doubt)
 
-    def _form(self, access: Access) -> _Form:
+    def _form(self, access: GuardedAccess) -> _Form:
         counts = self._counts(access)
         return _Form(counts, tuple(self._parts(index, access, counts) for index in access.point))
 
-    def _counts(self, access: Access) -> _Counts:
+    def _counts(self, access: GuardedAccess) -> _Counts:
         """Return the variables to enumerate, with their numbers of values. Omits the largest if there are too many points."""
         counts = {}
         for index in access.point + access.guards:
@@ -208,7 +213,7 @@ class Overlaps:
             del counts[max(counts, key=counts.__getitem__)]
         return counts
 
-    def _parts(self, index: arith.Expr, access: Access, counts: _Counts) -> _Parts:
+    def _parts(self, index: arith.Expr, access: GuardedAccess, counts: _Counts) -> _Parts:
         """Split an index into its uniform terms, its enumerated terms, and its remaining terms."""
         form = self._analyzer.linear(index)
         threads = {loop.var for loop in self.axes.values()}
@@ -225,7 +230,7 @@ class Overlaps:
                 (enumerated if variables <= threads | counts.keys() else rest)[atom] = count
         return arith.Linear(uniform, form.constant), arith.Linear(enumerated, 0).expr(), arith.Linear(rest, 0)
 
-    def _table(self, access: Access, counts: _Counts, threads: tuple[int, ...], barrier_axes: tuple[str, ...]) -> _Table:
+    def _table(self, access: GuardedAccess, counts: _Counts, threads: tuple[int, ...], barrier_axes: tuple[str, ...]) -> _Table:
         """Enumerate the points of an access. Tables are cached for accesses with equal variables and guards."""
         axes = tuple((axis, loop.var) for axis, loop in self.axes.items())
         variables = tuple((var, count, access.free[var]) for var, count in counts.items())
@@ -235,7 +240,9 @@ class Overlaps:
             self._tables[key] = table
         return table
 
-    def _table_anew(self, access: Access, counts: _Counts, threads: tuple[int, ...], barrier_axes: tuple[str, ...]) -> _Table:
+    def _table_anew(
+        self, access: GuardedAccess, counts: _Counts, threads: tuple[int, ...], barrier_axes: tuple[str, ...]
+    ) -> _Table:
         numbers = [1 if axis in access.over else count for axis, count in zip(self.axes, threads, strict=True)]
         grid = np.indices((*numbers, *counts.values()), sparse=True)
         values = dict(zip((*(loop.var for loop in self.axes.values()), *counts), grid, strict=True))

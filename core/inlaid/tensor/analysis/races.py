@@ -14,7 +14,7 @@ from types import MappingProxyType
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import statement_accesses
 from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
-from inlaid.tensor.analysis.overlap import Access, Overlap, Overlaps, Values
+from inlaid.tensor.analysis.overlap import GuardedAccess, Overlap, Overlaps, Values
 from inlaid.tensor.text import show, show_stmt
 from inlaid_runtime import arith
 from inlaid_runtime.errors import ScheduleError
@@ -37,13 +37,13 @@ def check_races(program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None
 
     Raises `ScheduleError`, which names the buffer, both accesses, the loop that carries the race and two threads, and marks the
     second access in the program. It says "cannot prove" if indices are not affine or too many to enumerate."""
-    for problem in Races(program, offsets).problems():
-        raise ScheduleError(f"{program.name}: {problem.text()}\n{show(program, mark=problem.at)}")
+    for hazard in Races(program, offsets).hazards():
+        raise ScheduleError(f"{program.name}: {hazard.text()}\n{show(program, mark=hazard.at)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Problem:
-    """A problem of a program: a race, or (`diverges`) a statement that only some threads reach. `at` is the statement. `text`
+class Hazard:
+    """A hazard of a program: a race, or (`diverges`) a statement that only some threads reach. `at` is the statement. `text`
     returns the message; it is a function because printing statements is slow."""
 
     at: ir.Stmt
@@ -51,14 +51,14 @@ class Problem:
     diverges: bool = False
 
 
-class _UnknownProblem(Exception):
-    """Raised at the first problem that is not among the known problems."""
+class _UnknownHazard(Exception):
+    """Raised at the first hazard that is not in the baseline."""
 
 
 @dataclass(frozen=True)
-class _Context:
-    """The context of a statement. `values` maps uniform variables to values; `free` is as in `Access`. The values of `differing`
-    variables depend on the thread; `varying` variables determine whether a thread reaches the statement."""
+class _StmtContext:
+    """The context of a statement. `values` maps uniform variables to values; `free` is as in `GuardedAccess`. The values of
+    `differing` variables depend on the thread; `varying` variables determine whether a thread reaches the statement."""
 
     values: Values = field(default_factory=dict)
     free: Mapping[arith.Expr, arith.Expr | None] = field(default_factory=dict)
@@ -72,30 +72,30 @@ class _Context:
         """The parts of a context that determine accesses, as a hashable key."""
         return frozenset(self.values.items()), frozenset(self.free.items()), self.guards, self.rounds
 
-    def shared(self, var: arith.Expr, value: arith.Expr, number: int | None = None) -> _Context:
+    def shared(self, var: arith.Expr, value: arith.Expr, number: int | None = None) -> _StmtContext:
         """Add a variable that is uniform across threads, and the number of its loop's iteration if given."""
         rounds = self.rounds if number is None else (*self.rounds, (var, number))
         return replace(self, values={**self.values, var: value}, rounds=rounds)
 
-    def owned(self, var: arith.Expr, extent: arith.Expr | None, differs: bool) -> _Context:
+    def owned(self, var: arith.Expr, extent: arith.Expr | None, differs: bool) -> _StmtContext:
         """Add a variable that each thread has a private copy of; `differs` if the value depends on the thread."""
         differing = self.differing | {var} if differs else self.differing
         return replace(self, free={**self.free, var: extent}, differing=differing)
 
 
-_OpenAccesses = dict[Access, None]
+_OpenAccesses = dict[GuardedAccess, None]
 """The accesses since the last barrier, as an ordered set."""
 
 
 class Races:
-    """Finds the problems of a program, optionally without some of its barriers. Results for pairs of accesses are memoised."""
+    """Finds the hazards of a program, optionally without some of its barriers. Results for pairs of accesses are memoised."""
 
     def __init__(self, program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None:
         self._program = program
         self._offsets = offsets
         accesses_by_stmt = {stmt: tuple(statement_accesses(stmt)) for stmt in ir.walk_stmts(program.body)}
         access_pairs = (pair for pairs in accesses_by_stmt.values() for pair in pairs)
-        shared_buffers = {region.buffer for region, access in access_pairs if access & ir.Access.WRITE} | offsets.keys()
+        shared_buffers = {region.buffer for region, access in access_pairs if access & ir.AccessMode.WRITE} | offsets.keys()
         self._accessed = {
             stmt: tuple(pair for pair in pairs if pair[0].buffer in shared_buffers) for stmt, pairs in accesses_by_stmt.items()
         }
@@ -109,42 +109,42 @@ class Races:
         self._axes: dict[str, ir.For] = {}
         self._removed_barriers: Collection[ir.Stmt] = ()
         self._lane_barriers: Collection[ir.Stmt] = ()
-        self._baseline: Collection[Problem] | None = None
-        self._access_cache: dict[object, tuple[Access, ...]] = {}
-        self._moved: dict[object, Access] = {}
-        self._clashes: dict[tuple[Access, Access], Problem | None] = {}
+        self._baseline: Collection[Hazard] | None = None
+        self._access_cache: dict[object, tuple[GuardedAccess, ...]] = {}
+        self._moved: dict[object, GuardedAccess] = {}
+        self._clashes: dict[tuple[GuardedAccess, GuardedAccess], Hazard | None] = {}
         self._sharing: dict[tuple[ir.Buffer, ir.Buffer], bool] = {}
-        self._divergences: dict[tuple[ir.Stmt, object], Problem] = {}
+        self._divergences: dict[tuple[ir.Stmt, object], Hazard] = {}
         self._symbols: dict[object, arith.Var] = {}
-        self._problems: dict[Problem, None] = {}
+        self._hazards: dict[Hazard, None] = {}
 
-    def problems(self, removed_barriers: Collection[ir.Stmt] = (), lane_barriers: Collection[ir.Stmt] = ()) -> list[Problem]:
-        """Return the problems of the program without `removed_barriers`, and with `lane_barriers` narrowed to subgroups (over
-        `LANES`). A problem found by several calls is the same object."""
+    def hazards(self, removed_barriers: Collection[ir.Stmt] = (), lane_barriers: Collection[ir.Stmt] = ()) -> list[Hazard]:
+        """Return the hazards of the program without `removed_barriers`, and with `lane_barriers` narrowed to subgroups (over
+        `LANES`). A hazard found by several calls is the same object."""
         self._removed_barriers, self._lane_barriers, self._baseline = frozenset(removed_barriers), frozenset(lane_barriers), None
-        self._problems = {}
-        self._nests(self._program.body, _Context())
-        return list(self._problems)
+        self._hazards = {}
+        self._nests(self._program.body, _StmtContext())
+        return list(self._hazards)
 
     def adds(
-        self, baseline: Collection[Problem], removed_barriers: Collection[ir.Stmt] = (), lane_barriers: Collection[ir.Stmt] = ()
+        self, baseline: Collection[Hazard], removed_barriers: Collection[ir.Stmt] = (), lane_barriers: Collection[ir.Stmt] = ()
     ) -> bool:
-        """Test whether `problems` would return a problem that is not in `baseline`. Stops at the first one."""
+        """Test whether `hazards` would return a hazard that is not in `baseline`. Stops at the first one."""
         self._removed_barriers, self._lane_barriers, self._baseline = (
             frozenset(removed_barriers),
             frozenset(lane_barriers),
             baseline,
         )
         try:
-            self._nests(self._program.body, _Context())
-        except _UnknownProblem:
+            self._nests(self._program.body, _StmtContext())
+        except _UnknownHazard:
             return True
         return False
 
     # -- walking --
 
     def _survey(self, stmt: ir.Stmt) -> None:
-        """Record the barriers in a statement, and whether any part of the statement can cause problems."""
+        """Record the barriers in a statement, and whether any part of the statement can cause hazards."""
         parts = ir.substatements(stmt)
         for part in parts:
             self._survey(part)
@@ -155,7 +155,7 @@ class Races:
         if acts or not self._relevant.isdisjoint(parts):
             self._relevant.add(stmt)
 
-    def _nests(self, stmt: ir.Stmt, context: _Context) -> None:
+    def _nests(self, stmt: ir.Stmt, context: _StmtContext) -> None:
         """Walk the nests of thread loops in a statement."""
         if not isinstance(stmt, ir.For) or not stmt.over_threads:
             for part in ir.substatements(stmt):
@@ -170,7 +170,7 @@ class Races:
         self._overlaps.axes = self._axes
         self._walk(body, replace(context, differing=frozenset(loop.var for loop in self._axes.values())), {})
 
-    def _walk(self, stmt: ir.Stmt, context: _Context, before: _OpenAccesses) -> _OpenAccesses:
+    def _walk(self, stmt: ir.Stmt, context: _StmtContext, before: _OpenAccesses) -> _OpenAccesses:
         """Return the accesses open after a statement, given the accesses open before it."""
         if stmt not in self._relevant:
             return before
@@ -216,7 +216,7 @@ class Races:
                 return self._walk(body, replace(inner_context, varying=context.varying | depends), now)
         return now
 
-    def _rounds(self, loop: ir.For, context: _Context, before: _OpenAccesses) -> _OpenAccesses:
+    def _rounds(self, loop: ir.For, context: _StmtContext, before: _OpenAccesses) -> _OpenAccesses:
         """Walk a loop with barriers. If every iteration has a barrier, an iteration can conflict only with the next iteration."""
         extent, var, body = self._value(loop.extent, context), loop.var, loop.body
         context = replace(context, varying=context.varying | self._depends(context, ir.Index(_INT64, loop.extent)))
@@ -233,7 +233,7 @@ class Races:
         self._walk(body, context.shared(var, var + 1, 2), once)
         return never | {self._with(access, {var: extent - 1}): None for access in once}
 
-    def _let(self, var: arith.Var, value: ir.Expr, context: _Context) -> _Context:
+    def _let(self, var: arith.Var, value: ir.Expr, context: _StmtContext) -> _StmtContext:
         if isinstance(value, ir.Index) and not arith.reads_data(value.index):
             return context.shared(var, self._value(value.index, context))
         differs = bool(self._depends(context, value) | context.varying)
@@ -262,13 +262,13 @@ class Races:
                 return False
         return any(map(self._surely_stops, ir.substatements(stmt)))
 
-    def _depends(self, context: _Context, value: ir.Expr) -> frozenset[arith.Expr]:
+    def _depends(self, context: _StmtContext, value: ir.Expr) -> frozenset[arith.Expr]:
         """Return the thread-dependent variables that determine a value."""
         value = value.substitute(context.values)
         data = any(isinstance(node, ir.Load) and node.buffer in self._private for node in ir.walk_exprs(value))
         return (value.free_vars() & context.differing) | ({_DATA} if data else set())
 
-    def _reached(self, stmt: ir.Stmt, context: _Context, varying: frozenset[arith.Expr], subject: str) -> None:
+    def _reached(self, stmt: ir.Stmt, context: _StmtContext, varying: frozenset[arith.Expr], subject: str) -> None:
         if varying:
             names = ", ".join(sorted(f"{var}" for var in varying))
             self._report(
@@ -278,19 +278,19 @@ class Races:
             )
 
     def _report(self, stmt: ir.Stmt, text: str) -> None:
-        self._note(self._divergences.setdefault((stmt, text), Problem(stmt, lambda: text, True)))
+        self._note(self._divergences.setdefault((stmt, text), Hazard(stmt, lambda: text, True)))
 
-    def _note(self, problem: Problem) -> None:
-        if self._baseline is not None and problem not in self._baseline:
-            raise _UnknownProblem
-        self._problems[problem] = None
+    def _note(self, hazard: Hazard) -> None:
+        if self._baseline is not None and hazard not in self._baseline:
+            raise _UnknownHazard
+        self._hazards[hazard] = None
 
-    def _value(self, index: arith.Expr, context: _Context) -> arith.Expr:
+    def _value(self, index: arith.Expr, context: _StmtContext) -> arith.Expr:
         return arith.substitute(index, context.values)
 
     # -- accesses --
 
-    def _meet(self, before: _OpenAccesses, new: tuple[Access, ...]) -> _OpenAccesses:
+    def _meet(self, before: _OpenAccesses, new: tuple[GuardedAccess, ...]) -> _OpenAccesses:
         if not new:
             return before
         after = before | dict.fromkeys(new)
@@ -300,9 +300,9 @@ class Races:
                     pair = (first, second)
                     if pair not in self._clashes:
                         self._clashes[pair] = self._clash(first, second)
-                    problem = self._clashes[pair]
-                    if problem is not None:
-                        self._note(problem)
+                    hazard = self._clashes[pair]
+                    if hazard is not None:
+                        self._note(hazard)
         return after
 
     def _share(self, a: ir.Buffer, b: ir.Buffer) -> bool:
@@ -310,7 +310,7 @@ class Races:
             self._sharing[a, b] = share_bytes(a, b, self._offsets)
         return self._sharing[a, b]
 
-    def _shared_accesses(self, stmt: ir.Stmt, context: _Context) -> tuple[Access, ...]:
+    def _shared_accesses(self, stmt: ir.Stmt, context: _StmtContext) -> tuple[GuardedAccess, ...]:
         """Return the accesses of a statement to memory shared by threads, without those of its substatements."""
         if not self._accessed[stmt]:
             return ()
@@ -319,7 +319,7 @@ class Races:
             self._access_cache[key] = tuple(self._accesses(stmt, context))
         return self._access_cache[key]
 
-    def _accesses(self, stmt: ir.Stmt, context: _Context) -> Iterator[Access]:
+    def _accesses(self, stmt: ir.Stmt, context: _StmtContext) -> Iterator[GuardedAccess]:
         over = tuple(axis for axis in self._axes if axis in stmt.over) if isinstance(stmt, ir.Intrinsic) else ()
         for region, access in self._accessed[stmt]:
             if region.buffer not in self._private:
@@ -332,10 +332,10 @@ class Races:
                         point[-1] += element
                         free[element] = self._value(extent, context)
                 for kind in access:
-                    writes = kind is ir.Access.WRITE
-                    yield Access(stmt, region.buffer, tuple(point), writes, context.guards, free, context.rounds, over)
+                    writes = kind is ir.AccessMode.WRITE
+                    yield GuardedAccess(stmt, region.buffer, tuple(point), writes, context.guards, free, context.rounds, over)
 
-    def _after(self, access: Access, axes: tuple[str, ...]) -> Access | None:
+    def _after(self, access: GuardedAccess, axes: tuple[str, ...]) -> GuardedAccess | None:
         """Return an open access as it is after a barrier over `axes`; None if the barrier orders it before all later accesses."""
         if access.buffer.scope != SUBGROUP:
             return access if axes else None
@@ -347,13 +347,13 @@ class Races:
             self._moved[key] = access if barrier_axes == access.barrier_axes else replace(access, barrier_axes=barrier_axes)
         return self._moved[key]
 
-    def _with(self, access: Access, values: Values) -> Access:
+    def _with(self, access: GuardedAccess, values: Values) -> GuardedAccess:
         key = (access, frozenset(values.items()))
         if key not in self._moved:
             self._moved[key] = access.at(values)
         return self._moved[key]
 
-    def _clash(self, first: Access, second: Access) -> Problem | None:
+    def _clash(self, first: GuardedAccess, second: GuardedAccess) -> Hazard | None:
         """Return the race between two accesses by different threads; None if they cannot race."""
         overlap = self._overlaps.find(first, second)
         if overlap is None:
@@ -362,10 +362,10 @@ class Races:
         loop = next((f", carried by loop {a[0]}" for a, b in rounds if a != b), "")
         if not loop and (common := [var for var in first.free if var in second.free]):
             loop = f", in loop {common[-1]}"
-        return Problem(second.stmt, partial(_race, first, second, overlap, loop))
+        return Hazard(second.stmt, partial(_race, first, second, overlap, loop))
 
 
-def _race(first: Access, second: Access, overlap: Overlap, loop: str) -> str:
+def _race(first: GuardedAccess, second: GuardedAccess, overlap: Overlap, loop: str) -> str:
     """Return the message for a race between two accesses."""
     names = f"{first.buffer}" if first.buffer is second.buffer else f"{first.buffer} and {second.buffer}, which share bytes"
     remedy = "put a barrier between them, or change an index"

@@ -104,7 +104,7 @@ class Ranges:
             return {}
         for stmt, loops in _stores(program.body):
             if isinstance(stmt, ir.Intrinsic):
-                open_.update(region.buffer for region in stmt.touching(ir.Access.WRITE))
+                open_.update(region.buffer for region in stmt.touching(ir.AccessMode.WRITE))
                 continue
             buffer = stmt.buffer
             if not buffer.dtype.is_int or buffer in program.params:

@@ -91,7 +91,7 @@ class Staged:
             return {source if push else target}
         written_buffers = [stmt.buffer] if isinstance(stmt, ir.Store) else []
         if isinstance(stmt, ir.Intrinsic):
-            written_buffers = [region.buffer for region in stmt.touching(ir.Access.WRITE)]
+            written_buffers = [region.buffer for region in stmt.touching(ir.AccessMode.WRITE)]
             if not written_buffers and stmt.regions == ():
                 raise self.error(f"an intrinsic must write a buffer or be a token, got {stmt.name}", stmt)
         written_buffers = [buffer for buffer in written_buffers if buffer.scope != "register"]  # every stage has its own

@@ -146,7 +146,7 @@ class _Verifier:
                     f"intrinsic {name} is collective over {', '.join(stmt.over)}: expected loops over all around it, or none"
                 )
             self._meeting(f"collective intrinsic {name}")
-        for region in stmt.touching(ir.Access.WRITE):
+        for region in stmt.touching(ir.AccessMode.WRITE):
             self._write(region.buffer)
 
     def _meeting(self, subject: str) -> None:
@@ -195,7 +195,7 @@ class _Verifier:
         if count != len(buffer.shape):
             self._fail(f"{buffer} needs {len(buffer.shape)} indices, got {count}")
 
-    def _regions(self, regions: tuple[ir.Region, ...]) -> None:
+    def _regions(self, regions: tuple[ir.BufferRegion, ...]) -> None:
         for region in regions:
             self._check_indexing(region.buffer, len(region.ranges))
             self._indices(*(end for pair in region.ranges for end in pair))

@@ -136,5 +136,5 @@ def _copied(
     indices = tuple(item.var for item in iters)
     box = tuple((index, arith.ONE) for index in indices)
     body = ir.Store(target, indices, ir.Load(source.dtype, source, indices))
-    block = ir.Block(name, iters, (), (ir.Region(source, box),), (ir.Region(target, box),), body)
+    block = ir.Block(name, iters, (), (ir.BufferRegion(source, box),), (ir.BufferRegion(target, box),), body)
     return regenerated(block, infer_domain(block, [(target, box) for box in boxes], arith.Analyzer(outer)), outer, condition)

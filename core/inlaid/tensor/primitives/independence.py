@@ -53,7 +53,7 @@ def _check_bindings(program: ir.LoopProgram, loop: ir.For, site: Site) -> None:
             )
 
 
-def _check_disjoint_writes(program: ir.LoopProgram, loop: ir.For, site: Site, region: ir.Region, outer: Ranges) -> None:
+def _check_disjoint_writes(program: ir.LoopProgram, loop: ir.For, site: Site, region: ir.BufferRegion, outer: Ranges) -> None:
     """Check that iterations write disjoint elements."""
     bindings = bound_iters(site.block)
     ranges = outer | loop_ranges(*site.loops)

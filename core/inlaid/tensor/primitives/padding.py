@@ -93,7 +93,7 @@ def _replaced(program: ir.LoopProgram, buffers: dict[ir.Buffer, ir.Buffer]) -> i
 
 
 def _grown_shape(
-    program: ir.LoopProgram, block: ir.Block, region: ir.Region, padded_extents: dict[Var, arith.Expr]
+    program: ir.LoopProgram, block: ir.Block, region: ir.BufferRegion, padded_extents: dict[Var, arith.Expr]
 ) -> tuple[arith.Dim, ...]:
     """Return the shape of a buffer after padding the dimensions that padded iteration variables index."""
     shape = list(region.buffer.shape)

@@ -143,9 +143,9 @@ def prefetch(program: ir.LoopProgram, block: str, buffer: str, loop: Var, distan
         loops.append((var, arith.Const(-(-extent // step))))
         bindings.append(analyzer.simplify(arith.maximum(arith.minimum(first, arith.wrap(dim) - 1), 0)))
     iters = tuple(ir.IterVar(Var(f"p{axis}"), arith.wrap(dim)) for axis, dim in enumerate(source.shape))
-    region = ir.Region(source, tuple((item.var, arith.ONE) for item in iters))
+    region = ir.BufferRegion(source, tuple((item.var, arith.ONE) for item in iters))
     name = unique_name(program, f"{buffer}_prefetch")
-    prefetch_block = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,), (ir.Access.HINT,)))
+    prefetch_block = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,), (ir.AccessMode.HINT,)))
     return with_body(program, rebuilt((*path, old.body), joined(nest(loops, prefetch_block), old.body))), name
 
 
@@ -232,11 +232,13 @@ def _ringed(stmt: ir.Stmt, buffer: ir.Buffer, ring: ir.Buffer, window: tuple[int
             wrapped = (index if extent is None else index % extent for index, extent in zip(indices, window, strict=True))
             return (version.var, *map(analyzer.simplify, wrapped))
 
-        def region(original: ir.Region) -> ir.Region:
+        def region(original: ir.BufferRegion) -> ir.BufferRegion:
             if original.buffer is not buffer:
                 return original
             extents = (arith.ONE, *(extent for _, extent in original.ranges))
-            return ir.Region(ring, tuple(zip(ring_indices(tuple(first for first, _ in original.ranges)), extents, strict=True)))
+            return ir.BufferRegion(
+                ring, tuple(zip(ring_indices(tuple(first for first, _ in original.ranges)), extents, strict=True))
+            )
 
         def load(node: ir.Expr) -> ir.Expr | None:
             return ir.load(ring, ring_indices(node.indices)) if isinstance(node, ir.Load) and node.buffer is buffer else None

@@ -78,9 +78,9 @@ def stream(
         first = arith.substitute(box[axis][0], substitution) + offset
         bindings.append(inner_analyzer.simplify(arith.maximum(arith.minimum(first, arith.wrap(dim) - 1), 0)))
     iters = tuple(ir.IterVar(Var(f"p{axis}"), arith.wrap(dim)) for axis, dim in enumerate(source.shape))
-    region = ir.Region(source, tuple((item.var, arith.ONE) for item in iters))
+    region = ir.BufferRegion(source, tuple((item.var, arith.ONE) for item in iters))
     name = unique_name(program, f"{buffer}_stream")
-    prefetch_block = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,), (ir.Access.HINT,)))
+    prefetch_block = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,), (ir.AccessMode.HINT,)))
     body = joined(ir.For(line_var, arith.Const(share), prefetch_block, ir.ForKind.UNROLLED), last_loop(path).body)
     return with_body(program, rebuilt((*path, last_loop(path).body), body)), name
 

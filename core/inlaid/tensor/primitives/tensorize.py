@@ -40,7 +40,7 @@ class TensorIntrin:
     cost: float = 1
     scratch: int = 0
 
-    def on(self, *regions: ir.Region, args: tuple[ir.Expr, ...] = ()) -> ir.Intrinsic:
+    def on(self, *regions: ir.BufferRegion, args: tuple[ir.Expr, ...] = ()) -> ir.Intrinsic:
         """Call the instruction on regions, in the order of the parameters of its semantics; `args` are its scalar inputs."""
         access = semantic_access(self.semantics)
         scalars = range(len(self.semantics.inputs) - len(args), len(self.semantics.inputs))
@@ -185,12 +185,12 @@ class _Match:
         self._inner: set[arith.Expr] = set()
         self._analyzer = arith.Analyzer()
 
-    def region(self, buffer: ir.Buffer) -> ir.Region:
+    def region(self, buffer: ir.Buffer) -> ir.BufferRegion:
         """Return the region of the program's buffer that a buffer of the intrinsic's semantics matches."""
         target, base = self._places[buffer]
         lead = len(base) - len(buffer.shape)
         extents = [arith.ONE] * lead + [arith.simplify(self._resolve(arith.wrap(dim))) for dim in buffer.shape]
-        return ir.Region(target, tuple(zip(base, extents, strict=True)))
+        return ir.BufferRegion(target, tuple(zip(base, extents, strict=True)))
 
     def _resolve(self, expr: arith.Expr) -> arith.Expr:
         return arith.substitute(expr, self._values)

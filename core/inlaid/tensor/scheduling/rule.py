@@ -15,7 +15,7 @@ from inlaid_runtime.errors import ScheduleError
 from inlaid_runtime.records import dataclass, replace
 from inlaid_runtime.types import Layout
 
-Value = int | str | tuple[int, ...]
+DecisionValue = int | str | tuple[int, ...]
 """Value of a decision. Booleans are represented as integers."""
 
 
@@ -25,9 +25,9 @@ class Decision:
     prediction, `value` the chosen value."""
 
     name: str
-    legal: tuple[Value, ...]
-    default: Value
-    value: Value
+    legal: tuple[DecisionValue, ...]
+    default: DecisionValue
+    value: DecisionValue
 
     @property
     def number(self) -> int:
@@ -41,7 +41,7 @@ class Decision:
         assert isinstance(self.value, tuple)
         return self.value
 
-    def chosen(self, value: Value) -> Decision:
+    def chosen(self, value: DecisionValue) -> Decision:
         """Return the decision with another value. Raises `ScheduleError` if the value is not legal."""
         if value not in self.legal:
             expected = ", ".join(map(str, self.legal))
@@ -57,9 +57,9 @@ class KernelContext:
     capabilities: Capabilities
     threads: int = 1
     intrinsics: tuple[TensorIntrin, ...] = ()
-    decided: tuple[tuple[str, Value], ...] = ()
+    decided: tuple[tuple[str, DecisionValue], ...] = ()
 
-    def decide(self, name: str, legal: Iterable[Value], default: Value) -> Decision:
+    def decide(self, name: str, legal: Iterable[DecisionValue], default: DecisionValue) -> Decision:
         """Create a decision with the fixed value, if any, else the default. Raises `ScheduleError` if the fixed value is not
         legal."""
         decision = Decision(name, tuple(dict.fromkeys((*legal, default))), default, default)

@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from inlaid.tensor.analysis.keys import structural_key
 from inlaid.tensor.ir import LoopProgram
 from inlaid.tensor.region import Utilization
-from inlaid.tensor.schedule import Argument, Step, Trace, Transform, parse_trace, replay
-from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Offer, ScheduleRule, Traced, Value
+from inlaid.tensor.schedule import Argument, Trace, TraceStep, Transform, parse_trace, replay
+from inlaid.tensor.scheduling.rule import Decision, DecisionValue, InputInfo, KernelContext, Offer, ScheduleRule, Traced
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid_runtime.errors import ScheduleError
 from inlaid_runtime.records import dataclass, replace
@@ -50,19 +50,22 @@ class KernelTrace:
     layouts: tuple[Layout, ...]
     decisions: tuple[Decision, ...]
     steps: Trace | None = None
-    values: tuple[Value, ...] = ()
+    values: tuple[DecisionValue, ...] = ()
 
     def __str__(self) -> str:
-        head = [Step("kernel", (self.name, self.kernel, self.target)), Step("rule", (self.rule, self.offer, self.version))]
-        head += [Step("given", (item.layout.blocks, item.constant)) for item in self.inputs]
-        head.append(Step("layouts", tuple(layout.blocks for layout in self.layouts)))
+        head = [
+            TraceStep("kernel", (self.name, self.kernel, self.target)),
+            TraceStep("rule", (self.rule, self.offer, self.version)),
+        ]
+        head += [TraceStep("given", (item.layout.blocks, item.constant)) for item in self.inputs]
+        head.append(TraceStep("layouts", tuple(layout.blocks for layout in self.layouts)))
         for item in self.decisions:
             value_args = () if item.value == item.default else (item.value,)
-            head.append(Step("decide", (item.name, item.legal, item.default, *value_args)))
-        steps = () if self.steps is None else (Step("steps", self.values), *self.steps.steps)
+            head.append(TraceStep("decide", (item.name, item.legal, item.default, *value_args)))
+        steps = () if self.steps is None else (TraceStep("steps", self.values), *self.steps.steps)
         return str(Trace((*head, *steps)))
 
-    def choose(self, name: str, value: Value) -> KernelTrace:
+    def choose(self, name: str, value: DecisionValue) -> KernelTrace:
         """Return the trace with another value of a decision. Raises `ScheduleError` for an unknown decision or an illegal value."""
         if name not in [item.name for item in self.decisions]:
             decision_names = ", ".join(item.name for item in self.decisions) or "none"
@@ -96,18 +99,18 @@ def parse_kernel_trace(text: str, transforms: Sequence[Transform]) -> KernelTrac
     rest: Trace | None = None
     for position, step in enumerate(steps):
         match step:
-            case Step("kernel", (str(), str(), str())):
+            case TraceStep("kernel", (str(), str(), str())):
                 names = step.args
-            case Step("rule", (str(), int(), int())):
+            case TraceStep("rule", (str(), int(), int())):
                 rule = step.args
-            case Step("given", (tuple(blocks), bool(constant))):
+            case TraceStep("given", (tuple(blocks), bool(constant))):
                 inputs.append(InputInfo(Layout(blocks), constant))  # type: ignore[arg-type]
-            case Step("layouts"):
+            case TraceStep("layouts"):
                 layouts = tuple(map(Layout, step.args))  # type: ignore[arg-type]
-            case Step("decide", (str(name), tuple(legal), default, *value_args)) if len(value_args) < 2:
+            case TraceStep("decide", (str(name), tuple(legal), default, *value_args)) if len(value_args) < 2:
                 decision = Decision(name, legal, default, default)  # type: ignore[arg-type]
                 decisions.append(decision.chosen(*value_args) if value_args else decision)  # type: ignore[arg-type]
-            case Step("steps"):
+            case TraceStep("steps"):
                 values, rest = step.args, Trace(steps[position + 1 :])
                 break
             case _:

@@ -44,7 +44,7 @@ def to_spmd(
     while isinstance(body, ir.Let) or (isinstance(body, ir.For) and body.kind is ir.ForKind.THREAD and not body.over_threads):
         outer_stmts.append(body)
         body = body.body
-    kernel = _Kernel(program, scopes, body, offsets, subgroup)
+    kernel = _SpmdLowering(program, scopes, body, offsets, subgroup)
     body = kernel.body()
     for outer in reversed(outer_stmts):
         body = replace(outer, body=body)
@@ -53,7 +53,7 @@ def to_spmd(
 
 
 @dataclass(frozen=True, slots=True)
-class _Axis:
+class _ThreadAxis:
     var: arith.Var
     extent: arith.Expr
 
@@ -67,7 +67,7 @@ class _ThreadContext:
     guards: arith.Expr = arith.ONE
 
 
-class _Kernel:
+class _SpmdLowering:
     def __init__(
         self, program: ir.LoopProgram, scopes: Sequence[MemoryScope], body: ir.Stmt, offsets: Offsets, subgroup: int
     ) -> None:
@@ -80,7 +80,7 @@ class _Kernel:
         self._analyzer = arith.Analyzer(variable_bounds(program.body))
         self._inner = {stmt.var for stmt in ir.walk_stmts(body) if isinstance(stmt, (ir.For, ir.Let))}
         self.hoisted: dict[ir.Buffer, None] = {}
-        self._axes: dict[str, _Axis] = {}
+        self._axes: dict[str, _ThreadAxis] = {}
         for stmt in ir.walk_stmts(body):
             if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD:
                 self._add(stmt)
@@ -115,10 +115,10 @@ class _Kernel:
                 problem = f"loop {loop.var} over {loop.thread}: expected an extent with a constant upper bound, found {extent}"
                 raise failed(self._program, problem, loop)
             extent = arith.Const(max_extent)
-        axis = self._axes.setdefault(loop.thread, _Axis(arith.Var(loop.thread), extent))
+        axis = self._axes.setdefault(loop.thread, _ThreadAxis(arith.Var(loop.thread), extent))
         if not self._analyzer.prove(arith.compare("<=", extent, axis.extent)):
             larger = self._analyzer.prove(arith.compare("<=", axis.extent, extent))
-            self._axes[loop.thread] = _Axis(axis.var, extent if larger else arith.maximum(axis.extent, extent))
+            self._axes[loop.thread] = _ThreadAxis(axis.var, extent if larger else arith.maximum(axis.extent, extent))
 
     # -- statements --
 
@@ -184,7 +184,9 @@ class _Kernel:
         for node in ir.walk_stmts(stmt):
             for region, access in statement_accesses(node):
                 if self._owners.get(region.buffer.scope) != "thread":
-                    writes_by_buffer[region.buffer] = writes_by_buffer.get(region.buffer, False) or bool(access & ir.Access.WRITE)
+                    writes_by_buffer[region.buffer] = writes_by_buffer.get(region.buffer, False) or bool(
+                        access & ir.AccessMode.WRITE
+                    )
         return writes_by_buffer
 
     def _meet(self, before: Mapping[ir.Buffer, bool], after: Mapping[ir.Buffer, bool]) -> bool:
@@ -246,7 +248,7 @@ def _controls(stmt: ir.Stmt) -> Iterator[arith.Expr]:
 
 
 def _thread_part(
-    program: ir.LoopProgram, alloc: ir.Alloc, body: ir.Stmt, axes: Collection[_Axis], missing: Mapping[str, _Axis]
+    program: ir.LoopProgram, alloc: ir.Alloc, body: ir.Stmt, axes: Collection[_ThreadAxis], missing: Mapping[str, _ThreadAxis]
 ) -> ir.Stmt:
     """Split a per-thread buffer that is allocated around loops over the missing axes, and keep the part of one thread. Elements
     that only collective intrinsics use stay shared."""
@@ -296,11 +298,11 @@ def _thread_part(
                 return replace(stmt, regions=tuple(map(region, regions)))
         return None
 
-    def region(original: ir.Region) -> ir.Region:
+    def region(original: ir.BufferRegion) -> ir.BufferRegion:
         if original.buffer is not alloc.buffer:
             return original
         firsts = moved(first for first, _ in original.ranges)
-        return ir.Region(part, tuple((first, extent) for first, (_, extent) in zip(firsts, original.ranges, strict=True)))
+        return ir.BufferRegion(part, tuple((first, extent) for first, (_, extent) in zip(firsts, original.ranges, strict=True)))
 
     return ir.Alloc(part, Rewriter(expr=load, stmt=change).stmt(body))
 
@@ -318,7 +320,7 @@ def _remove_redundant(program: ir.LoopProgram, offsets: Offsets, subgroups: bool
     """Remove barriers that no race requires, innermost first. With `subgroups`, narrow barriers that are required only by buffers
     of scope `SUBGROUP` to `LANES`."""
     races = Races(program, offsets)
-    baseline = set(races.problems())
+    baseline = set(races.hazards())
     removed_barriers: list[ir.Stmt] = []
     barriers = _innermost_first(program.body)
 
@@ -329,9 +331,9 @@ def _remove_redundant(program: ir.LoopProgram, offsets: Offsets, subgroups: bool
     while (barrier := redundant()) is not None:
         removed_barriers.append(barrier)
         barriers.remove(barrier)
-    for problem in races.problems(removed_barriers):
-        if problem.diverges:
-            raise failed(program, problem.text(), problem.at)
+    for hazard in races.hazards(removed_barriers):
+        if hazard.diverges:
+            raise failed(program, hazard.text(), hazard.at)
 
     lane_barriers: list[ir.Stmt] = []
     for barrier in barriers if subgroups else ():

@@ -71,7 +71,7 @@ class _Update:
 
 
 @dataclass(frozen=True)
-class _Uses:
+class _SumUses:
     """The uses of buffers in a statement: updates, and the buffers that are accessed in other ways."""
 
     updates: tuple[_Update, ...]
@@ -83,7 +83,7 @@ class _Blocking:
 
     def __init__(self, total: DType) -> None:
         self._total = total
-        self._uses: dict[ir.Stmt, _Uses] = {}
+        self._uses: dict[ir.Stmt, _SumUses] = {}
 
     def stmt(self, stmt: ir.Stmt, ranges: _Ranges) -> ir.Stmt:
         """Rebuild a statement. `ranges` are the ranges of the loops around it."""
@@ -113,19 +113,19 @@ class _Blocking:
         assert isinstance(new_loop, ir.For)
         return new_loop if elements is None else _in_blocks(new_loop, count, elements, tuple(buffers), self._total)
 
-    def _find_uses(self, stmt: ir.Stmt) -> _Uses:
+    def _find_uses(self, stmt: ir.Stmt) -> _SumUses:
         uses = self._uses.get(stmt)
         if uses is None:
             uses = self._uses[stmt] = self._examined(stmt)
         return uses
 
-    def _examined(self, stmt: ir.Stmt) -> _Uses:
+    def _examined(self, stmt: ir.Stmt) -> _SumUses:
         if isinstance(stmt, ir.Store) and _is_update(stmt):
-            return _Uses((_Update(stmt),), frozenset(statement_buffers(stmt)) - {stmt.buffer})
+            return _SumUses((_Update(stmt),), frozenset(statement_buffers(stmt)) - {stmt.buffer})
         parts = [self._find_uses(part) for part in ir.substatements(stmt)]
         outer_stmts = () if isinstance(stmt, (ir.Seq, ir.Alloc)) else (stmt,)
         updates = tuple(_Update(update.store, (*outer_stmts, *update.around)) for part in parts for update in part.updates)
-        return _Uses(updates, frozenset(statement_buffers(stmt)).union(*(part.other_buffers for part in parts)))
+        return _SumUses(updates, frozenset(statement_buffers(stmt)).union(*(part.other_buffers for part in parts)))
 
 
 def _within(ranges: _Ranges, loop: ir.For) -> _Ranges:

@@ -137,11 +137,11 @@ def _shrunk(buffer: ir.Buffer, body: ir.Stmt, uses: Uses) -> ir.Stmt:
     def load(node: ir.Expr) -> ir.Expr | None:
         return ir.load(small, moved(node.indices)) if isinstance(node, ir.Load) and node.buffer is buffer else None
 
-    def region(item: ir.Region) -> ir.Region:
+    def region(item: ir.BufferRegion) -> ir.BufferRegion:
         if item.buffer is not buffer:
             return item
         starts = moved(tuple(start for start, _ in item.ranges))
-        return ir.Region(small, tuple(zip(starts, (extent for _, extent in item.ranges), strict=True)))
+        return ir.BufferRegion(small, tuple(zip(starts, (extent for _, extent in item.ranges), strict=True)))
 
     def store(node: ir.Stmt) -> ir.Stmt | None:
         if isinstance(node, ir.Intrinsic) and any(item.buffer is buffer for item in node.regions):

@@ -40,7 +40,7 @@ class Dimension:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _AxisFactor:
     """A factor of an axis: its extent, its stride in elements, and the buffer dimension that contains it."""
 
     extent: Dim
@@ -61,7 +61,7 @@ def copy_dimensions(
     return _paired([reads[axis] for axis in order], _pieces(target_shape, target))
 
 
-def _paired(reads: list[list[_Piece]], writes: list[list[_Piece]]) -> list[Dimension] | None:
+def _paired(reads: list[list[_AxisFactor]], writes: list[list[_AxisFactor]]) -> list[Dimension] | None:
     """Split the pieces of every axis in source and target to common extents, in the target's order; None if the extents of two
     pieces do not divide each other."""
     dimensions: list[tuple[int, Dimension]] = []
@@ -77,21 +77,21 @@ def _paired(reads: list[list[_Piece]], writes: list[list[_Piece]]) -> list[Dimen
                 if size != min(left.extent, right.extent):
                     return None
                 if left.extent > size:
-                    a.append(_Piece(left.extent // size, arith.unwrap(arith.mul(left.step, size)), left.position))
+                    a.append(_AxisFactor(left.extent // size, arith.unwrap(arith.mul(left.step, size)), left.position))
                 if right.extent > size:
-                    b.append(_Piece(right.extent // size, arith.unwrap(arith.mul(right.step, size)), right.position))
+                    b.append(_AxisFactor(right.extent // size, arith.unwrap(arith.mul(right.step, size)), right.position))
             dimensions.append((right.position, Dimension(size, left.step, right.step)))
     dimensions.reverse()  # pieces of one target dimension were found innermost first
     return [dim for _, dim in sorted(dimensions, key=lambda item: item[0])]
 
 
-def _pieces(shape: Sequence[Dim], layout: Layout) -> list[list[_Piece]]:
+def _pieces(shape: Sequence[Dim], layout: Layout) -> list[list[_AxisFactor]]:
     """Return, for each axis, its pieces in the buffer, outermost first. Pieces of extent 1 are omitted."""
     dims = layout.shape(tuple(shape))
     steps = [arith.product(dims[position + 1 :]) for position in range(len(dims))]
-    pieces = [[_Piece(dims[axis], steps[axis], axis)] for axis in range(len(shape))]
+    pieces = [[_AxisFactor(dims[axis], steps[axis], axis)] for axis in range(len(shape))]
     for position, (axis, _) in enumerate(layout.blocks, len(shape)):
-        pieces[axis].append(_Piece(dims[position], steps[position], position))
+        pieces[axis].append(_AxisFactor(dims[position], steps[position], position))
     return [[piece for piece in axis_pieces if piece.extent != 1] for axis_pieces in pieces]
 
 
@@ -130,7 +130,7 @@ def _size(shape: Sequence[Dim], layout: Layout) -> Dim:
     return arith.product(layout.shape(tuple(shape)))
 
 
-def _run(shape: Sequence[Dim], layout: Layout, axis: int, start: int, length: int) -> tuple[list[list[_Piece]], Dim]:
+def _run(shape: Sequence[Dim], layout: Layout, axis: int, start: int, length: int) -> tuple[list[list[_AxisFactor]], Dim]:
     """Return the pieces of a contiguous range of an axis, and its offset. The range is whole blocks, or a part of one block."""
     dims = layout.shape(tuple(shape))
     factor = dict(layout.blocks).get(axis, 1)
@@ -139,13 +139,15 @@ def _run(shape: Sequence[Dim], layout: Layout, axis: int, start: int, length: in
     lane = len(shape) if factor > 1 else axis
     has_full_blocks = length % factor == 0
     pieces[axis] = (
-        [_Piece(length // factor, outer, axis), _Piece(factor, 1, lane)] if has_full_blocks else [_Piece(length, 1, lane)]
+        [_AxisFactor(length // factor, outer, axis), _AxisFactor(factor, 1, lane)]
+        if has_full_blocks
+        else [_AxisFactor(length, 1, lane)]
     )
     begin = arith.add(arith.mul(start // factor, outer), start % factor)
     return [[piece for piece in axis_pieces if piece.extent != 1] for axis_pieces in pieces], arith.unwrap(begin)
 
 
-def _zeros(pieces: list[list[_Piece]], start: Dim, target: ir.Buffer) -> ir.Stmt:
+def _zeros(pieces: list[list[_AxisFactor]], start: Dim, target: ir.Buffer) -> ir.Stmt:
     """Build loops that fill a part of a buffer with zeros."""
     offset = arith.wrap(start)
     loops: list[tuple[arith.Var, Dim]] = []

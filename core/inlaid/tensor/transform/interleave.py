@@ -21,7 +21,17 @@ from collections.abc import Mapping, Sequence
 
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.accesses import UnknownAccessError
-from inlaid.tensor.transform.loop_plan import LoopPlan, Member, Piece, Segment, Tape, Track, Window, infer_window, plan_loop
+from inlaid.tensor.transform.loop_plan import (
+    IterationRange,
+    LoopPlan,
+    LoopSegment,
+    Member,
+    RollingWindow,
+    Tape,
+    Track,
+    infer_window,
+    plan_loop,
+)
 from inlaid.tensor.transform.lower_blocks import guarded, simplify_program
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
@@ -61,7 +71,7 @@ def interleave(name: str, members: Sequence[Member], passed: Sequence[int]) -> I
 class _Printer:
     """Builds the interleaved kernel."""
 
-    def __init__(self, name: str, tapes: Sequence[Tape], plan: LoopPlan, windows: Mapping[int, Window]) -> None:
+    def __init__(self, name: str, tapes: Sequence[Tape], plan: LoopPlan, windows: Mapping[int, RollingWindow]) -> None:
         self._name, self._tapes, self._plan, self._windows = name, tapes, plan, windows
         self._iteration = arith.Var("iteration")
         # A kernel may be several members, so all buffers are copied. An external buffer is one parameter per shape it is used with.
@@ -99,7 +109,7 @@ class _Printer:
         program = ir.LoopProgram(self._name, tuple(self._inputs.values()), outputs, kernel_body)
         return Interleaved(simplify_program(program), tuple(number for number, _ in self._inputs), (*self._outputs, *self._windows))
 
-    def _once(self, piece: Piece, iteration: int) -> ir.Stmt:
+    def _once(self, piece: IterationRange, iteration: int) -> ir.Stmt:
         """Build the code of a piece that runs in a single iteration."""
         segment = self._tapes[piece.tape].segments[piece.segment]
         if segment.var is None:
@@ -131,7 +141,9 @@ class _Printer:
             condition = arith.logical_and(condition, arith.compare("<", self._iteration, active[-1] + 1))
         return guarded(body, condition)
 
-    def _moved_to(self, member: int, segment: Segment, variables: dict[arith.Expr, arith.Expr], iteration: arith.Expr) -> ir.Stmt:
+    def _moved_to(
+        self, member: int, segment: LoopSegment, variables: dict[arith.Expr, arith.Expr], iteration: arith.Expr
+    ) -> ir.Stmt:
         """Build the body of a member's segment in one iteration, with passed buffers replaced by windows."""
         bases = {
             buffer: (self._windows[number].buffer, self._windows[number].at(iteration))
@@ -170,7 +182,7 @@ def _over_windows(
             for region in node.regions:
                 if region.buffer in bases:
                     window, index = window_element(region.buffer, [first for first, _ in region.ranges])
-                    region = ir.Region(window, ((index, region.ranges[-1][1]),))
+                    region = ir.BufferRegion(window, ((index, region.ranges[-1][1]),))
                 regions.append(region)
             return replace(node, regions=tuple(regions))
         return None
@@ -178,7 +190,7 @@ def _over_windows(
     return Rewriter(variables, params, load, store).stmt(stmt)
 
 
-def _moved(window: Window) -> ir.Stmt:
+def _moved(window: RollingWindow) -> ir.Stmt:
     """Move the kept part of a window to its beginning."""
     element_bytes, i = window.buffer.dtype.bytes, arith.Var("i")
     load = ir.load(window.buffer, (arith.simplify(i + window.step // element_bytes),))

@@ -20,7 +20,7 @@ _INT64 = dtype("int64")
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class SpmdKernel:
     """A kernel in SPMD form. `grid` and `threads` are the extents of the block and thread axes, outermost first, in terms of sizes
     and host loop variables. `program` takes the host loop variables as scalars after its other inputs. `offsets` are byte offsets
     of buffers in the memory of threads, blocks and device."""
@@ -32,15 +32,15 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Launches:
+class SplitProgram:
     """A program split into host and kernels. In `host`, a launch is an intrinsic with the kernel's name on whole buffers. Its
     semantics is the kernel's program. Elements that the kernel does not write are preserved."""
 
     host: ir.LoopProgram
-    kernels: Mapping[str, Kernel]
+    kernels: Mapping[str, SpmdKernel]
 
 
-def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> Launches:
+def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> SplitProgram:
     """Split a fork-join program into a host program and kernels.
 
         alloc s: { for b in n // 32, blockIdx.x: for t in 32, threadIdx.x: s[b * 32 + t] = ...; for c in n // 32, blockIdx.x: ... }
@@ -66,20 +66,20 @@ class _Splitter:
         self._kernel_scopes = {"register", SUBGROUP} | {scope.name for scope in scopes if scope.owner != "device"}
         offset_tables = [places(program, scope) for scope in scopes if scope.owner != "thread"]
         self._offsets = {buffer: offset for offsets in offset_tables for buffer, offset in offsets.items()}
-        self._kernels: dict[str, Kernel] = {}
+        self._kernels: dict[str, SpmdKernel] = {}
         self._variables: dict[arith.Var, tuple[arith.Expr, arith.Expr] | None] = {}
 
-    def split(self) -> Launches:
+    def split(self) -> SplitProgram:
         if self._program.defines and not _has_threads(self._program.body):
             return self._single_kernel()
-        return Launches(replace(self._program, body=self._host(self._program.body)), self._kernels)
+        return SplitProgram(replace(self._program, body=self._host(self._program.body)), self._kernels)
 
-    def _single_kernel(self) -> Launches:
+    def _single_kernel(self) -> SplitProgram:
         """Make a kernel of one thread from the whole program."""
         program = replace(self._program, name=f"{self._program.name}_0")
         access = tuple(semantic_access(program))
         body = ir.Intrinsic(program.name, tuple(map(full_region, program.params)), access)
-        return Launches(replace(self._program, body=body), {program.name: Kernel(program, {}, {}, self._offsets)})
+        return SplitProgram(replace(self._program, body=body), {program.name: SpmdKernel(program, {}, {}, self._offsets)})
 
     def _host(self, stmt: ir.Stmt) -> ir.Stmt:
         """Build the host program of a statement, with kernels replaced by launches."""
@@ -112,7 +112,7 @@ class _Splitter:
         local_buffers = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
         accesses = [(region.buffer, access) for node in ir.walk_stmts(stmt) for region, access in statement_accesses(node)]
         written_buffers = dict.fromkeys(
-            buffer for buffer, access in accesses if access & ir.Access.WRITE and buffer not in local_buffers
+            buffer for buffer, access in accesses if access & ir.AccessMode.WRITE and buffer not in local_buffers
         )
         if not written_buffers:
             return ir.Seq(())
@@ -139,7 +139,7 @@ class _Splitter:
         axes = [node for node in ir.walk_stmts(kernel.body) if isinstance(node, ir.For) and node.kind is ir.ForKind.THREAD]
         grid, threads = ({loop.thread: loop.extent for loop in axes if loop.over_threads is inner} for inner in (False, True))
         self._check_sizes(stmt, *map(arith.free_vars, (*grid.values(), *threads.values())))
-        self._kernels[name] = Kernel(kernel, grid, threads, offsets)
+        self._kernels[name] = SpmdKernel(kernel, grid, threads, offsets)
         regions = tuple(map(full_region, (*inputs, *outputs)))
         access = [
             mark for buffer, mark in zip(kernel.params, semantic_access(kernel), strict=True) if buffer not in scalars.values()

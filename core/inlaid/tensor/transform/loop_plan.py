@@ -44,7 +44,7 @@ class ByteAccess:
 
 
 @dataclass(frozen=True)
-class Segment:
+class LoopSegment:
     """A sequence of steps: the iterations of a loop over `var`, or a single statement if `var` is None. `local` maps the buffers
     that are allocated around the segment to their replacements in the combined kernel."""
 
@@ -95,7 +95,7 @@ class Tape:
             lowest.append(min([*(touch.lowest(0, segment.count) for touch in touches), lowest[-1]]))
         return lowest[::-1]
 
-    def _segment(self, stmt: ir.Stmt, local: Mapping[ir.Buffer, ir.Buffer]) -> Segment:
+    def _segment(self, stmt: ir.Stmt, local: Mapping[ir.Buffer, ir.Buffer]) -> LoopSegment:
         for node in ir.walk_stmts(stmt):
             # Windows are one-dimensional.
             boxes = node.regions if isinstance(node, ir.Intrinsic) else ()
@@ -116,8 +116,8 @@ class Tape:
         if loop is None or not isinstance(loop.extent, arith.Const):
             if any(touch.step for touch in touches.values()):
                 raise UnknownAccessError
-            return Segment(None, stmt, 1, tuple(touches.values()), local)
-        return Segment(loop.var, loop.body, loop.extent.value, tuple(touches.values()), local)
+            return LoopSegment(None, stmt, 1, tuple(touches.values()), local)
+        return LoopSegment(loop.var, loop.body, loop.extent.value, tuple(touches.values()), local)
 
 
 def _steps(stmt: ir.Stmt, local: Mapping[ir.Buffer, ir.Buffer]) -> Iterator[tuple[ir.Stmt, Mapping[ir.Buffer, ir.Buffer]]]:
@@ -143,7 +143,7 @@ def _bytes(buffer: ir.Buffer) -> int:
 
 
 @dataclass(frozen=True)
-class Piece:
+class IterationRange:
     """A part of a member's segment: `count` iterations, beginning with iteration `start`."""
 
     tape: int
@@ -170,12 +170,12 @@ class _Walk:
         member = self._writer[number]
         return self._tapes[member].first_touched(number, *self._at[member])
 
-    def _inputs(self, piece: Piece) -> Iterator[tuple[int, int]]:
+    def _inputs(self, piece: IterationRange) -> Iterator[tuple[int, int]]:
         """Iterate over the buffers that a piece reads, each with the end of the bytes read."""
         for touch in self._tapes[piece.tape].operands[piece.segment]:
             yield touch.number, min(touch.highest(piece.start, piece.end), self._sizes[touch.number])
 
-    def _pass(self, piece: Piece) -> None:
+    def _pass(self, piece: IterationRange) -> None:
         """Advance a member past a piece."""
         is_segment_end = piece.end == self._tapes[piece.tape].segments[piece.segment].count
         self._at[piece.tape] = (piece.segment + 1, 0) if is_segment_end else (piece.segment, piece.end)
@@ -186,9 +186,9 @@ class _Run(_Walk):
 
     def __init__(self, tapes: Sequence[Tape]) -> None:
         super().__init__(tapes)
-        self._pieces: list[Piece] = []
+        self._pieces: list[IterationRange] = []
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[IterationRange]:
         """Run all members, and return the resulting order."""
         last = len(self._tapes) - 1
         while self._at[last][0] < len(self._tapes[last].segments):
@@ -200,7 +200,7 @@ class _Run(_Walk):
         segment, start = self._at[member]
         segment_loop = self._tapes[member].segments[segment]
         steps = segment_loop.count - start if goal is None else self._steps_until(member, *goal)
-        for number, end in self._inputs(Piece(member, segment, start, 1)):
+        for number, end in self._inputs(IterationRange(member, segment, start, 1)):
             self._produce(number, end)
         for touch in self._tapes[member].operands[segment]:
             if touch.step > 0:
@@ -212,8 +212,8 @@ class _Run(_Walk):
         if last is not None and (last.tape, last.segment, last.end) == (member, segment, start):
             self._pieces[-1] = replace(last, count=last.count + steps)
         else:
-            self._pieces.append(Piece(member, segment, start, steps))
-        self._pass(Piece(member, segment, start, steps))
+            self._pieces.append(IterationRange(member, segment, start, steps))
+        self._pass(IterationRange(member, segment, start, steps))
 
     def _produce(self, number: int, end: float) -> None:
         """Run the member that writes a buffer until the buffer is written up to byte `end`."""
@@ -241,7 +241,7 @@ class _Cycle:
     times: int
 
 
-def _cycle(pieces: Sequence[Piece]) -> _Cycle | None:
+def _cycle(pieces: Sequence[IterationRange]) -> _Cycle | None:
     """Return the repetition that leaves the fewest pieces; None if nothing repeats."""
     keys = [(piece.tape, piece.segment, piece.count) for piece in pieces]
     best: _Cycle | None = None
@@ -282,11 +282,11 @@ class LoopPlan:
 
     tracks: tuple[Track, ...]
     count: int
-    order: tuple[tuple[int, Piece], ...]
-    once: Mapping[int, tuple[tuple[int, Piece], ...]]
+    order: tuple[tuple[int, IterationRange], ...]
+    once: Mapping[int, tuple[tuple[int, IterationRange], ...]]
 
 
-def _tracks(tapes: Sequence[Tape], pieces: Sequence[Piece], cycle: _Cycle) -> tuple[tuple[Track, ...], int]:
+def _tracks(tapes: Sequence[Tape], pieces: Sequence[IterationRange], cycle: _Cycle) -> tuple[tuple[Track, ...], int]:
     """Extend the repeating part both ways while any segment has iterations. Returns tracks and number of loop iterations."""
     period = pieces[cycle.start : cycle.start + cycle.length]
     steps: dict[tuple[int, int], int] = {}
@@ -314,8 +314,8 @@ class _Loop(_Walk):
         super().__init__(tapes)
         self._tracks, self._count = tracks, count
         self._track_segments = {track.tape: track.segment for track in tracks}
-        self._order: list[tuple[int, Piece]] = []
-        self._once: dict[int, list[tuple[int, Piece]]] = {}
+        self._order: list[tuple[int, IterationRange]] = []
+        self._once: dict[int, list[tuple[int, IterationRange]]] = {}
 
     def plan(self) -> LoopPlan | None:
         """Return the plan; None if an operand would be read before it is written."""
@@ -331,7 +331,7 @@ class _Loop(_Walk):
                 first, end = track.span(iteration, self._tapes[track.tape].segments[track.segment].count)
                 if first >= end:
                     continue
-                piece = Piece(track.tape, track.segment, first, end - first)
+                piece = IterationRange(track.tape, track.segment, first, end - first)
                 if self._at[track.tape] != (track.segment, first) or not self._demand(piece, iteration, slot):
                     return None
                 self._run(piece, iteration)
@@ -346,14 +346,14 @@ class _Loop(_Walk):
         """Test whether a member's next segment precedes the segment of its track."""
         return self._at[member][0] < self._track_segments.get(member, len(self._tapes[member].segments))
 
-    def _next(self, member: int) -> Piece:
+    def _next(self, member: int) -> IterationRange:
         segment, start = self._at[member]
-        return Piece(member, segment, start, self._tapes[member].segments[segment].count - start)
+        return IterationRange(member, segment, start, self._tapes[member].segments[segment].count - start)
 
-    def _can_run(self, piece: Piece) -> bool:
+    def _can_run(self, piece: IterationRange) -> bool:
         return all(self._written(number) >= end for number, end in self._inputs(piece))
 
-    def _demand(self, piece: Piece, iteration: int, slot: int) -> bool:
+    def _demand(self, piece: IterationRange, iteration: int, slot: int) -> bool:
         """Run the pieces outside tracks that `piece` depends on. Returns whether `piece` can run afterwards."""
         for number, end in self._inputs(piece):
             writer = self._writer[number]
@@ -366,7 +366,7 @@ class _Loop(_Walk):
                 self._run(missing, iteration, slot)
         return True
 
-    def _run(self, piece: Piece, iteration: int, slot: int | None = None) -> None:
+    def _run(self, piece: IterationRange, iteration: int, slot: int | None = None) -> None:
         """Record a piece. If `slot` is given, the piece runs in a single iteration, before the track of that number."""
         if slot is not None:
             self._once.setdefault(slot, []).append((iteration, piece))
@@ -378,7 +378,7 @@ class _Loop(_Walk):
 
 
 @dataclass(frozen=True)
-class Window:
+class RollingWindow:
     """The part of a passed buffer that the kernel keeps. In bytes, it begins at `start` in the first iteration and advances by
     `step` per iteration. Then the `carry` bytes that later iterations need move to its beginning."""
 
@@ -393,16 +393,16 @@ class Window:
         return arith.wrap(iteration) * (self.step // element_bytes) + self.start // element_bytes
 
 
-def infer_window(number: int, tapes: Sequence[Tape], plan: LoopPlan) -> Window | None:
+def infer_window(number: int, tapes: Sequence[Tape], plan: LoopPlan) -> RollingWindow | None:
     """Return the window of a passed buffer; None if the accesses do not advance uniformly."""
     users = {member: tape for member, tape in enumerate(tapes) if number in tape.sizes}
     buffer = next(buffer for tape in users.values() for buffer, buffer_number in tape.buffers.items() if buffer_number == number)
     size = _bytes(buffer)
 
-    def touched(piece: Piece) -> Sequence[ByteAccess]:
+    def touched(piece: IterationRange) -> Sequence[ByteAccess]:
         return users[piece.tape].touches(number, piece.segment) if piece.tape in users else ()
 
-    parts = [Piece(track.tape, track.segment, 0, track.step) for track in plan.tracks]
+    parts = [IterationRange(track.tape, track.segment, 0, track.step) for track in plan.tracks]
     byte_steps = {touch.step * part.count for part in parts for touch in touched(part)}
     if len(byte_steps) != 1 or min(byte_steps) <= 0:
         return None
@@ -428,4 +428,4 @@ def infer_window(number: int, tapes: Sequence[Tape], plan: LoopPlan) -> Window |
         base = start + step * max(iteration, 0)
         room += [min(size, touch.highest(piece.start, piece.end)) - base for touch in touched(piece)]
     element_bytes = buffer.dtype.bytes
-    return Window(ir.Buffer(buffer.name, (max(room) // element_bytes,), buffer.dtype), start, step, carry)
+    return RollingWindow(ir.Buffer(buffer.name, (max(room) // element_bytes,), buffer.dtype), start, step, carry)

@@ -82,7 +82,7 @@ def _independent(nest: ir.Stmt, var: arith.Var) -> bool:
     """Test whether each shared buffer that a nest writes has a dimension that all accesses index by var + constant."""
     local_buffers = {node.buffer for node in ir.walk_stmts(nest) if isinstance(node, ir.Alloc)}
     accesses = list(_accesses(nest))
-    written_buffers = {region.buffer for region, access in accesses if access & ir.Access.WRITE} - local_buffers
+    written_buffers = {region.buffer for region, access in accesses if access & ir.AccessMode.WRITE} - local_buffers
     for buffer in written_buffers:
         points = [tuple(first for first, _ in region.ranges) for region, _ in accesses if region.buffer is buffer]
         if not any(_indexes(points, axis, var) for axis in range(len(buffer.shape))):
@@ -90,7 +90,7 @@ def _independent(nest: ir.Stmt, var: arith.Var) -> bool:
     return bool(written_buffers)
 
 
-def _accesses(nest: ir.Stmt) -> Iterator[tuple[ir.Region, ir.Access]]:
+def _accesses(nest: ir.Stmt) -> Iterator[tuple[ir.BufferRegion, ir.AccessMode]]:
     for stmt in ir.walk_stmts(nest):
         yield from statement_accesses(stmt)
 

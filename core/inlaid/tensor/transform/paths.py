@@ -108,7 +108,7 @@ class Site:
     block: ir.Block
     loops: tuple[ir.For, ...]
 
-    def regions(self, regions: tuple[ir.Region, ...], buffer: ir.Buffer) -> Iterator[Box]:
+    def regions(self, regions: tuple[ir.BufferRegion, ...], buffer: ir.Buffer) -> Iterator[Box]:
         """Iterate over the boxes of one buffer in the given regions of the block, in terms of the loops around the block."""
         bindings = bound_iters(self.block)
         for region in regions:

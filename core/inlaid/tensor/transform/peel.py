@@ -238,7 +238,7 @@ def _no_effect_beyond(loop: ir.For, pieces: _Pieces, limits: _Limits) -> bool:
             case ir.Store(buffer=buffer):
                 return buffer in local
             case ir.Intrinsic():
-                return all(region.buffer in local for region in stmt.touching(ir.Access.WRITE)) and bool(stmt.regions)
+                return all(region.buffer in local for region in stmt.touching(ir.AccessMode.WRITE)) and bool(stmt.regions)
             case ir.If(condition=ir.Index(index=index), otherwise=otherwise):
                 if any(pieces.matches(limits.pieces(part, inner)) for part in _parts(index)):
                     return otherwise is None or no_effect(otherwise, inner)

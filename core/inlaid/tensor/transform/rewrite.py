@@ -71,14 +71,14 @@ class Rewriter:
         """Rebuild a value expression."""
         return ir.map_expr(expr, self._leaf if self._buffers else self._replace_expr, self.index, self._exprs)
 
-    def region(self, region: ir.Region) -> ir.Region:
+    def region(self, region: ir.BufferRegion) -> ir.BufferRegion:
         """Rebuild a region."""
         buffer = self._buffers.get(region.buffer, region.buffer)
         ranges = tuple((self.index(first), self.index(extent)) for first, extent in region.ranges)
         is_unchanged = buffer is region.buffer and all(
             new is old for pair, before in zip(ranges, region.ranges, strict=True) for new, old in zip(pair, before, strict=True)
         )
-        return region if is_unchanged else ir.Region(buffer, ranges)
+        return region if is_unchanged else ir.BufferRegion(buffer, ranges)
 
     def stmt(self, stmt: ir.Stmt) -> ir.Stmt:
         """Rebuild a statement. Recursive in the nesting depth of statements."""
@@ -104,7 +104,7 @@ class Rewriter:
         new = tuple(map(self.index, indices))
         return new if any(map(is_not, new, indices)) else indices
 
-    def _regions(self, regions: tuple[ir.Region, ...]) -> tuple[ir.Region, ...]:
+    def _regions(self, regions: tuple[ir.BufferRegion, ...]) -> tuple[ir.BufferRegion, ...]:
         new = tuple(map(self.region, regions))
         return new if any(map(is_not, new, regions)) else regions
 

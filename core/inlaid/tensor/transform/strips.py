@@ -123,7 +123,7 @@ def _accesses(stmt: ir.Stmt) -> list[_Access]:
     if isinstance(stmt, ir.Store):
         accesses.append((stmt.buffer, stmt.indices, True))
     if isinstance(stmt, ir.Intrinsic):
-        for access in (ir.Access.READ, ir.Access.WRITE):
+        for access in (ir.AccessMode.READ, ir.AccessMode.WRITE):
             starts = ((region.buffer, tuple(first for first, _ in region.ranges)) for region in stmt.touching(access))
-            accesses += [(buffer, first, access is ir.Access.WRITE) for buffer, first in starts]
+            accesses += [(buffer, first, access is ir.AccessMode.WRITE) for buffer, first in starts]
     return accesses

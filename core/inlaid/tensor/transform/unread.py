@@ -27,7 +27,7 @@ class _Remover(Rewriter):
         match stmt:
             case ir.Store(buffer=buffer) if buffer in self._unread_buffers:
                 return _NOTHING
-            case ir.Intrinsic() if any(region.buffer in self._unread_buffers for region in stmt.touching(ir.Access.WRITE)):
+            case ir.Intrinsic() if any(region.buffer in self._unread_buffers for region in stmt.touching(ir.AccessMode.WRITE)):
                 return _NOTHING
             case ir.Alloc(buffer=buffer, body=body) if buffer in self._unread_buffers:
                 return body
@@ -54,7 +54,7 @@ def _unread(body: ir.Stmt) -> set[ir.Buffer]:
                 local.add(buffer)
             case ir.Intrinsic(regions=regions):
                 # An intrinsic that writes a single buffer is removed with it.
-                written_buffers = {region.buffer for region in stmt.touching(ir.Access.WRITE)}
+                written_buffers = {region.buffer for region in stmt.touching(ir.AccessMode.WRITE)}
                 has_effect = len(written_buffers) > 1 or _checks(values, index_exprs)
                 read_buffers |= {region.buffer for region in regions} - (set() if has_effect else written_buffers)
             case ir.Store(buffer=buffer) if _checks(values, index_exprs):

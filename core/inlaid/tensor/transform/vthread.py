@@ -35,10 +35,10 @@ def _lowered(stmt: ir.Stmt) -> ir.Stmt:
     if not isinstance(extent, arith.Const):
         raise ScheduleError(f"the extent of virtual thread loop {stmt.var} must be constant, got {extent!r}")
     marked = {item for item in ir.walk_stmts(stmt) if isinstance(item, ir.For) and (TASKS.name, True) in item.annotations}
-    return _Threads(stmt.var, extent.value, marked).stmt(stmt.body)
+    return _VirtualThreads(stmt.var, extent.value, marked).stmt(stmt.body)
 
 
-class _Threads:
+class _VirtualThreads:
     def __init__(self, var: arith.Var, count: int, marked: set[ir.For]) -> None:
         self._marked = marked
         self._var = var

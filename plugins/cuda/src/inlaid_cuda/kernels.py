@@ -18,7 +18,14 @@ from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.errors import KernelFault, Unsupported
 from inlaid_runtime.execution.arrays import address
 from inlaid_runtime.execution.launch_queues import LaunchQueue
-from inlaid_runtime.execution.launch_regions import LaunchedRegion, Limits, Session, check_parameters, sizes_text, times_of_calls
+from inlaid_runtime.execution.launch_regions import (
+    LaunchedRegion,
+    LaunchSession,
+    Limits,
+    check_parameters,
+    sizes_text,
+    times_of_calls,
+)
 from inlaid_runtime.execution.launches import Descriptor, EvaluatedLaunch, LaunchPlan, Stores
 from inlaid_runtime.plugins import DeviceTensor, KernelTime
 from inlaid_runtime.plugins.blame import summarize_nodes
@@ -65,7 +72,7 @@ class Functions:
             raise
 
 
-class PreparedSession(Session[Bound]):
+class PreparedSession(LaunchSession[Bound]):
     """The bound launches of a region on one queue."""
 
     def __init__(self, region: RegionKernel, queue: LaunchQueue) -> None:

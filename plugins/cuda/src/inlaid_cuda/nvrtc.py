@@ -13,7 +13,7 @@ from ctypes.util import find_library
 from pathlib import Path
 
 from inlaid_cuda.images import Images
-from inlaid_runtime.cache import Store, caches, digest
+from inlaid_runtime.cache import DiskCache, caches, digest
 from inlaid_runtime.errors import CompileError, TargetError
 
 INSTALL = "pip install nvidia-cuda-nvrtc"
@@ -148,7 +148,7 @@ def nvrtc(arch: str, newest: Version | None = None) -> Nvrtc:
 _loaded = functools.cache(Nvrtc)
 
 
-def compile_cached(library: Nvrtc, source: str, name: str, arch: str, store: Store | None = None) -> bytes:
+def compile_cached(library: Nvrtc, source: str, name: str, arch: str, store: DiskCache | None = None) -> bytes:
     """Compile a source to encoded images, cached in `store` (default `caches().objects`) by source, architecture and NVRTC
     version."""
     store = caches().objects if store is None else store

@@ -16,7 +16,7 @@ from inlaid_microcontroller.options import FORMAT, FORMAT_VERSION, Microcontroll
 from inlaid_microcontroller.source import ModelSource
 from inlaid_microcontroller.unit import decode, fast_start
 from inlaid_runtime.artifact import Artifact
-from inlaid_runtime.cache import Store, caches, digest
+from inlaid_runtime.cache import DiskCache, caches, digest
 from inlaid_runtime.errors import CompileError, TargetError, Unsupported
 from inlaid_runtime.execution.c_source import MISSING, REGION_PARAMETERS, REGION_PRELUDE, REMEDY, find_compiler, link_shared
 from inlaid_runtime.execution.host import CFunctionKernel, HostRuntime
@@ -68,7 +68,7 @@ def model_source(artifact: Artifact, constants: Mapping[str, np.ndarray[Any, Any
     return ModelSource(NAME, decode(artifact.code), signature, inputs, outputs, constants)
 
 
-def _library(source: ModelSource, store: Store) -> Mapped:
+def _library(source: ModelSource, store: DiskCache) -> Mapped:
     """Build the model as a shared library, or load it from the cache."""
     texts = {"model.h": source.header(), "model_weights.h": _constants(source), "model.c": source.code(), "entry.c": _entry(source)}
     compiler = find_compiler() or ""

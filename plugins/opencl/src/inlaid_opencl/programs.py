@@ -10,7 +10,7 @@ from pyopencl import _cl
 from inlaid_opencl.device import OpenCLDevice
 from inlaid_opencl.options import SHUFFLE
 from inlaid_opencl.subgroups import shuffle_standard
-from inlaid_runtime.cache import Store, caches, digest
+from inlaid_runtime.cache import DiskCache, caches, digest
 from inlaid_runtime.errors import CompileError
 
 _STANDARD = "1.2"
@@ -24,7 +24,7 @@ CACHING_DRIVERS = frozenset({"Portable Computing Language", "NVIDIA CUDA", "rust
 binary, which takes 0.4 s instead of 0.04 s for a build, and rusticl 22.3 aborts the process if a binary is damaged."""
 
 
-def build(source: str, symbol: str, device: OpenCLDevice, store: Store | None = None) -> _cl._Program:
+def build(source: str, symbol: str, device: OpenCLDevice, store: DiskCache | None = None) -> _cl._Program:
     """Build a program from the cached binary if the driver accepts the binary, else from source. `store` defaults to
     `caches().objects`.
 

@@ -18,7 +18,7 @@ from inlaid_opencl.device import OpenCLDevice
 from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.errors import Unsupported
 from inlaid_runtime.execution.launch_queues import LaunchQueue
-from inlaid_runtime.execution.launch_regions import LaunchedRegion, Session, check_parameters
+from inlaid_runtime.execution.launch_regions import LaunchedRegion, LaunchSession, check_parameters
 from inlaid_runtime.execution.launches import EvaluatedLaunch, LaunchPlan, Stores
 
 Bound = tuple[cl.Kernel, tuple[int, ...], tuple[int, ...], EvaluatedLaunch]
@@ -56,7 +56,7 @@ class RegionCode:
         return [[kernel] for kernel in kernels]
 
 
-class KernelSession(Session[Bound]):
+class KernelSession(LaunchSession[Bound]):
     """The kernel objects of a region on one queue. `spare`: kernel objects that are free for reuse, by function."""
 
     def __init__(self, region: LaunchedRegion[Bound], code: RegionCode, spare: list[list[cl.Kernel]], queue: LaunchQueue) -> None:

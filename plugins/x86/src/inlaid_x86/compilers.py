@@ -16,7 +16,7 @@ from types import TracebackType
 import llvmlite
 import llvmlite.binding as llvm
 
-from inlaid_runtime.cache import Store, digest
+from inlaid_runtime.cache import DiskCache, digest
 from inlaid_x86 import emit
 from inlaid_x86.machine import compile_text, feature_text, rejected
 from inlaid_x86.processes import CompilerProcess
@@ -29,7 +29,7 @@ class Compilers:
     """Compiles the modules of one region while later ones are generated. The first worker is a thread of this process, since LLVM
     runs without the interpreter lock; processes are started if modules wait. As a context manager, it ends the workers on exit."""
 
-    def __init__(self, features: Sequence[str], store: Store) -> None:
+    def __init__(self, features: Sequence[str], store: DiskCache) -> None:
         self._features = tuple(features)
         self._store = store
         self._keys: dict[str, str] = {}

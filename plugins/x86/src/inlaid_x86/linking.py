@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from inlaid.codegen.elf import Architecture, Rule, link
-from inlaid_runtime.cache import Store, digest
+from inlaid.codegen.elf import Architecture, RelocationKind, link
+from inlaid_runtime.cache import DiskCache, digest
 from inlaid_x86.compilers import fingerprint
 from inlaid_x86.emit import EXPLICIT, FULL
 from inlaid_x86.llvm.helpers import helper
@@ -17,19 +17,19 @@ from inlaid_x86_runtime.pool import MACHINE
 X86_64 = Architecture(
     MACHINE,
     {
-        1: Rule("absolute", 8),  # R_X86_64_64
-        2: Rule("relative"),  # R_X86_64_PC32
-        4: Rule("relative"),  # R_X86_64_PLT32: every function is in the image, so no call needs a procedure linkage table
-        9: Rule("table"),  # R_X86_64_GOTPCREL
-        24: Rule("relative", 8),  # R_X86_64_PC64
-        41: Rule("table"),  # R_X86_64_GOTPCRELX
-        42: Rule("table"),  # R_X86_64_REX_GOTPCRELX
+        1: RelocationKind("absolute", 8),  # R_X86_64_64
+        2: RelocationKind("relative"),  # R_X86_64_PC32
+        4: RelocationKind("relative"),  # R_X86_64_PLT32: every function is in the image, so no call needs a procedure linkage table
+        9: RelocationKind("table"),  # R_X86_64_GOTPCREL
+        24: RelocationKind("relative", 8),  # R_X86_64_PC64
+        41: RelocationKind("table"),  # R_X86_64_GOTPCRELX
+        42: RelocationKind("table"),  # R_X86_64_REX_GOTPCRELX
     },
 )
 """Relocation types of position-independent code (System V ABI, AMD64 supplement, table 4.9)."""
 
 
-_NOWHERE = Store(None, 0)
+_NOWHERE = DiskCache(None, 0)
 
 
 def link_image(
@@ -37,7 +37,7 @@ def link_image(
     exports: Sequence[str],
     features: str = "",
     attributes: str = "",
-    store: Store = _NOWHERE,
+    store: DiskCache = _NOWHERE,
     name: str = "",
 ) -> bytes:
     """Link objects to an image that exports some of their functions. C library helpers are compiled for `features` (LLVM syntax)
@@ -46,7 +46,7 @@ def link_image(
     return b"".join(chunks)
 
 
-def helper_object(symbol: str, features: str = "", attributes: str = "", store: Store = _NOWHERE) -> bytes | None:
+def helper_object(symbol: str, features: str = "", attributes: str = "", store: DiskCache = _NOWHERE) -> bytes | None:
     """Compile the object that defines a function of the C library. Returns None for an unknown function."""
     text = helper(symbol)
     if text is None:

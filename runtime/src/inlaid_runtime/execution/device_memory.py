@@ -62,7 +62,7 @@ class DeviceArray:
     def empty(memory: DeviceMemory, shape: Shape, dtype: np.dtype[Any]) -> DeviceArray:
         """Allocate an uninitialized array. Raises `OutOfMemory`."""
         size = math.prod(shape) * dtype.itemsize
-        buffer = Buffer(memory, size)
+        buffer = DeviceBuffer(memory, size)
         return DeviceArray(memory, DeviceTensor(buffer.handle, 0, shape, dtype), buffer)
 
     @staticmethod
@@ -182,7 +182,7 @@ class DeviceWork:
         self.device = memory.device
         self.queues = queues or DeviceQueues(memory)
         self.arena = self.scratch = _NOTHING
-        self._blocks: dict[int, Buffer] = {}
+        self._blocks: dict[int, DeviceBuffer] = {}
         self._arriving: dict[int, Any] = {}
         self._recordings: dict[object, _Recording] = {}
 
@@ -195,8 +195,8 @@ class DeviceWork:
         self.arena = self._grown(self.arena, arena)
         self.scratch = self._grown(self.scratch, scratch)
 
-    def _grown(self, memory: Buffer, size: int) -> Buffer:
-        return memory if memory.size >= size else Buffer(self.memory, _room(memory, size))
+    def _grown(self, memory: DeviceBuffer, size: int) -> DeviceBuffer:
+        return memory if memory.size >= size else DeviceBuffer(self.memory, _room(memory, size))
 
     def block(self, number: int, shape: Shape, dtype: np.dtype[Any]) -> DeviceTensor:
         """Return a tensor in block `number`. If the block is too small, it is reallocated and loses its contents."""
@@ -206,7 +206,7 @@ class DeviceWork:
                 self.wait()
             room = _room(block, size)
             self._blocks[number] = block = _NOTHING  # free before allocating the successor
-            self._blocks[number] = block = Buffer(self.memory, room)
+            self._blocks[number] = block = DeviceBuffer(self.memory, room)
         return DeviceTensor(block.handle if size else None, 0, shape, dtype)
 
     def pinned(self, size: int) -> Array | None:
@@ -317,7 +317,7 @@ class _Recording:
     """A recording of launches. It keeps the tensors' buffers alive, so that ids are not reused; `handle` is the recording of the
     device."""
 
-    def __init__(self, tensors: Sequence[DeviceTensor], scratch: Buffer) -> None:
+    def __init__(self, tensors: Sequence[DeviceTensor], scratch: DeviceBuffer) -> None:
         self._references = (tuple(tensors), scratch)
         self.tried = False
         self.handle: Any = None
@@ -337,7 +337,7 @@ class _Recording:
             weakref.finalize(self, device.discard, self.handle)
 
 
-class Buffer:
+class DeviceBuffer:
     """A device buffer, freed with this object."""
 
     def __init__(self, memory: DeviceMemory | None, size: int) -> None:
@@ -345,12 +345,12 @@ class Buffer:
         self.handle = memory.allocate(size, self) if memory is not None and size else None
 
 
-def _room(memory: Buffer, size: int) -> int:
+def _room(memory: DeviceBuffer, size: int) -> int:
     """Return the size in bytes of the replacement for a buffer that is too small, including a reserve for further growth."""
     return align_up(size + size // 4 if memory.size else size)
 
 
 _MAX_RECORDINGS = 16
 """Greatest number of recordings of a workspace on a device."""
-_NOTHING = Buffer(None, 0)
+_NOTHING = DeviceBuffer(None, 0)
 _BYTES = np.dtype(np.uint8)

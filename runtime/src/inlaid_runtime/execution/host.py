@@ -100,7 +100,7 @@ def _signals(raised: list[BaseException]) -> Iterator[int]:
             answer = 1
 
 
-class _Block:
+class _CallArguments:
     """Call arguments of one thread: pointer arrays, one element per operand, and a context. The addresses of `workspace` and `dims`
     are cached, since calls repeat them. `busy` is set during a call. In the main thread, which runs signal handlers, `raised`
     collects their exceptions."""
@@ -134,7 +134,7 @@ class _Arguments(threading.local):
     """The argument block of the current thread."""
 
     def __init__(self, inputs: int, outputs: int, user: int | None) -> None:
-        self.fresh = functools.partial(_Block, inputs, outputs, user)
+        self.fresh = functools.partial(_CallArguments, inputs, outputs, user)
         self.block = self.fresh()
 
 

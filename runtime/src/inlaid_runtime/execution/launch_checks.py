@@ -21,7 +21,7 @@ _CACHED = 256
 """Greatest number of sets of arguments for which the bytes of a kernel's buffers are cached."""
 
 
-class KernelNeeds:
+class KernelFootprint:
     """The bytes that a kernel accesses behind each buffer, by its other arguments."""
 
     def __init__(self, function: KernelFunction) -> None:
@@ -62,7 +62,7 @@ class KernelNeeds:
 class LaunchChecks:
     """Checks the launches of one run of a region, in order."""
 
-    def __init__(self, symbol: str, plan: LaunchPlan, needs: Sequence[KernelNeeds], stores: Stores) -> None:
+    def __init__(self, symbol: str, plan: LaunchPlan, needs: Sequence[KernelFootprint], stores: Stores) -> None:
         self._symbol, self._plan, self._needs, self._stores = symbol, plan, needs, stores
         self._calls: dict[int, tuple[int, dict[str, int]]] = {}
         self._computed: dict[tuple[int, str], tuple[str, int, int]] = {}

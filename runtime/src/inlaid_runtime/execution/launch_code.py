@@ -11,7 +11,7 @@ from inlaid_runtime import arith
 from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.errors import PackageError, Unsupported
 from inlaid_runtime.execution.codec import Json, decode, encode, expect, expect_int
-from inlaid_runtime.execution.launches import KernelFunction, Launch, LaunchPlan, Step
+from inlaid_runtime.execution.launches import KernelFunction, Launch, LaunchPlan, LaunchPlanStep
 from inlaid_runtime.execution.verify import DimVerifier
 
 _LENGTH = struct.Struct("<Q")
@@ -67,7 +67,7 @@ def _json(code: bytes, where: str) -> tuple[Json, bytes]:
     return json.loads(code[_LENGTH.size : end]), code[end:]
 
 
-def walk_steps(steps: Sequence[Step]) -> Iterator[Step]:
+def walk_steps(steps: Sequence[LaunchPlanStep]) -> Iterator[LaunchPlanStep]:
     """Yield the steps of a plan, including the steps in loop bodies."""
     for step in steps:
         yield step
@@ -122,7 +122,7 @@ def _check(plan: LaunchPlan, artifact: Artifact) -> None:
             )
 
 
-def _check_steps(plan: LaunchPlan, steps: Sequence[Step], artifact: Artifact) -> Iterator[tuple[int, bool]]:
+def _check_steps(plan: LaunchPlan, steps: Sequence[LaunchPlanStep], artifact: Artifact) -> Iterator[tuple[int, bool]]:
     """Check all indices in steps except indices of places. Yields the indices of the places, and whether they are written."""
     for step in steps:
         if step.launch is not None:

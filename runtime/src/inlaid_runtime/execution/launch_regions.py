@@ -19,10 +19,10 @@ from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.errors import KernelFault, Unsupported
 from inlaid_runtime.execution.invoked import check_constraints
-from inlaid_runtime.execution.launch_checks import KernelNeeds, LaunchChecks
+from inlaid_runtime.execution.launch_checks import KernelFootprint, LaunchChecks
 from inlaid_runtime.execution.launch_code import walk_steps
 from inlaid_runtime.execution.launch_queues import Flags, LaunchQueue
-from inlaid_runtime.execution.launches import EvaluatedLaunch, KernelFunction, Launches, LaunchPlan, Stores
+from inlaid_runtime.execution.launches import EvaluatedLaunch, KernelFunction, LaunchEvaluator, LaunchPlan, Stores
 from inlaid_runtime.execution.sizes import Sizes
 from inlaid_runtime.plugins.blame import summarize_nodes
 from inlaid_runtime.plugins.device import Device, DeviceTensor, Opaque
@@ -53,7 +53,7 @@ class Limits:
     remedy: str
 
 
-class Session(ABC, Generic[Bound]):
+class LaunchSession(ABC, Generic[Bound]):
     """Per-queue state of a region: bound launches by sizes and buffers, and its fault flags.
 
     The queue owns the session while the region lives. A session must not reference the region."""
@@ -91,8 +91,8 @@ class LaunchedRegion(ABC, Generic[Bound]):
     ) -> None:
         self.artifact, self.plan = artifact, plan
         self._device, self._limits = device, limits
-        self._launches = Launches(plan)
-        self._needs = [KernelNeeds(function) for function in plan.kernels]
+        self._launches = LaunchEvaluator(plan)
+        self._needs = [KernelFootprint(function) for function in plan.kernels]
         self._lock = threading.Lock()
         sizes = [step.read.size for step in walk_steps(plan.steps) if step.read is not None]
         size_names = {name for size in plan.sizes for name in arith.free_vars(arith.wrap(size.dim))}
@@ -119,7 +119,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
             device.release(queue)
 
     @abstractmethod
-    def new_session(self, queue: LaunchQueue) -> Session[Bound]:
+    def new_session(self, queue: LaunchQueue) -> LaunchSession[Bound]:
         """Create the region's state for a queue that runs the region for the first time."""
 
     def new_flags(self, owner: object, queue: LaunchQueue, stride: int) -> Flags | None:
@@ -164,9 +164,9 @@ class LaunchedRegion(ABC, Generic[Bound]):
             memory, begin, _ = stores[storage][index]
             yield memory, begin + offset
 
-    def session(self, queue: LaunchQueue) -> Session[Bound]:
+    def session(self, queue: LaunchQueue) -> LaunchSession[Bound]:
         """Return the state of the region on a queue, created lazily. The next event of the queue checks the flags."""
-        session: Session[Bound] | None = queue.sessions.get(self)
+        session: LaunchSession[Bound] | None = queue.sessions.get(self)
         if session is None:
             session = queue.sessions[self] = self.new_session(queue)
         if session.flags is not None:
@@ -179,7 +179,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
         outputs: Sequence[DeviceTensor],
         workspace: DeviceTensor | None,
         dims: np.ndarray[Any, Any],
-        session: Session[Bound],
+        session: LaunchSession[Bound],
         read: Reader,
     ) -> Iterable[Bound]:
         """Return the bound launches of a run. If the region computes sizes, each launch is bound after the previous launch is
@@ -202,7 +202,9 @@ class LaunchedRegion(ABC, Generic[Bound]):
         arena = (None, 0, 0) if workspace is None else store(workspace)
         return {"input": [*map(store, inputs)], "output": [*map(store, outputs)], "constant": self._constants, "arena": [arena]}
 
-    def _bound_late(self, session: Session[Bound], stores: Stores, dims: np.ndarray[Any, Any], read: Reader) -> Iterator[Bound]:
+    def _bound_late(
+        self, session: LaunchSession[Bound], stores: Stores, dims: np.ndarray[Any, Any], read: Reader
+    ) -> Iterator[Bound]:
         sources = self.artifact.signature.dims
         sizes: Sizes = {SizeVar(source.name): int(dims[n]) for n, source in enumerate(sources) if source.upper is None}
         checks = self.checks(stores)

@@ -47,23 +47,23 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Read:
-    """Read the int64 at place `buffer`: the value of dimension `size` for later steps. Both are indices in the plan."""
+class SizeRead:
+    """A read of the int64 at place `buffer`: the value of dimension `size` for later steps. Both are indices in the plan."""
 
     size: int
     buffer: int
 
 
 @dataclass(frozen=True)
-class Step:
+class LaunchPlanStep:
     """A launch, a read of a size, or a host loop that repeats `body`. `variable` is the index of the loop variable, which starts at
     0; `extent` is the index of the size that is its end."""
 
     launch: Launch | None = None
-    read: Read | None = None
+    read: SizeRead | None = None
     variable: int = 0
     extent: int = 0
-    body: tuple[Step, ...] = ()
+    body: tuple[LaunchPlanStep, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class LaunchPlan:
     kernels: tuple[KernelFunction, ...]
     places: tuple[BufferAddress, ...]
     sizes: tuple[Size, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[LaunchPlanStep, ...]
     dims: tuple[Size, ...] = ()
     variables: tuple[Size, ...] = ()
 
@@ -174,7 +174,7 @@ Stores = Mapping[str, Sequence[tuple[Any, int, int]]]
 """Maps a storage of a plan to one item per index: (buffer, or None if empty; byte offset; size in bytes)."""
 
 
-class Launches:
+class LaunchEvaluator:
     """Evaluates a plan for the sizes of a run, with a cache of recent sizes."""
 
     def __init__(self, plan: LaunchPlan) -> None:
@@ -203,7 +203,7 @@ class Launches:
 
     def _steps(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[LaunchPlanStep],
         sizes: dict[arith.Expr, int],
         read: Callable[[int, tuple[str, int, int]], int],
         counter: Iterator[int],
@@ -242,5 +242,5 @@ class Launches:
         return size
 
 
-def _reads(step: Step) -> bool:
+def _reads(step: LaunchPlanStep) -> bool:
     return step.read is not None or any(map(_reads, step.body))

@@ -1,4 +1,4 @@
-"""Precomputed data of plans: data that depends only on the plan (`PreparedPlan`), and only on input sizes (`Layout`)."""
+"""Precomputed data of plans: data that depends only on the plan (`PreparedPlan`), and only on input sizes (`PlanLayout`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MAX_LAYOUTS = 32
 """Number of sets of input sizes for which a plan caches its layout."""
 
 
-class Layout:
+class PlanLayout:
     """A plan at given input sizes.
 
     `shapes` has the shape of every tensor that the input sizes determine, None for other values. `offsets` has the arena offsets of
@@ -282,11 +282,11 @@ class PreparedPlan:
         self.declared = tuple(
             first_positions.setdefault(value.shape, position) for position, (_, _, value) in enumerate(self.inputs)
         )
-        self._layouts: dict[tuple[object, ...], Layout] = {}
+        self._layouts: dict[tuple[object, ...], PlanLayout] = {}
         self._lock = threading.Lock()
         self._pool: list[Workspace] = []
 
-    def enter(self, inputs: Sequence[Any], outer: Mapping[arith.Expr, int] | None = None) -> Layout:
+    def enter(self, inputs: Sequence[Any], outer: Mapping[arith.Expr, int] | None = None) -> PlanLayout:
         """Return the layout for the shapes of `inputs`. `outer` are the sizes known in the caller. Raises `InputError` for input
         shapes that do not fit."""
         if self.has_objects:
@@ -302,7 +302,7 @@ class PreparedPlan:
         key = (*shapes, *outer_sizes.items()) if outer_sizes else shapes
         layout = self._layouts.get(key)
         if layout is None:
-            layout = Layout(self, self._sizes(shapes, outer_sizes))
+            layout = PlanLayout(self, self._sizes(shapes, outer_sizes))
             with self._lock:
                 while len(self._layouts) >= _MAX_LAYOUTS:
                     del self._layouts[next(iter(self._layouts))]
@@ -338,7 +338,7 @@ class PreparedPlan:
                 raise self._misfit(position, actual, f", but {dim!r} is {expected}")
         return sizes
 
-    def acquire(self, layout: Layout, queues: dict[str, DeviceQueues] | None = None) -> Workspace:
+    def acquire(self, layout: PlanLayout, queues: dict[str, DeviceQueues] | None = None) -> Workspace:
         """Get a workspace for exclusive use, on `queues` or on new queues."""
         try:
             workspace = self._pool.pop()

@@ -13,7 +13,7 @@ from inlaid_runtime.execution.device_memory import DeviceArray, DeviceQueues, De
 from inlaid_runtime.execution.sizes import Shape, Sizes
 
 if TYPE_CHECKING:
-    from inlaid_runtime.execution.layout import Layout, PreparedPlan
+    from inlaid_runtime.execution.layout import PlanLayout, PreparedPlan
     from inlaid_runtime.execution.profile import Recorder
 
 
@@ -32,7 +32,7 @@ class Workspace:
         "scratch", "sizes", "template",
     )  # fmt: skip
 
-    def __init__(self, prepared: PreparedPlan, layout: Layout, queues: dict[str, DeviceQueues]) -> None:
+    def __init__(self, prepared: PreparedPlan, layout: PlanLayout, queues: dict[str, DeviceQueues]) -> None:
         self.prepared = prepared
         self.queues = queues
         self.root = True
@@ -59,7 +59,7 @@ class Workspace:
                 self.devices[device] = DeviceWork(memory, queues[device])
             self.devices[device].queues = queues[device]
 
-    def run_inside(self, prepared: PreparedPlan, layout: Layout) -> Workspace:
+    def run_inside(self, prepared: PreparedPlan, layout: PlanLayout) -> Workspace:
         """Return the workspace of a called plan. It uses the queues of this run, so that successive calls are executed in order."""
         workspace = self.inner.get(prepared.plan.name)
         if workspace is None:
@@ -68,7 +68,7 @@ class Workspace:
             workspace.fit(layout)
         return workspace
 
-    def fit(self, layout: Layout) -> None:
+    def fit(self, layout: PlanLayout) -> None:
         """Resize the memory of the workspace for a layout."""
         prepared = self.prepared
         if self.arena.size < layout.arena:

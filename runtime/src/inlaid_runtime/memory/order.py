@@ -18,7 +18,7 @@ STATES = 1 << 14
 
 
 @dataclass(frozen=True)
-class Step:
+class ExecutionStep:
     """A step: the numbers of the buffers that it reads and writes, and the numbers of the steps that must run before it."""
 
     reads: tuple[int, ...]
@@ -31,7 +31,7 @@ class Work:
     """A scheduling problem: steps in a valid order; buffer sizes in bytes; the buffers that stay live at the end (`results`); and
     `shared`, which maps (written, read) to the bytes that buffer `written` may share with `read` if the same step reads it last."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ExecutionStep, ...]
     sizes: Mapping[int, int]
     results: frozenset[int]
     shared: Mapping[tuple[int, int], int]

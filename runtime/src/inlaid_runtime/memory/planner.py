@@ -86,7 +86,7 @@ def plan(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, head_starts: H
         first = np.array([buffers[index].first for index, _ in members], np.int64)
         last = np.array([buffers[index].last for index, _ in members], np.int64)
         shared = _shared(members, unit, head_starts) if head_starts else {}
-        places, peak = _pack(_Buffers(sizes, first, last, shared))
+        places, peak = _pack(_BufferGroup(sizes, first, last, shared))
         for (index, _), offset in zip(members, places.tolist(), strict=True):
             offsets[index] = arith.unwrap(arith.mul(unit, offset))
         end = arith.unwrap(arith.mul(unit, peak))
@@ -106,7 +106,7 @@ def _stacked(buffers: Sequence[Lifetime], alignment: int) -> tuple[tuple[Dim, ..
         # Only the order of the offsets is used: sizes too large for 64 bits are planned in larger units.
         excess = max(sum(sizes).bit_length() - _MAX_BITS, 0)
         units = np.array([-(-size >> excess) for size in sizes], np.int64)
-        offsets: Sequence[int] = _pack(_Buffers(units, first, last, {}))[0].tolist()
+        offsets: Sequence[int] = _pack(_BufferGroup(units, first, last, {}))[0].tolist()
         return offsets
 
     return stacked([_terms(buffer.size, alignment) for buffer in buffers], conflicts, packed)
@@ -136,7 +136,7 @@ def _shared(members: Sequence[tuple[int, int]], unit: Dim, head_starts: HeadStar
 
 
 @dataclass(frozen=True)
-class _Buffers:
+class _BufferGroup:
     """A group of buffers: sizes in units, lifetimes in steps, and the units by (over, under) that `_shared` returns. `sharing` has
     the same units by (under, over)."""
 
@@ -204,7 +204,7 @@ def _split(size: Dim) -> tuple[int, arith.Expr]:
     return (-coefficient, factor * -1) if coefficient < 0 else (coefficient, factor)
 
 
-def _pack(buffers: _Buffers) -> tuple[_Ints, int]:
+def _pack(buffers: _BufferGroup) -> tuple[_Ints, int]:
     """Pack buffers of integer sizes. Returns their offsets and the peak, in units."""
     bound = _least(buffers)
     best: tuple[_Ints, int] | None = None
@@ -222,7 +222,7 @@ def _pack(buffers: _Buffers) -> tuple[_Ints, int]:
     return best if is_large else _promote(best, best_order, bound, buffers)
 
 
-def _least(buffers: _Buffers) -> int:
+def _least(buffers: _BufferGroup) -> int:
     """Return a lower bound of the peak: the largest sum of sizes live at a step, minus the units that may be shared."""
     live = _live_bytes(buffers.sizes, buffers.first, buffers.last)
     begin, _, _ = _steps(buffers.first, buffers.last)
@@ -232,7 +232,7 @@ def _least(buffers: _Buffers) -> int:
     return int(max(live.max(initial=0), buffers.sizes.max(initial=0)))
 
 
-def _promote(best: tuple[_Ints, int], order: _Ints, bound: int, buffers: _Buffers) -> tuple[_Ints, int]:
+def _promote(best: tuple[_Ints, int], order: _Ints, bound: int, buffers: _BufferGroup) -> tuple[_Ints, int]:
     """Try to lower the peak by placing the topmost buffers first."""
     result = best
     for _ in range(_PROMOTIONS):
@@ -251,7 +251,7 @@ Fit = Literal["lowest", "tightest", "ends"]
 _FITS: tuple[Fit, ...] = ("lowest", "tightest", "ends")
 
 
-def _assign_offsets(order: _Ints, buffers: _Buffers, fit: Fit, bound: int) -> tuple[_Ints, int]:
+def _assign_offsets(order: _Ints, buffers: _BufferGroup, fit: Fit, bound: int) -> tuple[_Ints, int]:
     """Place buffers in the given order, each in the lowest or tightest gap between the placed buffers that it conflicts with. The
     fit "ends" also considers the gap between the topmost buffer and the lower bound, and fills this gap from its upper end. Later
     buffers then have one contiguous gap between the two ends, which suits chains of alternating large buffers."""
@@ -293,7 +293,7 @@ def _gap(low: _Ints, high: _Ints, size: int, fit: Fit, bound: int) -> int:
     return bound - size if chosen == len(low) else int(floors[chosen])
 
 
-def _orders(buffers: _Buffers) -> list[_Ints]:
+def _orders(buffers: _BufferGroup) -> list[_Ints]:
     """Return placement orders: by size, breadth, area, first use, and number of steps. If memory is shared, orders in which later
     buffers come first are added. They suit a chain of buffers that each begin slightly before their operand."""
     sizes, first, last = buffers.sizes, buffers.first, buffers.last

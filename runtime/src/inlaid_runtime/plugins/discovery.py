@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Problem:
+class PluginProblem:
     """Reason why a plugin is not in use: the stage of loading that failed ("disabled", "import", "version", "hooks", "targets" or
     "frontends"), and the message."""
 
@@ -59,7 +59,7 @@ class PluginInfo:
     distribution: str
     version: str
     kinds: tuple[str, ...]
-    problem: Problem | None = None
+    problem: PluginProblem | None = None
     formats: tuple[str, ...] = ()
 
     @property
@@ -87,7 +87,7 @@ class Rejected(Exception):
 
 
 @dataclass(frozen=True)
-class Candidate:
+class DiscoveredPlugin:
     """A plugin to load: its name, its distribution and version, and its entry point."""
 
     name: str
@@ -104,8 +104,8 @@ class Discovery:
         self.manager = pluggy.PluginManager(PROJECT)
         for half in halves:
             self.manager.add_hookspecs(half)
-        self.problems: list[tuple[Candidate, Problem]] = []
-        self.loaded: dict[str, Candidate] = {}
+        self.problems: list[tuple[DiscoveredPlugin, PluginProblem]] = []
+        self.loaded: dict[str, DiscoveredPlugin] = {}
         self._hooks = tuple(name for half in halves for name in vars(half) if name.startswith("inlaid_"))
         self._other_half = other_half
 
@@ -171,16 +171,16 @@ class Discovery:
             infos.append(PluginInfo(name, candidate.distribution, candidate.version, names[0], formats=names[1]))
         return tuple(sorted(infos, key=lambda info: info.name))
 
-    def _usable(self) -> list[tuple[str, Candidate]]:
+    def _usable(self) -> list[tuple[str, DiscoveredPlugin]]:
         return [(name, self.loaded[name]) for name, plugin in self.manager.list_name_plugin() if plugin is not None]
 
-    def _reject(self, candidate: Candidate, error: Rejected) -> None:
-        self.problems.append((candidate, Problem(candidate.name, error.stage, str(error))))
+    def _reject(self, candidate: DiscoveredPlugin, error: Rejected) -> None:
+        self.problems.append((candidate, PluginProblem(candidate.name, error.stage, str(error))))
         # A plugin whose name is already in use was never registered, so unregistering the name would remove the other one.
         if error.stage not in ("disabled", "import") and self.manager.has_plugin(candidate.name):
             self.manager.unregister(name=candidate.name)
 
-    def _load(self, candidate: Candidate) -> None:
+    def _load(self, candidate: DiscoveredPlugin) -> None:
         try:
             plugin = candidate.entry_point.load()
         except (Exception, SystemExit) as error:
@@ -208,17 +208,17 @@ class Discovery:
             raise Rejected("hooks", describe(error)) from error
 
 
-def _candidate(entry_point: EntryPoint) -> Candidate:
+def _candidate(entry_point: EntryPoint) -> DiscoveredPlugin:
     dist = getattr(entry_point, "dist", None)
-    return Candidate(entry_point.name, "" if dist is None else dist.name, "" if dist is None else dist.version, entry_point)
+    return DiscoveredPlugin(entry_point.name, "" if dist is None else dist.name, "" if dist is None else dist.version, entry_point)
 
 
-def _rank(candidate: Candidate) -> tuple[object, ...]:
+def _rank(candidate: DiscoveredPlugin) -> tuple[object, ...]:
     """Compute a sort key: by name; among equal names, plugins of the core first."""
     return candidate.name, candidate.distribution != CORE, candidate.distribution, candidate.entry_point.value
 
 
-def _whence(candidate: Candidate) -> str:
+def _whence(candidate: DiscoveredPlugin) -> str:
     return f"distribution {candidate.distribution}" if candidate.distribution else candidate.entry_point.value
 
 

@@ -13,7 +13,16 @@ from inlaid_runtime import plugins
 from inlaid_runtime.errors import InlaidError, PluginError, TargetError, suggestion
 from inlaid_runtime.plugins import hookspecs
 from inlaid_runtime.plugins.blame import blame
-from inlaid_runtime.plugins.discovery import DISABLED, Discovery, DiscoveryResult, PluginInfo, Problem, call, declared_kinds, expect
+from inlaid_runtime.plugins.discovery import (
+    DISABLED,
+    Discovery,
+    DiscoveryResult,
+    PluginInfo,
+    PluginProblem,
+    call,
+    declared_kinds,
+    expect,
+)
 from inlaid_runtime.plugins.entry_points import EntryPoint, InstalledEntryPoint, installed
 from inlaid_runtime.plugins.target import DeviceStatus, RuntimeSpec, Target, TargetKind, parse_options
 
@@ -38,7 +47,7 @@ class Registry(Generic[Kind]):
         """Return all plugins by name; unusable ones have a `problem`."""
         return self._plugins
 
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[PluginProblem, ...]:
         """Return the reasons why plugins are not in use, by plugin name."""
         return tuple(info.problem for info in self._plugins if info.problem is not None)
 

@@ -22,7 +22,7 @@ from inlaid.tensor.primitives import SEMANTICS, TensorIntrin
 from inlaid.tensor.schedule import replay
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, ScheduleRule, Traced
 from inlaid.tensor.text import show
-from inlaid.tensor.transform.launches import Launches, split_launches
+from inlaid.tensor.transform.launches import SplitProgram, split_launches
 from inlaid.tensor.transform.lower_blocks import guarded
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid.tensor.transform.rewrite import Rewriter
@@ -80,7 +80,7 @@ def make_launches(
     rule: ScheduleRule | None = None,
     intrinsics: Sequence[TensorIntrin] = (),
     **decided: Any,
-) -> Launches:
+) -> SplitProgram:
     """Host and SPMD kernels of a kernel as it is scheduled."""
     _, offer = first_offer(program, capabilities, rule, intrinsics, **decided)
     return split_launches(finish(offer.schedule(program), able=capabilities), capabilities.scopes, subgroup_size(capabilities))
@@ -95,7 +95,7 @@ def check_against_interpreter(
     tolerance: float = 0.0,
     intrinsics: Sequence[TensorIntrin] = (),
     **decided: Any,
-) -> Launches:
+) -> SplitProgram:
     """Check what a rule makes of a kernel at all the given sizes, and return its launches.
 
     Scheduled, finished and split into launches, the kernel computes what it does unscheduled (exactly, but for a relative
@@ -141,7 +141,7 @@ def _shape(buffer: ir.Buffer, sizes: Sizes) -> tuple[int, ...]:
 def _agree(
     program: ir.LoopProgram,
     finished: ir.LoopProgram,
-    split: Launches,
+    split: SplitProgram,
     semantics: Mapping[str, ir.LoopProgram],
     inputs: list[Array],
     sizes: Sizes,
@@ -176,17 +176,17 @@ def _replays(program: ir.LoopProgram, offer: Offer, scheduled: ir.LoopProgram, i
         assert show(replay(program, str(trace), tuple(intrinsics), (REMAINDERS,), transforms).program) == show(scheduled)
 
 
-def planted_races(split: Launches) -> list[str]:
+def planted_races(split: SplitProgram) -> list[str]:
     """Drop each barrier of each kernel once. The names of the kernels in which that goes unseen: none, where each is needed."""
     return _unseen(split, lambda barrier, threads: ir.Seq(()))
 
 
-def planted_divergence(split: Launches) -> list[str]:
+def planted_divergence(split: SplitProgram) -> list[str]:
     """Let only some threads reach each barrier. The names of the kernels in which that goes unseen."""
     return _unseen(split, lambda barrier, threads: guarded(barrier, arith.compare("<", threads[0].var, threads[0].extent - 1)))
 
 
-def _unseen(split: Launches, changed: Callable[[ir.Stmt, list[ir.For]], ir.Stmt]) -> list[str]:
+def _unseen(split: SplitProgram, changed: Callable[[ir.Stmt, list[ir.For]], ir.Stmt]) -> list[str]:
     """The names of the kernels in which a change of one barrier goes unseen."""
     unseen = []
     for name, item in split.kernels.items():
@@ -204,6 +204,6 @@ def _unseen(split: Launches, changed: Callable[[ir.Stmt, list[ir.For]], ir.Stmt]
     return unseen
 
 
-def barriers_in(split: Launches) -> int:
+def barriers_in(split: SplitProgram) -> int:
     """Barriers of all kernels."""
     return sum(isinstance(stmt, ir.Barrier) for item in split.kernels.values() for stmt in ir.walk_stmts(item.program.body))

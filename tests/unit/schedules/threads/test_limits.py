@@ -10,7 +10,7 @@ from inlaid import ops
 from inlaid.plugins import Capabilities, MemoryScope, Threads
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.memory_scopes import LANES, SUBGROUP
-from inlaid.tensor.transform.launches import Launches
+from inlaid.tensor.transform.launches import SplitProgram
 from inlaid_runtime import arith
 
 from .interpreter_checks import check_against_interpreter, kernel, make_launches
@@ -52,7 +52,7 @@ OPERATORS: dict[str, Callable[[Capabilities], Threaded]] = {
 }
 
 
-def check_limits(split: Launches, able: Capabilities) -> None:
+def check_limits(split: SplitProgram, able: Capabilities) -> None:
     """No kernel exceeds a limit. Memory was checked when the launches were split."""
     assert able.threads is not None
     for item in split.kernels.values():

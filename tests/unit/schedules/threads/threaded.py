@@ -16,7 +16,7 @@ from inlaid.tensor import interp
 from inlaid.tensor.analysis.races import check_races
 from inlaid.tensor.analysis.verify import verify
 from inlaid.tensor.primitives import SEMANTICS
-from inlaid.tensor.transform.launches import Launches, split_launches
+from inlaid.tensor.transform.launches import SplitProgram, split_launches
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.types import TensorType
 
@@ -33,7 +33,7 @@ class Threaded:
         self.call = operator(*params, **attrs)
         self.program = build(KernelSource("kernel", params, self.call), thread_grid(able))
         self.finished = finish(first_offer(self.program, able)[1].schedule(self.program), able=able)
-        self.split: Launches = split_launches(self.finished, able.scopes)
+        self.split: SplitProgram = split_launches(self.finished, able.scopes)
         for item in self.split.kernels.values():
             verify(item.program, SEMANTICS)
             check_races(item.program, item.offsets)

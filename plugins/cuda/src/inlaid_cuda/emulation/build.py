@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from inlaid_cuda.driver import MAP_BYTES, MAX_RANK, TensorMap
-from inlaid_runtime.cache import Store, digest
+from inlaid_runtime.cache import DiskCache, digest
 from inlaid_runtime.errors import CompileError, TargetError
 
 COMPILERS = ("c++", "g++", "clang++")
@@ -117,7 +117,7 @@ def host_source(source: str) -> str:
     return "".join([_HEADER.read_text(), *parts, source[end:], "\n", *exports])
 
 
-def compile_source(source: str, store: Store) -> bytes:
+def compile_source(source: str, store: DiskCache) -> bytes:
     """Compile CUDA source to a shared library, cached in `store`.
 
     Raises `TargetError` if no C++ compiler is installed. Raises `CompileError` if the compiler rejects the source.

@@ -91,7 +91,7 @@ def _copied(loop: ir.For, store: ir.Store, analyzer: arith.Analyzer) -> ir.Stmt 
     return ir.If(condition, copy, zeros)
 
 
-def _run(buffer: ir.Buffer, indices: Sequence[arith.Expr], loop: ir.For, analyzer: arith.Analyzer) -> ir.Region | None:
+def _run(buffer: ir.Buffer, indices: Sequence[arith.Expr], loop: ir.For, analyzer: arith.Analyzer) -> ir.BufferRegion | None:
     """Return the region of a buffer that the lanes of a loop access; None unless it is contiguous and aligned to its size."""
     *outer_indices, last = indices
     step = arith.affine(analyzer.simplify(last), loop.var)
@@ -101,7 +101,7 @@ def _run(buffer: ir.Buffer, indices: Sequence[arith.Expr], loop: ir.For, analyze
     if any(map(arith.reads_data, first)) or analyzer.simplify(flat_index(buffer, first) % loop.extent) != arith.ZERO:
         return None
     extents = (*(arith.ONE for _ in outer_indices), loop.extent)
-    return ir.Region(buffer, tuple(zip(map(analyzer.simplify, first), extents, strict=True)))
+    return ir.BufferRegion(buffer, tuple(zip(map(analyzer.simplify, first), extents, strict=True)))
 
 
 def emitters() -> Mapping[str, Emitter]:

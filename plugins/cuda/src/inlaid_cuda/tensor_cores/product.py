@@ -15,7 +15,7 @@ from math import prod
 from typing import ClassVar
 
 from inlaid.schedules.shape import axis_loops
-from inlaid.schedules.threads.contraction import Axis, Contraction, prepared, total_extent
+from inlaid.schedules.threads.contraction import Contraction, ContractionAxis, prepared, total_extent
 from inlaid.schedules.threads.product import outer_loops
 from inlaid.schedules.threads.product_nest import (
     BATCHES,
@@ -88,7 +88,7 @@ class TensorCoreRule:
         return Offer((ROW_MAJOR,) * len(program.params), Traced(partial(unchanged, schedule)), decisions=(tile, stages))
 
 
-def operand_axes(contraction: Contraction) -> tuple[tuple[ir.Expr, tuple[Axis, ...]], ...]:
+def operand_axes(contraction: Contraction) -> tuple[tuple[ir.Expr, tuple[ContractionAxis, ...]], ...]:
     """Return pairs of an operand and its axes without the reduction axis: left with rows, right with columns."""
     return (contraction.left, contraction.rows), (contraction.right, contraction.columns)
 
@@ -133,7 +133,7 @@ def contiguous_fetch(contraction: Contraction, transposed: Sequence[object], vec
     """Return the number of contiguous elements of each operand per access. They are contiguous along the depth, or along the other
     axis if `transposed` allows it: the operand is then contiguous along that axis in shared memory too."""
 
-    def together(value: ir.Expr, axes: tuple[Axis, ...], able: object) -> int:
+    def together(value: ir.Expr, axes: tuple[ContractionAxis, ...], able: object) -> int:
         if runs_along(value, contraction.depth, axes):
             return vector_lanes(value, contraction.depth, vector_bytes)
         return vector_lanes(value, axes, vector_bytes) if able else 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from inlaid.codegen.threads.indices import flat_index
-from inlaid.schedules.threads.contraction import Axis
+from inlaid.schedules.threads.contraction import ContractionAxis
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.races import variable_bounds
 from inlaid.tensor.transform.lower_blocks import conjuncts, joined, mapped
@@ -30,7 +30,9 @@ _INT32 = dtype("int32")
 _Counts = Mapping[ir.Buffer, Expr]
 
 
-def has_tensor_map(value: ir.Expr, side: Sequence[Axis], depth: Sequence[Axis], params: Sequence[ir.Buffer]) -> bool:
+def has_tensor_map(
+    value: ir.Expr, side: Sequence[ContractionAxis], depth: Sequence[ContractionAxis], params: Sequence[ir.Buffer]
+) -> bool:
     """Test whether a tensor map can describe the tiles of an operand, with zeros out of bounds. The operand must be a parameter of
     constant shape. One dimension is the axis `side`, one is the axis `depth`, and neither axis indexes the other dimensions."""
     if not isinstance(value, ir.Load) or value.buffer not in params or len(side) != 1 or len(depth) != 1:
@@ -108,8 +110,8 @@ class _Loads:
             inside = [part for part in ir.substatements(stmt) if self._holds(part)]
             if len(inside) == 1:
                 return mapped(stmt, lambda part: self.kernel(part) if part is inside[0] else part)
-        region = ir.Region(self._barriers, ((arith.ZERO, arith.Const(self._stages)),))
-        start, end = (ir.Intrinsic(f"{name}.{self._stages}", (region,), (ir.Access.WRITE,)) for name in (BARRIERS, END))
+        region = ir.BufferRegion(self._barriers, ((arith.ZERO, arith.Const(self._stages)),))
+        start, end = (ir.Intrinsic(f"{name}.{self._stages}", (region,), (ir.AccessMode.WRITE,)) for name in (BARRIERS, END))
         body, _, _ = self._stmt(stmt, dict.fromkeys(self.operands, arith.ZERO), arith.ZERO)
         return ir.Alloc(self._barriers, joined(start, body, end))
 
@@ -182,10 +184,10 @@ class _Loads:
     def _await(self, number: Expr) -> ir.Stmt:
         """Return the wait of all threads for tile `number` of each operand."""
         parity = ir.Index(_INT32, self._analyzer.simplify(number // self._stages % 2))
-        return ir.Intrinsic(AWAIT, (self._barrier(number),), (ir.Access.READ,), (parity,), THREAD_AXES)
+        return ir.Intrinsic(AWAIT, (self._barrier(number),), (ir.AccessMode.READ,), (parity,), THREAD_AXES)
 
-    def _barrier(self, number: Expr) -> ir.Region:
-        return ir.Region(self._barriers, ((self._analyzer.simplify(number % self._stages), arith.ONE),))
+    def _barrier(self, number: Expr) -> ir.BufferRegion:
+        return ir.BufferRegion(self._barriers, ((self._analyzer.simplify(number % self._stages), arith.ONE),))
 
     def _load(self, loops: Mapping[Var, int], store: ir.Store, number: Expr) -> ir.Stmt:
         """Return the load of tile `number` of an operand, which replaces the nest that stores it."""
@@ -220,8 +222,8 @@ class _Loads:
         ]
         spans = [(analyzer.simplify(arith.substitute(index, zero)), index) for index in store.indices]
         written = [(at, arith.Const(self._extent(analyzer.simplify(index - at), loops))) for at, index in spans]
-        regions = ir.Region(source, tuple(read)), ir.Region(store.buffer, tuple(written)), self._barrier(number)
-        access = ir.Access.READ, ir.Access.WRITE, ir.Access.READ
+        regions = ir.BufferRegion(source, tuple(read)), ir.BufferRegion(store.buffer, tuple(written)), self._barrier(number)
+        access = ir.AccessMode.READ, ir.AccessMode.WRITE, ir.AccessMode.READ
         return ir.Intrinsic(name, regions, access, tuple(ir.Index(_INT32, first[axis]) for axis in order))
 
     def _extent(self, step: Expr, loops: Mapping[Var, int]) -> int:

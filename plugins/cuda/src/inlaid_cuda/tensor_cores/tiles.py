@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from inlaid.plugins.contract import Threads
-from inlaid.schedules.threads.tile_model import Problem
+from inlaid.schedules.threads.tile_model import ContractionProblem
 from inlaid_cuda.capabilities import REGISTERS, THREAD_REGISTERS, WARP, WARPGROUP
 from inlaid_cuda.tensor_cores.unit import ROW_BYTES, SIDE
 from inlaid_cuda.tensor_cores.wgmma import CHUNK_BYTES, COLUMNS, ROWS, STEP_BYTES
@@ -201,7 +201,7 @@ class Fetch:
         return tiling.depth * (rows / self.left + columns / self.right)
 
 
-def _tilings(problem: Problem) -> Iterator[WarpTiling]:
+def _tilings(problem: ContractionProblem) -> Iterator[WarpTiling]:
     """Yield tilings of at most eight warps. Rows and columns are less than twice those of the problem, or one fragment."""
     least = ROW_BYTES // problem.left_bytes
     depths = [least * count for count in (1, 2, 4) if count == 1 or least * count < 2 * problem.depth]
@@ -215,7 +215,7 @@ def _tilings(problem: Problem) -> Iterator[WarpTiling]:
                     yield tiling
 
 
-def _warpgroup_tilings(problem: Problem) -> Iterator[WarpgroupTiling]:
+def _warpgroup_tilings(problem: ContractionProblem) -> Iterator[WarpgroupTiling]:
     """Yield tilings of one or two warpgroups. Rows and columns are less than twice those of the problem, or minimal."""
     depth = STEP_BYTES // problem.left_bytes
     for row_groups, column_groups in ((1, 1), (2, 1), (1, 2)):
@@ -226,7 +226,7 @@ def _warpgroup_tilings(problem: Problem) -> Iterator[WarpgroupTiling]:
                     yield tiling
 
 
-def cycles(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, stages: int) -> float:
+def cycles(tiling: BlockTiling, problem: ContractionProblem, fetch: Fetch, resident: int, stages: int) -> float:
     """Predict the cycles of all blocks on a device that holds at most `resident` threads at once."""
     bytes_ = problem.left_bytes
     (rows, columns), warps = tiling.sizes, tiling.threads // WARP
@@ -255,14 +255,16 @@ def cycles(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, s
 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
-def rank_tilings(problem: Problem, fetch: Fetch, threads: Threads, shared: int, stage_limit: int) -> tuple[WarpTiling, ...]:
+def rank_tilings(
+    problem: ContractionProblem, fetch: Fetch, threads: Threads, shared: int, stage_limit: int
+) -> tuple[WarpTiling, ...]:
     """Return the warp tilings with the least predicted time, best first."""
     return _ranked(_tilings(problem), problem, fetch, threads, shared, stage_limit)
 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def rank_warpgroup_tilings(
-    problem: Problem, fetch: Fetch, threads: Threads, shared: int, stage_limit: int, multiples: tuple[int, int] = (1, 1)
+    problem: ContractionProblem, fetch: Fetch, threads: Threads, shared: int, stage_limit: int, multiples: tuple[int, int] = (1, 1)
 ) -> tuple[WarpgroupTiling, ...]:
     """Return the warpgroup tilings with the least predicted time, best first. `multiples`: divisors of their rows and columns."""
     fitting = (item for item in _warpgroup_tilings(problem) if not (ROWS % multiples[0] or item.group_columns % multiples[1]))
@@ -270,7 +272,7 @@ def rank_warpgroup_tilings(
 
 
 def _ranked(
-    tilings: Iterable[AnyTiling], problem: Problem, fetch: Fetch, threads: Threads, shared: int, stage_limit: int
+    tilings: Iterable[AnyTiling], problem: ContractionProblem, fetch: Fetch, threads: Threads, shared: int, stage_limit: int
 ) -> tuple[AnyTiling, ...]:
     timed: list[tuple[float, int, AnyTiling]] = []
     for number, tiling in enumerate(tilings):
@@ -282,14 +284,16 @@ def _ranked(
     return tuple(tiling for _, _, tiling in sorted(timed, key=lambda item: item[:2])[:CANDIDATES])
 
 
-def fitting_stages(tiling: BlockTiling, problem: Problem, shared: int, stage_limit: int) -> int:
+def fitting_stages(tiling: BlockTiling, problem: ContractionProblem, shared: int, stage_limit: int) -> int:
     """Return the maximum number of stages (tiles of an operand) that fit shared memory, at most `stage_limit` and the number of
     steps."""
     stage_limit = min(stage_limit, max(-(-problem.depth // tiling.depth), 1))
     return next((stages for stages in range(stage_limit, 0, -1) if tiling.shared_bytes(problem.left_bytes, stages) <= shared), 0)
 
 
-def best_stages(tiling: BlockTiling, problem: Problem, fetch: Fetch, resident: int, shared: int, stage_limit: int) -> int:
+def best_stages(
+    tiling: BlockTiling, problem: ContractionProblem, fetch: Fetch, resident: int, shared: int, stage_limit: int
+) -> int:
     """Return the number of stages with the least predicted time, the smallest among equals; 0 if no stage fits shared memory."""
     legal_stages = range(1, fitting_stages(tiling, problem, shared, stage_limit) + 1)
     return min(legal_stages, key=lambda stages: cycles(tiling, problem, fetch, resident, stages), default=0)

@@ -90,7 +90,7 @@ def _is_copy(stmt: ir.Stmt) -> bool:
     return isinstance(stmt, ir.Intrinsic) and stmt.name.startswith(COPY)
 
 
-def _target(stmt: ir.Stmt) -> ir.Region:
+def _target(stmt: ir.Stmt) -> ir.BufferRegion:
     assert isinstance(stmt, ir.Intrinsic)
     return stmt.regions[1]
 

@@ -15,7 +15,7 @@ from inlaid.plugins.contract import Threads
 from inlaid.schedules.shape import axis_loops
 from inlaid.schedules.threads.contraction import Contraction
 from inlaid.schedules.threads.product_nest import axis_name, find_block
-from inlaid.schedules.threads.tile_model import Problem, describe_problem
+from inlaid.schedules.threads.tile_model import ContractionProblem, describe_problem
 from inlaid.schedules.threads.tiles import runs_along
 from inlaid.tensor import ir
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
@@ -102,7 +102,7 @@ class WarpgroupRule:
     def prefers(
         self,
         best: WarpgroupTiling,
-        problem: Problem,
+        problem: ContractionProblem,
         warpgroup_fetch: Fetch,
         warp_fetch: Fetch,
         threads: Threads,

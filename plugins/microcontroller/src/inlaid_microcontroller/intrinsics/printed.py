@@ -33,7 +33,7 @@ class Printed:
     exact: bool = False
     mve: str = ""
     vector: bool = False
-    extra_argument: Callable[[ir.Region], object] | None = None
+    extra_argument: Callable[[ir.BufferRegion], object] | None = None
     scalar: bool = False
 
     @property

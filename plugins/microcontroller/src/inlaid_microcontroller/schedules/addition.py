@@ -167,7 +167,7 @@ def _scheduled(
 
     def added(start: arith.Expr, count: int) -> ir.Stmt:
         places = (flat[sides[0]], flat[sides[1]], flat[-1])
-        regions = tuple(ir.Region(buffer, ((start, arith.wrap(count)),)) for buffer in places)
+        regions = tuple(ir.BufferRegion(buffer, ((start, arith.wrap(count)),)) for buffer in places)
         return intrinsics[count].on(*regions, args=scalars)
 
     parts: list[ir.Stmt] = [ir.For(i, arith.wrap(vectors), added(arith.simplify(i * lanes), lanes))] if vectors else []

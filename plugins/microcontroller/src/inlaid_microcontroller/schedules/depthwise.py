@@ -149,7 +149,7 @@ class _Columns:
         for total, kx in uses:
             for r in range(self.paired):
                 assert self.dot is not None
-                sums = ir.Region(total, ((zero, arith.ONE), (zero, arith.ONE)))
+                sums = ir.BufferRegion(total, ((zero, arith.ONE), (zero, arith.ONE)))
                 body.append(self.dot.on(_row(data, r), _row(self.pairs, r * taps + kx), sums))
             for r, index in enumerate(indices[2 * self.paired :]):
                 product = _wide(self.rows.buffer, index) * ir.load(self.singles, (arith.wrap(r * taps + kx),))
@@ -158,12 +158,12 @@ class _Columns:
 
     def _pair(self, source: ir.Buffer, indices: list[arith.Expr], target: ir.Buffer, number: int) -> ir.Stmt:
         assert self.pairing is not None
-        halves = (ir.Region(source, ((arith.simplify(index), arith.ONE),)) for index in indices)
+        halves = (ir.BufferRegion(source, ((arith.simplify(index), arith.ONE),)) for index in indices)
         return self.pairing.on(*halves, _row(target, number))
 
 
-def _row(pairs: ir.Buffer, number: int) -> ir.Region:
-    return ir.Region(pairs, ((arith.wrap(number), arith.ONE), (arith.ZERO, arith.wrap(2))))
+def _row(pairs: ir.Buffer, number: int) -> ir.BufferRegion:
+    return ir.BufferRegion(pairs, ((arith.wrap(number), arith.ONE), (arith.ZERO, arith.wrap(2))))
 
 
 def _wide(buffer: ir.Buffer, index: arith.Expr) -> ir.Expr:

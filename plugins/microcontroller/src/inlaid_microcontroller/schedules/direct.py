@@ -223,16 +223,16 @@ class _Direct:
         if plan.dot is None:
             return self._ones(total, indices, number, 1)
         group, width = arith.wrap(plan.group), arith.wrap(plan.width)
-        weights = ir.Region(self.weights, ((arith.simplify(number), arith.ONE), (arith.ZERO, width), (arith.ZERO, group)))
+        weights = ir.BufferRegion(self.weights, ((arith.simplify(number), arith.ONE), (arith.ZERO, width), (arith.ZERO, group)))
         if plan.tile is not None and self._is_tile(total):
-            data = (ir.Region(self.rows.buffer, ((index, group),)) for index in indices)
-            sums = ir.Region(total, ((arith.ZERO, arith.wrap(plan.pixels)), (arith.ZERO, width)))
+            data = (ir.BufferRegion(self.rows.buffer, ((index, group),)) for index in indices)
+            sums = ir.BufferRegion(total, ((arith.ZERO, arith.wrap(plan.pixels)), (arith.ZERO, width)))
             return [plan.tile.on(*data, weights, sums)]
         return [
             plan.dot.intrinsic.on(
-                ir.Region(self.rows.buffer, ((index, group),)),
+                ir.BufferRegion(self.rows.buffer, ((index, group),)),
                 weights,
-                ir.Region(total, ((arith.wrap(p), arith.ONE), (arith.ZERO, width))),
+                ir.BufferRegion(total, ((arith.wrap(p), arith.ONE), (arith.ZERO, width))),
             )
             for p, index in enumerate(indices)
         ]

@@ -110,10 +110,10 @@ class Epilogue:
             return [each for number in range(rows) for each in self._rescaled(total, row + number, 1, first, pixels[number:])]
         size, outputs = arith.wrap(lanes), self._product.outputs
         regions = (
-            ir.Region(total, ((arith.wrap(row), arith.wrap(rows)), (arith.ZERO, size))),
-            *(ir.Region(self.flat[buffer], ((first, size),)) for buffer in (scaling.multiplier, scaling.shift)),
+            ir.BufferRegion(total, ((arith.wrap(row), arith.wrap(rows)), (arith.ZERO, size))),
+            *(ir.BufferRegion(self.flat[buffer], ((first, size),)) for buffer in (scaling.multiplier, scaling.shift)),
             *(
-                ir.Region(self.flat[self._product.program.outputs[0]], ((arith.simplify(pixel * outputs + first), size),))
+                ir.BufferRegion(self.flat[self._product.program.outputs[0]], ((arith.simplify(pixel * outputs + first), size),))
                 for pixel in pixels[:rows]
             ),
         )
@@ -131,9 +131,9 @@ class Epilogue:
         size = arith.wrap(lanes)
         parts = (scaling.bias, scaling.multiplier, scaling.shift)
         regions = (
-            ir.Region(total, ((arith.wrap(row), arith.ONE), (arith.wrap(lane), size))),
-            *(ir.Region(self.flat[buffer], ((first, size),)) for buffer in parts),
-            ir.Region(self.flat[product.program.outputs[0]], ((offset, size),)),
+            ir.BufferRegion(total, ((arith.wrap(row), arith.ONE), (arith.wrap(lane), size))),
+            *(ir.BufferRegion(self.flat[buffer], ((first, size),)) for buffer in parts),
+            ir.BufferRegion(self.flat[product.program.outputs[0]], ((offset, size),)),
         )
         return [intrinsic.on(*regions, args=_limits(scaling))]
 

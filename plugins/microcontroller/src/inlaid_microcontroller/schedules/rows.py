@@ -108,4 +108,4 @@ def build_rows(product: Product, data: ir.Buffer, slack: int = 0) -> Rows:
 def copy_run(source: ir.Buffer, start: arith.Expr, target: ir.Buffer, to: int, length: int) -> ir.Stmt:
     """Copy a run of elements from one buffer to another, or within one buffer."""
     size = arith.wrap(length)
-    return COPY.on(ir.Region(source, ((start, size),)), ir.Region(target, ((arith.wrap(to), size),)))
+    return COPY.on(ir.BufferRegion(source, ((start, size),)), ir.BufferRegion(target, ((arith.wrap(to), size),)))

@@ -132,7 +132,7 @@ def _windows(product: Product, epilogue: Epilogue) -> ir.LoopProgram:
             *((epilogue.flat[part], channel, lanes) for part in parts),
             (epilogue.flat[product.program.outputs[0]], pixel * product.outputs + channel, lanes),
         )
-        boxes = tuple(ir.Region(buffer, ((arith.simplify(first), arith.wrap(size)),)) for buffer, first, size in regions)
+        boxes = tuple(ir.BufferRegion(buffer, ((arith.simplify(first), arith.wrap(size)),)) for buffer, first, size in regions)
         return window.intrinsic().on(
             *boxes, args=tuple(ir.const(value, INT32) for value in (scaling.zero, scaling.low, scaling.high))
         )

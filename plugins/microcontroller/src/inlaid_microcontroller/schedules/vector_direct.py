@@ -207,12 +207,12 @@ class _Vector:
         def chunks(first: arith.Expr, number: int, intrinsic: TensorIntrin) -> ir.Stmt:
             offset = arith.simplify(data[1] + first * vector)
             regions = (
-                ir.Region(data[0], ((offset, arith.simplify(vector * number)),)),
-                ir.Region(
+                ir.BufferRegion(data[0], ((offset, arith.simplify(vector * number)),)),
+                ir.BufferRegion(
                     weights[0],
                     ((arith.simplify(weights[1] + first), arith.wrap(number)), (arith.ZERO, lanes), (arith.ZERO, vector)),
                 ),
-                ir.Region(total, ((arith.ZERO, arith.ONE), (arith.ZERO, lanes))),
+                ir.BufferRegion(total, ((arith.ZERO, arith.ONE), (arith.ZERO, lanes))),
             )
             return intrinsic.on(*regions)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from inlaid import ops
 from inlaid.graph.ir import Expr, constant
-from inlaid.ops.window import Axis, inner_taps
+from inlaid.ops.window import WindowAxis, inner_taps
 from inlaid_tflite.convert.window import channels_last, channels_second, read_strides, window_pads
 from inlaid_tflite.model import Array
 from inlaid_tflite.node import Converter, Node, typed
@@ -57,7 +57,7 @@ def _counts(node: Node, kernel: tuple[int, int], strides: tuple[int, int], pads:
     sizes = node.tensor(0).shape[1:3]
     if math.prod(sizes) > LARGEST:
         raise node.error(f"a padded image must have at most {LARGEST} pixels, got {sizes[0]} by {sizes[1]}")
-    axes = [Axis(*each) for each in zip(kernel, strides, (1, 1), pads[:2], pads[2:], strict=True)]
+    axes = [WindowAxis(*each) for each in zip(kernel, strides, (1, 1), pads[:2], pads[2:], strict=True)]
     return inner_taps(axes, sizes)
 
 

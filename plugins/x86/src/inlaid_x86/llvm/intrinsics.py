@@ -22,7 +22,7 @@ class Operand:
     """An operand of an intrinsic: a region of memory, or a register of a memory scope. A loaded value is reused until a store to
     the buffer."""
 
-    def __init__(self, printer: ExpressionPrinter, region: ir.Region, register: int | None = None) -> None:
+    def __init__(self, printer: ExpressionPrinter, region: ir.BufferRegion, register: int | None = None) -> None:
         self._printer = printer
         self._buffer = region.buffer
         self._register = register

@@ -485,7 +485,7 @@ class KernelPrinter(ExpressionPrinter):
         p.branch(head)
         p.label(exit_label)
 
-    def _prefetch(self, region: ir.Region) -> None:
+    def _prefetch(self, region: ir.BufferRegion) -> None:
         address = self.memory.address(region.buffer, self.positions.flat(region.buffer, tuple(first for first, _ in region.ranges)))
         self.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         self.p.emit(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")

@@ -103,7 +103,7 @@ class _Conv:
         def pixel(line: Expr, row: Expr) -> tuple[Expr, ...]:
             return (line, row // width, row % width) if self.flat else (*unravel(line, (images, height)), row)
 
-        def left(batch: Expr, line: Expr, tile: Expr, row: Expr) -> ir.Region:
+        def left(batch: Expr, line: Expr, tile: Expr, row: Expr) -> ir.BufferRegion:
             inside = (arith.ZERO, self.block)
             if self.flat:
                 return box(data, line, block, (row, rows), inside)
@@ -113,7 +113,7 @@ class _Conv:
             y, x = (arith.substitute(index, at) for index in self.data.indices[2:])
             return box(data, image, block, y, (x, arith.unwrap((rows - 1) * unit.step + 1)), inside)
 
-        def right(batch: Expr, tile: Expr) -> ir.Region:
+        def right(batch: Expr, tile: Expr) -> ir.BufferRegion:
             extents = (self.block // unit.group, unit.columns, unit.group)
             return box(weights, tile, block, *taps, *((arith.ZERO, extent) for extent in extents))
 

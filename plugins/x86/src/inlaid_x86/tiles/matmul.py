@@ -155,12 +155,12 @@ class _Plan:
         def outer(batch: Expr, line: Expr) -> dict[Expr, Expr]:
             return {**_indices(batches, batch), **_indices(lines, line)}
 
-        def left(batch: Expr, line: Expr, tile: Expr, row: Expr) -> ir.Region:
+        def left(batch: Expr, line: Expr, tile: Expr, row: Expr) -> ir.BufferRegion:
             front = [arith.substitute(index, outer(batch, line)) for index in self.a.indices[:-2]]
             back = [tile, arith.ZERO, (arith.ZERO, rows)] if self.padded else [(row, rows)]
             return box(a, *front, *back, (step * self.step, self.step))
 
-        def right(batch: Expr, tile: Expr) -> ir.Region:
+        def right(batch: Expr, tile: Expr) -> ir.BufferRegion:
             front = [arith.substitute(index, _indices(batches, batch)) for index in self.b.indices[:-2]]
             groups = self.step // self.unit.group
             inner = ((step * groups, groups), (arith.ZERO, self.unit.columns), (arith.ZERO, self.unit.group))

@@ -109,8 +109,8 @@ class TiledProduct:
     columns: int
     depth: int
     steps: tuple[tuple[Var, int], ...]
-    left: Callable[[Expr, Expr, Expr, Expr], ir.Region]
-    right: Callable[[Expr, Expr], ir.Region]
+    left: Callable[[Expr, Expr, Expr, Expr], ir.BufferRegion]
+    right: Callable[[Expr, Expr], ir.BufferRegion]
     store: Callable[[Expr, Expr, Expr, Expr, ir.Expr], ir.Stmt]
     padded: bool = False
 
@@ -195,7 +195,7 @@ class TiledProduct:
             with _where(b, position.exists):
                 for column, tile in enumerate(tiles):
                     ranges = ((number, 1), (0, rows), (column * unit.columns, unit.columns))
-                    region = ir.Region(sums, tuple((arith.wrap(first), arith.wrap(extent)) for first, extent in ranges))
+                    region = ir.BufferRegion(sums, tuple((arith.wrap(first), arith.wrap(extent)) for first, extent in ranges))
                     b.emit(unit.store.on(full_region(tile), region))
 
     def _finish(self, b: Builder, sums: ir.Buffer, row: int, batch: Expr, position: _TilePosition, first: Expr) -> None:
@@ -251,10 +251,10 @@ def find_buffer(program: ir.LoopProgram, name: str) -> ir.Buffer:
     return next(buffer for buffer in (*program.params, *local) if buffer.name == name)
 
 
-def box(buffer: ir.Buffer, *ranges: Expr | tuple[Expr, Dim]) -> ir.Region:
+def box(buffer: ir.Buffer, *ranges: Expr | tuple[Expr, Dim]) -> ir.BufferRegion:
     """Create a region of a buffer. Each range is a single index or a pair of first index and extent."""
     pairs = (index if isinstance(index, tuple) else (index, 1) for index in ranges)
-    return ir.Region(buffer, tuple((first, arith.wrap(extent)) for first, extent in pairs))
+    return ir.BufferRegion(buffer, tuple((first, arith.wrap(extent)) for first, extent in pairs))
 
 
 def unravel(number: Expr, extents: Sequence[Expr]) -> list[Expr]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from inlaid_runtime.cache import Store, caches, digest
+from inlaid_runtime.cache import DiskCache, caches, digest
 from inlaid_runtime.errors import CompileError, TargetError
 
 SOURCES = Path(__file__).parent
@@ -71,7 +71,7 @@ def find_tools() -> Tools:
     return Tools(verilator, compiler)
 
 
-def build(store: Store | None = None) -> bytes:
+def build(store: DiskCache | None = None) -> bytes:
     """Compile the core to a shared library, cached in `store` (default: the user's object cache) by its sources and tools.
 
     Raises `TargetError` if a tool is missing, and `CompileError` if a tool fails.
