@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PROMISES = {
     "classify_digits.py": ("is 0, taken for 0", "353 of 360 handwritten digits recognized", "the demo works"),
-    "own_operator.py": ("largest difference from numpy", "my.swish"),
+    "custom_operator.py": ("largest difference from numpy", "my.swish"),
     "partition.py": ("string is not among its capabilities", "regions: region0_reference on reference, region1_x86 on x86"),
     "profile_model.py": ("source nodes", "the longest"),
     "resnet50.py": ("top-5", "largest difference", "latency", "where each operator ran", "peak memory", "the answer is right"),

@@ -159,10 +159,10 @@ MISTAKES = {
     ),
     "keeps-a-tile-by-shapes": Mistake(
         "layer.py",
-        "        _, height, _, all_blocks = self.result\n        tiles =",
+        "        _, height, _, block_count = self.result\n        tiles =",
         "        key = self.data, self.result, self.dense, self.weights\n"
         "        return self.kept.setdefault(key, self._best())\n\n    kept = {}\n\n"
-        "    def _best(self):\n        _, height, _, all_blocks = self.result\n        tiles =",
+        "    def _best(self):\n        _, height, _, block_count = self.result\n        tiles =",
         "operators/told-apart",
     ),
     "counts-rows-in-8-bits": Mistake(
@@ -187,7 +187,7 @@ MISTAKES = {
         "simulator.py", "for image in range(batch):", "for image in range(batch & 127):", "operators/large-sizes"
     ),
     "places-values-in-64-KiB": Mistake(
-        "runtime.py", "workspace.offset + place,", "workspace.offset + (place & 0xFFFF),", "operators/large-chains"
+        "runtime.py", "workspace.offset + position,", "workspace.offset + (position & 0xFFFF),", "operators/large-chains"
     ),
     "uploads-without-a-copy": Mistake(
         "device.py", "values = source.copy()  # the caller may change it at once", "values = source", "devices/copies"
@@ -271,7 +271,10 @@ MISTAKES = {
         "devices/has-room",
     ),
     "reports-all-memory-as-free": Mistake(
-        "device.py", "MemoryFacts(CAPACITY, CAPACITY - self._used)", "MemoryFacts(CAPACITY, CAPACITY)", "devices/has-room"
+        "device.py",
+        "MemoryFacts(CAPACITY, CAPACITY - self._allocated_bytes)",
+        "MemoryFacts(CAPACITY, CAPACITY)",
+        "devices/has-room",
     ),
     "clears-rows-after-use": Mistake(
         "simulator.py",
@@ -282,8 +285,8 @@ MISTAKES = {
     "counts-freed-bytes-at-once": Mistake(
         "device.py",
         "            size = self._memory.pop(buffer).size  # first: the garbage collector may free another buffer during the call\n"
-        "            self._used -= size\n",
-        "            self._used -= self._memory.pop(buffer).size\n",
+        "            self._allocated_bytes -= size\n",
+        "            self._allocated_bytes -= self._memory.pop(buffer).size\n",
         "runtime/survives-collections",
     ),
     "waits-for-whole-queues": Mistake(

@@ -8,7 +8,7 @@ from inlaid.graph.ir import Constant
 from inlaid.ops.composites import decode_average_pool, decode_binary, decode_layer
 from inlaid.plugins import Codegen, Scratch
 from inlaid_acme.hardware import FORMAT, FORMAT_VERSION, LANES, blocks
-from inlaid_acme.layer import form, layer_of
+from inlaid_acme.layer import form, make_layer
 
 
 class AcmeCodegen(Codegen):
@@ -34,14 +34,14 @@ class AcmeCodegen(Codegen):
 
 def on_chip(step):
     """Return the on-chip buffers of a step: two per data operand, one for weights if there are any, and one for the result."""
-    *data, weights, result = layer_of(step.name, step.parts).tile().sizes
+    *data, weights, result = make_layer(step.name, step.parts).tile().sizes
     sizes = [*(size for size in data for _ in range(2)), *([weights] if weights else []), result]
     return [Scratch(size, "scratch") for size in sizes]
 
 
 def instruction(step, program):
     """Return the instruction of a step: its geometry, its tile, and the parameters of its unit."""
-    layer = layer_of(step.name, step.parts)
+    layer = make_layer(step.name, step.parts)
     tile, geometry = layer.tile(), layer.window
     fields = {
         "unit": step.name,

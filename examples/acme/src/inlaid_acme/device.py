@@ -42,26 +42,26 @@ class Queue:
 class AcmeDevice(Device):
     def __init__(self):
         self._memory = {}
-        self._used = 0
+        self._allocated_bytes = 0
         self._handles = itertools.count(1)
         self.lock = threading.RLock()  # the garbage collector may free memory during a call
 
     def allocate(self, size):
         with self.lock:
-            if size > CAPACITY - self._used:
-                raise OutOfMemory(f"acme needs {size} bytes of device memory, {CAPACITY - self._used} are free")
+            if size > CAPACITY - self._allocated_bytes:
+                raise OutOfMemory(f"acme needs {size} bytes of device memory, {CAPACITY - self._allocated_bytes} are free")
             handle = next(self._handles)
             self._memory[handle] = np.empty(size, np.uint8)
-            self._used += size
+            self._allocated_bytes += size
             return handle
 
     def free(self, buffer):
         with self.lock:
             size = self._memory.pop(buffer).size  # first: the garbage collector may free another buffer during the call
-            self._used -= size
+            self._allocated_bytes -= size
 
     def memory(self):
-        return MemoryFacts(CAPACITY, CAPACITY - self._used)
+        return MemoryFacts(CAPACITY, CAPACITY - self._allocated_bytes)
 
     def queue(self):
         return Queue()

@@ -15,8 +15,8 @@ def form(type_):
     """Return how a tensor is stored: int8 images N C H W as N 1 H W C/16 16, int8 matrices N C as N C/16 16, others row-major."""
     if type_.dtype.name != "int8" or type_.rank not in (2, 4):
         return Border()
-    all_channels = ((1, blocks(type_.shape[1]) * LANES),) if type_.rank == 4 else ()
-    return Border(Layout((*all_channels, (1, LANES))))
+    channel_split = ((1, blocks(type_.shape[1]) * LANES),) if type_.rank == 4 else ()
+    return Border(Layout((*channel_split, (1, LANES))))
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Layer:
 
     def tile(self):
         """Return the tile that fits into on-chip memory with the least traffic to main memory; None if none fits."""
-        _, height, _, all_blocks = self.result
-        tiles = [self._tile(rows, width) for rows in _halves(height) for width in _halves(all_blocks)]
+        _, height, _, block_count = self.result
+        tiles = [self._tile(rows, width) for rows in _halves(height) for width in _halves(block_count)]
         return min((tile for tile in tiles if tile.scratch <= SCRATCH), key=self._traffic, default=None)
 
     def _tile(self, rows, width):
@@ -66,13 +66,13 @@ class Layer:
         return Tile(rows, width, (*data, self.weights * width, stored_bytes((rows, columns, width))))
 
     def _traffic(self, tile):
-        batch, height, _, all_blocks = self.result
-        groups = -(-all_blocks // tile.blocks)
+        batch, height, _, block_count = self.result
+        groups = -(-block_count // tile.blocks)
         *data, weights, _ = tile.sizes
         return batch * groups * (-(-height // tile.rows) * sum(data) + weights)
 
 
-def layer_of(name, parts):
+def make_layer(name, parts):
     """Return the shapes of a layer from the name of its rule and the parts of its pattern, where "y" is the result."""
     result, data = parts["y"].type.shape, [parts[part].type.shape for part in "abx" if part in parts]
     geometry, dense, weights = POINT, name == "matmul", 0

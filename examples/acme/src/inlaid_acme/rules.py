@@ -10,7 +10,7 @@ from inlaid.ops.composites import (
 )
 from inlaid.plugins import Accept, OpRule, Reject
 from inlaid_acme.hardware import LANES, SCRATCH
-from inlaid_acme.layer import layer_of
+from inlaid_acme.layer import make_layer
 
 LARGEST = 15
 
@@ -36,7 +36,7 @@ def judge_layer(name, *ranks):
         for type_ in (match.root.type, *(match[part].type for part in "abx" if part in match)):
             if type_.dtype.name != "int8" or type_.rank not in ranks or 0 in type_.shape:
                 return Reject(f"data must be int8 of rank {' or '.join(map(str, ranks))} with elements, got {type_!r}")
-        layer = layer_of(name, match.captures)
+        layer = make_layer(name, match.captures)
         if max(layer.window.kernel) > LARGEST:
             return Reject(f"windows must be at most {LARGEST} by {LARGEST}, got {layer.window.kernel}")
         if layer.tile() is None:

@@ -69,8 +69,8 @@ class AcmeKernel:
         self._device.enqueue(queue, lambda: self._accelerator.run({number: view(each) for number, each in tensors.items()}))
 
     @staticmethod
-    def _tensor(storage, place, shape, dtype, banks, workspace):
+    def _tensor(storage, position, shape, dtype, banks, workspace):
         """Return the tensor of a buffer: one of the caller, a constant, or a part of the workspace."""
         if storage != "arena":
-            return banks[storage][place]
-        return DeviceTensor(workspace.buffer, workspace.offset + place, shape, dtype)
+            return banks[storage][position]
+        return DeviceTensor(workspace.buffer, workspace.offset + position, shape, dtype)

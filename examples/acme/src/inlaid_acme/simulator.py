@@ -66,11 +66,11 @@ def run_layer(word, arrays, scratch):
                 buffer = 1 - buffer
 
 
-def load(source, scratch, place):
+def load(source, scratch, offset):
     """Copy an array to on-chip memory at a byte offset, and return the copy."""
-    if place + source.nbytes > SCRATCH:
-        raise ValueError(f"expected at most {SCRATCH} bytes of on-chip memory, found {place + source.nbytes}")
-    copy = scratch[place : place + source.nbytes].view(source.dtype).reshape(source.shape)
+    if offset + source.nbytes > SCRATCH:
+        raise ValueError(f"expected at most {SCRATCH} bytes of on-chip memory, found {offset + source.nbytes}")
+    copy = scratch[offset : offset + source.nbytes].view(source.dtype).reshape(source.shape)
     copy[...] = source
     return copy
 

@@ -1,6 +1,6 @@
 """Define an operator outside the core by a tensor expression, and use it in a model built in Python.
 
-    python examples/own_operator.py
+    python examples/custom_operator.py
 
 The operator is Hard Swish with a configurable bound: x * clip(x + shift, 0, bound) / bound.
 """
