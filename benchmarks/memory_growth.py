@@ -200,7 +200,7 @@ def failures() -> Iterator[tuple[type[BaseException], Call]]:
 def interrupted(stage: str, number: int) -> object:
     """Compile a model until a stage, where the user interrupts the process."""
 
-    def report(name: str, done: int, total: int) -> None:
+    def report(name: str, completed: int, total: int) -> None:
         if name.startswith(stage):
             raise KeyboardInterrupt
 

@@ -80,7 +80,7 @@ def compile(
     model
         A `Module`, a `Function`, or a model as for `load`, to which `dims` then applies.
     progress
-        Called as `progress(stage, done, total)`.
+        Called as `progress(stage, completed, total)`.
     fusion
         False compiles every operator to a separate kernel, to measure the benefit of fusion.
     cache

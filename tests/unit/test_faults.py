@@ -118,7 +118,7 @@ def test_exceptions_of_the_caller_keep_their_type(fault: Exception) -> None:
 @pytest.mark.parametrize("file", ["<stdin>", "<string>", "<ipython-input-1>"])
 def test_exceptions_of_interactive_code_keep_their_type(file: str) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile("def progress(stage, done, total):\n    raise KeyError(stage)", file, "exec"), names)
+    exec(compile("def progress(stage, completed, total):\n    raise KeyError(stage)", file, "exec"), names)
     with pytest.raises(KeyError):
         inlaid.compile(parsed(), ["reference"], progress=names["progress"])
 

@@ -39,14 +39,14 @@ from inlaid_runtime.execution.package import Package
 ALONE = "region0"
 """Name of the only region of `package_alone`."""
 Progress = Callable[[str, int, int], None]
-"""Progress callback: stage, steps done, and total steps (0 if unknown)."""
+"""Progress callback: stage, completed steps, and total steps (0 if unknown)."""
 
 
 def build_regions(
     partitioned: Partitioned,
     candidates: Sequence[Candidate],
     registry: PluginRegistry,
-    report: Progress = lambda stage, done, total: None,
+    report: Progress = lambda stage, completed, total: None,
     settings: Settings = DEFAULT,
     keep: bool = True,
     isolated: Isolated | None = None,
@@ -178,5 +178,5 @@ def _ask(
         return None
 
 
-def _report_step(report: Progress, region: str, step: str, done: int, total: int) -> None:
-    report(f"{step} {region}", done, total)
+def _report_step(report: Progress, region: str, step: str, completed: int, total: int) -> None:
+    report(f"{step} {region}", completed, total)

@@ -134,7 +134,7 @@ def build_package(
     Raises `TargetError`, `CompileError`, `Unsupported` or `PluginError`, naming the operator, the source node and the plugin.
     """
     registry = registry or default_registry()
-    report = progress or (lambda stage, done, total: None)
+    report = progress or (lambda stage, completed, total: None)
     check_donated(module.main, settings.donate)
     check_extents(module)
     report("partition", 0, 0)

@@ -39,7 +39,7 @@ class DriverContext:
     target: Target
     registry: PluginRegistry
     operators: Mapping[str, Operator]
-    progress: Callable[[str, int, int], None] = lambda step, done, total: None
+    progress: Callable[[str, int, int], None] = lambda step, completed, total: None
     fusion: bool = True
     objects: DiskCache = field(default_factory=lambda: caches().objects)
     programs: Programs = field(default_factory=dict)
@@ -91,9 +91,9 @@ class DriverContext:
             raise CompileError(f"unknown operator {name!r}")
         return operator
 
-    def report(self, step: str, done: int, total: int) -> None:
+    def report(self, step: str, completed: int, total: int) -> None:
         """Forward the progress of a step."""
-        self.progress(step, done, total)
+        self.progress(step, completed, total)
 
     @cached_property
     def _candidate(self) -> Candidate:

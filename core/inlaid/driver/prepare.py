@@ -9,9 +9,9 @@ from inlaid.graph import ir
 from inlaid.graph.ir import Module
 from inlaid.ops.shape import transpose
 from inlaid.partitioning.annotate import Candidate, annotate
+from inlaid.partitioning.assignment import by_priority
 from inlaid.partitioning.compose import compose, dissolve
 from inlaid.partitioning.outline import partition
-from inlaid.partitioning.place import by_priority
 from inlaid.passes.bind_invariants import bind_invariants
 from inlaid.passes.dead_channels import remove_dead_channels
 from inlaid.passes.decompose import decompose

@@ -9,7 +9,7 @@ from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.partitioning import Partitioned
 from inlaid.partitioning.annotate import Candidate, named
-from inlaid.partitioning.place import reason
+from inlaid.partitioning.assignment import reason
 from inlaid.plugins.registry import PluginRegistry
 from inlaid_runtime.errors import EXPLAIN, Remedy, Unsupported, dims_setting
 from inlaid_runtime.types import type_vars

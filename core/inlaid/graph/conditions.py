@@ -115,7 +115,7 @@ def require_static(size: Dim, what: str) -> int:
     return size.__index__()
 
 
-def known_equal(a: Dim, b: Dim) -> bool:
+def provably_equal(a: Dim, b: Dim) -> bool:
     """Test whether two sizes are equal for all values of symbolic sizes, for a case distinction. False means that they may differ:
     what a type relation does then must also be right for equal sizes."""
     return a == b

@@ -40,7 +40,7 @@ Interval = tuple[Any, Any]
 class Choice(Enum):
     """Kind of data movement, by the information that selects which operand element is copied to a result element."""
 
-    PLACE = "place"
+    POSITION = "place"
     """The result element's index, the attributes and the shapes, as in a transpose or a slice."""
     INDEX = "index"
     """Integers or booleans in other operands, as in a gather or a select."""
@@ -55,7 +55,7 @@ class Moves:
     without a source."""
 
     operands: tuple[int, ...] | None = (0,)
-    by: Choice = Choice.PLACE
+    by: Choice = Choice.POSITION
     fill: int | None = None
 
     def places(self, count: int) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from inlaid.lowering.emission.emit import Begin, Finish, Watch, emit
 from inlaid.lowering.kernels.finish import finish
-from inlaid.lowering.memory.place import plan_region
+from inlaid.lowering.memory.region_plan import plan_region
 from inlaid.lowering.selection.choose import Programs, RegionSource, choose, schedules
 from inlaid.tensor.region import KernelSchedule, RegionProgram
 from inlaid.tensor.scheduling.rule import KernelContext, ScheduleRule

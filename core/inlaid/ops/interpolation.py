@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.graph.conditions import Constraint, known_equal, require, require_static
+from inlaid.graph.conditions import Constraint, provably_equal, require, require_static
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import ANY, Array, as_array, quiet, tensor_type, working_dtype
 from inlaid.tensor import ir, te
@@ -110,14 +110,14 @@ def _infer(attrs: ResizeAttrs, x: Type) -> Type:
 
 def _axes(attrs: ResizeAttrs, shape: tuple[Dim, ...]) -> list[_ResizedAxis]:
     """Return the axes that may be resized, or an empty list if the result is known to have no elements."""
-    if any(known_equal(dim, 0) for dim in attrs.shape):
+    if any(provably_equal(dim, 0) for dim in attrs.shape):
         return []
     rank = len(shape)
     axes = []
     for index in range(rank):
         scale = attrs.scales[index] if attrs.scales else 0.0
         crop = (attrs.crop[index], attrs.crop[rank + index]) if attrs.crop else (0.0, 1.0)
-        if not known_equal(shape[index], attrs.shape[index]) or (scale and not math.isclose(scale, 1.0)) or crop != (0.0, 1.0):
+        if not provably_equal(shape[index], attrs.shape[index]) or (scale and not math.isclose(scale, 1.0)) or crop != (0.0, 1.0):
             axes.append(_ResizedAxis(index, shape[index], attrs.shape[index], scale or None, crop))
     return axes
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from inlaid.graph.conditions import (
     Constraint,
-    known_equal,
+    provably_equal,
     require,
     require_at_least,
     require_broadcast_to,
@@ -372,7 +372,7 @@ def _infer_pad(attrs: PadAttrs, x: Type, value: Type | None = None) -> Type:
     for extent, before, after in zip(x.shape, attrs.pads[: x.rank], attrs.pads[x.rank :], strict=True):
         padded = simple(arith.add(arith.add(extent, before), after))
         require_at_least(padded, 0, f"dimension {len(shape)} of the output")
-        if attrs.mode != "constant" and not known_equal(padded, extent):
+        if attrs.mode != "constant" and not provably_equal(padded, extent):
             filled = arith.logical_or(arith.compare(">=", extent, 1), arith.compare("==", padded, 0))
             require(Constraint(arith.unwrap(filled), f"an axis that is padded in mode {attrs.mode}", ">= 1", extent))
         shape.append(padded)

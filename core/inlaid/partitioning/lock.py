@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from inlaid.graph.operator import Operator
 from inlaid.partitioning.annotate import Annotated, Candidate, Claim
+from inlaid.partitioning.assignment import check_complete
 from inlaid.partitioning.outline import Partitioned, Placer
-from inlaid.partitioning.place import check_complete
 from inlaid_runtime.errors import CompileError, InputError
 from inlaid_runtime.records import dataclass
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from inlaid.partitioning.annotate import Annotated, Claim
+from inlaid.partitioning.assignment import in_order
 from inlaid.partitioning.cost import CostModel
 from inlaid.partitioning.flow import TransferredValue, collect_values
-from inlaid.partitioning.place import in_order
 from inlaid.plugins import AcceptIf
 from inlaid_runtime.errors import CompileError, Remedy, setting
 from inlaid_runtime.records import dataclass

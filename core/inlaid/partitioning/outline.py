@@ -19,8 +19,8 @@ from inlaid.graph.scope_conditions import call_conditions, owner_constraints, we
 from inlaid.graph.scopes import Scope, Scopes, analyse, is_leaf
 from inlaid.graph.transform import substitute
 from inlaid.partitioning.annotate import Annotated, Candidate, Claim, annotate
+from inlaid.partitioning.assignment import by_priority, check_complete
 from inlaid.partitioning.compose import Composed, compose, dissolve
-from inlaid.partitioning.place import by_priority, check_complete
 from inlaid.plugins import Accept, AcceptIf, Target
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Constraint, Dim

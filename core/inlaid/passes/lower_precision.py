@@ -162,7 +162,7 @@ def _passes(reader: Expr) -> bool:
 def _takes_narrow(expr: Expr) -> bool:
     """Test whether an operator moves elements by position or averages small windows. Element-wise operators are excluded."""
     traits = operator_traits(expr)
-    moves = traits.moves is not None and traits.moves.by is Choice.PLACE
+    moves = traits.moves is not None and traits.moves.by is Choice.POSITION
     return (moves or traits.errors is ErrorPropagation.PRESERVES) and not _is_elementwise(expr)
 
 

@@ -375,8 +375,8 @@ class CompileContext(Protocol):
         """In-memory cache for a loop-level code generator's results, since regions may share kernel objects. Keys start with the
         target."""
 
-    def report(self, step: str, done: int, total: int) -> None:
-        """Report that `done` of `total` parts of a step of the code generator are complete; 0 of 0 if unknown."""
+    def report(self, step: str, completed: int, total: int) -> None:
+        """Report that `completed` of `total` parts of a step of the code generator are complete; 0 of 0 if unknown."""
 
 
 if TYPE_CHECKING:

@@ -31,12 +31,12 @@ class StageLog:
         self._begin = self._since = time.perf_counter()
         LOGGER.debug("compile %s for %s", model, ", ".join(targets))
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
+    def __call__(self, stage: str, completed: int, total: int) -> None:
         if stage != self._stage:
             self._end_stage()
             self._stage = stage
         if self._then is not None:
-            self._then(stage, done, total)
+            self._then(stage, completed, total)
 
     def _end_stage(self) -> None:
         now = time.perf_counter()

@@ -45,8 +45,8 @@ class Context:
     def operator(self, name: str) -> Any:
         raise AssertionError
 
-    def report(self, step: str, done: int, total: int) -> None:
-        assert 0 <= done <= total
+    def report(self, step: str, completed: int, total: int) -> None:
+        assert 0 <= completed <= total
 
 
 def make_region(programs: Sequence[ir.LoopProgram], name: str = "region") -> RegionProgram:

@@ -101,8 +101,8 @@ def test_static_sizes() -> None:
     assert conditions.require_static(3, "it") == 3
     with pytest.raises(ValueError, match="it must be static, got n"):
         conditions.require_static(N, "it")
-    assert conditions.known_equal(N, N) and conditions.known_equal(2, 2)
-    assert not conditions.known_equal(N, M) and not conditions.known_equal(N, 2) and not conditions.known_equal(3, 2)
+    assert conditions.provably_equal(N, N) and conditions.provably_equal(2, 2)
+    assert not conditions.provably_equal(N, M) and not conditions.provably_equal(N, 2) and not conditions.provably_equal(3, 2)
 
 
 def test_an_integer_is_preferred() -> None:

@@ -104,7 +104,7 @@ def test_comparisons_are_found(check: Callable[..., object], text: str) -> None:
         lambda a, b, _: refuse(a is None or vector(a) != vector(a)),
         lambda a, b, _: refuse(static(a) and (a < 0 or a != a + 0 or a * 2 + 1 == 0)),
         lambda a, b, attrs: refuse(attrs.by > 5),
-        lambda a, b, _: conditions.known_equal(a, 1) or conditions.known_equal(a, b),
+        lambda a, b, _: conditions.provably_equal(a, 1) or conditions.provably_equal(a, b),
         lambda a, b, _: f"{a} {b!r} {a + b}",
     ],
 )

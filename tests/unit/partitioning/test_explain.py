@@ -17,9 +17,9 @@ from inlaid.graph import ir
 from inlaid.graph.pattern import is_const, is_op, wildcard
 from inlaid.partitioning import partition
 from inlaid.partitioning.annotate import Annotated, Claim
+from inlaid.partitioning.assignment import by_priority
 from inlaid.partitioning.explain import explain
 from inlaid.partitioning.page import page
-from inlaid.partitioning.place import by_priority
 from inlaid.partitioning.report import Report, duration
 from inlaid.plugins import Accept, AcceptIf, Border, OpRule, Reject
 from inlaid_runtime import arith

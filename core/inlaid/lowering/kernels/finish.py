@@ -151,7 +151,7 @@ def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
     """List the passes after `NESTS` for a target's stack limits. They peel loops so that inner loops need no bounds checks."""
     threads = able.threads
     bound = () if threads is None else (UnitPass("bind_parallel", partial(bind_parallel, block=threads.block)),)
-    vectors = () if threads is None else (UnitPass("whole_vectors", hoist_lane_guards),)
+    vectors = () if threads is None else (UnitPass("lane_guards", hoist_lane_guards),)
     # With one thread per block, the schedule rules for vector CPUs decide what runs in parallel.
     in_integers = threads is not None and not able.full_rate_float64
     operands = (UnitPass("mark_intermediate_float64", mark_intermediate_float64),) if in_integers else ()

@@ -10,7 +10,7 @@ from inlaid.graph.keys import structural_key
 from inlaid.graph.operator import Operator
 from inlaid.lowering.kernels.bodies import hidden_sizes, inlined_body, is_operator, kernel_name, operator_names, source_nodes
 from inlaid.lowering.kernels.kernel import KernelSource, build, result_types, tensor_type, thread_grid
-from inlaid.lowering.kernels.own_sizes import with_own_sizes
+from inlaid.lowering.kernels.kernel_sizes import parametrize_sizes
 from inlaid.lowering.kernels.scalars import varying_scalars
 from inlaid.lowering.selection.branches import Arms, in_arms
 from inlaid.lowering.selection.layouts import LayoutChoice, Option
@@ -229,7 +229,7 @@ class _Steps:
             if views:
                 return views
         in_place = id(call) in self._in_place
-        kernel = with_own_sizes(params, body)
+        kernel = parametrize_sizes(params, body)
         program = (
             structural_key(graph.function(kernel.params, kernel.body)),
             hidden_sizes(kernel.params, kernel.body),

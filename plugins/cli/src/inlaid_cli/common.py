@@ -143,7 +143,7 @@ model_argument = click.argument("model", type=click.Path(exists=True, path_type=
 
 @contextmanager
 def progress_bar(quiet: bool = False) -> Iterator[Report]:
-    """Show a progress bar on standard error if it is a terminal. Yields the progress callback (stage, done, total)."""
+    """Show a progress bar on standard error if it is a terminal. Yields the progress callback (stage, completed, total)."""
     if quiet or not sys.stderr.isatty():
         yield lambda stage, completed, total: None
         return

@@ -20,9 +20,9 @@ from inlaid.graph.keys import structural_key
 from inlaid.graph.operator import Operator
 from inlaid.partitioning import Partitioned
 from inlaid.partitioning.annotate import Candidate, Claim, annotate, in_full
+from inlaid.partitioning.assignment import by_priority
 from inlaid.partitioning.compose import alone
 from inlaid.partitioning.outline import outlined
-from inlaid.partitioning.place import by_priority
 from inlaid.partitioning.rules import ANY
 from inlaid.plugins import (
     Capabilities,

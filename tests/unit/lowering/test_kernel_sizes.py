@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlaid import ops
 from inlaid.graph import ir as graph
-from inlaid.lowering.kernels.own_sizes import with_own_sizes
+from inlaid.lowering.kernels.kernel_sizes import parametrize_sizes
 from inlaid.lowering.region import RegionSource, lower_region
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.tensor.scheduling.rule import KernelContext
@@ -20,7 +20,7 @@ HALF = ((HEIGHT + 1) // 2, (WIDTH + 1) // 2)
 
 def test_expressions_become_variables_with_their_bounds_and_representative_sizes():
     x = graph.var("x", TensorType(("batch", 4, *HALF), "float32"))
-    function = with_own_sizes((x,), ops.relu(x))
+    function = parametrize_sizes((x,), ops.relu(x))
     batch, channels, *sides = function.params[0].type.shape
     assert (batch, channels) == (SizeVar("batch"), 4) and function.body.type == function.params[0].type
     for side, expected, bounds in zip(sides, HALF, ((1, None), (1, 32)), strict=True):
@@ -31,7 +31,7 @@ def test_expressions_become_variables_with_their_bounds_and_representative_sizes
 def test_plain_dimensions_stay():
     x = graph.var("x", TensorType(("batch", 4, HEIGHT, WIDTH), "float32"))
     body = ops.relu(x)
-    function = with_own_sizes((x,), body)
+    function = parametrize_sizes((x,), body)
     assert function.params == (x,) and function.body is body and not function.facts
 
 
@@ -41,12 +41,12 @@ def test_related_dimensions_stay():
     lower = ops.conv(x, w, strides=(2, 2), pads=(0,) * 4)
     other = graph.var("r", lower.type)
     body = ops.add(lower, other)
-    assert with_own_sizes((x, w, other), body).body is body
+    assert parametrize_sizes((x, w, other), body).body is body
 
 
 def test_names_of_the_region_are_not_taken():
     x = graph.var("x", TensorType((SizeVar("size"), (SizeVar("size") + 1) // 2), "float32"))
-    first, second = with_own_sizes((x,), ops.relu(x)).params[0].type.shape
+    first, second = parametrize_sizes((x,), ops.relu(x)).params[0].type.shape
     assert first == SizeVar("size") and second != first
 
 

@@ -24,7 +24,7 @@ Facts = tuple[tuple[int, int | None, int, int], ...]
 
 
 @dataclass(frozen=True)
-class OwnSizes:
+class ParametricKernel:
     """A kernel's parameters and body over variables of its own, and facts about these."""
 
     params: tuple[graph.Var, ...]
@@ -32,10 +32,10 @@ class OwnSizes:
     facts: Facts = ()
 
 
-def with_own_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> OwnSizes:
+def parametrize_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> ParametricKernel:
     """Replace dimensions of parameters that are expressions by variables. Returns the kernel unchanged if it has none, or if it
     depends on how they are related: its attributes have sizes, or types cannot be inferred without the expressions."""
-    unchanged = OwnSizes(params, body)
+    unchanged = ParametricKernel(params, body)
     dims = [dim for param in params for dim in tensor_type(param.type).shape if not isinstance(dim, int)]
     size_names = {str(size) for dim in dims for size in arith.free_vars(dim)}
     names = {dim: _variable(dim, size_names) for dim in dict.fromkeys(dims) if dim.operands}
@@ -59,7 +59,7 @@ def with_own_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> OwnSizes:
     # An extent that is selected at run time, as by broadcasting, was known from the expressions.
     if any(map(_selects, rebuilt.values())) or substitute_type(result.type, back) != body.type:
         return unchanged
-    return OwnSizes(renamed, result, tuple(map(_facts, names.values())))
+    return ParametricKernel(renamed, result, tuple(map(_facts, names.values())))
 
 
 def _selects(expr: graph.Expr) -> bool:
