@@ -159,8 +159,8 @@ class _Attempt:
     recipes: dict[str, Recipe] = field(default_factory=dict)
     chosen: list[tuple[int, int]] = field(default_factory=list)
     """Choices of the last example, each with its number of options."""
-    sums: set[int] = field(default_factory=set)
-    """Ids of sums in narrow accumulators."""
+    sums: dict[int, ir.Call] = field(default_factory=dict)
+    """Sums in narrow accumulators by id, those of rejected examples too: an id is unique only as long as the call lives."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(f"{self.draw.number} {self.draw.element}")
@@ -332,7 +332,7 @@ class _Attempt:
         if constants:
             args = (constants.get(number, arg) for number, arg in enumerate(call.args))
             call = ir.call(call.callee, tuple(args), call.attrs)
-            self.sums.add(id(call))
+            self.sums[id(call)] = call
         return call
 
     def _declared_rounding(self, operator: Operator, attrs: Mapping[str, Any], wanted: Wanted) -> dict[str, str]:
