@@ -29,7 +29,7 @@ from inlaid_conformance.coverage import may_claim, search
 from inlaid_conformance.levels import composites
 from inlaid_conformance.neighbors import Neighbor, with_other_roundings, with_other_sizes
 from inlaid_conformance.nets import NETS
-from inlaid_conformance.patterned import Made, drawn
+from inlaid_conformance.pattern_examples import PatternExample, draw_inputs
 from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_conformance.tolerance import compare, hold, of_composite, of_model, of_operator
 from inlaid_runtime.artifact import Artifact
@@ -131,9 +131,9 @@ def varied(tested: TargetUnderTest) -> Iterator[Sample]:
                 yield changed
 
 
-def _sample_of_composite(tested: TargetUnderTest, rule: OpRule, made: Made, claim: Claim) -> Sample:
+def _sample_of_composite(tested: TargetUnderTest, rule: OpRule, example: PatternExample, claim: Claim) -> Sample:
     allowed = functools.partial(of_composite, tested, rule.name, False)
-    return Sample(f"{rule.name}, {made}", made.function, made.inputs, alone(made.function, claim), allowed, rule)
+    return Sample(f"{rule.name}, {example}", example.function, example.inputs, alone(example.function, claim), allowed, rule)
 
 
 def _sample(tested: TargetUnderTest, name: str, form: Form) -> Sample:
@@ -143,7 +143,7 @@ def _sample(tested: TargetUnderTest, name: str, form: Form) -> Sample:
     return Sample(f"{form}", form.function, form.inputs, tested.composed(form.function), allowed, rule)
 
 
-def patterned(tested: TargetUnderTest) -> tuple[Sample, ...]:
+def samples_of_patterns(tested: TargetUnderTest) -> tuple[Sample, ...]:
     """Return the declared examples, and one example of each other rule with a pattern. Raises `NotClaimed` if none exist."""
     found = [*declared(tested)]
     rules = {sample.rule for sample in found}
@@ -156,10 +156,12 @@ def patterned(tested: TargetUnderTest) -> tuple[Sample, ...]:
 def declared(tested: TargetUnderTest) -> Iterator[Sample]:
     """Yield the declared examples of rules with a pattern."""
     for function in tested.conformance.examples:
-        made, claim = drawn(function, "plain"), tested.claim(function)
+        example, claim = draw_inputs(function, "plain"), tested.claim(function)
         if isinstance(claim, Claim) and claim.composite is not None:
             allowed = functools.partial(of_composite, tested, claim.composite.name, False)
-            yield Sample(f"{made}", made.function, made.inputs, tested.composed(made.function), allowed, claim.composite)
+            yield Sample(
+                f"{example}", example.function, example.inputs, tested.composed(example.function), allowed, claim.composite
+            )
 
 
 def tiled(tested: TargetUnderTest) -> tuple[Sample, ...]:

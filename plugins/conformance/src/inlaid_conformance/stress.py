@@ -24,7 +24,7 @@ from inlaid.partitioning.accumulate import magnitudes
 from inlaid.plugins import Capabilities
 from inlaid_conformance.corpus import Example
 from inlaid_conformance.corpus.product import MOST_SCRATCH
-from inlaid_conformance.patterned import Draw, Made
+from inlaid_conformance.pattern_examples import Draw, PatternExample
 from inlaid_conformance.values import Array, factors
 from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.types import TensorType
@@ -93,54 +93,57 @@ _SCALES = ((0.25, 0.25, 0.3), (1 / 14, 1 / 14, 1 / 7), (0.1, 0.1, 0.2), (0.3, 0.
 scale, not with a scale of seven digits, or not in float64."""
 
 
-def draws(name: str, made: Made, draw: Draw, target: Capabilities) -> Iterator[Draw]:
-    """Enumerate draws of examples like `made`, drawn by `draw`, with other windows, channels or axes of operator `name`."""
-    padded, convolution = "pad" in made.recipes, _first(made, "conv")
+def draws(name: str, example: PatternExample, draw: Draw, target: Capabilities) -> Iterator[Draw]:
+    """Enumerate draws of examples like `example`, drawn by `draw`, with other windows, channels or axes of operator `name`."""
+    padded, convolution = "pad" in example.recipes, _first(example, "conv")
     if convolution is not None and name == ("pad" if padded else "conv"):
         alike, (wide, *_) = _channels(convolution), _wide(target)
         deep = (1, 2 * min(target.tiles.inputs, WIDEST) + 1, 4)
         for window, channels in itertools.product(_WINDOWS, (alike, wide, deep, _BY_CHANNEL)):
-            yield _like(made, draw, _convolution(convolution, window, channels, target, padded))
+            yield _like(example, draw, _convolution(convolution, window, channels, target, padded))
         for channels in _CHANNELS:
-            yield _like(made, draw, _convolution(convolution, _SMALL, channels, target, padded))
+            yield _like(example, draw, _convolution(convolution, _SMALL, channels, target, padded))
     if name == "reduce_sum":
         for axes, kept in itertools.product(_AXES, (True, False)):
-            example = Example(ops.reduce_sum, made.inputs[:1], {"axes": axes, "keepdims": kept})
-            yield replace(_like(made, draw, {name: example}), shape=AMPLE[4])
+            reduction = Example(ops.reduce_sum, example.inputs[:1], {"axes": axes, "keepdims": kept})
+            yield replace(_like(example, draw, {name: reduction}), shape=AMPLE[4])
 
 
-def ample(made: Made, draw: Draw, target: Capabilities) -> Iterator[Draw]:
-    """Enumerate draws of examples like `made`, drawn by `draw`, with many elements and, if possible, many channels."""
-    convolution, product = _first(made, "conv"), _first(made, "matmul")
+def ample(example: PatternExample, draw: Draw, target: Capabilities) -> Iterator[Draw]:
+    """Enumerate draws of examples like `example`, drawn by `draw`, with many elements and, if possible, many channels."""
+    convolution, product = _first(example, "conv"), _first(example, "matmul")
     if convolution is not None:
         for channels in _wide(target):
-            yield _like(made, draw, _convolution(convolution, _SMALL, channels, target, "pad" in made.recipes))
+            yield _like(example, draw, _convolution(convolution, _SMALL, channels, target, "pad" in example.recipes))
     elif product is not None:
         arrays = (factors(number, shape, _element(product.args[number]), number, "plain") for number, shape in enumerate(_PRODUCT))
-        yield _like(made, draw, {"matmul": Example(ops.matmul, tuple(arrays), tiles=target.tiles)})
+        yield _like(example, draw, {"matmul": Example(ops.matmul, tuple(arrays), tiles=target.tiles)})
     else:
-        for shape in (AMPLE[4], AMPLE.get(len(_shape(made.function.body)), ())):
-            yield replace(draw, recipes=made.recipes, shape=shape)
+        for shape in (AMPLE[4], AMPLE.get(len(_shape(example.function.body)), ())):
+            yield replace(draw, recipes=example.recipes, shape=shape)
 
 
-def constants(name: str, made: Made, target: Capabilities) -> Iterator[Made]:
+def constants(name: str, example: PatternExample, target: Capabilities) -> Iterator[PatternExample]:
     """Enumerate examples with other constants of operator `name`, and integers of the whole range of 8 bits."""
-    body = made.function.body
+    body = example.function.body
     if not isinstance(body.type, TensorType) or len(_shape(body)) <= CHANNEL:
         return
-    full = replace(made, inputs=tuple(itertools.starmap(_full, enumerate(made.inputs))))
-    bounds = _bounds(made.function)
-    for call in _calls(made.function, name):
+    full = replace(example, inputs=tuple(itertools.starmap(_full, enumerate(example.inputs))))
+    bounds = _bounds(example.function)
+    for call in _calls(example.function, name):
         for changes in CONSTANTS[name](call, full, target):
-            function = _changed(made.function, {**bounds, **changes})
+            function = _changed(example.function, {**bounds, **changes})
             if function is not None:
                 yield replace(full, function=function)
 
 
-def _like(made: Made, draw: Draw, examples: Mapping[str, Example]) -> Draw:
-    """Return the draw of an example like `made` with given examples of some operators."""
-    recipes = {name: replace(made.recipes[name], free=True, own=False, example=example) for name, example in examples.items()}
-    return replace(draw, recipes={**made.recipes, **recipes})
+def _like(example: PatternExample, draw: Draw, examples: Mapping[str, Example]) -> Draw:
+    """Return the draw of an example like `example` with given examples of some operators."""
+    recipes = {
+        name: replace(example.recipes[name], ignores_context=True, default_attributes=False, example=other)
+        for name, other in examples.items()
+    }
+    return replace(draw, recipes={**example.recipes, **recipes})
 
 
 def _full(number: int, value: Array) -> Array:
@@ -182,7 +185,7 @@ Changes = Mapping[int, Array | Mapping[str, Any]]
 """New values of constants, and new attributes of calls, by the id of the expression."""
 
 
-def _fixed_factors(call: ir.Call, made: Made, target: Capabilities) -> Iterator[Changes]:
+def _fixed_factors(call: ir.Call, example: PatternExample, target: Capabilities) -> Iterator[Changes]:
     """Enumerate factors in fixed point with extreme and other shifts: one per channel, or one in all; in each rounding that the
     target declares."""
     _, multiplier, shift = call.args
@@ -199,7 +202,7 @@ def _fixed_factors(call: ir.Call, made: Made, target: Capabilities) -> Iterator[
             yield {id(call): attrs, id(multiplier): _spread([number], ()), id(shift): _spread([place], ())}
 
 
-def _biases(call: ir.Call, made: Made, target: Capabilities) -> Iterator[Changes]:
+def _biases(call: ir.Call, example: PatternExample, target: Capabilities) -> Iterator[Changes]:
     """Enumerate biases of sums that need all bits of the accumulator, with factors that scale them to 8 bits."""
     total = next((arg for arg in call.args if isinstance(arg, ir.Call) and arg.callee in (ops.conv, ops.matmul)), None)
     bias = next((arg for arg in call.args if isinstance(arg, ir.Constant)), None)
@@ -208,7 +211,7 @@ def _biases(call: ir.Call, made: Made, target: Capabilities) -> Iterator[Changes
     terms = magnitudes(total)
     assert terms is not None, "examples have static shapes"
     bits = target.requantization.accumulator_bits
-    beside = [arg for other in _calls(made.function, "add") if other is not call for arg in other.args]
+    beside = [arg for other in _calls(example.function, "add") if other is not call for arg in other.args]
     others = sum(int(np.abs(arg.data.astype(np.int64)).max(initial=0)) for arg in beside if isinstance(arg, ir.Constant))
     room = min((1 << (bits - 1)) - 1, LARGEST_ADDED) - int(terms.max(initial=0)) - others
     if room < RESULT:
@@ -216,7 +219,7 @@ def _biases(call: ir.Call, made: Made, target: Capabilities) -> Iterator[Changes
     shape = (_shape(call)[CHANNEL], *(1 for _ in _shape(call)[2:])) if total.callee is ops.conv else _shape(call)[-1:]
     for share, form in ((1, shape), (1, ()), (-1, ())):
         most = share * room
-        yield {id(bias): _spread([most, -most, most // 5, -most // 11], form), **_scaled(made.function, room, target)}
+        yield {id(bias): _spread([most, -most, most // 5, -most // 11], form), **_scaled(example.function, room, target)}
 
 
 def _scaled(function: ir.Function, most: int, target: Capabilities) -> Changes:
@@ -235,10 +238,10 @@ def _scaled(function: ir.Function, most: int, target: Capabilities) -> Changes:
     }
 
 
-def _near_ties(call: ir.Call, made: Made, target: Capabilities) -> Iterator[Changes]:
+def _near_ties(call: ir.Call, example: PatternExample, target: Capabilities) -> Iterator[Changes]:
     """Enumerate scales in float32, one per channel or one in all, of which many products are halfway between integers in float32,
     but not exactly."""
-    sums = np.asarray(evaluate(ir.function(made.function.params, call.args[0]), made.inputs))
+    sums = np.asarray(evaluate(ir.function(example.function.params, call.args[0]), example.inputs))
     by_channel = np.moveaxis(sums, CHANNEL, 0).reshape(sums.shape[CHANNEL], -1)
     yield {id(call): {"axis": CHANNEL}, id(call.args[1]): np.array([_near_tie(channel) for channel in by_channel], np.float32)}
     yield {id(call.args[1]): np.asarray(_near_tie(sums.reshape(-1)))}
@@ -255,15 +258,15 @@ def _near_tie(sums: Array) -> np.float32:
     return np.float32(options[np.argmax(np.count_nonzero(exact != single, axis=1))])
 
 
-def _real_scales(call: ir.Call, made: Made, target: Capabilities) -> Iterator[Changes]:
+def _real_scales(call: ir.Call, example: PatternExample, target: Capabilities) -> Iterator[Changes]:
     """Enumerate scales of dequantized operands and of the quantized result with products near ties."""
-    operands = _calls(made.function, "dequantize")
+    operands = _calls(example.function, "dequantize")
     for scales in _SCALES:
         pairs = zip((*operands, call), (*scales[: len(operands)], scales[-1]), strict=False)
         yield {id(of.args[1]): np.asarray(value, _element(of.args[1])) for of, value in pairs}
 
 
-CONSTANTS: Mapping[str, Callable[[ir.Call, Made, Capabilities], Iterator[Changes]]] = {
+CONSTANTS: Mapping[str, Callable[[ir.Call, PatternExample, Capabilities], Iterator[Changes]]] = {
     "multiply_fixed": _fixed_factors,
     "requantize": _near_ties,
     "quantize": _real_scales,
@@ -319,9 +322,9 @@ def _calls(function: ir.Function, name: str) -> list[ir.Call]:
     return [call for call in calls if isinstance(call.callee, Operator) and call.callee.name == name]
 
 
-def _first(made: Made, name: str) -> ir.Call | None:
+def _first(example: PatternExample, name: str) -> ir.Call | None:
     """Return the first call of an operator that was drawn with a recipe."""
-    return next(iter(_calls(made.function, name)), None) if name in made.recipes else None
+    return next(iter(_calls(example.function, name)), None) if name in example.recipes else None
 
 
 def _shape(expr: ir.Expr) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from inlaid.plugins import OpRule, Reject
 from inlaid_conformance.case import Case, NotClaimed, Undefined
 from inlaid_conformance.levels.composites import INSIDE, Search, plain_examples
 from inlaid_conformance.neighbors import with_other_sizes
-from inlaid_conformance.patterned import Draw, Made
+from inlaid_conformance.pattern_examples import Draw, PatternExample
 from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_conformance.tolerance import hold, of_composite
 from inlaid_conformance.variants import variants
@@ -46,7 +46,7 @@ class _Start:
     """An accepted example of a composite."""
 
     rule: OpRule
-    made: Made
+    example: PatternExample
     claim: Claim
 
 
@@ -64,7 +64,7 @@ class _Chain:
     @classmethod
     def of(cls, start: _Start) -> _Chain:
         """Return a chain of one composite."""
-        return cls((start.rule.name,), start.made.function, alone(start.made.function, start.claim), start.made.inputs)
+        return cls((start.rule.name,), start.example.function, alone(start.example.function, start.claim), start.example.inputs)
 
     def __str__(self) -> str:
         return ", then ".join(self.names)
@@ -75,13 +75,13 @@ class _Chain:
         with contextlib.suppress(Undefined):
             hold(tested, self, self.plain, self.inputs, allowed, self.composed)
 
-    def followed(self, rule: OpRule, made: Made, claim: Claim) -> _Chain:
+    def followed(self, rule: OpRule, example: PatternExample, claim: Claim) -> _Chain:
         """Append a composite whose first input is the chain's result. Further inputs are the earliest result of their type, so that
         several values are live at once, or a new parameter."""
-        (data, *others), composed = made.function.params, alone(made.function, claim)
+        (data, *others), composed = example.function.params, alone(example.function, claim)
         taken = {data: (self.plain.body, self.composed.body)}
         params, inputs = list(self.plain.params), list(self.inputs)
-        for param, value in zip(others, made.inputs[1:], strict=True):
+        for param, value in zip(others, example.inputs[1:], strict=True):
             taken[param] = next((pair for pair in self.before if pair[0].type == param.type), (param, param))
             if taken[param][0] is param:
                 new = ir.var(f"x{len(params)}", param.type)
@@ -90,7 +90,7 @@ class _Chain:
                 inputs.append(value)
         plain, whole = (
             ir.function(params, substitute(function.body, {old: pair[side] for old, pair in taken.items()}))
-            for side, function in enumerate((made.function, composed))
+            for side, function in enumerate((example.function, composed))
         )
         return _Chain((*self.names, rule.name), plain, whole, tuple(inputs), (*self.before, (self.plain.body, self.composed.body)))
 
@@ -140,7 +140,7 @@ def _starts(tested: TargetUnderTest) -> list[_Start]:
 
 def _repeated(tested: TargetUnderTest, start: _Start) -> Iterator[_Chain]:
     """Yield longer and longer chains, of the composites that can read and compute values of one type in turn."""
-    chain, type_ = _Chain.of(start), start.made.function.body.type
+    chain, type_ = _Chain.of(start), start.example.function.body.type
     readers = ((rule, _reader(tested, rule, type_)) for rule, _ in tested.candidate.composites)
     steps = [(rule, *found) for rule, found in readers if found is not None and found[0].function.body.type == type_]
     yield chain
@@ -164,17 +164,19 @@ def _joined(chains: Sequence[_Chain]) -> _Chain:
 
 def _grown(tested: TargetUnderTest, start: _Start) -> _Start:
     """Return an example with axes of the input that are longer, until its result is large; the last axes first."""
-    data = start.made.function.params[0].type
+    data = start.example.function.params[0].type
     for axis in reversed(range(data.rank if isinstance(data, TensorType) else 0)):
         factor = -(-LARGE // max(_bytes(start), 1))
         if factor <= 1:
             break
-        function, inputs = start.made.function, start.made.inputs
+        function, inputs = start.example.function, start.example.inputs
         sizes = [size for size in (inputs[0].shape[axis] * factor, *GROWN) if size <= max(GROWN)]
         of_axes = with_other_sizes(function, inputs, sizes)
         for neighbor in itertools.islice(next(itertools.islice(of_axes, axis, None), ()), ATTEMPTS):
             claim = tested.claim(neighbor.function, start.rule)
-            larger = None if isinstance(claim, Reject) else _Start(start.rule, Made(neighbor.function, neighbor.inputs), claim)
+            larger = (
+                None if isinstance(claim, Reject) else _Start(start.rule, PatternExample(neighbor.function, neighbor.inputs), claim)
+            )
             if larger is not None and _bytes(larger) > _bytes(start):
                 start = larger
                 break
@@ -182,13 +184,13 @@ def _grown(tested: TargetUnderTest, start: _Start) -> _Start:
 
 
 def _bytes(start: _Start) -> int:
-    type_ = start.made.function.body.type
+    type_ = start.example.function.body.type
     assert isinstance(type_, TensorType)
     return math.prod(dim for dim in type_.shape if isinstance(dim, int)) * type_.dtype.numpy.itemsize
 
 
 @lru_cache(maxsize=256)
-def _reader(tested: TargetUnderTest, rule: OpRule, data: Type) -> tuple[Made, Claim] | None:
+def _reader(tested: TargetUnderTest, rule: OpRule, data: Type) -> tuple[PatternExample, Claim] | None:
     """Find an example of a composite that reads data of a type."""
     assert isinstance(data, TensorType) and not isinstance(rule.pattern, str)
     search = Search(tested, rule, rule.pattern)
@@ -196,11 +198,11 @@ def _reader(tested: TargetUnderTest, rule: OpRule, data: Type) -> tuple[Made, Cl
     kinds = (*tested.capabilities.dtypes, *INSIDE)
     for number in range(ATTEMPTS):
         for variant in variants(rule.pattern):
-            made = search.made(variant, Draw(number, data.dtype.name, kinds, False, shape=shape))
-            if made is not None and made.solid and made.function.params and made.function.params[0].type == data:
-                claim = tested.claim(made.function, rule)
+            example = search.generate(variant, Draw(number, data.dtype.name, kinds, False, shape=shape))
+            if example is not None and example.has_elements and example.function.params and example.function.params[0].type == data:
+                claim = tested.claim(example.function, rule)
                 if isinstance(claim, Claim):
-                    return made, claim
+                    return example, claim
     return None
 
 

@@ -2,7 +2,7 @@
 
 A plugin's patterns define the accepted graphs, so examples are generated from the patterns. They have each alternative and optional
 part at least once, every fitting element type, constant and variable weights, several shapes, and extreme values. They also cover
-the attributes and shapes of each operator that the rule accepts. See `variants`, `patterned` and `coverage`.
+the attributes and shapes of each operator that the rule accepts. See `variants`, `pattern_examples` and `coverage`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ from inlaid_conformance import stress
 from inlaid_conformance.case import Case, Failed, Undefined
 from inlaid_conformance.corpus import COMMON, FILLS, SEVERAL, entry_of
 from inlaid_conformance.coverage import Explorer, Values, Vector, selected
-from inlaid_conformance.patterned import Draw, Made, Recipe, Stuck, drawn, facts, make
+from inlaid_conformance.pattern_examples import (
+    Draw,
+    NoExampleError,
+    PatternExample,
+    Recipe,
+    draw_inputs,
+    generate_example,
+    operator_properties,
+)
 from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_conformance.tolerance import hold, of_composite
 from inlaid_conformance.values import MIXES
@@ -79,7 +87,7 @@ def agrees(tested: TargetUnderTest, name: str) -> tuple[str, ...]:
     return found
 
 
-def plain_examples(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, Claim], ...]:
+def plain_examples(tested: TargetUnderTest) -> tuple[tuple[OpRule, PatternExample, Claim], ...]:
     """Return an accepted example of each composite of several operators, declared or generated, if one is found soon."""
     examples = []
     for rule, pattern in tested.candidate.composites:
@@ -89,20 +97,22 @@ def plain_examples(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, Claim],
         elements = [name for name in COMMON if name in tested.capabilities.dtypes]
         kinds = (*elements, *INSIDE)
         draws = itertools.product(range(ATTEMPTS), every, elements or tested.capabilities.dtypes[:1], (True, False))
-        made = (search.made(variant, Draw(number, element, kinds, constant)) for number, variant, element, constant in draws)
-        for example in itertools.chain((drawn(function, "plain") for function in own), made):
-            claim = tested.claim(example.function, rule) if example is not None and example.solid else None
+        generated = (
+            search.generate(variant, Draw(number, element, kinds, constant)) for number, variant, element, constant in draws
+        )
+        for example in itertools.chain((draw_inputs(function, "plain") for function in own), generated):
+            claim = tested.claim(example.function, rule) if example is not None and example.has_elements else None
             if example is not None and isinstance(claim, Claim):
                 examples.append((rule, example, claim))
                 break
     return tuple(examples)
 
 
-def examples_of_variants(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, Claim], ...]:
+def examples_of_variants(tested: TargetUnderTest) -> tuple[tuple[OpRule, PatternExample, Claim], ...]:
     """Return an accepted example of each variant of the composites, if one is found soon. Every other one is drawn like those that
     were accepted, and some have operands of one shape."""
     elements = [name for name in COMMON if name in tested.capabilities.dtypes] or list(tested.capabilities.dtypes[:1])
-    examples: list[tuple[OpRule, Made, Claim]] = []
+    examples: list[tuple[OpRule, PatternExample, Claim]] = []
     for rule, pattern in tested.candidate.composites:
         search, recipes, waiting = Search(tested, rule, pattern), dict[str, Recipe](), [*variants(pattern)]
         for turn, element in itertools.product(range(ROUNDS), elements):
@@ -112,11 +122,11 @@ def examples_of_variants(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, C
                     draw = Draw(
                         number, element, (*elements, *INSIDE), number % 4 < 2, recipes=recipes if number % 2 else {}, shape=shape
                     )
-                    made = search.made(variant, draw)
-                    claim = tested.claim(made.function, rule) if made is not None and made.solid else None
-                    if made is not None and isinstance(claim, Claim):
-                        examples.append((rule, made, claim))
-                        recipes.update(made.recipes)
+                    example = search.generate(variant, draw)
+                    claim = tested.claim(example.function, rule) if example is not None and example.has_elements else None
+                    if example is not None and isinstance(claim, Claim):
+                        examples.append((rule, example, claim))
+                        recipes.update(example.recipes)
                         waiting.remove(variant)
                         break
     return tuple(examples)
@@ -126,7 +136,7 @@ def examples_of_variants(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, C
 class _Neighbor:
     """An example with changed choices of one operator, and the properties of the operator."""
 
-    made: Made
+    example: PatternExample
     draw: Draw
     values: Values
 
@@ -150,7 +160,7 @@ class Search:
     fitting: set[tuple[str, bool]] = field(default_factory=set)
     several: bool = False
     recipes: dict[str, Recipe] = field(default_factory=dict)
-    plainest: dict[str, tuple[Variant, Draw, Made]] = field(default_factory=dict)
+    plainest: dict[str, tuple[Variant, Draw, PatternExample]] = field(default_factory=dict)
     undeclared: set[Branch] = field(default_factory=set)
 
     def run(self) -> tuple[str, ...]:
@@ -163,10 +173,10 @@ class Search:
         for number, variant in enumerate(every):
             if self.recipes and self._lacks(variant):
                 self._try(variant, number)  # drawn like accepted examples of other variants
-        for name, (variant, draw, made) in self.plainest.items():
+        for name, (variant, draw, example) in self.plainest.items():
             operator = TABLE.get(name)
             if operator is not None and (not operator.elementwise or operator is multiply_fixed):
-                self._explore(name, variant, draw, made)
+                self._explore(name, variant, draw, example)
         if not self.accepted:
             why = self.reasons.most_common(1) or Counter(self.stuck.values()).most_common(1)
             raise Failed(f"found no example that the rule accepts: {why[0][0] if why else OTHER}; {REMEDY}")
@@ -175,8 +185,8 @@ class Search:
                 raise Failed(f"found no example of {variant}: {self.stuck.get(variant, OTHER)}; {REMEDY}")
         why = self.reasons.most_common(1)
         rejected = [variant for variant in every if self._lacks(variant)]
-        for name, (variant, draw, made) in self.plainest.items():
-            self._stress(name, variant, draw, made)
+        for name, (variant, draw, example) in self.plainest.items():
+            self._stress(name, variant, draw, example)
         return tuple(f"no example of {variant} is accepted: {why[0][0] if why else OTHER}; {REMEDY}" for variant in rejected)
 
     def _lacks(self, variant: Variant) -> bool:
@@ -189,11 +199,11 @@ class Search:
             if match(self.pattern, function.body) is None:
                 continue
             for mix in MIXES:
-                made = drawn(function, mix)
-                claim = self.tested.claim(made.function, self.rule)
+                example = draw_inputs(function, mix)
+                claim = self.tested.claim(example.function, self.rule)
                 if isinstance(claim, Reject):
                     raise Failed(f"a declared example is rejected: {claim.reason}")
-                if not self._accepts(made) and mix == "plain":
+                if not self._accepts(example) and mix == "plain":
                     raise Failed(f"{self.reasons.most_common(1)[0][0]}; make indices and sizes of the declared example constants")
             for variant in every:
                 if match(variant.pattern, function.body) is not None:
@@ -213,116 +223,116 @@ class Search:
                 for number in range(first, first + (ATTEMPTS if likely else FEWER)):
                     # Every other example is drawn like a known accepted one.
                     draw = Draw(number, element, (*known, *INSIDE), constant, recipes=self.recipes if (number - first) % 2 else {})
-                    made = self.made(variant, draw)
-                    if made is not None and _fits(made, draw) and self._hold(variant, draw, made):
+                    example = self.generate(variant, draw)
+                    if example is not None and _fits(example, draw) and self._hold(variant, draw, example):
                         self.fitting.add((element, constant))
-                        self.several |= len(made.function.params) > 1
-                        self.recipes.update(made.recipes)
+                        self.several |= len(example.function.params) > 1
+                        self.recipes.update(example.recipes)
                         wanted -= 1
-                        self._remember(variant, draw, made)
+                        self._remember(variant, draw, example)
                     if not wanted or self.hopeless[variant] > ATTEMPTS // 3:
                         break
 
-    def _remember(self, variant: Variant, draw: Draw, made: Made) -> None:
+    def _remember(self, variant: Variant, draw: Draw, example: PatternExample) -> None:
         """Keep an accepted example for each of its operators. Prefers examples with elements, and of few operators, since operators
         constrain each other."""
-        for name in () if variant.single else made.recipes:
-            if name not in self.plainest or _plainness(made) < _plainness(self.plainest[name][2]):
-                self.plainest[name] = variant, draw, made
+        for name in () if variant.single else example.recipes:
+            if name not in self.plainest or _plainness(example) < _plainness(self.plainest[name][2]):
+                self.plainest[name] = variant, draw, example
 
-    def made(self, variant: Variant, draw: Draw) -> Made | None:
+    def generate(self, variant: Variant, draw: Draw) -> PatternExample | None:
         """Generate an example of a variant. Returns None if no example was found."""
         with blame(self.tested.plugin, f"the pattern of rule {self.rule.name}"):
             try:
-                return make(variant.pattern, replace(draw, target=self.tested.capabilities))
-            except Stuck as error:
+                return generate_example(variant.pattern, replace(draw, target=self.tested.capabilities))
+            except NoExampleError as error:
                 self.stuck[variant] = str(error)
         return None
 
-    def _explore(self, name: str, variant: Variant, draw: Draw, made: Made) -> None:
+    def _explore(self, name: str, variant: Variant, draw: Draw, example: PatternExample) -> None:
         """Change the choices of operator `name` in an example, and compare examples that cover the accepted values with the
         reference."""
 
         target = self.tested.capabilities
 
         def neighbors(vector: Vector) -> tuple[list[_Neighbor], tuple[int, ...]]:
-            recipe = replace(made.recipes[name], chosen=vector, own=False, shape=None, free=True)
-            changed = replace(draw, recipes={**made.recipes, name: recipe})
+            recipe = replace(example.recipes[name], choices=vector, default_attributes=False, shape=None, ignores_context=True)
+            changed = replace(draw, recipes={**example.recipes, name: recipe})
             changed = replace(changed, aim="roundings" if name in REQUANTIZED else "multipliers")
-            other = self.made(variant, changed)
-            found = None if other is None else facts(other.function, name, target)
+            other = self.generate(variant, changed)
+            found = None if other is None else operator_properties(other.function, name, target)
             if other is None or found is None:
                 return [], ()
-            return [_Neighbor(other, changed, found)], other.recipes[name].counts
+            return [_Neighbor(other, changed, found)], other.recipes[name].option_counts
 
         def refuse(neighbor: _Neighbor) -> str | None:
-            claim = self.tested.claim(neighbor.made.function, self.rule)
+            claim = self.tested.claim(neighbor.example.function, self.rule)
             return claim.reason if isinstance(claim, Reject) else None
 
-        origins = ((), made.recipes[name].chosen)
+        origins = ((), example.recipes[name].choices)
         explorer = Explorer(neighbors, refuse, f"{self.rule.name} {name}", Counter(), NEIGHBORS, origins)
         explorer.run(())
-        plain = facts(made.function, name, target)
-        small = [replace(draw, recipes=made.recipes)] if name in REQUANTIZED else []
+        plain = operator_properties(example.function, name, target)
+        small = [replace(draw, recipes=example.recipes)] if name in REQUANTIZED else []
         # The plain example may be too small to distinguish roundings, which therefore all are exercised again.
         covered = () if plain is None or name in REQUANTIZED else (plain,)
         for neighbor in selected(explorer.trials, covered, PAIRED):
-            if self._accepts(neighbor.made):
-                self._remember(variant, neighbor.draw, neighbor.made)
+            if self._accepts(neighbor.example):
+                self._remember(variant, neighbor.draw, neighbor.example)
             if FILLS in neighbor.values.values():
                 self._again(variant, replace(neighbor.draw, mix="full"))
-            if neighbor.values.get("rows of integers") == SEVERAL and not REQUANTIZED.isdisjoint(made.recipes):
+            if neighbor.values.get("rows of integers") == SEVERAL and not REQUANTIZED.isdisjoint(example.recipes):
                 small.append(neighbor.draw)
             if name in REQUANTIZED:
                 self._again(variant, replace(neighbor.draw, mix="small"))
         for other in small[:1]:
             self._again(variant, replace(other, mix="small", aim="shifts"))
 
-    def _stress(self, name: str, variant: Variant, draw: Draw, made: Made) -> None:
+    def _stress(self, name: str, variant: Variant, draw: Draw, example: PatternExample) -> None:
         """Compare directed neighbors of an accepted example with the reference."""
         target = self.tested.capabilities
-        for other in stress.draws(name, made, draw, target):
+        for other in stress.draws(name, example, draw, target):
             self._again(variant, other)
         if name in stress.CONSTANTS:
-            bases = (self.made(variant, other) for other in stress.ample(made, draw, target))
+            bases = (self.generate(variant, other) for other in stress.ample(example, draw, target))
             base = next(
                 (base for base in bases if base is not None and isinstance(self.tested.claim(base.function, self.rule), Claim)),
-                made,
+                example,
             )
             for neighbor in stress.constants(name, base, target):
                 self._accepts(neighbor)
 
     def _again(self, variant: Variant, draw: Draw) -> None:
-        """Compare an example with another mix of values with the reference, if it can be made."""
-        other = self.made(variant, draw)
+        """Compare an example with another mix of values with the reference, if one can be generated."""
+        other = self.generate(variant, draw)
         if other is not None:
             self._accepts(other)
 
-    def _hold(self, variant: Variant, draw: Draw, made: Made) -> bool:
+    def _hold(self, variant: Variant, draw: Draw, example: PatternExample) -> bool:
         """Compare an example with the reference, with each mix of values. Returns whether the rule accepts it."""
-        if not self._accepts(made):
+        if not self._accepts(example):
             self.refused |= variant.branches
-            found = match(self.pattern, made.function.body)
+            found = match(self.pattern, example.function.body)
             if found is not None and unlike(found, self.tested.capabilities.requantization) is not None:
                 self.undeclared |= variant.branches
                 self.hopeless[variant] += 1
             return False
         self.exercised |= variant.branches
-        edges = _roundings(made.function) < 2
+        edges = _roundings(example.function) < 2
         for mix in MIXES[1:]:
             self._again(variant, replace(draw, mix=mix, edges=edges))
         return True
 
-    def _accepts(self, made: Made) -> bool:
+    def _accepts(self, example: PatternExample) -> bool:
         """Test whether the rule accepts an example, which must then agree with the reference. Raises
         `Failed`. An example without a defined result does not count."""
-        claim = self.tested.claim(made.function, self.rule)
+        claim = self.tested.claim(example.function, self.rule)
         if isinstance(claim, Reject):
             self.reasons[claim.reason] += 1
             return False
-        allowed = partial(of_composite, self.tested, self.rule.name, _exact(made.function))
+        allowed = partial(of_composite, self.tested, self.rule.name, _exact(example.function))
         try:
-            hold(self.tested, made, made.function, made.inputs, allowed, alone(made.function, claim))
+            hold(self.tested, example, example.function, example.inputs, allowed, alone(example.function, claim))
         except Undefined as error:
             self.reasons[str(error)] += 1
             return False
@@ -330,18 +340,20 @@ class Search:
         return True
 
 
-def _plainness(made: Made) -> tuple[int, int]:
+def _plainness(example: PatternExample) -> tuple[int, int]:
     """Order examples: those with enough elements first, then those of few operators."""
-    type_ = made.function.body.type
+    type_ = example.function.body.type
     elements = math.prod(dim for dim in type_.shape if isinstance(dim, int)) if isinstance(type_, TensorType) else ENOUGH
-    return -min(elements, ENOUGH), len(made.recipes)
+    return -min(elements, ENOUGH), len(example.recipes)
 
 
-def _fits(made: Made, draw: Draw) -> bool:
+def _fits(example: PatternExample, draw: Draw) -> bool:
     """Test whether an example uses the drawn element type, and has constants if `draw` requires them."""
-    types = [param.type for param in made.function.params]
-    constant = any(isinstance(expr, ir.Constant) for expr in ir.post_order(made.function.body))
-    return (constant or not draw.constant) and any(isinstance(t, TensorType) and t.dtype.name == draw.element for t in types)
+    types = [param.type for param in example.function.params]
+    constant = any(isinstance(expr, ir.Constant) for expr in ir.post_order(example.function.body))
+    return (constant or not draw.constant_operands) and any(
+        isinstance(t, TensorType) and t.dtype.name == draw.element for t in types
+    )
 
 
 def _roundings(function: ir.Function) -> int:

@@ -22,7 +22,7 @@ from inlaid.plugins import Reject
 from inlaid_conformance.case import Case, Check, Failed, NotClaimed, Unexercised
 from inlaid_conformance.corpus import COMMON, CORPUS, RANKS, Choices, Entry, Example, Form, entry_of
 from inlaid_conformance.coverage import Values, accepted, may_claim, search, selected, values_of
-from inlaid_conformance.patterned import drawn
+from inlaid_conformance.pattern_examples import draw_inputs
 from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_conformance.tolerance import hold, of_operator
 from inlaid_conformance.values import MIXES
@@ -173,16 +173,16 @@ def _own_examples(tested: TargetUnderTest, name: str, entry: Entry | None) -> in
     own = [function for function in every if tested.claims(function)]  # `annotations.accepts_its_examples` reports the others
     for function in own:
         for mix in MIXES if exact else MIXES[:1]:
-            made = drawn(function, mix)
+            example = draw_inputs(function, mix)
             try:
-                evaluate(made.function, made.inputs)
+                evaluate(example.function, example.inputs)
             except (InlaidError, ValueError, IndexError) as error:
                 if mix != "plain":
                     continue  # for example an index out of range
                 raise Failed(
-                    f"the reference cannot run the declared example {made}: {error}; make indices and sizes constants"
+                    f"the reference cannot run the declared example {example}: {error}; make indices and sizes constants"
                 ) from error
-            hold(tested, made, made.function, made.inputs, partial(of_operator, tested, name, exact))
+            hold(tested, example, example.function, example.inputs, partial(of_operator, tested, name, exact))
     return len(own)
 
 
