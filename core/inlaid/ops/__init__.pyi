@@ -279,7 +279,7 @@ class _Cast(Operator):
         *,
         dtype: str,
         saturate: bool = True,
-        round_mode: str = 'up',
+        round_mode: str = "up",
         denormals: bool = True,
         span: Span | None = None,
     ) -> Call: ...
@@ -343,7 +343,7 @@ class _Conv(Operator):
         pads: Sequence[Dim] = (),
         dilations: Sequence[int] = (),
         groups: int = 1,
-        out_dtype: str = '',
+        out_dtype: str = "",
         span: Span | None = None,
     ) -> Call: ...
 
@@ -359,7 +359,7 @@ class _ConvTranspose(Operator):
         pads: Sequence[Dim] = (),
         dilations: Sequence[int] = (),
         groups: int = 1,
-        out_dtype: str = '',
+        out_dtype: str = "",
         output_padding: Sequence[Dim] = (),
         span: Span | None = None,
     ) -> Call: ...
@@ -526,9 +526,9 @@ class _Fail(Operator):
         self,
         *,
         kinds: Sequence[str],
-        dtype: str = '',
+        dtype: str = "",
         shape: Sequence[Dim] = (),
-        message: str = '',
+        message: str = "",
         span: Span | None = None,
     ) -> Call: ...
 
@@ -595,8 +595,8 @@ class _GridSample(Operator):
         x: Operand,
         grid: Operand,
         *,
-        mode: str = 'linear',
-        padding: str = 'zeros',
+        mode: str = "linear",
+        padding: str = "zeros",
         align_corners: bool = False,
         elements: bool = False,
         span: Span | None = None,
@@ -614,7 +614,7 @@ class _Gru(Operator):
         h: Operand,
         lengths: Operand | None = ...,
         *,
-        direction: str = 'forward',
+        direction: str = "forward",
         activations: Sequence[str] = (),
         alphas: Sequence[float] = (),
         betas: Sequence[float] = (),
@@ -632,7 +632,7 @@ class _HostWiden(Operator):
         x: Operand,
         *,
         kinds: Sequence[str],
-        dtype: str = '',
+        dtype: str = "",
         shape: Sequence[Dim] = (),
         span: Span | None = None,
     ) -> Call: ...
@@ -645,7 +645,7 @@ class _Iota(Operator):
         *operands: Operand,
         shape: Sequence[Dim],
         axis: int = 0,
-        dtype: str = 'int64',
+        dtype: str = "int64",
         span: Span | None = None,
     ) -> Call: ...
 
@@ -823,7 +823,7 @@ class _Lstm(Operator):
         peephole_: Operand | None = ...,
         lengths: Operand | None = ...,
         *,
-        direction: str = 'forward',
+        direction: str = "forward",
         activations: Sequence[str] = (),
         alphas: Sequence[float] = (),
         betas: Sequence[float] = (),
@@ -842,7 +842,7 @@ class _Matmul(Operator):
         a: Operand,
         b: Operand,
         *,
-        out_dtype: str = '',
+        out_dtype: str = "",
         span: Span | None = None,
     ) -> Call: ...
 
@@ -929,7 +929,7 @@ class _MultiplyFixed(Operator):
         shift: Operand,
         *,
         axis: int = 0,
-        rounding: str = 'up',
+        rounding: str = "up",
         span: Span | None = None,
     ) -> Call: ...
 
@@ -995,7 +995,7 @@ class _OptionalNone(Operator):
         self,
         *,
         kinds: Sequence[str],
-        dtype: str = '',
+        dtype: str = "",
         shape: Sequence[Dim] = (),
         span: Span | None = None,
     ) -> Call: ...
@@ -1019,7 +1019,7 @@ class _Pad(Operator):
         value: Operand | None = ...,
         *,
         pads: Sequence[Dim],
-        mode: str = 'constant',
+        mode: str = "constant",
         span: Span | None = None,
     ) -> Call: ...
 
@@ -1058,7 +1058,7 @@ class _RandomNormal(Operator):
         state: Operand,
         *,
         shape: Sequence[Dim],
-        dtype: str = 'float32',
+        dtype: str = "float32",
         span: Span | None = None,
     ) -> Call: ...
 
@@ -1070,7 +1070,7 @@ class _RandomUniform(Operator):
         state: Operand,
         *,
         shape: Sequence[Dim],
-        dtype: str = 'float32',
+        dtype: str = "float32",
         span: Span | None = None,
     ) -> Call: ...
 
@@ -1154,7 +1154,7 @@ class _Requantize(Operator):
         *,
         dtype: str,
         axis: int = 0,
-        rounding: str = 'half_even',
+        rounding: str = "half_even",
         span: Span | None = None,
     ) -> Call: ...
 
@@ -1178,9 +1178,9 @@ class _Resize(Operator):
         *,
         shape: Sequence[Dim],
         scales: Sequence[float] = (),
-        mode: str = 'nearest',
-        coordinates: str = 'half_pixel',
-        rounding: str = 'round_prefer_floor',
+        mode: str = "nearest",
+        coordinates: str = "half_pixel",
+        rounding: str = "round_prefer_floor",
         cubic_a: float = -0.75,
         antialias: bool = False,
         exclude_outside: bool = False,
@@ -1227,7 +1227,7 @@ class _Rnn(Operator):
         h: Operand,
         lengths: Operand | None = ...,
         *,
-        direction: str = 'forward',
+        direction: str = "forward",
         activations: Sequence[str] = (),
         alphas: Sequence[float] = (),
         betas: Sequence[float] = (),
@@ -1286,7 +1286,7 @@ class _ScatterAlongAxis(Operator):
         updates: Operand,
         *,
         axis: int,
-        reduction: str = 'none',
+        reduction: str = "none",
         span: Span | None = None,
     ) -> Call: ...
 
@@ -1299,7 +1299,7 @@ class _ScatterNd(Operator):
         indices: Operand,
         updates: Operand,
         *,
-        reduction: str = 'none',
+        reduction: str = "none",
         span: Span | None = None,
     ) -> Call: ...
 
@@ -1536,7 +1536,7 @@ class _StringNormalize(Operator):
         self,
         x: Operand,
         *,
-        case: str = 'NONE',
+        case: str = "NONE",
         case_sensitive: bool = False,
         stopwords: Sequence[str] = (),
         span: Span | None = None,
@@ -1549,7 +1549,7 @@ class _StringSplit(Operator):
         self,
         x: Operand,
         *,
-        delimiter: str = '',
+        delimiter: str = "",
         maxsplit: int = -1,
         span: Span | None = None,
     ) -> Call: ...

@@ -140,8 +140,8 @@ def _schedule(s: Schedule, plan: _Plan, layouts: dict[ir.Buffer, Layout], contex
     share_out(s, nest, product, tile, context)
     dots = DotTile(plan.dot, tile.vectors, tile.rows)
     with_dots(s, matmul, k, (*nest.tile_rows, nest.vector), nest.lane, dots, layouts, more)
-    # With a single row, each panel is read once at memory speed anyway: no prefetch. A constant of symbolic depth, such as a broadcast
-    # weight, has no constant number of cache lines.
+    # With a single row, each panel is read once at memory speed anyway: no prefetch. A constant of symbolic depth, such as a
+    # broadcast weight, has no constant number of cache lines.
     if plan.constant and product.depth is not None and nest.rows is not None and tile.rows > 1:
         name = next(block.name for block in collect_blocks(s.program) if any(region.buffer.name == right for region in block.reads))
         s.stream(name, right, nest.columns, k)
