@@ -43,7 +43,6 @@ from inlaid_runtime.arith import Dim, SizeVar
 from inlaid_runtime.errors import InlaidError, TargetError
 from inlaid_runtime.execution.heap import release_free_memory
 from inlaid_runtime.types import TensorType
-from loads import make
 from zoo import path_of
 
 KB_A_CALL, MB = 1.0, 20.0
@@ -245,7 +244,8 @@ def failing(folder: Path) -> Call:
 def loading(folder: Path) -> Call:
     """Load a package and run it."""
     path, value = folder / "small.inlaid", {"x": np.ones((4, 16), np.float32)}
-    make(path, HOST)
+    x = ir.var("x", TensorType((4, 16), "float32"))
+    inlaid.compile(ir.function([x], ops.relu(ops.matmul(x, weight(16, 8)))), targets=[HOST]).save(path)
     return lambda number: load(path).run(value)
 
 

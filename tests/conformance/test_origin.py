@@ -10,9 +10,9 @@ import pytest
 
 from inlaid.graph.pattern import is_op, wildcard
 from inlaid.plugins import OpRule
-from inlaid_conformance import patterned
 from inlaid_conformance.case import Case, Outcome
 from inlaid_conformance.origin import fault_text, is_internal
+from inlaid_conformance.pattern_examples import calls
 from inlaid_conformance.suite import cases, run_case
 from inlaid_runtime.errors import PluginError, Unsupported
 from inlaid_runtime.plugins.blame import blame
@@ -85,8 +85,8 @@ def test_an_error_that_explains_itself_is_not_of_the_suite() -> None:
 
 
 def test_an_example_that_cannot_be_drawn_is_a_fault_of_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
-    namespace: dict[str, Any] = {"__name__": "inlaid_conformance.patterned"}
-    exec("def _bounded(operator, exprs, attrs):\n    raise OverflowError('220')", namespace)
-    monkeypatch.setattr(patterned, "_bounded", namespace["_bounded"])
+    namespace: dict[str, Any] = {"__name__": "inlaid_conformance.pattern_examples.calls"}
+    exec("def with_wide_bounds(operator, operands, attributes):\n    raise OverflowError('220')", namespace)
+    monkeypatch.setattr(calls, "with_wide_bounds", namespace["with_wide_bounds"])
     reason = composite_reason(OpRule(is_op("clip")(is_op("neg")(wildcard())), "lanes"))
     assert reason.startswith("a fault of the suite, not of the plugin: OverflowError: 220")

@@ -19,6 +19,7 @@ from inlaid.plugins.registry import default_registry
 from inlaid_bench.comparison import Result, Timing
 from machine import Limits
 from page import Measurement, draw, latest
+from scaling import installed
 from zoo import GENERATED, path_of
 from zoo.kernels import KERNELS
 from zoo.light import FOLDER as LIGHT
@@ -116,10 +117,26 @@ def test_operators_have_names_of_their_own(tmp_path):
 
 
 @needs_x86
-def test_loads():
-    printed = run("loads.py", "--loads", "40")
-    assert re.search(r"^ +40 loads: +[0-9]+ KiB resident, +[0-9]+ us a load$", printed, re.M)
-    assert re.search(r"^(flat|leaking): -?[0-9.]+ bytes a load$", printed, re.M)
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("dispatch --rounds 1 --calls 5", r"inlaid +median +[0-9.]+ us, [0-9.]+ to [0-9.]+"),
+        ("load --loads 5", r"load: median +[0-9.]+ us, 95 % under +[0-9.]+ us"),
+        ("fork-join --threads 1,2 --jobs 10", r"2 threads, asleep: median +[0-9.]+ us, 95 % under +[0-9.]+ us"),
+        ("opencl-launch --launches 2 --rounds 1 --calls 5", r" +2( +[0-9.]+){4}"),
+        (
+            "throughput lstm --tiny --rounds 1 --seconds 0.01",
+            r"lstm +ratio [0-9.]+ +[0-9.]+ calls/s by one thread, +[0-9.]+ by two",
+        ),
+    ],
+)
+def test_call_costs(arguments: str, line: str) -> None:
+    case, *options = arguments.split()
+    if case == "dispatch":
+        pytest.importorskip("onnxruntime")
+    if case == "opencl-launch" and "opencl" not in installed():
+        pytest.skip("no OpenCL device")
+    assert re.search(f"^{line}$", run("call_costs.py", case, *options, codes=(0, 1)), re.M)
 
 
 @needs_x86

@@ -26,7 +26,7 @@ from inlaid.plugins import Region
 from inlaid.settings import Isolation, Settings
 from inlaid_conformance.case import Outcome
 from inlaid_conformance.levels import chains, composites
-from inlaid_conformance.patterned import facts
+from inlaid_conformance.pattern_examples import operator_properties
 from inlaid_conformance.suite import cases, run
 from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_quantization.driver import quantize
@@ -436,7 +436,7 @@ def conformance(vendors):
 def test_composites_are_varied(conformance):
     results, examples = conformance
     assert {result.outcome for result in results} == {Outcome.PASSED} and not any(result.unexercised for result in results)
-    properties = [facts(example.function, "conv") for example in examples["operators/composite[conv]"]]
+    properties = [operator_properties(example.function, "conv") for example in examples["operators/composite[conv]"]]
     assert {"one", "depthwise"} <= {each["groups"].partition(",")[0] for each in properties}
     assert {"all 1", "all 2", "mixed"} <= {each["strides"] for each in properties}
     products = [np.asarray(evaluate(example.function, example.inputs)) for example in examples["operators/composite[matmul]"]]

@@ -140,11 +140,11 @@ def _schedule(s: Schedule, plan: _DotMatmulTiling, layouts: dict[ir.Buffer, Layo
     share_out(s, nest, product, tile, context)
     dots = DotTile(plan.dot, tile.vectors, tile.rows)
     with_dots(s, matmul, k, (*nest.tile_rows, nest.vector), nest.lane, dots, layouts, more)
-    if plan.constant:
-        # With a single row, each panel is read once at memory speed anyway: no prefetch.
+    # With a single row, each panel is read once at memory speed anyway: no prefetch. A constant of symbolic depth, such as a
+    # broadcast weight, has no constant number of cache lines.
+    if plan.constant and product.depth is not None and nest.rows is not None and tile.rows > 1:
         name = next(block.name for block in collect_blocks(s.program) if any(region.buffer.name == right for region in block.reads))
-        if nest.rows is not None and tile.rows > 1:
-            s.stream(name, right, nest.columns, k)
+        s.stream(name, right, nest.columns, k)
     return s
 
 

@@ -17,7 +17,7 @@ import inlaid
 import resnet18
 from inlaid import ops
 from inlaid.graph.interp import evaluate
-from inlaid.graph.ir import Expr, Module, constant, function, var
+from inlaid.graph.ir import Call, Expr, Module, constant, function, post_order, var
 from inlaid_runtime.types import TensorType
 from inlaid_vta_fpga.options import VtaOptions
 from inlaid_vta_fpga.runtime import probe
@@ -133,13 +133,40 @@ def test_any_convolution(
     agrees(module, seed)
 
 
-def stored(total: Expr, shift: int, point: int) -> Expr:
-    """Sums in int32 shifted to the right, rounded half up, with a zero point, as int8."""
+def stored(total: Expr, shift: int, point: int, least: int = -128, greatest: int = 127) -> Expr:
+    """Sums in int32 shifted to the right, rounded half up, with a zero point, as int8 within bounds."""
     if shift:
         total = ops.add(total, constant(np.asarray(1 << (shift - 1), np.int32)))
         total = ops.shift_right(total, constant(np.asarray(shift, np.int32)))
     total = ops.add(total, constant(np.asarray(point, np.int32))) if point else total
-    return ops.cast(ops.clip(total, minimum=-128.0, maximum=127.0), dtype="int8")
+    return ops.cast(ops.clip(total, minimum=float(least), maximum=float(greatest)), dtype="int8")
+
+
+@pytest.mark.parametrize("channels", [32, 20])
+@pytest.mark.parametrize(("least", "greatest", "reject"), [(-5, 100, False), (0, 100, False), (5, 100, True), (-100, -5, True)])
+@pytest.mark.parametrize("operator", ["conv", "matmul", "add"])
+def test_channels_padded_to_lanes_need_bounds_around_0(
+    operator: str, channels: int, least: int, greatest: int, reject: bool
+) -> None:
+    """The lanes that pad a block are 0, which bounds must leave 0: else another target requantizes."""
+    shape = (2, channels) if operator == "matmul" else (1, channels, 3, 3)
+    x, y = (var(name, TensorType(shape, "int8")) for name in "xy")
+    weights = np.random.default_rng(0).integers(-128, 128, (channels, channels)).astype(np.int8)
+    match operator:
+        case "conv":
+            total: Expr = ops.conv(x, constant(weights[..., None, None]), out_dtype="int32")
+        case "matmul":
+            total = ops.matmul(x, constant(weights), out_dtype="int32")
+        case _:
+            total = ops.add(raised(x, 1, 3), raised(y, 2, 5))
+    parameters = [x, y] if operator == "add" else [x]
+    module = Module({"main": function(parameters, stored(total, 3, 0, least, greatest))})
+    requantized_elsewhere = reject and bool(channels % 16)
+    partitioned = inlaid.partition(module, ["vta_fpga"])
+    reference = [region for name, region in partitioned.functions.items() if name.endswith("_reference")]
+    operators = {node.callee for region in reference for node in post_order(region.body) if isinstance(node, Call)}
+    assert (ops.shift_right in operators) == requantized_elsewhere
+    agrees(module, 0, regions=int(operator != "add" or not requantized_elsewhere))
 
 
 def raised(value: Expr, left: int, point: int) -> Expr:

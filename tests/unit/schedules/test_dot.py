@@ -107,6 +107,7 @@ SIZES = tuple(
     [
         (M, 12, 20, (), (), True),
         (M, 7, 13, (N,), (), True),
+        (M, K, 9, (), (), True),
         (5, 8, 8, (N,), (), False),
         (M, 6, 21, (N, 2), (N, 2), False),
         (M, 8, C, (N,), (N,), False),

@@ -49,7 +49,7 @@ def test_ranges_hold_and_narrowing_changes_nothing(operations, seed, dtype_name)
     second = rng.integers(low, high, 16, np.int32, endpoint=True)
     (expected,) = interp.run(program, [first, second])
     ranges = {program.inputs[1]: bounds}
-    least, greatest = Ranges(program, ranges).of(find_store(program).value)
+    least, greatest = Ranges(program, ranges).infer(find_store(program).value)
     assert least <= expected.min() and expected.max() <= greatest
     (actual,) = interp.run(narrow(program, ranges), [first, second])
     np.testing.assert_array_equal(actual, expected)

@@ -29,7 +29,7 @@ from inlaid_conformance.coverage import may_claim, search
 from inlaid_conformance.levels import composites
 from inlaid_conformance.neighbors import Neighbor, with_other_roundings, with_other_sizes
 from inlaid_conformance.nets import NETS
-from inlaid_conformance.patterned import Made, drawn
+from inlaid_conformance.pattern_examples import PatternExample, draw_inputs
 from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_conformance.tolerance import compare, composite_tolerance, hold, model_tolerance, operator_tolerance
 from inlaid_runtime.artifact import Artifact
@@ -131,7 +131,7 @@ def varied(tested: TargetUnderTest) -> Iterator[Sample]:
                 yield changed
 
 
-def _sample_of_composite(tested: TargetUnderTest, rule: OpRule, example: Made, claim: Claim) -> Sample:
+def _sample_of_composite(tested: TargetUnderTest, rule: OpRule, example: PatternExample, claim: Claim) -> Sample:
     allowed = functools.partial(composite_tolerance, tested, rule.name, False)
     return Sample(f"{rule.name}, {example}", example.function, example.inputs, alone(example.function, claim), allowed, rule)
 
@@ -143,7 +143,7 @@ def _sample(tested: TargetUnderTest, name: str, form: Form) -> Sample:
     return Sample(f"{form}", form.function, form.inputs, tested.composed(form.function), allowed, rule)
 
 
-def patterned(tested: TargetUnderTest) -> tuple[Sample, ...]:
+def samples_of_patterns(tested: TargetUnderTest) -> tuple[Sample, ...]:
     """Return the declared examples, and one example of each other rule with a pattern. Raises `NotClaimed` if none exist."""
     samples = [*declared(tested)]
     rules = {sample.rule for sample in samples}
@@ -156,7 +156,7 @@ def patterned(tested: TargetUnderTest) -> tuple[Sample, ...]:
 def declared(tested: TargetUnderTest) -> Iterator[Sample]:
     """Yield the declared examples of rules with a pattern."""
     for function in tested.conformance.examples:
-        example, claim = drawn(function, "plain"), tested.claim(function)
+        example, claim = draw_inputs(function, "plain"), tested.claim(function)
         if isinstance(claim, Claim) and claim.composite is not None:
             allowed = functools.partial(composite_tolerance, tested, claim.composite.name, False)
             yield Sample(

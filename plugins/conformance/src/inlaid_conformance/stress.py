@@ -24,7 +24,7 @@ from inlaid.partitioning.accumulate import magnitudes
 from inlaid.plugins import Capabilities
 from inlaid_conformance.corpus import Example
 from inlaid_conformance.corpus.product import MAX_SCRATCH
-from inlaid_conformance.patterned import Draw, Made
+from inlaid_conformance.pattern_examples import Draw, PatternExample
 from inlaid_conformance.values import Array, factors
 from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.types import TensorType
@@ -93,7 +93,7 @@ _SCALES = ((0.25, 0.25, 0.3), (1 / 14, 1 / 14, 1 / 7), (0.1, 0.1, 0.2), (0.3, 0.
 scale, not with a scale of seven digits, or not in float64."""
 
 
-def draws(name: str, example: Made, draw: Draw, target: Capabilities) -> Iterator[Draw]:
+def draws(name: str, example: PatternExample, draw: Draw, target: Capabilities) -> Iterator[Draw]:
     """Enumerate draws of examples like `example`, drawn by `draw`, with other windows, channels or axes of operator `name`."""
     padded, convolution = "pad" in example.recipes, _first(example, "conv")
     if convolution is not None and name == ("pad" if padded else "conv"):
@@ -109,7 +109,7 @@ def draws(name: str, example: Made, draw: Draw, target: Capabilities) -> Iterato
             yield replace(_with_examples(example, draw, {name: reduction}), shape=AMPLE[4])
 
 
-def ample(example: Made, draw: Draw, target: Capabilities) -> Iterator[Draw]:
+def ample(example: PatternExample, draw: Draw, target: Capabilities) -> Iterator[Draw]:
     """Enumerate draws of examples like `example`, drawn by `draw`, with many elements and, if possible, many channels."""
     convolution, product = _first(example, "conv"), _first(example, "matmul")
     if convolution is not None:
@@ -123,7 +123,7 @@ def ample(example: Made, draw: Draw, target: Capabilities) -> Iterator[Draw]:
             yield replace(draw, recipes=example.recipes, shape=shape)
 
 
-def constants(name: str, example: Made, target: Capabilities) -> Iterator[Made]:
+def constants(name: str, example: PatternExample, target: Capabilities) -> Iterator[PatternExample]:
     """Enumerate examples with other constants of operator `name`, and integers of the whole range of 8 bits."""
     body = example.function.body
     if not isinstance(body.type, TensorType) or len(_shape(body)) <= CHANNEL:
@@ -137,10 +137,11 @@ def constants(name: str, example: Made, target: Capabilities) -> Iterator[Made]:
                 yield replace(full, function=function)
 
 
-def _with_examples(example: Made, draw: Draw, examples: Mapping[str, Example]) -> Draw:
+def _with_examples(example: PatternExample, draw: Draw, examples: Mapping[str, Example]) -> Draw:
     """Return the draw of an example like `example` with given examples of some operators."""
     recipes = {
-        name: replace(example.recipes[name], free=True, own=False, example=replacement) for name, replacement in examples.items()
+        name: replace(example.recipes[name], ignores_context=True, default_attributes=False, example=replacement)
+        for name, replacement in examples.items()
     }
     return replace(draw, recipes={**example.recipes, **recipes})
 
@@ -184,7 +185,7 @@ Changes = Mapping[int, Array | Mapping[str, Any]]
 """New values of constants, and new attributes of calls, by the id of the expression."""
 
 
-def _fixed_factors(call: ir.Call, example: Made, target: Capabilities) -> Iterator[Changes]:
+def _fixed_factors(call: ir.Call, example: PatternExample, target: Capabilities) -> Iterator[Changes]:
     """Enumerate factors in fixed point with extreme and other shifts: one per channel, or one in all; in each rounding that the
     target declares."""
     _, multiplier, shift = call.args
@@ -201,7 +202,7 @@ def _fixed_factors(call: ir.Call, example: Made, target: Capabilities) -> Iterat
             yield {id(call): attrs, id(multiplier): _spread([number], ()), id(shift): _spread([exponent], ())}
 
 
-def _biases(call: ir.Call, example: Made, target: Capabilities) -> Iterator[Changes]:
+def _biases(call: ir.Call, example: PatternExample, target: Capabilities) -> Iterator[Changes]:
     """Enumerate biases of sums that need all bits of the accumulator, with factors that scale them to 8 bits."""
     total = next((arg for arg in call.args if isinstance(arg, ir.Call) and arg.callee in (ops.conv, ops.matmul)), None)
     bias = next((arg for arg in call.args if isinstance(arg, ir.Constant)), None)
@@ -240,7 +241,7 @@ def _scaled(function: ir.Function, magnitude: int, target: Capabilities) -> Chan
     }
 
 
-def _tie_scales(call: ir.Call, example: Made, target: Capabilities) -> Iterator[Changes]:
+def _tie_scales(call: ir.Call, example: PatternExample, target: Capabilities) -> Iterator[Changes]:
     """Enumerate scales in float32, one per channel or one in all, of which many products are halfway between integers in float32,
     but not exactly."""
     sums = np.asarray(evaluate(ir.function(example.function.params, call.args[0]), example.inputs))
@@ -260,7 +261,7 @@ def _tie_scale(sums: Array) -> np.float32:
     return np.float32(options[np.argmax(np.count_nonzero(exact != single, axis=1))])
 
 
-def _real_scales(call: ir.Call, example: Made, target: Capabilities) -> Iterator[Changes]:
+def _real_scales(call: ir.Call, example: PatternExample, target: Capabilities) -> Iterator[Changes]:
     """Enumerate scales of dequantized operands and of the quantized result with products near ties."""
     operands = _calls(example.function, "dequantize")
     for scales in _SCALES:
@@ -268,7 +269,7 @@ def _real_scales(call: ir.Call, example: Made, target: Capabilities) -> Iterator
         yield {id(operand.args[1]): np.asarray(value, _element(operand.args[1])) for operand, value in pairs}
 
 
-CONSTANTS: Mapping[str, Callable[[ir.Call, Made, Capabilities], Iterator[Changes]]] = {
+CONSTANTS: Mapping[str, Callable[[ir.Call, PatternExample, Capabilities], Iterator[Changes]]] = {
     "multiply_fixed": _fixed_factors,
     "requantize": _tie_scales,
     "quantize": _real_scales,
@@ -324,7 +325,7 @@ def _calls(function: ir.Function, name: str) -> list[ir.Call]:
     return [call for call in calls if isinstance(call.callee, Operator) and call.callee.name == name]
 
 
-def _first(example: Made, name: str) -> ir.Call | None:
+def _first(example: PatternExample, name: str) -> ir.Call | None:
     """Return the first call of an operator that was drawn with a recipe."""
     return next(iter(_calls(example.function, name)), None) if name in example.recipes else None
 

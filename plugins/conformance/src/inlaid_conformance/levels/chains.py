@@ -21,7 +21,7 @@ from inlaid.plugins import OpRule, Reject
 from inlaid_conformance.case import Case, NotClaimed, Undefined
 from inlaid_conformance.levels.composites import INSIDE, Search, plain_examples
 from inlaid_conformance.neighbors import with_other_sizes
-from inlaid_conformance.patterned import Draw, Made
+from inlaid_conformance.pattern_examples import Draw, PatternExample
 from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_conformance.tolerance import composite_tolerance, hold
 from inlaid_conformance.variants import variants
@@ -46,7 +46,7 @@ class _Start:
     """An accepted example of a composite."""
 
     rule: OpRule
-    example: Made
+    example: PatternExample
     claim: Claim
 
 
@@ -75,7 +75,7 @@ class _Chain:
         with contextlib.suppress(Undefined):
             hold(tested, self, self.plain, self.inputs, allowed, self.composed)
 
-    def followed(self, rule: OpRule, example: Made, claim: Claim) -> _Chain:
+    def followed(self, rule: OpRule, example: PatternExample, claim: Claim) -> _Chain:
         """Append a composite whose first input is the chain's result. Further inputs are the earliest result of their type, so that
         several values are live at once, or a new parameter."""
         (data, *extra_params), composed = example.function.params, alone(example.function, claim)
@@ -176,7 +176,9 @@ def _grown(tested: TargetUnderTest, start: _Start) -> _Start:
         neighbors_by_axis = with_other_sizes(function, inputs, sizes)
         for neighbor in itertools.islice(next(itertools.islice(neighbors_by_axis, axis, None), ()), ATTEMPTS):
             claim = tested.claim(neighbor.function, start.rule)
-            larger = None if isinstance(claim, Reject) else _Start(start.rule, Made(neighbor.function, neighbor.inputs), claim)
+            larger = (
+                None if isinstance(claim, Reject) else _Start(start.rule, PatternExample(neighbor.function, neighbor.inputs), claim)
+            )
             if larger is not None and _bytes(larger) > _bytes(start):
                 start = larger
                 break
@@ -190,7 +192,7 @@ def _bytes(start: _Start) -> int:
 
 
 @lru_cache(maxsize=256)
-def _reader(tested: TargetUnderTest, rule: OpRule, data: Type) -> tuple[Made, Claim] | None:
+def _reader(tested: TargetUnderTest, rule: OpRule, data: Type) -> tuple[PatternExample, Claim] | None:
     """Find an example of a composite that reads data of a type."""
     assert isinstance(data, TensorType) and not isinstance(rule.pattern, str)
     search = Search(tested, rule, rule.pattern)
@@ -199,7 +201,7 @@ def _reader(tested: TargetUnderTest, rule: OpRule, data: Type) -> tuple[Made, Cl
     for number in range(ATTEMPTS):
         for variant in variants(rule.pattern):
             example = search.generate(variant, Draw(number, data.dtype.name, kinds, False, shape=shape))
-            if example is not None and example.solid and example.function.params and example.function.params[0].type == data:
+            if example is not None and example.has_elements and example.function.params and example.function.params[0].type == data:
                 claim = tested.claim(example.function, rule)
                 if isinstance(claim, Claim):
                     return example, claim

@@ -2,7 +2,7 @@
 
 A plugin's patterns define the accepted graphs, so examples are generated from the patterns. They have each alternative and optional
 part at least once, every fitting element type, constant and variable weights, several shapes, and extreme values. They also cover
-the attributes and shapes of each operator that the rule accepts. See `variants`, `patterned` and `coverage`.
+the attributes and shapes of each operator that the rule accepts. See `variants`, `pattern_examples` and `coverage`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ from inlaid_conformance import stress
 from inlaid_conformance.case import Case, Failed, Undefined
 from inlaid_conformance.corpus import COMMON, FILLS, SEVERAL, entry_of
 from inlaid_conformance.coverage import Explorer, Values, Vector, selected
-from inlaid_conformance.patterned import Draw, Made, Recipe, Stuck, drawn, facts, make
+from inlaid_conformance.pattern_examples import (
+    Draw,
+    NoExampleError,
+    PatternExample,
+    Recipe,
+    draw_inputs,
+    generate_example,
+    operator_properties,
+)
 from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_conformance.tolerance import composite_tolerance, hold
 from inlaid_conformance.values import MIXES
@@ -79,7 +87,7 @@ def agrees(tested: TargetUnderTest, name: str) -> tuple[str, ...]:
     return rejected_parts
 
 
-def plain_examples(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, Claim], ...]:
+def plain_examples(tested: TargetUnderTest) -> tuple[tuple[OpRule, PatternExample, Claim], ...]:
     """Return an accepted example of each composite of several operators, declared or generated, if one is found soon."""
     examples = []
     for rule, pattern in tested.candidate.composites:
@@ -92,19 +100,19 @@ def plain_examples(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, Claim],
         generated_examples = (
             search.generate(variant, Draw(number, element, kinds, constant)) for number, variant, element, constant in draws
         )
-        for example in itertools.chain((drawn(function, "plain") for function in declared_functions), generated_examples):
-            claim = tested.claim(example.function, rule) if example is not None and example.solid else None
+        for example in itertools.chain((draw_inputs(function, "plain") for function in declared_functions), generated_examples):
+            claim = tested.claim(example.function, rule) if example is not None and example.has_elements else None
             if example is not None and isinstance(claim, Claim):
                 examples.append((rule, example, claim))
                 break
     return tuple(examples)
 
 
-def examples_of_variants(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, Claim], ...]:
+def examples_of_variants(tested: TargetUnderTest) -> tuple[tuple[OpRule, PatternExample, Claim], ...]:
     """Return an accepted example of each variant of the composites, if one is found soon. Every other one is drawn like those that
     were accepted, and some have operands of one shape."""
     elements = [name for name in COMMON if name in tested.capabilities.dtypes] or list(tested.capabilities.dtypes[:1])
-    examples: list[tuple[OpRule, Made, Claim]] = []
+    examples: list[tuple[OpRule, PatternExample, Claim]] = []
     for rule, pattern in tested.candidate.composites:
         search, recipes, waiting = Search(tested, rule, pattern), dict[str, Recipe](), [*variants(pattern)]
         for turn, element in itertools.product(range(ROUNDS), elements):
@@ -115,7 +123,7 @@ def examples_of_variants(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, C
                         number, element, (*elements, *INSIDE), number % 4 < 2, recipes=recipes if number % 2 else {}, shape=shape
                     )
                     example = search.generate(variant, draw)
-                    claim = tested.claim(example.function, rule) if example is not None and example.solid else None
+                    claim = tested.claim(example.function, rule) if example is not None and example.has_elements else None
                     if example is not None and isinstance(claim, Claim):
                         examples.append((rule, example, claim))
                         recipes.update(example.recipes)
@@ -128,7 +136,7 @@ def examples_of_variants(tested: TargetUnderTest) -> tuple[tuple[OpRule, Made, C
 class _Neighbor:
     """An example with changed choices of one operator, and the properties of the operator."""
 
-    example: Made
+    example: PatternExample
     draw: Draw
     values: Values
 
@@ -152,7 +160,7 @@ class Search:
     fitting: set[tuple[str, bool]] = field(default_factory=set)
     several: bool = False
     recipes: dict[str, Recipe] = field(default_factory=dict)
-    plainest: dict[str, tuple[Variant, Draw, Made]] = field(default_factory=dict)
+    plainest: dict[str, tuple[Variant, Draw, PatternExample]] = field(default_factory=dict)
     undeclared: set[Branch] = field(default_factory=set)
 
     def run(self) -> tuple[str, ...]:
@@ -191,7 +199,7 @@ class Search:
             if match(self.pattern, function.body) is None:
                 continue
             for mix in MIXES:
-                example = drawn(function, mix)
+                example = draw_inputs(function, mix)
                 claim = self.tested.claim(example.function, self.rule)
                 if isinstance(claim, Reject):
                     raise Failed(f"a declared example is rejected: {claim.reason}")
@@ -225,46 +233,46 @@ class Search:
                     if not quota or self.hopeless[variant] > ATTEMPTS // 3:
                         break
 
-    def _remember(self, variant: Variant, draw: Draw, example: Made) -> None:
+    def _remember(self, variant: Variant, draw: Draw, example: PatternExample) -> None:
         """Keep an accepted example for each of its operators. Prefers examples with elements, and of few operators, since operators
         constrain each other."""
         for name in () if variant.single else example.recipes:
             if name not in self.plainest or _plainness(example) < _plainness(self.plainest[name][2]):
                 self.plainest[name] = variant, draw, example
 
-    def generate(self, variant: Variant, draw: Draw) -> Made | None:
+    def generate(self, variant: Variant, draw: Draw) -> PatternExample | None:
         """Generate an example of a variant. Returns None if no example was found."""
         with blame(self.tested.plugin, f"the pattern of rule {self.rule.name}"):
             try:
-                return make(variant.pattern, replace(draw, target=self.tested.capabilities))
-            except Stuck as error:
+                return generate_example(variant.pattern, replace(draw, target=self.tested.capabilities))
+            except NoExampleError as error:
                 self.stuck[variant] = str(error)
         return None
 
-    def _explore(self, name: str, variant: Variant, draw: Draw, example: Made) -> None:
+    def _explore(self, name: str, variant: Variant, draw: Draw, example: PatternExample) -> None:
         """Change the choices of operator `name` in an example, and compare examples that cover the accepted values with the
         reference."""
 
         target = self.tested.capabilities
 
         def neighbors(vector: Vector) -> tuple[list[_Neighbor], tuple[int, ...]]:
-            recipe = replace(example.recipes[name], chosen=vector, own=False, shape=None, free=True)
+            recipe = replace(example.recipes[name], choices=vector, default_attributes=False, shape=None, ignores_context=True)
             changed = replace(draw, recipes={**example.recipes, name: recipe})
             changed = replace(changed, aim="roundings" if name in REQUANTIZED else "multipliers")
             other = self.generate(variant, changed)
-            values = None if other is None else facts(other.function, name, target)
+            values = None if other is None else operator_properties(other.function, name, target)
             if other is None or values is None:
                 return [], ()
-            return [_Neighbor(other, changed, values)], other.recipes[name].counts
+            return [_Neighbor(other, changed, values)], other.recipes[name].option_counts
 
         def refuse(neighbor: _Neighbor) -> str | None:
             claim = self.tested.claim(neighbor.example.function, self.rule)
             return claim.reason if isinstance(claim, Reject) else None
 
-        origins = ((), example.recipes[name].chosen)
+        origins = ((), example.recipes[name].choices)
         explorer = Explorer(neighbors, refuse, f"{self.rule.name} {name}", Counter(), NEIGHBORS, origins)
         explorer.run(())
-        plain = facts(example.function, name, target)
+        plain = operator_properties(example.function, name, target)
         small = [replace(draw, recipes=example.recipes)] if name in REQUANTIZED else []
         # The plain example may be too small to distinguish roundings, which therefore all are exercised again.
         covered = () if plain is None or name in REQUANTIZED else (plain,)
@@ -280,7 +288,7 @@ class Search:
         for other in small[:1]:
             self._again(variant, replace(other, mix="small", aim="shifts"))
 
-    def _stress(self, name: str, variant: Variant, draw: Draw, example: Made) -> None:
+    def _stress(self, name: str, variant: Variant, draw: Draw, example: PatternExample) -> None:
         """Compare directed neighbors of an accepted example with the reference."""
         target = self.tested.capabilities
         for other in stress.draws(name, example, draw, target):
@@ -295,12 +303,12 @@ class Search:
                 self._accepts(neighbor)
 
     def _again(self, variant: Variant, draw: Draw) -> None:
-        """Compare an example with another mix of values with the reference, if it can be made."""
+        """Compare an example with another mix of values with the reference, if one can be generated."""
         other = self.generate(variant, draw)
         if other is not None:
             self._accepts(other)
 
-    def _hold(self, variant: Variant, draw: Draw, example: Made) -> bool:
+    def _hold(self, variant: Variant, draw: Draw, example: PatternExample) -> bool:
         """Compare an example with the reference, with each mix of values. Returns whether the rule accepts it."""
         if not self._accepts(example):
             self.refused |= variant.branches
@@ -315,7 +323,7 @@ class Search:
             self._again(variant, replace(draw, mix=mix, edges=edges))
         return True
 
-    def _accepts(self, example: Made) -> bool:
+    def _accepts(self, example: PatternExample) -> bool:
         """Test whether the rule accepts an example, which must then agree with the reference. Raises
         `Failed`. An example without a defined result does not count."""
         claim = self.tested.claim(example.function, self.rule)
@@ -332,18 +340,20 @@ class Search:
         return True
 
 
-def _plainness(example: Made) -> tuple[int, int]:
+def _plainness(example: PatternExample) -> tuple[int, int]:
     """Order examples: those with enough elements first, then those of few operators."""
     type_ = example.function.body.type
     elements = math.prod(dim for dim in type_.shape if isinstance(dim, int)) if isinstance(type_, TensorType) else ENOUGH
     return -min(elements, ENOUGH), len(example.recipes)
 
 
-def _fits(example: Made, draw: Draw) -> bool:
+def _fits(example: PatternExample, draw: Draw) -> bool:
     """Test whether an example uses the drawn element type, and has constants if `draw` requires them."""
     types = [param.type for param in example.function.params]
     constant = any(isinstance(expr, ir.Constant) for expr in ir.post_order(example.function.body))
-    return (constant or not draw.constant) and any(isinstance(t, TensorType) and t.dtype.name == draw.element for t in types)
+    return (constant or not draw.constant_operands) and any(
+        isinstance(t, TensorType) and t.dtype.name == draw.element for t in types
+    )
 
 
 def _roundings(function: ir.Function) -> int:

@@ -53,7 +53,7 @@ PAIRS = 4
 def agree(tested: TargetUnderTest) -> None:
     """Check that accepted neighbors of examples of patterns agree with the reference: with other attributes, such as a dilation and
     pads that fit it, other scalar constants, and other sizes."""
-    for sample in samples.patterned(tested):
+    for sample in samples.samples_of_patterns(tested):
         for neighbor in itertools.islice(_distinct(tested, sample), MAX_NEIGHBORS):
             neighbor.check(tested)
         for size in FURTHER_SIZES:
@@ -152,7 +152,7 @@ def agree_if_reshaped(tested: TargetUnderTest) -> None:
 def are_told_apart(tested: TargetUnderTest) -> None:
     """Check that two layers of equal types that differ in an attribute or a constant are correct in one region, and in turn; also
     layers of several tiles."""
-    for plain in samples.patterned(tested):
+    for plain in samples.samples_of_patterns(tested):
         for other in itertools.islice(_alike(tested, plain), PAIRS):
             for each in (_side_by_side(plain, other), other, plain):
                 each.check(tested)

@@ -22,7 +22,7 @@ from inlaid.plugins import Reject
 from inlaid_conformance.case import Case, Check, Failed, NotClaimed, Unexercised
 from inlaid_conformance.corpus import COMMON, CORPUS, RANKS, Choices, Entry, Example, Form, entry_of
 from inlaid_conformance.coverage import Values, accepted, example_values, may_claim, search, selected
-from inlaid_conformance.patterned import drawn
+from inlaid_conformance.pattern_examples import draw_inputs
 from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_conformance.tolerance import hold, operator_tolerance
 from inlaid_conformance.values import MIXES
@@ -173,7 +173,7 @@ def _check_declared_examples(tested: TargetUnderTest, name: str, entry: Entry | 
     functions = [function for function in every if tested.claims(function)]  # `annotations.accepts_its_examples` reports the others
     for function in functions:
         for mix in MIXES if exact else MIXES[:1]:
-            example = drawn(function, mix)
+            example = draw_inputs(function, mix)
             try:
                 evaluate(example.function, example.inputs)
             except (InlaidError, ValueError, IndexError) as error:

@@ -1,27 +1,20 @@
-"""Print the memory of packages with symbolic sizes beside that of static packages at the same sizes.
+"""Models of two sizes, which may be symbolic, whose memory `memory.py --symbolic` compares.
 
-    python benchmarks/symbolic_memory.py [MODEL ...] [--target x86:threads=1]
-
-An encoder of free batch and sequence, a network of free height and width that goes down and up again, and a decoding step of free
-batch and cache. Bytes are those of a run besides weights, inputs and outputs. Exits with 1 when one is above 1.1 of the static one.
+An encoder of free batch and sequence, a decoding step of free batch and cache, and a network of free height and width that goes
+down and up again.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-import inlaid
 from inlaid import ops
 from inlaid.graph import ir
-from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.arith import Dim
 from inlaid_runtime.types import TensorType
 
-LIMIT = 1.1
 WIDTH, HEADS, INNER = 256, 4, 1024
 
 
@@ -93,39 +86,4 @@ MODELS: Mapping[str, tuple[Callable[[Dim, Dim], ir.Function], Sequence[tuple[int
     "decoder": (decoder, ((1, 1), (1, 100), (4, 500), (1, 2000))),
     "pyramid": (pyramid, ((32, 32), (65, 97), (224, 224), (480, 640))),
 }
-
-
-def needed(executable: inlaid.Executable, sizes: Mapping[str, int]) -> int:
-    """Bytes of a run at some sizes."""
-
-    def extent(dim: Dim) -> int:
-        return dim if isinstance(dim, int) else sizes[repr(dim)]
-
-    return executable.workspace_bytes(
-        {spec.name: np.zeros(tuple(map(extent, spec.shape)), np.float32) for spec in executable.inputs}
-    )
-
-
-def main() -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", choices=[*MODELS, []], help="all of them when none is given")
-    parser.add_argument("--target", default="x86:threads=1")
-    arguments = parser.parse_args()
-    print(f"{'model':<10}{'sizes':<12}{'symbolic':>12}{'static':>12}{'ratio':>8}  bytes")
-    worst = 0.0
-    for name in arguments.models or MODELS:
-        build, cases = MODELS[name]
-        options: dict[str, Any] = {"targets": [arguments.target]}
-        symbolic = inlaid.compile(build(SizeVar("a", 1, 4096), SizeVar("b", 1, 4096)), **options)
-        for case in cases:
-            static = inlaid.compile(build(*case), **options)
-            sizes = dict(zip("ab", case, strict=True))
-            ours, wanted = needed(symbolic, sizes), needed(static, sizes)
-            worst = max(worst, ours / max(wanted, 1))
-            print(f"{name:<10}{'x'.join(map(str, case)):<12}{ours:>12}{wanted:>12}{ours / max(wanted, 1):>8.3f}", flush=True)
-    return int(worst > LIMIT)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+"""Functions of two sizes, and the sizes at which they are compared, by name."""
