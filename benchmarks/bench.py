@@ -28,7 +28,7 @@ from inlaid_bench.comparison import PEERS, Comparison, Result, compare_engines
 from inlaid_runtime.errors import InlaidError
 from machine import Limits, limits, processor, versions
 from page import PRECISIONS, Measurement
-from zoo import FLOAT, INT8, MODELS, cache_folder, feeds, path_of
+from zoo import FLOAT, INT8, MODELS, cache_folder, feeds, model_path
 from zoo.operators import OperatorCase, cases
 
 CONVOLUTIONS = ("resnet50", "mobilenet_v2")
@@ -55,15 +55,15 @@ def read_bytes(model: onnx.ModelProto, precision: str = "f32") -> int:
         for name in node.input:
             readers.setdefault(name, []).append(node)
 
-    def read_whole(name: str) -> bool:
+    def is_fully_read(name: str) -> bool:
         return any(
-            read_whole(node.output[0]) if node.op_type == "DequantizeLinear" else node.op_type not in ("Gather", "Slice")
+            is_fully_read(node.output[0]) if node.op_type == "DequantizeLinear" else node.op_type not in ("Gather", "Slice")
             for node in readers.get(name, ())
         )
 
     total = 0
     for item in model.graph.initializer:
-        if read_whole(item.name):
+        if is_fully_read(item.name):
             data = numpy_helper.to_array(item)
             total += data.nbytes // (2 if precision == "bf16" and data.ndim > 1 and data.dtype == "float32" else 1)
     return total
@@ -71,8 +71,8 @@ def read_bytes(model: onnx.ModelProto, precision: str = "f32") -> int:
 
 def entries(chosen: Callable[[str], object], precisions: Sequence[str], tiny: bool) -> list[tuple[str, str]]:
     """(model, precision) of all that is to be timed. Models in eight bits have names of their own."""
-    found = [(name, precision) for precision in precisions for name in (INT8 if precision == "int8" else FLOAT)]
-    return [(name, precision) for name, precision in found if chosen(name) and (MODELS[name].tiny or not tiny)]
+    pairs = [(name, precision) for precision in precisions for name in (INT8 if precision == "int8" else FLOAT)]
+    return [(name, precision) for name, precision in pairs if chosen(name) and (MODELS[name].tiny or not tiny)]
 
 
 def measure(
@@ -113,17 +113,17 @@ class Task:
     def measure(self, limit: Limits, settings: Settings, tiny: bool) -> Measurement:
         """A model beside all peers, an operator beside ONNX Runtime."""
         if self.case is None:
-            path = path_of(self.name, tiny)
+            path = model_path(self.name, tiny)
             model = onnx.load(path)
             result = measure(path, model, self.threads, settings, settings.against, self.precision, settings.unfused)
-            return Measurement.of("model", self.name, self.precision, limit, result, moved=read_bytes(model, self.precision))
+            return Measurement.create("model", self.name, self.precision, limit, result, moved=read_bytes(model, self.precision))
         case = self.case
         with tempfile.TemporaryDirectory() as folder:
             path, model = Path(folder) / f"{case.name}.onnx", case.build()
             onnx.save(model, path)
             result = measure(path, model, self.threads, settings, ("onnxruntime",), "f32", unfused=False)
         facts = {"times": case.times, "operations": case.operations, "moved": case.moved}
-        return Measurement.of("operator", case.name, "f32", limit, result, group=case.group, **facts)
+        return Measurement.create("operator", case.name, "f32", limit, result, group=case.group, **facts)
 
 
 def parse() -> argparse.Namespace:
@@ -157,12 +157,12 @@ def tasks(arguments: argparse.Namespace) -> list[Task]:
     """What is asked for: models on each number of threads, operators on the first."""
     chosen = re.compile(arguments.only).search
     names = [] if arguments.operators else entries(chosen, arguments.precisions, arguments.tiny)
-    found = [Task(name, precision, threads) for threads in arguments.threads for name, precision in names]
+    result = [Task(name, precision, threads) for threads in arguments.threads for name, precision in names]
     if not arguments.models and "f32" in arguments.precisions:
-        sources = {name: path_of(name) for name in CONVOLUTIONS}
+        sources = {name: model_path(name) for name in CONVOLUTIONS}
         every = (case for case in cases(sources) if chosen(case.name) or chosen(case.group))
-        found += [Task(case.name, "f32", arguments.threads[0], case) for case in every]
-    return found
+        result += [Task(case.name, "f32", arguments.threads[0], case) for case in every]
+    return result
 
 
 def run(arguments: argparse.Namespace) -> Iterable[Measurement]:
@@ -170,13 +170,13 @@ def run(arguments: argparse.Namespace) -> Iterable[Measurement]:
     until = time.monotonic() + 60 * arguments.minutes
     settings = Settings(tuple(arguments.against), arguments.rounds, arguments.seconds, not arguments.quick)
     before = {item.key: item.date for item in page.latest(arguments.results)}
-    known: dict[int, Limits] = {}
+    limits_by_threads: dict[int, Limits] = {}
     for task in sorted(tasks(arguments), key=lambda task: before.get(task.key, "")):
         if time.monotonic() > until:
             return
-        if task.threads not in known:
-            known[task.threads] = limits(task.threads)
-        yield task.measure(known[task.threads], settings, arguments.tiny)
+        if task.threads not in limits_by_threads:
+            limits_by_threads[task.threads] = limits(task.threads)
+        yield task.measure(limits_by_threads[task.threads], settings, arguments.tiny)
 
 
 def main() -> None:
@@ -184,9 +184,9 @@ def main() -> None:
     arguments = parse()
     started = time.perf_counter()
     if not arguments.draw:
-        machine, known = processor(), versions(*DISTRIBUTIONS)
+        machine, package_versions = processor(), versions(*DISTRIBUTIONS)
         for measurement in run(arguments):
-            measurement.keep(arguments.results, machine, known)
+            measurement.keep(arguments.results, machine, package_versions)
             print(measurement.line(), flush=True)
         print(f"{time.perf_counter() - started:.0f} s; kept in {arguments.results}", flush=True)
     text = page.draw(page.latest(arguments.results), arguments.title)

@@ -3,7 +3,8 @@
     python benchmarks/bench_real.py [--only REGEX] [--values] [--install] [--write docs/benchmarks-real.md]
 
 A model is right where every output at every size is that of ONNX Runtime. Times are taken as `inlaid bench` takes them: engines in
-processes of their own, in turns, ratios within a round. Ends with 1 where a model is not right, unless `real/known.py` has it.
+processes of their own, in turns, ratios within a round. Ends with 1 where a model is not right, unless
+`real/expected_failures.py` has it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from inlaid_runtime.errors import InlaidError
 from machine import processor, versions
 from real import corpus
 from real.check import SEED, Outcome, check, isolated
+from real.expected_failures import EXPECTED_FAILURES
 from real.install import install
-from real.known import KNOWN
 from real.model import Draw, Model
 
 Times = Mapping[tuple[int, ...], tuple[float, float, float] | str]
@@ -37,7 +38,7 @@ Times = Mapping[tuple[int, ...], tuple[float, float, float] | str]
 
 def measure(model: Model, target: str, threads: int, rounds: int, seconds: float) -> Times:
     """Time a model at each of its sizes. The package is compiled once for each, with the sizes left open."""
-    found: dict[tuple[int, ...], tuple[float, float, float] | str] = {}
+    outcomes: dict[tuple[int, ...], tuple[float, float, float] | str] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{model.name}.onnx"
         onnx.save(model.load(), path)
@@ -53,13 +54,13 @@ def measure(model: Model, target: str, threads: int, rounds: int, seconds: float
             try:
                 result = compare_engines(comparison)
             except InlaidError as error:
-                found[size] = " ".join(str(error).split())[:200]
+                outcomes[size] = " ".join(str(error).split())[:200]
                 continue
             if result.best is None:
-                found[size] = result.missing[0].reason
+                outcomes[size] = result.missing[0].reason
             else:
-                found[size] = (result.inlaid.median, result.best.median, statistics.median(result.ratios(result.best)))
-    return found
+                outcomes[size] = (result.inlaid.median, result.best.median, statistics.median(result.ratios(result.best)))
+    return outcomes
 
 
 def page(models: Sequence[Model], outcomes: Mapping[str, Outcome], times: Mapping[str, Times], command: str, target: str) -> str:
@@ -108,10 +109,10 @@ def page(models: Sequence[Model], outcomes: Mapping[str, Outcome], times: Mappin
     return "\n".join(lines) + "\n"
 
 
-def _times(found: Times) -> list[str]:
-    timed = [value for value in found.values() if not isinstance(value, str)]
-    failed = [value for value in found.values() if isinstance(value, str)]
-    shown = "; ".join(f"{own:.3g} / {peer:.3g}" for own, peer, _ in timed)
+def _times(outcomes: Times) -> list[str]:
+    timed = [value for value in outcomes.values() if not isinstance(value, str)]
+    failed = [value for value in outcomes.values() if isinstance(value, str)]
+    shown = "; ".join(f"{inlaid_median:.3g} / {peer:.3g}" for inlaid_median, peer, _ in timed)
     return ["; ".join(filter(None, [shown, *failed])) or "-", "; ".join(f"{ratio:.2f}" for _, _, ratio in timed) or "-"]
 
 
@@ -121,10 +122,12 @@ def _row(cells: Sequence[str]) -> str:
 
 def unexpected(outcomes: Mapping[str, Outcome]) -> list[str]:
     """What the table of known failures does not say: models that fail, and listed ones that are right."""
-    found = [f"{item.name} is {item.state}: {item.reason}" for item in outcomes.values() if item.state in ("wrong", "refused")]
-    found = [text for text in found if text.split()[0] not in KNOWN]
-    return found + [
-        f"{name} is right: take it out of real/known.py" for name in KNOWN if name in outcomes and outcomes[name].state == "right"
+    failures = [f"{item.name} is {item.state}: {item.reason}" for item in outcomes.values() if item.state in ("wrong", "refused")]
+    failures = [text for text in failures if text.split()[0] not in EXPECTED_FAILURES]
+    return failures + [
+        f"{name} is right: take it out of real/expected_failures.py"
+        for name in EXPECTED_FAILURES
+        if name in outcomes and outcomes[name].state == "right"
     ]
 
 

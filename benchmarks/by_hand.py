@@ -116,9 +116,9 @@ def picture(speeds: Mapping[str, float]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="13">',
         '<rect width="100%" height="100%" fill="white"/>',
     ]
-    for place, (name, speed) in enumerate(speeds.items()):
-        top = bar * place + 8
-        color = "#888888" if place >= len(speeds) - 3 else "#2f6f8f"
+    for row, (name, speed) in enumerate(speeds.items()):
+        top = bar * row + 8
+        color = "#888888" if row >= len(speeds) - 3 else "#2f6f8f"
         lines += [
             f'<text x="{left - 8}" y="{top + 14}" text-anchor="end">{name}</text>',
             f'<rect x="{left}" y="{top}" width="{max(speed * scale, 1):.1f}" height="{bar - 6}" fill="{color}"/>',
@@ -153,8 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tile = (
         f"tiles of {names['ROWS']} rows × {names['WIDTH']} columns for {able.vector_registers} registers of {able.vector_bits} bits"
     )
-    used = f"{processor()}; {versions('inlaid', 'numpy', 'onnxruntime')}; {date.today()}"
-    note = f"Products of {names['SIZE']} rows, columns and terms on {chosen.target}, {tile}, {chosen.rounds} rounds. {used}."
+    environment = f"{processor()}; {versions('inlaid', 'numpy', 'onnxruntime')}; {date.today()}"
+    note = f"Products of {names['SIZE']} rows, columns and terms on {chosen.target}, {tile}, {chosen.rounds} rounds. {environment}."
     print("\n".join([*lines, "", note]))
     if chosen.write:
         PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), lines, note), encoding="utf-8")

@@ -43,9 +43,9 @@ import inlaid
 from inlaid_runtime import load
 from inlaid_runtime.artifact import Artifact, KernelInfo, Signature, TensorSpec
 from inlaid_runtime.execution.launch_code import encode_launches
-from inlaid_runtime.execution.launches import KernelFunction, Launch, LaunchPlan, Parameter, Place, Size, Step
+from inlaid_runtime.execution.launches import BufferAddress, KernelFunction, Launch, LaunchPlan, Parameter, Size, Step
 from inlaid_runtime.types import dtype
-from zoo import feeds, path_of
+from zoo import feeds, model_path
 
 Call = Callable[[], object]
 
@@ -168,10 +168,10 @@ def region(launches: int) -> Artifact:
     """Return a region that launches one kernel `launches` times."""
     from inlaid_opencl.options import FORMAT, FORMAT_VERSION
 
-    places = (Place("input", 0, 0), Place("arena", 0, 0), Place("output", 0, 0))
+    buffers = (BufferAddress("input", 0, 0), BufferAddress("arena", 0, 0), BufferAddress("output", 0, 0))
     steps = tuple(Step(launch=Launch(0, (0, 1, 2), (1,), (1, 1, 1), (1, 1, 1), 0)) for _ in range(launches))
     kernel = KernelFunction("k", (Parameter(64), Parameter(0), Parameter(64, writes=True)), ("n",), (1, 1, 1), (1, 1, 1))
-    plan = LaunchPlan((kernel,), places, (Size(0), Size(1)), steps)
+    plan = LaunchPlan((kernel,), buffers, (Size(0), Size(1)), steps)
     spec = (TensorSpec("x", (ELEMENTS,), dtype("float32")),)
     code = encode_launches(plan, KERNEL.encode())
     return Artifact("region", FORMAT, FORMAT_VERSION, code, Signature(spec, spec), kernels=(KernelInfo("k", ()),))
@@ -214,7 +214,7 @@ def opencl_launch(options: argparse.Namespace) -> bool:
         def launch(kernel: object = kernel) -> None:
             kernel.launch(tensors[:1], tensors[1:2], tensors[2], sizes, queue)  # type: ignore[attr-defined]
 
-        def launch_on_others(kernel: object = kernel) -> None:
+        def launch_on_next_buffers(kernel: object = kernel) -> None:
             nonlocal first
             first = (first + 3) % BUFFERS
             kernel.launch(tensors[first : first + 1], tensors[first + 1 : first + 2], tensors[first + 2], sizes, queue)  # type: ignore[attr-defined]
@@ -223,12 +223,16 @@ def opencl_launch(options: argparse.Namespace) -> bool:
             launch()
             finish()
 
-        for call in (launch, launch_on_others):
+        for call in (launch, launch_on_next_buffers):
             median_microseconds(call, finish, 1, 40)
-        same, others, end = (
-            median_microseconds(call, finish, options.rounds, options.calls) for call in (launch, launch_on_others, launch_and_wait)
+        repeat_time, rotation_time, end = (
+            median_microseconds(call, finish, options.rounds, options.calls)
+            for call in (launch, launch_on_next_buffers, launch_and_wait)
         )
-        print(f"{launches:>8}  {same:>10.1f}  {same / launches:>10.2f}  {others:>10.1f}  {end:>10.1f}", flush=True)
+        print(
+            f"{launches:>8}  {repeat_time:>10.1f}  {repeat_time / launches:>10.2f}  {rotation_time:>10.1f}  {end:>10.1f}",
+            flush=True,
+        )
     for tensor in tensors:
         device.free(tensor.buffer)
     device.release(queue)
@@ -273,7 +277,7 @@ def throughput(options: argparse.Namespace) -> bool:
     *_, worst = thread_ratio(lambda: hashlib.sha256(buffer).digest(), options.rounds, options.seconds)
     print(f"{'control (SHA-256)':<20} ratio {worst:.2f}")
     for name in options.models:
-        path = path_of(name, tiny=options.tiny)
+        path = model_path(name, tiny=options.tiny)
         executable = inlaid.compile(path, targets=["x86:threads=1"])
         inputs = feeds(onnx.load(path))
         one, two, ratio = thread_ratio(partial(executable.run, inputs), options.rounds, options.seconds)

@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from zoo import path_of
+from zoo import model_path
 
 LIMIT = 1.02
 CALLS = 20_000
@@ -91,14 +91,14 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print all times as JSON")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        model = path_of(chosen.model)
+        model = model_path(chosen.model)
         sides = [Side(python, model, Path(folder, name)) for name, python in _places(folder, chosen.other)]
         times: dict[str, list[list[float]]] = {task: [[], [], []] for task in (*TASKS, "a call")}
         for number in range(chosen.rounds):
             for task, rows in times.items():
                 for turn in range(3):
-                    place = (turn + number) % 3
-                    rows[place].append(sides[place].measure(task))
+                    side_index = (turn + number) % 3
+                    rows[side_index].append(sides[side_index].measure(task))
     if chosen.json:
         print(json.dumps(times))
     print(f"{'task':<24}{'other':>10}{'this':>10}{'ratio':>8}{'A/A':>8}")

@@ -39,7 +39,7 @@ from inlaid.plugins.registry import default_registry
 from inlaid.schedules.default import SHARED_RULES
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
 from inlaid_runtime.types import ROW_MAJOR
-from zoo import MODELS, cache_folder, path_of, written
+from zoo import MODELS, cache_folder, model_path, written
 from zoo.quantized import quantized
 from zoo.sizes import feeds
 from zoo.vision import MobileNet, mobilenet
@@ -110,7 +110,7 @@ def packages(models: Sequence[str], target: str) -> list[Row]:
     """Return the rows of whole models, by names or files."""
     rows = []
     for name in models:
-        path = path_of(name) if name in MODELS else Path(name)
+        path = model_path(name) if name in MODELS else Path(name)
         goals = (COLD, WARM) if name == "resnet50" and target == "x86" else (ANY, math.inf)
         rows.append(Row(path.stem, path, target, "out.inlaid", *goals))
     return rows
@@ -127,7 +127,7 @@ def firmware(folder: Path) -> list[Row]:
 def measured(rows: Sequence[Row], rounds: int) -> bool:
     """Print the table of whole models. Returns whether all met their goals."""
     print(f"{'wall (processor), s':<24}{'cold':>18}{'objects':>18}{'warm':>18}")
-    met = True
+    within_limits = True
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         cache = folder / "inlaid"
@@ -151,8 +151,8 @@ def measured(rows: Sequence[Row], rounds: int) -> bool:
             goals = f"goal {row.cold:g}" + (f", warm {row.warm:g}" if row.warm < math.inf else "")
             verdict = f"  {goals}{'' if reached else ', missed'}"
             print(f"{row.name:<24}{least(cold)}{least(objects)}{least(warm)}{verdict}", flush=True)
-            met = met and reached
-    return met
+            within_limits = within_limits and reached
+    return within_limits
 
 
 def importing(rounds: int) -> bool:
@@ -191,12 +191,12 @@ def built(module: Module, target: str, rounds: int) -> Spent:
 def single(target: str, rounds: int) -> bool:
     """The table of single operators. Whether all met the goal."""
     print(f"\n{'one operator':<20}{'wall (processor), s':>18}")
-    met = True
+    within_limits = True
     for name, (params, result) in operators().items():
         item = built(Module({"main": function(params, result)}), target, rounds)
         print(f"{name:<20}{item}", flush=True)
-        met = met and item.wall <= OPERATOR
-    return met
+        within_limits = within_limits and item.wall <= OPERATOR
+    return within_limits
 
 
 def schedule(target: str, rounds: int) -> bool:
@@ -208,14 +208,15 @@ def schedule(target: str, rounds: int) -> bool:
     assert isinstance(result, Call) and isinstance(result.callee, Operator)
     body = Call(result.type, None, result.callee, (image, kernel), result.attrs)
     program = build(KernelSource("conv", (image, kernel), body))
-    given = (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, constant=True))
-    made = next(filter(None, (rule.offer(program, context, given) for rule in SHARED_RULES)))
-    offer = made if isinstance(made, Offer) else made[0]
+    input_infos = (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, constant=True))
+    offers = next(filter(None, (rule.offer(program, context, input_infos) for rule in SHARED_RULES)))
+    offer = offers if isinstance(offers, Offer) else offers[0]
     scheduled = offer.schedule(program)
-    found = least([spent(lambda: offer.schedule(program)) for _ in range(rounds)])
+    schedule_cost = least([spent(lambda: offer.schedule(program)) for _ in range(rounds)])
     after = least([spent(lambda: finish(scheduled)) for _ in range(rounds)])
-    print(f"\n{'a convolution, ms':<20}{'schedule':>18}{'finish':>18}\n{'':<20}{found.wall * 1e3:>18.1f}{after.wall * 1e3:>18.1f}")
-    return found.wall <= SCHEDULE
+    print(f"\n{'a convolution, ms':<20}{'schedule':>18}{'finish':>18}")
+    print(f"{'':<20}{schedule_cost.wall * 1e3:>18.1f}{after.wall * 1e3:>18.1f}")
+    return schedule_cost.wall <= SCHEDULE
 
 
 def chain(count: int) -> Module:
@@ -248,7 +249,7 @@ def main() -> int:
     parser.add_argument("--counts", type=int, nargs="+", default=COUNTS, help="numbers of distinct kernels")
     arguments = parser.parse_args()
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
-    met = [
+    verdicts = [
         measured(packages(arguments.models, arguments.target), arguments.rounds),
         arguments.firmware is None or measured(firmware(arguments.firmware), arguments.rounds),
         single(arguments.target, arguments.rounds),
@@ -256,7 +257,7 @@ def main() -> int:
         growth(arguments.counts, arguments.target, arguments.rounds),
         importing(max(arguments.rounds, 5)),
     ]
-    return int(not all(met))
+    return int(not all(verdicts))
 
 
 if __name__ == "__main__":

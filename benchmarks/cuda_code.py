@@ -22,7 +22,7 @@ from inlaid_cuda.images import Images
 from inlaid_cuda.options import FORMAT, CudaOptions
 from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.execution.launch_code import decode_launches, walk_steps
-from zoo import FLOAT, path_of
+from zoo import FLOAT, model_path
 
 SHARE = 0.95
 HEAD = """\
@@ -36,13 +36,13 @@ class Kernel:
 
     name: str
     nodes: tuple[str, ...]
-    found: Resources
+    usage: Resources
     seconds: float
     counts: bool
 
     def __str__(self) -> str:
-        found, mark = self.found, "*" if self.counts else " "
-        numbers = f"{self.seconds * 1e6:9.1f} us {found.registers:4} registers {found.local:6} local {found.shared:6} shared"
+        usage, mark = self.usage, "*" if self.counts else " "
+        numbers = f"{self.seconds * 1e6:9.1f} us {usage.registers:4} registers {usage.local:6} local {usage.shared:6} shared"
         return f"  {mark}{numbers}  {self.name} ({', '.join(self.nodes)[:80]})"
 
 
@@ -57,13 +57,13 @@ class Row:
     @property
     def spilling(self) -> tuple[Kernel, ...]:
         """Kernels among the 95 % that use local memory."""
-        return tuple(kernel for kernel in self.kernels if kernel.counts and kernel.found.local)
+        return tuple(kernel for kernel in self.kernels if kernel.counts and kernel.usage.local)
 
     def __str__(self) -> str:
-        found = [kernel.found for kernel in self.kernels]
-        registers, shared = max(item.registers for item in found), max(item.shared for item in found)
-        local = sum(1 for item in found if item.local)
-        return f"| {self.name} | {self.arch} | {len(found)} | {registers} | {shared} | {local} | {len(self.spilling)} |"
+        usages = [kernel.usage for kernel in self.kernels]
+        registers, shared = max(item.registers for item in usages), max(item.shared for item in usages)
+        local = sum(1 for item in usages if item.local)
+        return f"| {self.name} | {self.arch} | {len(usages)} | {registers} | {shared} | {local} | {len(self.spilling)} |"
 
 
 def compiled(path: Path, arch: str) -> Row:
@@ -77,15 +77,15 @@ def _kernels(artifact: Artifact, arch: str) -> Iterator[Kernel]:
     """The kernels of a region, once for each call that launches them."""
     able = capabilities(CudaOptions(arch))
     plan, program = decode_launches(artifact)
-    found = resources(Images.decode(program).cubin)
+    usages = resources(Images.decode(program).cubin)
     pairs = dict.fromkeys((step.launch.call, step.launch.kernel) for step in walk_steps(plan.steps) if step.launch is not None)
     for call, kernel in pairs:
         info = artifact.kernels[call]
         operations, moved = (dim if isinstance(dim, int) else 0 for dim in (info.operations, info.bytes))
         seconds = max(operations / able.peak, moved / able.bandwidth)
         function = plan.kernels[kernel]
-        used = found[function.name]
-        yield Kernel(function.name, info.nodes, replace(used, shared=used.shared + function.shared), seconds, False)
+        usage = usages[function.name]
+        yield Kernel(function.name, info.nodes, replace(usage, shared=usage.shared + function.shared), seconds, False)
 
 
 def _ranked(kernels: Sequence[Kernel]) -> Iterator[Kernel]:
@@ -111,7 +111,7 @@ def main() -> int:
     failed = False
     for name in names:
         for arch in arguments.arch:
-            row = compiled(Path(name) if Path(name).exists() else path_of(name, tiny=arguments.tiny), arch)
+            row = compiled(Path(name) if Path(name).exists() else model_path(name, tiny=arguments.tiny), arch)
             print(row, flush=True)
             for kernel in row.kernels if arguments.kernels else row.spilling:
                 print(kernel)

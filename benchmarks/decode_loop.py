@@ -40,8 +40,8 @@ def model(layers: int) -> onnx.ModelProto:
         weights.append(numpy_helper.from_array(array, name))
         return name
 
-    def node(kind: str, result: str, *given: str, **attributes: Any) -> str:
-        nodes.append(helper.make_node(kind, given, [result], **attributes))
+    def node(kind: str, result: str, *inputs: str, **attributes: Any) -> str:
+        nodes.append(helper.make_node(kind, inputs, [result], **attributes))
         return result
 
     def product(result: str, value: str, columns: int, rows: int = WIDTH) -> str:
@@ -67,9 +67,9 @@ def model(layers: int) -> onnx.ModelProto:
             node("Concat", new, old, heads[part], axis=2)
         turned = node("Transpose", f"{name}_turned", f"{name}_new_key", perm=[0, 1, 3, 2])
         scores = node("Mul", f"{name}_scaled", node("MatMul", f"{name}_scores", heads["query"], turned), scale)
-        seen = node("MatMul", f"{name}_seen", node("Softmax", f"{name}_share", scores, axis=-1), f"{name}_new_value")
-        seen = node("Reshape", f"{name}_joined", node("Transpose", f"{name}_rows", seen, perm=[0, 2, 1, 3]), join)
-        value = node("Add", f"{name}_attended", value, product(f"{name}_output", seen, WIDTH))
+        context = node("MatMul", f"{name}_seen", node("Softmax", f"{name}_share", scores, axis=-1), f"{name}_new_value")
+        context = node("Reshape", f"{name}_joined", node("Transpose", f"{name}_rows", context, perm=[0, 2, 1, 3]), join)
+        value = node("Add", f"{name}_attended", value, product(f"{name}_output", context, WIDTH))
         up = node("Relu", f"{name}_active", product(f"{name}_up", value, 4 * WIDTH))
         value = node("Add", f"{name}_result", value, product(f"{name}_down", up, WIDTH, 4 * WIDTH))
     node("Identity", "y", value)
@@ -109,16 +109,16 @@ def main() -> int:
     times: dict[str, list[float]] = {"new": [], "known": []}
     for length in range(16, 16 + options.lengths):
         inputs = step_inputs(executables[0], length)
-        for found in times.values():
+        for samples in times.values():
             rounds = []
             for executable in executables:
                 executable.run(other)
                 rounds.append(timed(executable, inputs))
-            found.append(min(rounds))
-    times["difference"] = [new - known for new, known in zip(times["new"], times["known"], strict=True)]
+            samples.append(min(rounds))
+    times["difference"] = [new - baseline for new, baseline in zip(times["new"], times["known"], strict=True)]
     print(f"{'us':<12}" + "".join(f"{f'{percentile}%':>9}" for percentile in PERCENTILES))
-    for name, found in times.items():
-        print(f"{name:<12}" + "".join(f"{np.percentile(found, percentile):>9.1f}" for percentile in PERCENTILES))
+    for name, samples in times.items():
+        print(f"{name:<12}" + "".join(f"{np.percentile(samples, percentile):>9.1f}" for percentile in PERCENTILES))
     return int(any(np.percentile(times["difference"], percentile) > LIMIT for percentile in (50, 95)))
 
 

@@ -46,7 +46,7 @@ from inlaid_conformance.case import LEVELS
 from inlaid_cuda.driver import DeviceFacts
 from inlaid_runtime.errors import InlaidError
 from machine import versions
-from zoo import cache_folder, path_of, written
+from zoo import cache_folder, model_path, written
 from zoo.half import half
 from zoo.light import light
 from zoo.sizes import feeds
@@ -91,34 +91,36 @@ class Bench:
     peers: Mapping[str, str]
     until: float = float("inf")
 
-    def target_of(self, precision: str) -> str:
+    def precision_target(self, precision: str) -> str:
         """The target, with option tf32 for that precision."""
         if precision != "tf32":
             return self.target
         return f"{self.target}{',' if ':' in self.target else ':'}tf32=true"
 
-    def compare(self, own: Sequence[Callable[[], Engine]], peers: Peers, before: Row | None) -> tuple[Result, tuple[str, ...]]:
-        """Time Inlaid, the first of `own`, and the peers whose times cannot be reused."""
-        known = () if self.again else page.kept_peers(before, self.peers)
-        kept = {item.label: item for item in known if item.label in peers}
-        missing, made, seconds = [], [], []
-        for make in own:
+    def compare(
+        self, inlaid_makers: Sequence[Callable[[], Engine]], peers: Peers, before: Row | None
+    ) -> tuple[Result, tuple[str, ...]]:
+        """Time Inlaid, the first of `inlaid_makers`, and the peers whose times cannot be reused."""
+        earlier_timings = () if self.again else page.reusable_timings(before, self.peers)
+        reused_timings = {item.label: item for item in earlier_timings if item.label in peers}
+        missing, timed_engines, seconds = [], [], []
+        for make in inlaid_makers:
             start = time.perf_counter()
-            made.append(make())
+            timed_engines.append(make())
             seconds.append(time.perf_counter() - start)
         for label, make in peers.items():
-            if label in kept:
+            if label in reused_timings:
                 continue
             start = time.perf_counter()
             try:
                 engine = make()
                 engine.milliseconds(1)
-                made.append(engine)
+                timed_engines.append(engine)
                 seconds.append(time.perf_counter() - start)
             except Exception as error:  # of any class of its own
                 missing.append(engines.missing(label, error))
-        timings = engines.time_in_turns(made, seconds, self.settings)
-        return Result((*timings, *kept.values()), tuple(missing)), tuple(kept)
+        timings = engines.time_in_turns(timed_engines, seconds, self.settings)
+        return Result((*timings, *reused_timings.values()), tuple(missing)), tuple(reused_timings)
 
 
 def tasks(group: str, bench: Bench) -> Iterator[Task]:
@@ -137,22 +139,24 @@ def tasks(group: str, bench: Bench) -> Iterator[Task]:
 
 
 def _operator(bench: Bench, case: Case, before: Row | None) -> tuple[Result, tuple[str, ...]]:
-    target = bench.target_of(case.precision)
-    own: list[Callable[[], Engine]] = [lambda: engines.OperatorEngine(case.function(), case.operands(), target, bench.clock)]
+    target = bench.precision_target(case.precision)
+    inlaid_makers: list[Callable[[], Engine]] = [
+        lambda: engines.OperatorEngine(case.function(), case.operands(), target, bench.clock)
+    ]
     if case.group == "memory":
-        own.append(lambda: engines.CopyEngine(case.moved, target, bench.clock))
+        inlaid_makers.append(lambda: engines.CopyEngine(case.moved, target, bench.clock))
     peers: dict[str, Callable[[], Engine]] = {TORCH: lambda: engines.torch_operator(case)}
     if case.group == "gemm":
         peers[TRITON] = lambda: engines.triton_product(case)
-    return bench.compare(own, peers, before)
+    return bench.compare(inlaid_makers, peers, before)
 
 
 def _models(bench: Bench) -> Iterator[Task]:
     files: dict[str, Callable[[], Path]] = {
-        f"{name}, batch 1": partial(path_of, name, bench.tiny) for name in ("mobilenet_v2", "bert_base", "gpt2_step")
+        f"{name}, batch 1": partial(model_path, name, bench.tiny) for name in ("mobilenet_v2", "bert_base", "gpt2_step")
     }
     if not bench.tiny:
-        files["resnet50, batch 1"] = partial(path_of, "resnet50")
+        files["resnet50, batch 1"] = partial(model_path, "resnet50")
         build = partial(light, "resnet50", (32, 3, 224, 224))
         files["resnet50, batch 32"] = partial(written, cache_folder(), "resnet50_batch32", build)
     for precision in ("f16",) if bench.tiny else ("f32", "tf32", "f16"):
@@ -164,12 +168,12 @@ def _model(bench: Bench, file: Callable[[], Path], precision: str, before: Row |
     wide = path = file()
     if precision == "f16":
         path = written(cache_folder(), f"{wide.stem}_half", lambda: half(onnx.load(wide)))
-    inputs, target = feeds(onnx.load(path)), bench.target_of(precision)
-    own: list[Callable[[], Engine]] = [lambda: engines.ModelEngine(path, inputs, target, bench.clock)]
+    inputs, target = feeds(onnx.load(path)), bench.precision_target(precision)
+    inlaid_makers: list[Callable[[], Engine]] = [lambda: engines.ModelEngine(path, inputs, target, bench.clock)]
     if wide.stem.startswith("mobilenet"):
-        own.append(lambda: engines.ModelEngine(path, inputs, target, bench.clock, UNFUSED, fusion=False))
+        inlaid_makers.append(lambda: engines.ModelEngine(path, inputs, target, bench.clock, UNFUSED, fusion=False))
     peers = {label: partial(engines.torch_model, label, path, inputs, precision) for label in (TORCH, COMPILED)}
-    return bench.compare(own, peers, before)
+    return bench.compare(inlaid_makers, peers, before)
 
 
 def _launch(bench: Bench, launches: int, way: str, before: Row | None) -> tuple[Result, tuple[str, ...]]:
@@ -184,8 +188,8 @@ def _launch(bench: Bench, launches: int, way: str, before: Row | None) -> tuple[
     def timed(engine: engines.OperatorEngine | engines.TorchEngine) -> Engine:
         return engine if way == DEVICE else engines.Enqueued(engine, way == GRAPH)
 
-    own = [lambda: timed(engines.OperatorEngine(function, operands, bench.target, bench.clock, fusion=False))]
-    return bench.compare(own, {TORCH: lambda: timed(engines.torch_chain(operands, launches))}, before)
+    inlaid_makers = [lambda: timed(engines.OperatorEngine(function, operands, bench.target, bench.clock, fusion=False))]
+    return bench.compare(inlaid_makers, {TORCH: lambda: timed(engines.torch_chain(operands, launches))}, before)
 
 
 def _conformance(bench: Bench) -> Iterator[Task]:
@@ -219,10 +223,10 @@ def _node_suite(bench: Bench, match: str) -> Mapping[str, float] | str:
     script = Path(__file__).with_name("onnx_node_suite.py")
     jobs = str(len(os.sched_getaffinity(0)))
     failed, printed = _run([str(script), "--device", bench.target, "--match", match, "--jobs", jobs], (0,), bench.until)
-    found = re.search(r"(\d+) of \d+ passed: (\d+) wholly native, .*; (\d+) failed", printed)
-    if failed or found is None:
+    summary_match = re.search(r"(\d+) of \d+ passed: (\d+) wholly native, .*; (\d+) failed", printed)
+    if failed or summary_match is None:
         return failed or "no counts were printed"
-    passed, native, lost = map(float, found.groups())
+    passed, native, lost = map(float, summary_match.groups())
     return {"passed": passed, "failed": lost, "wholly native": native}
 
 
@@ -245,17 +249,17 @@ def driver_version(facts: DeviceFacts) -> str:
     """CUDA version that the driver supports, and the driver's version if the system reports it."""
     text = f"CUDA {facts.driver // 1000}.{facts.driver % 1000 // 10}"
     try:
-        found = re.search(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", Path("/proc/driver/nvidia/version").read_text())
+        match = re.search(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", Path("/proc/driver/nvidia/version").read_text())
     except OSError:
-        found = None
-    return f"{text}, {found[1]}" if found else text
+        match = None
+    return f"{text}, {match[1]}" if match else text
 
 
 def run(arguments: argparse.Namespace, facts: DeviceFacts, clock: Clock) -> Iterator[Row]:
     """Measure the selected groups."""
-    device, driver, known = str(facts).partition(": ")[2], driver_version(facts), versions(*DISTRIBUTIONS)
+    device, driver, package_versions = str(facts).partition(": ")[2], driver_version(facts), versions(*DISTRIBUTIONS)
     present: dict[str, str] = {}
-    for label in engines.KEPT:
+    for label in engines.REUSABLE_PEERS:
         try:
             present[label] = engines.installed(label)
         except ImportError:
@@ -263,7 +267,7 @@ def run(arguments: argparse.Namespace, facts: DeviceFacts, clock: Clock) -> Iter
     settings = Settings(arguments.rounds, arguments.seconds)
     bench = Bench(arguments.target, clock, settings, arguments.peers, arguments.tiny, present)
     for group in arguments.group or GROUPS:
-        yield from _run_group(group, arguments, bench, Row(group, "", "", device, driver, "", versions=known))
+        yield from _run_group(group, arguments, bench, Row(group, "", "", device, driver, "", versions=package_versions))
 
 
 def _run_group(group: str, arguments: argparse.Namespace, bench: Bench, empty: Row) -> Iterator[Row]:
@@ -281,14 +285,14 @@ def _run_group(group: str, arguments: argparse.Namespace, bench: Bench, empty: R
         if time.monotonic() - start > BEGUN * seconds:
             return
         try:
-            result, kept = task.measure(last)
+            result, reused_labels = task.measure(last)
         except InlaidError as error:
-            result, kept = " ".join(str(error).split()), ()
+            result, reused_labels = " ".join(str(error).split()), ()
         except subprocess.TimeoutExpired as error:
             if number:
                 return  # the next call begins with it
-            result, kept = f"took more than {error.timeout:.0f} s", ()
-        yield replace(row, result=result, kept=kept, date=page.now())
+            result, reused_labels = f"took more than {error.timeout:.0f} s", ()
+        yield replace(row, result=result, kept=reused_labels, date=page.now())
         gc.collect()
 
 

@@ -48,8 +48,8 @@ class Case:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Element type of the operands."""
-        found: np.dtype[Any] = np.dtype(DTYPES[self.precision])
-        return found
+        numpy_dtype: np.dtype[Any] = np.dtype(DTYPES[self.precision])
+        return numpy_dtype
 
     def function(self) -> Function:
         """The operator as a model."""
@@ -85,7 +85,7 @@ def _gemm(divisor: int) -> list[Case]:
 
 
 def _attention(divisor: int) -> list[Case]:
-    found = []
+    attention_cases = []
     for precision in ("f16", "f32"):
         for model, batch, length, causal in (
             ("BERT-base", 1, 128, False),
@@ -97,7 +97,7 @@ def _attention(divisor: int) -> list[Case]:
             batch = min(batch, 2) if divisor > 1 else batch
             shape = (batch, HEADS, length, DEPTH)
             words = math.prod(shape)
-            found.append(
+            attention_cases.append(
                 Case(
                     "attention",
                     f"{model}, batch {batch}, {length} positions{', causal' if causal else ''}",
@@ -109,7 +109,7 @@ def _attention(divisor: int) -> list[Case]:
                     4 * words * np.dtype(DTYPES[precision]).itemsize,
                 )
             )
-    return found
+    return attention_cases
 
 
 def _attend(causal: bool, torch: Any, q: Any, k: Any, v: Any) -> Any:
@@ -117,12 +117,12 @@ def _attend(causal: bool, torch: Any, q: Any, k: Any, v: Any) -> Any:
 
 
 def _memory(divisor: int) -> list[Case]:
-    found: list[Case] = []
+    memory_cases: list[Case] = []
 
     def add(name: str, shapes: tuple[Shape, ...], result: Shape, build: Callable[..., Expr], torch: Callable[..., Any]) -> None:
         for precision in ("f32", "f16"):
             moved = sum(map(math.prod, (*shapes, result))) * np.dtype(DTYPES[precision]).itemsize
-            found.append(Case("memory", name, precision, shapes, build, torch, 0, moved))
+            memory_cases.append(Case("memory", name, precision, shapes, build, torch, 0, moved))
 
     elements = ELEMENTS // divisor**3
     for width in (width // divisor for width in WIDTHS):
@@ -150,4 +150,4 @@ def _memory(divisor: int) -> list[Case]:
     add(f"relu, {elements}", (flat,), flat, ops.relu, lambda torch, x: torch.relu(x))
     add(f"add, {elements}", (flat, flat), flat, ops.add, lambda torch, x, y: x + y)
     add(f"gelu, {elements}", (flat,), flat, ops.gelu, lambda torch, x: torch.nn.functional.gelu(x))
-    return found
+    return memory_cases

@@ -30,10 +30,10 @@ from inlaid_runtime.execution.invoked import region_workspace
 from page import difference
 
 TORCH, COMPILED, TRITON, COPY = "torch", "torch.compile", "triton", "device copy"
-KEPT = (COMPILED, TRITON)
+REUSABLE_PEERS = (COMPILED, TRITON)
 """Peers that are slow to prepare: their times are reused for the same device, driver and version."""
 NO_DEVICE = "PyTorch finds no CUDA device"
-MOST_CALLS = 100
+MAX_CALLS = 100
 """Maximum number of calls per round."""
 
 
@@ -111,8 +111,8 @@ class OperatorEngine:
         device = open_device(target)
         self._memory, self._clock, self._device = DeviceMemory(device, target, parsed.kind), clock, device
         sources = {step.target: step.source for step in plan.instructions if isinstance(step, Move)}
-        given = {number: array for (_, number), array in zip(plan.inputs, operands, strict=True)}
-        inputs = [self._held(given[sources.get(number, number)]) for number in invoked[0].inputs]
+        arrays = {number: array for (_, number), array in zip(plan.inputs, operands, strict=True)}
+        inputs = [self._upload(arrays[sources.get(number, number)]) for number in invoked[0].inputs]
         self._outputs = []
         for spec in artifact.signature.outputs:
             assert spec.dtype is not None
@@ -120,17 +120,17 @@ class OperatorEngine:
             self._outputs.append(DeviceArray.empty(self._memory, shape, spec.dtype.numpy))
         size = region_workspace(artifact, {})
         room = DeviceArray.empty(self._memory, (size,), np.dtype(np.uint8)) if size else None
-        self._held_arrays = (*inputs, room)
-        given_tensors, result_tensors = ([item.tensor for item in side] for side in (inputs, self._outputs))
+        self._device_buffers = (*inputs, room)
+        input_tensors, result_tensors = ([item.tensor for item in side] for side in (inputs, self._outputs))
         workspace = None if room is None else room.tensor
         none = np.zeros(0, np.int64)
-        self._launch: Callable[[Queue], None] = lambda queue: kernel.launch(given_tensors, result_tensors, workspace, none, queue)
+        self._launch: Callable[[Queue], None] = lambda queue: kernel.launch(input_tensors, result_tensors, workspace, none, queue)
         self._recordings: dict[int, Any] = {}
 
-    def _held(self, array: Array) -> DeviceArray:
-        found = DeviceArray.empty(self._memory, array.shape, array.dtype)
-        found.assign(array)
-        return found
+    def _upload(self, array: Array) -> DeviceArray:
+        device_array = DeviceArray.empty(self._memory, array.shape, array.dtype)
+        device_array.assign(array)
+        return device_array
 
     def _repeat(self, calls: int, queue: Queue) -> None:
         for _ in range(calls):
@@ -220,8 +220,8 @@ class ModelEngine:
         elsewhere = sorted({info.target for info in executable.regions} - {str(default_registry().target(target))})
         if elsewhere:
             raise CompileError(f"expected all operators on {target}, got some on {', '.join(elsewhere)}")
-        given = {name: executable.to_device(name, array) for name, array in inputs.items()}
-        self._run = lambda keep=True: executable.run(given, keep_on_device=keep)
+        device_inputs = {name: executable.to_device(name, array) for name, array in inputs.items()}
+        self._run = lambda keep=True: executable.run(device_inputs, keep_on_device=keep)
         self._run()  # the second run makes graphs
         self._run()
 
@@ -236,8 +236,8 @@ class ModelEngine:
 
     def results(self) -> list[Array]:
         """The outputs in order."""
-        found = self._run(False)
-        return list(found.values())
+        outputs = self._run(False)
+        return list(outputs.values())
 
 
 class TorchEngine:
@@ -279,10 +279,10 @@ class TorchEngine:
 
     def results(self) -> list[Array]:
         """The outputs in order, floating-point ones as float32."""
-        found = self._call()
+        outputs = self._call()
         return [
             (value.float() if value.is_floating_point() else value).cpu().numpy()
-            for value in (found if isinstance(found, (tuple, list)) else (found,))
+            for value in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))
         ]
 
 
@@ -357,11 +357,11 @@ def torch_model(label: str, model: Path, inputs: Mapping[str, Array], precision:
     settings = "eager, by onnx2torch"
     if label == COMPILED:
         module, settings = torch.compile(module, mode="reduce-overhead"), "mode reduce-overhead, by onnx2torch"
-    given = _tensors(torch, list(inputs.values()))
+    tensors = _tensors(torch, list(inputs.values()))
 
     def call() -> Any:
         with torch.inference_mode():
-            return module(*given)
+            return module(*tensors)
 
     return TorchEngine(label, call, torch, False, settings)
 
@@ -391,11 +391,11 @@ class Settings:
 def time_in_turns(engines: Sequence[Engine], prepared: Sequence[float], settings: Settings) -> tuple[Timing, ...]:
     """Time engines in alternation, rotating the order every round, and compare their results with the first engine's. `prepared`:
     preparation time of each in seconds."""
-    wanted = engines[0].results()
+    expected = engines[0].results()
     calls = []
     for engine in engines:
         engine.milliseconds(1)
-        calls.append(max(1, min(MOST_CALLS, int(settings.seconds * 1e3 / max(engine.milliseconds(1), 1e-3)))))
+        calls.append(max(1, min(MAX_CALLS, int(settings.seconds * 1e3 / max(engine.milliseconds(1), 1e-3)))))
         engine.milliseconds(calls[-1])
     rounds: list[list[float]] = [[] for _ in engines]
     for turn in range(settings.rounds):
@@ -405,7 +405,7 @@ def time_in_turns(engines: Sequence[Engine], prepared: Sequence[float], settings
 
     def compared(engine: Engine) -> float:
         results = engine.results()
-        return difference(wanted, results) if results else 0.0
+        return difference(expected, results) if results else 0.0
 
     return tuple(
         Timing(engine.label, engine.version, engine.settings, seconds, 0.0, 0.0, tuple(times), compared(engine))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from gpu_engines import COMPILED, COPY, KEPT, TORCH, TRITON
+from gpu_engines import COMPILED, COPY, REUSABLE_PEERS, TORCH, TRITON
 from inlaid_bench.comparison import UNFUSED, Missing, Result, Timing
 from page import milliseconds, parse_result, table_row
 
@@ -50,7 +50,7 @@ class Judged:
     """Result of comparing a row with its goal. `value` is a fraction of the peer's rate or of its time."""
 
     value: float
-    met: bool
+    reaches_goal: bool
     text: str
 
 
@@ -79,21 +79,21 @@ class Row:
 
     def peer(self, label: str) -> Timing | None:
         """Times of an engine; None if not measured."""
-        found = self.result.timings if isinstance(self.result, Result) else ()
-        return next((item for item in found if item.label == label), None)
+        timings = self.result.timings if isinstance(self.result, Result) else ()
+        return next((item for item in timings if item.label == label), None)
 
     def missing(self, label: str) -> Missing | None:
         """Why a peer was not measured; None if it was."""
-        found = self.result.missing if isinstance(self.result, Result) else ()
-        return next((item for item in found if item.label == label), None)
+        missing_peers = self.result.missing if isinstance(self.result, Result) else ()
+        return next((item for item in missing_peers if item.label == label), None)
 
     def ratio(self, label: str) -> float | None:
         """Inlaid's time divided by a peer's: median of ratios within rounds, or ratio of medians if the peer's is reused."""
         other = self.peer(label)
         if other is None or not isinstance(self.result, Result):
             return None
-        own = self.result.inlaid
-        return own.median / other.median if label in self.kept else statistics.median(self.result.ratios(other))
+        inlaid = self.result.inlaid
+        return inlaid.median / other.median if label in self.kept else statistics.median(self.result.ratios(other))
 
     @property
     def difference(self) -> float | None:
@@ -113,16 +113,17 @@ class Row:
     @property
     def judged(self) -> Judged | None:
         """Comparison with the row's goal; None if it has no goal or the peer is missing."""
-        label, limit, least = _GOAL_OF.get((self.group, self.precision), _GOAL_OF.get((self.group, ""), ("", 0.0, True)))
+        label, limit, least = _GROUP_GOALS.get((self.group, self.precision), _GROUP_GOALS.get((self.group, ""), ("", 0.0, True)))
         ratio = self.ratio(label)
         if ratio is None or (self.group == "models" and not self.name.endswith(BATCH_1)):
             return None
         value = 1 / ratio if least else ratio
-        met = not self.wrong and (value >= limit if least else value <= limit)
-        return Judged(value, met, f"{value:.2f} (at {'least' if least else 'most'} {limit:.2f}): {'met' if met else 'not met'}")
+        reaches_goal = not self.wrong and (value >= limit if least else value <= limit)
+        verdict = "met" if reaches_goal else "not met"
+        return Judged(value, reaches_goal, f"{value:.2f} (at {'least' if least else 'most'} {limit:.2f}): {verdict}")
 
 
-_GOAL_OF: Mapping[tuple[str, str], tuple[str, float, bool]] = {
+_GROUP_GOALS: Mapping[tuple[str, str], tuple[str, float, bool]] = {
     ("gemm", "f16"): (TORCH, CUBLAS, True),
     ("models", ""): (COMPILED, LATENCY, False),
     ("memory", ""): (COPY, BANDWIDTH, True),
@@ -148,17 +149,17 @@ def parse(text: str) -> Row:
 
 def latest(path: Path) -> list[Row]:
     """The latest row of each key, in the order of first measurement."""
-    found: dict[tuple[str, ...], Row] = {}
+    rows_by_key: dict[tuple[str, ...], Row] = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         row = parse(text)
-        found[row.key] = row
-    return list(found.values())
+        rows_by_key[row.key] = row
+    return list(rows_by_key.values())
 
 
-def kept_peers(before: Row | None, current: Mapping[str, str]) -> tuple[Timing, ...]:
-    """Times in a row that can be reused: of `KEPT` peers whose version is unchanged. `current`: installed versions by label."""
-    found = [] if before is None else [before.peer(label) for label in KEPT]
-    return tuple(item for item in found if item is not None and item.version == current.get(item.label))
+def reusable_timings(before: Row | None, current: Mapping[str, str]) -> tuple[Timing, ...]:
+    """Times in a row that can be reused: of `REUSABLE_PEERS` whose version is unchanged. `current`: installed versions by label."""
+    timings = [] if before is None else [before.peer(label) for label in REUSABLE_PEERS]
+    return tuple(item for item in timings if item is not None and item.version == current.get(item.label))
 
 
 def line(row: Row) -> str:
@@ -229,7 +230,7 @@ def _summary(rows: Sequence[Row]) -> str:
     for group in GROUPS:
         judged = [row.judged for row in rows if row.group == group and row.judged is not None]
         if judged:
-            parts.append(f"{group}: {sum(item.met for item in judged)} of {len(judged)}")
+            parts.append(f"{group}: {sum(item.reaches_goal for item in judged)} of {len(judged)}")
     wrong = [f"{row.name} {row.precision}".rstrip() for row in rows if row.wrong]
     return f"Goals met: {'; '.join(parts) or 'none could be judged'}. Failed or beyond the tolerance: {', '.join(wrong) or 'none'}."
 
@@ -253,10 +254,10 @@ def _rate_unit(row: Row) -> str:
 def _cells(row: Row, labels: Sequence[str], rate: str, width: int) -> str:
     if not isinstance(row.result, Result):
         return table_row([row.name, row.precision, str(row.result), *[""] * (width - 4), row.date])
-    own = row.result.inlaid.median
-    cells = [row.name, row.precision, milliseconds(own)]
+    inlaid_median = row.result.inlaid.median
+    cells = [row.name, row.precision, milliseconds(inlaid_median)]
     if rate:
-        cells.append(f"{row.operations / own / 1e9:.1f}" if row.operations else f"{row.moved / own / 1e6:.0f}")
+        cells.append(f"{row.operations / inlaid_median / 1e9:.1f}" if row.operations else f"{row.moved / inlaid_median / 1e6:.0f}")
     for label in labels:
         other, ratio = row.peer(label), row.ratio(label)
         mark = "*" if label in row.kept else ""
@@ -273,8 +274,8 @@ def _numbers(rows: Sequence[Row]) -> list[str]:
     lines = [table_row(header), table_row(["---"] * len(header))]
     for row in rows:
         if isinstance(row.result, Mapping):
-            found = [row.result.get(name, math.nan) for name in names]
-            lines.append(table_row([row.name, *("-" if math.isnan(value) else f"{value:.4g}" for value in found), row.date]))
+            numbers = [row.result.get(name, math.nan) for name in names]
+            lines.append(table_row([row.name, *("-" if math.isnan(value) else f"{value:.4g}" for value in numbers), row.date]))
         else:
             lines.append(table_row([row.name, str(row.result), *[""] * (len(names) - 1), row.date]))
     return lines

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zoo import path_of
+from zoo import model_path
 
 RUNTIME = Path(__file__).parents[1] / "runtime"
 LIMIT = 5_000_000
@@ -81,21 +81,21 @@ def installed(folder: Path, *requirements: str) -> Path:
 
 def sizes(python: Path) -> dict[str, int]:
     """Bytes of each distribution."""
-    done = subprocess.run([python, "-I", "-c", SIZES], check=True, capture_output=True, text=True)
-    found: dict[str, int] = json.loads(done.stdout)
-    return {name: size for name, size in found.items() if name not in TOOLS}
+    process = subprocess.run([python, "-I", "-c", SIZES], check=True, capture_output=True, text=True)
+    byte_counts: dict[str, int] = json.loads(process.stdout)
+    return {name: size for name, size in byte_counts.items() if name not in TOOLS}
 
 
 def start(command: Sequence[str | Path]) -> Start:
     """Run a process. Raises `RuntimeError` where it fails."""
     words = [str(word) for word in command]
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-I", "-S", "-c", WATCH, *words], env=variables, check=True, capture_output=True, text=True
     )
-    status, wall, processor, kibibytes = json.loads(done.stdout.splitlines()[-1])
+    status, wall, processor, kibibytes = json.loads(process.stdout.splitlines()[-1])
     if status:
-        raise RuntimeError(f"{' '.join(words[:2])} ended with status {status}: {done.stderr.strip()[-500:]}")
+        raise RuntimeError(f"{' '.join(words[:2])} ended with status {status}: {process.stderr.strip()[-500:]}")
     return Start(wall, processor, kibibytes / 1024)
 
 
@@ -104,19 +104,19 @@ def interleaved(commands: Mapping[str, Sequence[str | Path]], rounds: int) -> di
     starts: dict[str, list[Start]] = {name: [] for name in commands}
     for number in range(rounds + 1):
         for name, command in commands.items():
-            taken = start(command)
+            measurement = start(command)
             if number:
-                starts[name].append(taken)
+                starts[name].append(measurement)
     return {
         name: Start(*(statistics.median(getattr(one, field) for one in all_) for field in ("wall", "processor", "memory")))
         for name, all_ in starts.items()
     }
 
 
-def print_sizes(title: str, found: Mapping[str, int]) -> None:
+def print_sizes(title: str, byte_counts: Mapping[str, int]) -> None:
     """Print the distributions of an environment, the largest first."""
-    print(f"{title}: {sum(found.values()) / 1e6:.1f} MB")
-    for name, size in sorted(found.items(), key=lambda item: -item[1]):
+    print(f"{title}: {sum(byte_counts.values()) / 1e6:.1f} MB")
+    for name, size in sorted(byte_counts.items(), key=lambda item: -item[1]):
         print(f"    {name:<20}{size / 1e6:>8.2f} MB")
 
 
@@ -126,7 +126,7 @@ def main() -> int:
     parser.add_argument("model", nargs="?", default="squeezenet")
     parser.add_argument("--rounds", type=int, default=21)
     options = parser.parse_args()
-    model = Path(options.model) if Path(options.model).exists() else path_of(options.model)
+    model = Path(options.model) if Path(options.model).exists() else model_path(options.model)
     with tempfile.TemporaryDirectory() as scratch:
         package = Path(scratch, "model.inlaid")
         compiling = "import sys, inlaid; inlaid.compile(sys.argv[1], targets=['x86']).save(sys.argv[2])"
@@ -140,11 +140,11 @@ def main() -> int:
         print(f"besides numpy: {besides / 1e6:.2f} MB of {LIMIT / 1e6:.0f} MB allowed")
         print(f"model {model.stat().st_size / 1e6:.1f} MB, package {package.stat().st_size / 1e6:.1f} MB")
         commands = {"inlaid-runtime": (ours, "-c", OURS, package), "onnxruntime": (peer, "-c", PEER, model)}
-        taken = interleaved(commands, options.rounds)
+        median_starts = interleaved(commands, options.rounds)
     print(f"{'first result':<16}{'wall, s':>10}{'processor, s':>14}{'peak, MiB':>11}")
-    for name, one in taken.items():
+    for name, one in median_starts.items():
         print(f"{name:<16}{one.wall:>10.3f}{one.processor:>14.3f}{one.memory:>11.0f}")
-    mine, other = taken.values()
+    mine, other = median_starts.values()
     print(
         f"{'ratio':<16}{mine.wall / other.wall:>10.2f}{mine.processor / other.processor:>14.2f}{mine.memory / other.memory:>11.2f}"
     )

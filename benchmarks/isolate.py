@@ -22,7 +22,7 @@ from pathlib import Path
 import onnx
 
 from compile import Spent, least, spent
-from zoo import feeds, path_of
+from zoo import feeds, model_path
 from zoo.quantized import quantized
 
 LIMIT = 2.0
@@ -62,19 +62,19 @@ def measure(path: Path, targets: str, rounds: int, search: str) -> tuple[Spent, 
         def run(isolated: bool) -> None:
             shutil.rmtree(Path(scratch) / "inlaid", ignore_errors=True)
             arguments = [*command, *(["--isolate"] if isolated else [])]
-            done = subprocess.run(arguments, env=environment, check=True, capture_output=True, text=True)
-            if "went from" in done.stderr:
-                raise SystemExit(done.stderr)
+            process = subprocess.run(arguments, env=environment, check=True, capture_output=True, text=True)
+            if "went from" in process.stderr:
+                raise SystemExit(process.stderr)
 
         for _ in range(rounds):
-            for isolated, found in times.items():
-                found.append(spent(lambda isolated=isolated: run(isolated)))
+            for isolated, samples in times.items():
+                samples.append(spent(lambda isolated=isolated: run(isolated)))
     return least(times[False]), least(times[True])
 
 
 def cases(name: str, folder: Path) -> list[tuple[Path, str]]:
     """Files of a model, and the targets that each is compiled for."""
-    path = path_of(name)
+    path = model_path(name)
     model = onnx.load(path)
     integers = folder / f"{name}_int8.onnx"
     onnx.save(quantized(model, lambda seed: feeds(model, seed), signed=True), integers)
@@ -89,16 +89,16 @@ def main() -> int:
     arguments = parser.parse_args()
     print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
     print(f"{'wall (processor), s':<32}{'plain':>18}{'isolated':>18}{'ratio':>16}")
-    most = 0.0
+    worst_ratio = 0.0
     with tempfile.TemporaryDirectory() as folder:
         search = install(Path(folder))
         for name in arguments.models:
             for path, targets in cases(name, Path(folder)):
                 plain, isolated = measure(path, targets, arguments.rounds, search)
                 ratios = isolated.wall / plain.wall, isolated.processor / plain.processor
-                most = max(most, *ratios)
+                worst_ratio = max(worst_ratio, *ratios)
                 print(f"{path.stem:<20}{targets:<12}{plain}{isolated}{ratios[0]:>8.2f} ({ratios[1]:>5.2f})", flush=True)
-    return int(most > LIMIT)
+    return int(worst_ratio > LIMIT)
 
 
 if __name__ == "__main__":

@@ -136,10 +136,10 @@ def processor() -> str:
 
 def versions(*packages: str) -> str:
     """Versions of what is installed of these distributions, Python's first."""
-    found = [f"Python {platform.python_version()}"]
+    texts = [f"Python {platform.python_version()}"]
     for package in packages:
         try:
-            found.append(f"{package} {importlib.metadata.version(package)}")
+            texts.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
-            found.append(f"{package} not installed")
-    return ", ".join(found)
+            texts.append(f"{package} not installed")
+    return ", ".join(texts)

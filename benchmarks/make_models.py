@@ -9,7 +9,7 @@ import argparse
 import time
 from pathlib import Path
 
-from zoo import MODELS, path_of
+from zoo import MODELS, model_path
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
         parser.error(f"there is no {'tiny ' if arguments.tiny else ''}model {unknown[0]!r}; there are {', '.join(MODELS)}")
     for name in arguments.models or [name for name, entry in MODELS.items() if entry.tiny or not arguments.tiny]:
         start = time.perf_counter()
-        path = path_of(name, arguments.tiny, arguments.out)
+        path = model_path(name, arguments.tiny, arguments.out)
         print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {time.perf_counter() - start:.1f} s", flush=True)
 
 

@@ -40,7 +40,7 @@ from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim, SizeVar
 from inlaid_runtime.memory import aligned
 from memory_models import MODELS
-from zoo import path_of
+from zoo import model_path
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 ARENA_LIMIT = 1.05
@@ -153,10 +153,10 @@ def print_symbolic(models: Sequence[str], target: str) -> bool:
         for case in cases:
             static = inlaid.compile(build(*case), **options)
             sizes = dict(zip("ab", case, strict=True))
-            ours, others = workspace_bytes(symbolic, sizes), workspace_bytes(static, sizes)
-            ratio = ours / max(others, 1)
+            symbolic_bytes, static_bytes = workspace_bytes(symbolic, sizes), workspace_bytes(static, sizes)
+            ratio = symbolic_bytes / max(static_bytes, 1)
             worst = max(worst, ratio)
-            print(f"{name:<10}{'x'.join(map(str, case)):<12}{ours:>12}{others:>12}{ratio:>8.3f}", flush=True)
+            print(f"{name:<10}{'x'.join(map(str, case)):<12}{symbolic_bytes:>12}{static_bytes:>12}{ratio:>8.3f}", flush=True)
     return worst <= SYMBOLIC_LIMIT
 
 
@@ -167,8 +167,8 @@ def peak(arguments: Sequence[str], cache: str) -> float:
     """Return the peak resident memory of `python -c arguments...` in MiB."""
     command = [sys.executable, "-c", WATCH, sys.executable, "-c", *arguments]
     environment = {**os.environ, "XDG_CACHE_HOME": cache}
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    return int(done.stdout) / 1024
+    process = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return int(process.stdout) / 1024
 
 
 def print_peaks(models: Sequence[str], target: str) -> bool:
@@ -176,7 +176,7 @@ def print_peaks(models: Sequence[str], target: str) -> bool:
     print(f"{'model':<16}{'file, MB':>10}{'compile':>10}{'allowed':>10}{'run':>10}{'onnxruntime':>13}  MiB")
     passed = True
     for name in models or PEAK_MODELS:
-        path = Path(name) if Path(name).exists() else path_of(name)
+        path = Path(name) if Path(name).exists() else model_path(name)
         with tempfile.TemporaryDirectory() as scratch:
             package = str(Path(scratch) / "model.inlaid")
             compiling = peak([COMPILE, "compile", str(path), "--target", target, "-o", package], scratch)

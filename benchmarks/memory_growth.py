@@ -43,7 +43,7 @@ from inlaid_runtime.arith import Dim, SizeVar
 from inlaid_runtime.errors import InlaidError, TargetError
 from inlaid_runtime.execution.heap import release_free_memory
 from inlaid_runtime.types import TensorType
-from zoo import path_of
+from zoo import model_path
 
 KB_A_CALL, MB = 1.0, 20.0
 """Greatest growth over the last half of a case: KB for each call, and MB in all."""
@@ -99,8 +99,8 @@ def _heap_bytes() -> int | None:
     except AttributeError:  # musl, and glibc before 2.33
         return None
     function.restype = _MallocInfo
-    found = function()
-    return int(found.uordblks + found.hblkhd) + BLOCK * sys.getallocatedblocks()
+    heap_info = function()
+    return int(heap_info.uordblks + heap_info.hblkhd) + BLOCK * sys.getallocatedblocks()
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def compiling(folder: Path) -> Call:
 
 def compiling_resnet50(folder: Path) -> Call:
     """Compile ResNet-50."""
-    path = path_of("resnet50")
+    path = model_path("resnet50")
     return lambda number: inlaid.compile(path, targets=[HOST])
 
 
@@ -258,7 +258,7 @@ def running(target: str) -> Callable[[Path], Call]:
         above = ops.nonzero(ops.less(ir.constant(np.float32(0.3)), ops.reduce_max(y, axes=(2,), keepdims=False)))
         return ir.function([x], ir.tuple_([ops.softmax(y, axis=1), ops.transpose(y, perm=(1, 0, 2)), above]))
 
-    def made(folder: Path) -> Call:
+    def make_call(folder: Path) -> Call:
         model = inlaid.compile(rows_and_columns(SizeVar("rows", 1, 64), SizeVar("columns", 1, 128)), targets=[target, HOST])
         values = np.random.default_rng(0).standard_normal((64, 128, 16)).astype(np.float32)
 
@@ -267,7 +267,7 @@ def running(target: str) -> Callable[[Path], Call]:
 
         return call
 
-    return made
+    return make_call
 
 
 CASES: Mapping[str, Case] = MappingProxyType(
@@ -305,9 +305,9 @@ def measured(name: str, scale: float) -> Growth:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "INLAID_CACHE": "off", "POCL_CACHE_DIR": folder}
         command = [sys.executable, __file__, "--inside", "--only", name, "--scale", str(scale)]
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    found = json.loads(done.stdout)
-    return Growth(found["calls"], *(Memory(**found[place]) for place in ("start", "half", "end")))
+        process = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    record = json.loads(process.stdout)
+    return Growth(record["calls"], *(Memory(**record[moment]) for moment in ("start", "half", "end")))
 
 
 def unavailable(case: Case) -> str:
@@ -338,12 +338,12 @@ def main() -> int:
         if problem := unavailable(CASES[name]):
             print(f"{name:<12}not measured: {problem}", flush=True)
             continue
-        found = measured(name, options.scale)
-        sizes = [found.start.resident, found.half.resident, found.end.resident, found.half.peak, found.end.peak]
-        heap = "?" if found.heap_kb is None else f"{found.heap_kb:.2f}"
-        cells = [*(f"{size / 1e6:.1f}" for size in sizes), f"{found.resident_kb:.2f}", heap, "pass" if found.passed else "FAIL"]
-        print(f"{name:<12}{found.calls:>8}" + "".join(f"{cell:>10}" for cell in cells), flush=True)
-        passed = passed and found.passed
+        growth = measured(name, options.scale)
+        sizes = [growth.start.resident, growth.half.resident, growth.end.resident, growth.half.peak, growth.end.peak]
+        heap = "?" if growth.heap_kb is None else f"{growth.heap_kb:.2f}"
+        cells = [*(f"{size / 1e6:.1f}" for size in sizes), f"{growth.resident_kb:.2f}", heap, "pass" if growth.passed else "FAIL"]
+        print(f"{name:<12}{growth.calls:>8}" + "".join(f"{cell:>10}" for cell in cells), flush=True)
+        passed = passed and growth.passed
     return int(not passed)
 
 

@@ -56,8 +56,8 @@ def decoder(batch: Dim, length: Dim) -> ir.Function:
     cache = [ir.var(name, TensorType((batch, HEADS, length, WIDTH // HEADS), "float32")) for name in ("keys", "values")]
     query, *new = (heads(ops.matmul(x, weight(WIDTH, WIDTH)), batch, 1) for _ in range(3))
     key, value = (ops.concat(old, row, axis=2) for old, row in zip(cache, new, strict=True))
-    found = forward(ops.add(x, attended(query, key, value, batch, 1)))
-    return ir.function([x, *cache], ir.tuple_([found, key, value]))
+    output = forward(ops.add(x, attended(query, key, value, batch, 1)))
+    return ir.function([x, *cache], ir.tuple_([output, key, value]))
 
 
 def pyramid(height: Dim, width: Dim) -> ir.Function:

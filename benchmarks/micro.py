@@ -107,17 +107,17 @@ def measure(path: Path, model: Model, cpu: str, board: Board) -> Figures:
     source, inputs = build_firmware(printed), [example(spec).tobytes() for spec in executable.inputs]
     with tempfile.TemporaryDirectory() as scratch:
         program = build(source, board, Path(scratch))
-        done = run(source, program, board, inputs)
-        taken = sizes(program)
+        execution = run(source, program, board, inputs)
+        program_sizes = sizes(program)
         counted = count_accesses(source, program, board, inputs) if uncounted(board) is None else Accesses(0, 0)
-    said = compiled(printed.files(), "model_run", cpu)
-    bound = said and said.stack
-    if bound is not None and done.model_stack > bound:
-        raise RuntimeError(f"{path.name} on {cpu} takes {done.model_stack} bytes of stack, and its bound is {bound}")
-    text = f"out {b''.join(done.outputs).hex()}\n"
-    if done.status or not hashlib.sha256(text.encode()).hexdigest().startswith(model.sha256):
+    stack_report = compiled(printed.files(), "model_run", cpu)
+    bound = stack_report and stack_report.stack
+    if bound is not None and execution.model_stack > bound:
+        raise RuntimeError(f"{path.name} on {cpu} takes {execution.model_stack} bytes of stack, and its bound is {bound}")
+    text = f"out {b''.join(execution.outputs).hex()}\n"
+    if execution.status or not hashlib.sha256(text.encode()).hexdigest().startswith(model.sha256):
         raise RuntimeError(f"{path.name} on {cpu} gives a wrong output: {text[:60].strip()}...")
-    return Figures(done.instructions, taken.ram + done.stack, taken.flash, counted.loads, counted.stores)
+    return Figures(execution.instructions, program_sizes.ram + execution.stack, program_sizes.flash, counted.loads, counted.stores)
 
 
 def main() -> int:
@@ -126,26 +126,26 @@ def main() -> int:
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--cpus", default="cortex-m4,cortex-m7,cortex-m55,cortex-m3,rv32imc")
     parser.add_argument("--write", type=Path)
-    given = parser.parse_args()
-    boards = {cpu: board for cpu in given.cpus.split(",") if (board := board_for(cpu)) is not None}
+    arguments = parser.parse_args()
+    boards = {cpu: board for cpu in arguments.cpus.split(",") if (board := board_for(cpu)) is not None}
     problems = [problem for board in boards.values() if (problem := missing(board))]
     if problems or not boards:
         print(problems[0] if problems else f"processors: {', '.join(board.cpu for board in BOARDS)}", file=sys.stderr)
         return 1
-    found: dict[str, dict[str, Figures]] = {}
+    figures_by_cpu: dict[str, dict[str, Figures]] = {}
     for cpu, board in boards.items():
-        found[cpu] = {}
+        figures_by_cpu[cpu] = {}
         for name, model in MODELS.items():
-            found[cpu][name] = measure(given.models / model.file, model, cpu, board)
-            print(f"{cpu} {name}: {found[cpu][name]}", flush=True)
-    text = page(found)
+            figures_by_cpu[cpu][name] = measure(arguments.models / model.file, model, cpu, board)
+            print(f"{cpu} {name}: {figures_by_cpu[cpu][name]}", flush=True)
+    text = page(figures_by_cpu)
     print(text)
-    if given.write is not None:
-        given.write.write_text(text)
+    if arguments.write is not None:
+        arguments.write.write_text(text)
     return 0
 
 
-def page(found: dict[str, dict[str, Figures]]) -> str:
+def page(figures_by_cpu: dict[str, dict[str, Figures]]) -> str:
     """The figures as Markdown."""
     lines = [
         "# Microcontrollers: instructions and memory",
@@ -153,7 +153,7 @@ def page(found: dict[str, dict[str, Figures]]) -> str:
         "The int8 models of MLPerf Tiny on emulated boards, one inference of each, beside TensorFlow Lite Micro with CMSIS-NN",
         f"and its registrations for int8. In every row {EXACT}. `make bench-micro` prints this page.",
         "",
-        f"Made {datetime.now(UTC):%Y-%m-%d} with {', '.join(_versions(found))}; models are compiled with",
+        f"Made {datetime.now(UTC):%Y-%m-%d} with {', '.join(_versions(figures_by_cpu))}; models are compiled with",
         f"`{' '.join(FLAGS)}`.",
         "",
         "Instructions are exact and the same in every run; they are not cycles. RAM is the arena with inputs and outputs, all",
@@ -161,7 +161,7 @@ def page(found: dict[str, dict[str, Figures]]) -> str:
         "measures are in both. Loads and stores count each register that an instruction moves, and are counted on boards without",
         "vectors. Baselines: tflite-micro 90b983c2, CMSIS-NN 4ab83cc3, same compiler, emulator, input and counting.",
     ]
-    for cpu, rows in found.items():
+    for cpu, rows in figures_by_cpu.items():
         lines += ["", f"## {cpu}, {board.name}" if (board := board_for(cpu)) else f"## {cpu}", ""]
         lines += ["| model | figure | Inlaid | baseline | ratio | goal | |", "|---|---|---|---|---|---|---|"]
         for name, figures in rows.items():
@@ -169,19 +169,19 @@ def page(found: dict[str, dict[str, Figures]]) -> str:
             if cpu == "cortex-m55" and baseline is not None:
                 goal = Figures(baseline.instructions)
             for part, title in PARTS.items():
-                if not (own := getattr(figures, part)):
+                if not (figure := getattr(figures, part)):
                     continue
-                other, wanted = (0 if each is None else getattr(each, part) for each in (baseline, goal))
-                ratio = f"{own / other:.2f}" if other else ""
-                verdict = "" if not wanted else "reached" if own <= wanted else f"missed by {own - wanted:,}"
-                cells = (name, title, f"{own:,}", f"{other:,}" if other else "", ratio, f"{wanted:,}" if wanted else "", verdict)
+                other, limit = (0 if each is None else getattr(each, part) for each in (baseline, goal))
+                ratio = f"{figure / other:.2f}" if other else ""
+                verdict = "" if not limit else "reached" if figure <= limit else f"missed by {figure - limit:,}"
+                cells = (name, title, f"{figure:,}", f"{other:,}" if other else "", ratio, f"{limit:,}" if limit else "", verdict)
                 lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _versions(found: dict[str, dict[str, Figures]]) -> list[str]:
+def _versions(figures_by_cpu: dict[str, dict[str, Figures]]) -> list[str]:
     """The first lines in which compilers and emulators say what they are."""
-    boards = [board for cpu in found if (board := board_for(cpu)) is not None]
+    boards = [board for cpu in figures_by_cpu if (board := board_for(cpu)) is not None]
     tools: Sequence[str] = list(dict.fromkeys(tool for board in boards for tool in (board.compiler, board.emulator)))
     texts = [subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout for tool in tools]
     return list(dict.fromkeys(text.splitlines()[0] for text in texts))

@@ -65,8 +65,8 @@ def run_node_case(case: Any, device: str) -> Outcome:
     try:
         prepared = prepare(case.model, device)
         for inputs, expected in case.data_sets:
-            found = prepared.run([_array(item) for item in inputs])
-            check(found, [_array(item) for item in expected], case.rtol, case.atol)
+            outputs = prepared.run([_array(item) for item in inputs])
+            check(outputs, [_array(item) for item in expected], case.rtol, case.atol)
     except Exception as error:  # one case must not end the run
         return Outcome(case.name, "failed", _reason(error), time.perf_counter() - start)
     return Outcome(case.name, *where(prepared, case.model, device), time.perf_counter() - start)
@@ -97,26 +97,26 @@ def _array(item: Any) -> Any:
     return numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else item
 
 
-def check(found: Sequence[Any], expected: Sequence[Any], rtol: float, atol: float) -> None:
+def check(actual: Sequence[Any], expected: Sequence[Any], rtol: float, atol: float) -> None:
     """Compare as ONNX's runner does. Raises AssertionError."""
-    assert len(found) == len(expected), f"{len(found)} values instead of {len(expected)}"
-    for got, wanted in zip(found, expected, strict=True):
-        if isinstance(wanted, (list, tuple)):
+    assert len(actual) == len(expected), f"{len(actual)} values instead of {len(expected)}"
+    for got, expected_value in zip(actual, expected, strict=True):
+        if isinstance(expected_value, (list, tuple)):
             assert isinstance(got, (list, tuple)), f"a {type(got).__name__} instead of a sequence"
-            check(got, wanted, rtol, atol)
+            check(got, expected_value, rtol, atol)
             continue
-        if wanted is None or got is None:
-            assert got is wanted, "an optional that is empty, or should be"
+        if expected_value is None or got is None:
+            assert got is expected_value, "an optional that is empty, or should be"
             continue
-        assert got.shape == np.shape(wanted), f"shape {got.shape} instead of {np.shape(wanted)}"
-        if wanted.dtype == object:
-            np.testing.assert_array_equal(got, wanted)
+        assert got.shape == np.shape(expected_value), f"shape {got.shape} instead of {np.shape(expected_value)}"
+        if expected_value.dtype == object:
+            np.testing.assert_array_equal(got, expected_value)
             continue
-        assert got.dtype == wanted.dtype, f"element type {got.dtype} instead of {wanted.dtype}"
+        assert got.dtype == expected_value.dtype, f"element type {got.dtype} instead of {expected_value.dtype}"
         tolerance = rtol
         if got.dtype.name == "bfloat16":
-            tolerance, got, wanted = max(rtol, 2**-6), got.astype(np.float32), wanted.astype(np.float32)
-        np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=atol)
+            tolerance, got, expected_value = max(rtol, 2**-6), got.astype(np.float32), expected_value.astype(np.float32)
+        np.testing.assert_allclose(got, expected_value, rtol=tolerance, atol=atol)
 
 
 def _reason(error: Exception) -> str:
@@ -146,11 +146,11 @@ def run_light_model(name: str, device: str) -> Outcome:
     try:
         model = onnx.load(LIGHT / f"{name}.onnx")
         prepared = prepare(model, device)
-        found = prepared.run(light_input(model))
+        outputs = prepared.run(light_input(model))
         expected = [
             numpy_helper.to_array(onnx.load_tensor(LIGHT / f"{name}_output_{index}.pb")) for index in range(len(model.graph.output))
         ]
-        check(found, expected, 1e-3, 1e-7)
+        check(outputs, expected, 1e-3, 1e-7)
     except Exception as error:  # likewise
         return Outcome(name, "failed", _reason(error), time.perf_counter() - start)
     return Outcome(name, *where(prepared, model, device), time.perf_counter() - start)
@@ -188,14 +188,14 @@ def _run_share(names: Sequence[str], device: str, report: Callable[[Outcome], No
             process.join()
 
 
-def run_all(names: Sequence[str], device: str, jobs: int) -> list[Outcome]:
+def run_cases(names: Sequence[str], device: str, jobs: int) -> list[Outcome]:
     """All named cases, in that order, in `jobs` processes."""
-    done: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
 
     def report(outcome: Outcome) -> None:
-        done[outcome.name] = outcome
+        outcomes[outcome.name] = outcome
         if sys.stderr.isatty():
-            print(f"\r{len(done)}/{len(names)} {outcome.name[:60]:60}", end="", file=sys.stderr)
+            print(f"\r{len(outcomes)}/{len(names)} {outcome.name[:60]:60}", end="", file=sys.stderr)
 
     # Before the fork, so that the processes share it, and a broken installation shows at once.
     importlib.import_module("inlaid.onnx_backend")
@@ -205,7 +205,7 @@ def run_all(names: Sequence[str], device: str, jobs: int) -> list[Outcome]:
             share.result()
     if sys.stderr.isatty():
         print(file=sys.stderr)
-    return [done[name] for name in names]
+    return [outcomes[name] for name in names]
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
@@ -274,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--verbose", action="store_true", help="print each case that falls back or fails")
     options = parser.parse_args(arguments)
     names = [*node_cases(), *sorted(path.stem for path in LIGHT.glob("*.onnx"))]
-    outcomes = run_all([name for name in names if re.search(options.match, name)], options.device, options.jobs)
+    outcomes = run_cases([name for name in names if re.search(options.match, name)], options.device, options.jobs)
     if options.verbose:
         for item in outcomes:
             if item.state in ("failed", "fallback"):

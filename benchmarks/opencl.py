@@ -23,7 +23,7 @@ import inlaid
 from inlaid.plugins.registry import default_registry
 from machine import processor
 from quantized import medians
-from zoo import FLOAT, feeds, path_of
+from zoo import FLOAT, feeds, model_path
 
 HOST = "x86"
 RELATIVE = 1e-3
@@ -61,7 +61,7 @@ class Row:
 
 def measured(name: str, target: str, tiny: bool, seconds: float) -> Row:
     """Compile a model for both targets and compare the results; time both unless `seconds` is 0."""
-    model = onnx.load(path_of(name, tiny=tiny))
+    model = onnx.load(model_path(name, tiny=tiny))
     device, host = (inlaid.compile(model, targets=[each]) for each in (target, HOST))
     inputs = feeds(model)
     error = max(map(_error, device.run(inputs).values(), host.run(inputs).values()))
@@ -71,10 +71,10 @@ def measured(name: str, target: str, tiny: bool, seconds: float) -> Row:
     return Row(name, times["device"], times["host"], error, _elsewhere(model, target))
 
 
-def _error(found: Any, wanted: Any) -> float:
+def _error(actual: Any, expected: Any) -> float:
     """Maximum difference, relative to the maximum magnitude."""
-    scale = float(np.abs(wanted.astype(np.float64)).max(initial=0)) or 1.0
-    return float(np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max(initial=0)) / scale
+    scale = float(np.abs(expected.astype(np.float64)).max(initial=0)) or 1.0
+    return float(np.abs(actual.astype(np.float64) - expected.astype(np.float64)).max(initial=0)) / scale
 
 
 def _elsewhere(model: onnx.ModelProto, target: str) -> tuple[str, ...]:

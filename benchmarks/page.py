@@ -46,7 +46,7 @@ class Measurement:
     moved: int = 0
 
     @classmethod
-    def of(
+    def create(
         cls,
         kind: str,
         name: str,
@@ -78,9 +78,9 @@ class Measurement:
     def parse(cls, text: str) -> Measurement:
         """What `keep` wrote in one line."""
         facts = json.loads(text)
-        own = {item.name for item in fields(cls)}
+        field_names = {item.name for item in fields(cls)}
         parsed = {"limit": Limits(**facts["limit"]), "result": parse_result(facts["result"])}
-        return cls(**{**{name: facts[name] for name in own}, **parsed})
+        return cls(**{**{name: facts[name] for name in field_names}, **parsed})
 
     @property
     def ratio(self) -> float | None:
@@ -121,15 +121,15 @@ def parse_result(facts: Any) -> Result | str:
     return Result(tuple(timings), tuple(Missing(**item) for item in facts["missing"]))
 
 
-def difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
+def difference(actual: Sequence[Any], expected: Sequence[Any]) -> float:
     """Maximum difference, relative to the maximum magnitude of the output. Infinite if shapes differ, or if NaNs and infinities
     are at different places."""
     greatest = 0.0
-    for own, other in zip(found, expected, strict=True):
-        if own.shape != other.shape:
+    for output, other in zip(actual, expected, strict=True):
+        if output.shape != other.shape:
             return float("inf")
-        if own.size:
-            mine, its = own.astype(np.float64), other.astype(np.float64)
+        if output.size:
+            mine, its = output.astype(np.float64), other.astype(np.float64)
             finite = np.isfinite(mine) & np.isfinite(its)
             if not np.array_equal(mine[~finite], its[~finite], equal_nan=True):
                 return float("inf")
@@ -140,11 +140,11 @@ def difference(found: Sequence[Any], expected: Sequence[Any]) -> float:
 
 def latest(path: Path) -> list[Measurement]:
     """The last measurement of each kind, in the order in which they were first made."""
-    found: dict[tuple[str, str, str, int], Measurement] = {}
+    measurements_by_key: dict[tuple[str, str, str, int], Measurement] = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        made = Measurement.parse(line)
-        found[made.key] = made
-    return list(found.values())
+        measurement = Measurement.parse(line)
+        measurements_by_key[measurement.key] = measurement
+    return list(measurements_by_key.values())
 
 
 TITLE = "Benchmarks"
@@ -202,12 +202,12 @@ def _models(chosen: Sequence[Measurement], precision: str, threads: int) -> list
     lines += [_model_row(item, engines, len(header)) for item in chosen]
     ratios = [item.ratio for item in chosen if item.ratio is not None]
     if ratios:
-        met = sum(item.ratio is not None and item.ratio <= item.goal for item in chosen)
+        goal_count = sum(item.ratio is not None and item.ratio <= item.goal for item in chosen)
         slower = [item.name for item in chosen if item.ratio is not None and item.ratio > 1]
         lines += [
             "",
             f"Geometric mean of the ratios over {len(ratios)} models: **{statistics.geometric_mean(ratios):.2f}**; "
-            f"{met} meet their goal; slower than the best peer: {', '.join(slower) or 'none'}.",
+            f"{goal_count} meet their goal; slower than the best peer: {', '.join(slower) or 'none'}.",
         ]
     return lines
 
@@ -216,7 +216,7 @@ def _model_row(item: Measurement, engines: Sequence[str], width: int) -> str:
     if isinstance(item.result, str):
         return table_row([item.name, item.result, *[""] * (width - 2)])
     times = {timing.label: milliseconds(timing.median) for timing in item.result.timings}
-    best, own = item.result.best, item.result.inlaid
+    best, inlaid = item.result.best, item.result.inlaid
     judged = ["-", "-", "-"]
     if best is not None and item.ratio is not None:
         judged = [
@@ -227,13 +227,13 @@ def _model_row(item: Measurement, engines: Sequence[str], width: int) -> str:
     return table_row(
         [
             item.name,
-            _own(own),
+            _format_timing(inlaid),
             *(times.get(engine, "-") for engine in engines),
             *judged,
             milliseconds(item.bound),
             f"{max((peer.difference for peer in item.result.peers), default=0):.0e}",
-            f"{own.prepare_s:.1f}",
-            f"{own.peak_mib:.0f}",
+            f"{inlaid.prepare_s:.1f}",
+            f"{inlaid.peak_mib:.0f}",
             "-" if best is None else f"{best.peak_mib:.0f}",
             item.date,
         ]
@@ -247,7 +247,7 @@ def _operators(chosen: Sequence[Measurement], threads: int) -> list[str]:
     for group in dict.fromkeys(item.group for item in chosen if item.group.startswith("conv")):
         timed = [(item, item.result.inlaid) for item in chosen if item.group == group and not isinstance(item.result, str)]
         operations = sum(item.times * item.operations for item, _ in timed)
-        seconds = sum(item.times * own.median / 1e3 for item, own in timed)
+        seconds = sum(item.times * timing.median / 1e3 for item, timing in timed)
         if timed:
             share = operations / seconds / timed[-1][0].limit.flops
             lines += ["", f"{group}: {operations / seconds / 1e9:.0f} GFLOP/s weighted by time, {share:.0%} of the peak."]
@@ -262,7 +262,7 @@ def _operator_row(item: Measurement, width: int) -> str:
     if item.result.peers:
         peers = [milliseconds(item.result.peers[0].median), spread(item.result.ratios(item.result.peers[0]))]
     share = f"{rate / item.limit.flops:.0%}" if item.operations else "-"  # what is only moved may well be in a cache
-    inlaid = _own(item.result.inlaid)
+    inlaid = _format_timing(item.result.inlaid)
     return table_row([item.group, item.name, str(item.times), inlaid, f"{rate / 1e9:.1f}", share, *peers, item.date])
 
 
@@ -277,12 +277,12 @@ def _settings(every: Sequence[Measurement]) -> list[str]:
                 absent.setdefault(f"{missing.label}, {item.precision}: {missing.reason}", []).append(item.name)
     lines = ["## Settings", "", *(f"- {text}" for text in settled)]
     if absent:
-        gone = (f"- {reason} ({', '.join(dict.fromkeys(models))})" for reason, models in absent.items())
-        lines += ["", "Did not take part:", "", *gone]
+        absences = (f"- {reason} ({', '.join(dict.fromkeys(models))})" for reason, models in absent.items())
+        lines += ["", "Did not take part:", "", *absences]
     return lines
 
 
-def _own(item: Timing) -> str:
+def _format_timing(item: Timing) -> str:
     return f"{milliseconds(item.median)} ({milliseconds(min(item.rounds))} to {milliseconds(max(item.rounds))})"
 
 

@@ -56,11 +56,11 @@ def extras() -> dict[str, tuple[str, ...]]:
 
 def lines(quick: bool = False) -> Iterator[Line]:
     """Yield the lines of README.md that install this checkout, then every extra in both spellings."""
-    known = extras()
+    distributions_by_extra = extras()
     for requirement in re.findall(r'pip install "(\.\[[^"]+)"', (ROOT / "README.md").read_text("utf-8")):
         names = requirement[2:-1].split(",")
-        yield Line(requirement, tuple(name for extra in names for name in known[extra]))
-    for extra, distributions in known.items():
+        yield Line(requirement, tuple(name for extra in names for name in distributions_by_extra[extra]))
+    for extra, distributions in distributions_by_extra.items():
         if not quick or "_" in extra:
             for spelling in sorted({extra, extra.replace("_", "-")}):
                 yield Line(f".[{spelling}]", distributions)

@@ -23,7 +23,7 @@ import numpy as np
 import onnx
 
 import inlaid
-from zoo import INT8, feeds, path_of
+from zoo import INT8, feeds, model_path
 
 TARGET = "x86:threads=1"
 DEFAULT = ("resnet50", "mobilenet_v2", "squeezenet", "inception_v1", "shufflenet")
@@ -45,12 +45,12 @@ def medians(calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
                 begin = time.perf_counter()
                 call()
                 times[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(found) * 1e3 for name, found in times.items()}
+    return {name: statistics.median(samples) * 1e3 for name, samples in times.items()}
 
 
 def network(name: str, seconds: float) -> dict[str, float]:
     """Time one network of the zoo in float32, quantized in both arithmetics, and by ONNX Runtime's quantizer."""
-    model = onnx.load(path_of(name))
+    model = onnx.load(model_path(name))
     samples = [feeds(model, seed=seed) for seed in range(1, SAMPLES + 1)]
     models: dict[str, Any] = {"float32": model}
     for arithmetic in ("fixed", "float"):
@@ -59,8 +59,8 @@ def network(name: str, seconds: float) -> dict[str, float]:
     peers: dict[str, Call] = {}
     for label, version in (("uint8", f"{name}_int8"), ("int8", f"{name}_int8_signed")):
         if version in INT8:
-            models[label] = onnx.load(path_of(version))
-            peers[f"ONNX Runtime {label}"] = onnxruntime_call(path_of(version), inputs)
+            models[label] = onnx.load(model_path(version))
+            peers[f"ONNX Runtime {label}"] = onnxruntime_call(model_path(version), inputs)
     loaded = {label: inlaid.compile(each, targets=[TARGET]) for label, each in models.items()}
     return medians({label: lambda run=each.run: run(inputs) for label, each in loaded.items()} | peers, seconds)
 
@@ -86,14 +86,16 @@ def tflite(path: Path, seconds: float) -> tuple[dict[str, float], bool]:
     def litert(**settings: Any) -> Callable[[], list[np.ndarray[Any, Any]]]:
         interpreter = Interpreter(str(path), num_threads=1, **settings)
         interpreter.allocate_tensors()
-        given = [(item["index"], array) for item, array in zip(interpreter.get_input_details(), inputs.values(), strict=True)]
-        taken = [item["index"] for item in interpreter.get_output_details()]
+        input_arrays = [
+            (item["index"], array) for item, array in zip(interpreter.get_input_details(), inputs.values(), strict=True)
+        ]
+        output_indices = [item["index"] for item in interpreter.get_output_details()]
 
         def call() -> list[np.ndarray[Any, Any]]:
-            for index, array in given:
+            for index, array in input_arrays:
                 interpreter.set_tensor(index, array)
             interpreter.invoke()
-            return [interpreter.get_tensor(index) for index in taken]
+            return [interpreter.get_tensor(index) for index in output_indices]
 
         return call
 
@@ -117,18 +119,18 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="for each of what is compared")
     options = parser.parse_args()
     names = options.models or ([] if options.tflite else DEFAULT)
-    all_equal = True
+    is_equal = True
     for name in names:
-        found = network(name, options.seconds)
-        parts = [f"{label} {value:.3g} ms ({value / found['float32']:.2f})" for label, value in found.items()]
+        median_times = network(name, options.seconds)
+        parts = [f"{label} {value:.3g} ms ({value / median_times['float32']:.2f})" for label, value in median_times.items()]
         print(f"{name:<24}{'   '.join(parts)}", flush=True)
     for path in options.tflite:
-        found, equal = tflite(path, options.seconds)
-        all_equal &= equal
-        ours, theirs = found["Inlaid"], found["LiteRT"]
+        median_times, equal = tflite(path, options.seconds)
+        is_equal &= equal
+        ours, theirs = median_times["Inlaid"], median_times["LiteRT"]
         says = "bytes equal" if equal else "bytes DIFFER"
         print(f"{path.stem:<24}Inlaid {ours:.3g} ms   LiteRT {theirs:.3g} ms   ratio {ours / theirs:.2f}   {says}", flush=True)
-    return int(not all_equal)
+    return int(not is_equal)
 
 
 if __name__ == "__main__":

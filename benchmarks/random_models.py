@@ -40,13 +40,13 @@ def checked(seed: int, number: int, targets: Sequence[str]) -> Outcome:
 
 def run(seed: int, numbers: Iterable[int], targets: Sequence[str], jobs: int, limit: float) -> dict[int, Outcome]:
     """Check models in processes of their own, and print those that fail."""
-    found: dict[int, Outcome] = {}
+    outcomes: dict[int, Outcome] = {}
     for number, ended in processes.each(numbers, partial(_work, seed, targets), jobs, limit):
         outcome = ended.result or Outcome(ended.problem, ended.reason)
-        found[number] = outcome
+        outcomes[number] = outcome
         if outcome.failed:
             print(f"model {number}: {outcome}", flush=True)
-    return found
+    return outcomes
 
 
 def _work(seed: int, targets: Sequence[str], number: int) -> Outcome:
@@ -61,29 +61,29 @@ def table(counts: Mapping[str, int], columns: int = 4) -> str:
     return "\n".join("".join(cell.ljust(width) for cell in cells[row::rows]).rstrip() for row in range(rows))
 
 
-def report(found: Mapping[int, Outcome], seconds: float) -> str:
+def report(outcomes: Mapping[int, Outcome], seconds: float) -> str:
     """Summarize a run."""
     lines = []
     for kind, parity, names in (("canonical", 0, OPERATORS), ("ONNX", 1, _onnx_names())):
         counts = Counter(dict.fromkeys(names, 0))
-        for number, outcome in found.items():
+        for number, outcome in outcomes.items():
             if number % 2 == parity:
                 counts.update(outcome.operators)
         counts = Counter({name: counts[name] for name in counts if counts[name] or parity == 0})
         lines += [f"draws of {len(counts)} {kind} operators:", table(counts), ""]
     skipped = Counter[str]()
-    for outcome in found.values():
+    for outcome in outcomes.values():
         skipped.update(outcome.skipped)
     lines += [
         "nodes drawn anew, since ONNX Runtime is known to be wrong:",
         *(f"{skipped[reason]:5} {reason}" for reason in sorted(skipped)),
         "",
     ]
-    states = Counter(outcome.state for outcome in found.values())
-    runs, elements = sum(item.runs for item in found.values()), sum(item.elements for item in found.values())
-    undetermined = sum(item.undetermined for item in found.values())
+    states = Counter(outcome.state for outcome in outcomes.values())
+    runs, elements = sum(item.runs for item in outcomes.values()), sum(item.elements for item in outcomes.values())
+    undetermined = sum(item.undetermined for item in outcomes.values())
     lines.append(
-        f"{len(found)} models, {runs} runs, {elements} elements compared, {undetermined} left to rounding, {seconds:.0f} s"
+        f"{len(outcomes)} models, {runs} runs, {elements} elements compared, {undetermined} left to rounding, {seconds:.0f} s"
     )
     lines.append(", ".join(f"{states[state]} {state}" for state in ("right", "wrong", "refused", "internal", "crash", "slow")))
     return "\n".join(lines)
@@ -111,27 +111,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"seed {seed}; targets x86, {', '.join(targets)}", flush=True)
     start = time.monotonic()
     numbers = range(chosen.count) if chosen.only is None else [chosen.only]
-    found = run(seed, numbers, targets, chosen.jobs, chosen.limit)
+    outcomes = run(seed, numbers, targets, chosen.jobs, chosen.limit)
     problems = [] if chosen.only is not None else _numbers(chosen.limit)
     if chosen.only is None:
-        print(report(found, time.monotonic() - start))
+        print(report(outcomes, time.monotonic() - start))
         print("\n".join(problems) if problems else "random numbers: repeatable, and of the expected distribution")
-    failed = [number for number, outcome in sorted(found.items()) if outcome.failed]
+    failed = [number for number, outcome in sorted(outcomes.items()) if outcome.failed]
     for number in failed if chosen.only is None else [chosen.only]:
-        outcome = found[number]
+        outcome = outcomes[number]
         case = model(seed, number)
         if outcome.failed:
             case = shrunk(case, outcome, variants(case, number, targets), chosen.limit)
         print(f"model {number} (--seed {seed} --only {number}): {outcome}\n{outcome.trace}\n{case}")
         if chosen.save is not None:
             save(case, chosen.save / f"{seed}_{number}")
-    few = [
+    rare_operators = [
         name
         for name in OPERATORS
-        if sum(outcome.operators.get(name, 0) for number, outcome in found.items() if number % 2 == 0) < DRAWS
+        if sum(outcome.operators.get(name, 0) for number, outcome in outcomes.items() if number % 2 == 0) < DRAWS
     ]
-    if chosen.only is None and chosen.count >= COUNT and few:
-        print(f"fewer than {DRAWS} draws of {', '.join(few)}")
+    if chosen.only is None and chosen.count >= COUNT and rare_operators:
+        print(f"fewer than {DRAWS} draws of {', '.join(rare_operators)}")
         return 1
     return 1 if failed or problems else 0
 

@@ -56,7 +56,7 @@ from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.cache import MemoryCache
 from inlaid_runtime.errors import InlaidError, InlaidWarning, Unsupported
 from inlaid_runtime.execution.package import Package, encode_package
-from zoo import INT8, MODELS, cache_folder, path_of
+from zoo import INT8, MODELS, cache_folder, model_path
 
 TARGETS = ("x86:threads=1,cpu=x86-64-v3", "x86:threads=2,cpu=cascadelake", "microcontroller:cpu=cortex-m4")
 """Targets whose kernels `replay.py` schedules again."""
@@ -71,9 +71,9 @@ SYMBOLIC = tuple(
     f"{name}{SYMBOLIC_SUFFIX}"
     for name in ("squeezenet", "mobilenet_v2", "lstm", "super_resolution", "crnn", "seq2seq", "text_finder", "detector")
 )
-OTHERS = tuple(f"{name}{TINY_SUFFIX}" for name in ("dcgan", "text_finder", "speech_step", "gpt2_prefill"))
-ALL = (*DEFAULT, *OTHERS, "squeezenet_int8", *SIGNED, *SYMBOLIC)
-FEW = ("squeezenet", "mobilenet_v2_int8_tiny", "bert_base_tiny", "lstm_tiny", "detector_tiny", "squeezenet_symbolic")
+TINY_EXTRAS = tuple(f"{name}{TINY_SUFFIX}" for name in ("dcgan", "text_finder", "speech_step", "gpt2_prefill"))
+CORPUS = (*DEFAULT, *TINY_EXTRAS, "squeezenet_int8", *SIGNED, *SYMBOLIC)
+SAMPLE_MODELS = ("squeezenet", "mobilenet_v2_int8_tiny", "bert_base_tiny", "lstm_tiny", "detector_tiny", "squeezenet_symbolic")
 MLPERF = tuple(f"{name}.tflite" for name in ("ad01_int8", "kws_ref_model", "pretrainedResnet_quant", "vww_96_int8"))
 STATIC = (*MLPERF, "squeezenet", "mobilenet_v2_int8_tiny", "bert_base_tiny", "lstm_tiny", "crnn_tiny")
 RESNET18 = "resnet18_shifts"
@@ -83,23 +83,23 @@ LAYER = "layer_"
 
 CASES: Mapping[str, Sequence[str]] = MappingProxyType(
     {
-        "x86:threads=1,cpu=x86-64-v3": ALL,
-        "x86:threads=2,cpu=cascadelake": ALL,
-        "x86:threads=1,cpu=sapphirerapids": FEW,
-        "x86:threads=1,cpu=portable": FEW,
-        "opencl:kind=gpu": ALL,
-        "opencl:kind=gpu,subgroup=32,float64=false": FEW,
-        "opencl:kind=cpu": FEW,
-        "opencl:kind=embedded": FEW,
-        "cuda:arch=sm_80": ALL,
-        "cuda:arch=sm_90a,tf32=true": FEW,
+        "x86:threads=1,cpu=x86-64-v3": CORPUS,
+        "x86:threads=2,cpu=cascadelake": CORPUS,
+        "x86:threads=1,cpu=sapphirerapids": SAMPLE_MODELS,
+        "x86:threads=1,cpu=portable": SAMPLE_MODELS,
+        "opencl:kind=gpu": CORPUS,
+        "opencl:kind=gpu,subgroup=32,float64=false": SAMPLE_MODELS,
+        "opencl:kind=cpu": SAMPLE_MODELS,
+        "opencl:kind=embedded": SAMPLE_MODELS,
+        "cuda:arch=sm_80": CORPUS,
+        "cuda:arch=sm_90a,tf32=true": SAMPLE_MODELS,
         "microcontroller:cpu=cortex-m4": STATIC,
         "microcontroller:cpu=cortex-m55": STATIC,
         "microcontroller:cpu=c99": STATIC,
         "vta_fpga x86:threads=1,cpu=x86-64-v3": (RESNET18,),
         "vta_fpga": tuple(f"{LAYER}C{number}" for number in range(2, 12)),
         "vta_fpga:threads=2,slots=1": tuple(f"{LAYER}C{number}" for number in (2, 3, 4)),
-        "reference": FEW,
+        "reference": SAMPLE_MODELS,
     }
 )
 """Models by targets. Several targets, in order of priority, are separated by spaces."""
@@ -306,7 +306,7 @@ def load(name: str, folder: Path | None = None) -> inlaid.Module:
     if _stem(name) not in MODELS:
         return inlaid.load(Path(name))
     tiny, symbolic = (name.endswith(suffix) for suffix in (TINY_SUFFIX, SYMBOLIC_SUFFIX))
-    return inlaid.load(path_of(_stem(name), tiny, folder, symbolic))
+    return inlaid.load(model_path(_stem(name), tiny, folder, symbolic))
 
 
 def _stem(name: str) -> str:
@@ -366,10 +366,10 @@ def select_cases(table: Mapping[str, Sequence[str]], targets: Sequence[str], mod
     """Return the pairs of targets and model to record: those of a table with one of `models`, or all combinations of `models` that
     it lacks with `TARGETS`; with `targets`, these and `models`, or their models in the table."""
     if targets:
-        return [(target, model) for target in targets for model in models or table.get(target, ALL)]
+        return [(target, model) for target in targets for model in models or table.get(target, CORPUS)]
     pairs = [(target, model) for target, names in table.items() for model in names if not models or model in models]
-    known = {model for _, model in pairs}
-    return pairs + [(target, model) for model in models if model not in known for target in TARGETS]
+    recorded_models = {model for _, model in pairs}
+    return pairs + [(target, model) for model in models if model not in recorded_models for target in TARGETS]
 
 
 def versions() -> str:

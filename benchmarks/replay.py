@@ -32,40 +32,40 @@ class Kernel:
 
     model: str
     context: DriverContext
-    made: Scheduled
+    schedule: Scheduled
 
     def __str__(self) -> str:
-        trace = self.made.trace
+        trace = self.schedule.trace
         how = "made by its rule" if trace.steps is None else f"{len(trace.steps.steps)} steps"
         return f"{trace.rule}: {trace.name} of {self.model} for {self.context.target}, {how}"
 
     def differs(self) -> bool:
         """Whether a replay makes anything else."""
-        again = self.context.replay(self.made.source, str(self.made.trace))
-        return show(again.program) != show(self.made.program) or str(again.trace) != str(self.made.trace)
+        again = self.context.replay(self.schedule.source, str(self.schedule.trace))
+        return show(again.program) != show(self.schedule.program) or str(again.trace) != str(self.schedule.trace)
 
     def seconds(self, repeat: int) -> float:
         """The least time of some replays."""
-        text, found = str(self.made.trace), []
+        text, samples = str(self.schedule.trace), []
         for _ in range(repeat):
             start = time.process_time()
-            self.context.replay(self.made.source, text)
-            found.append(time.process_time() - start)
-        return min(found)
+            self.context.replay(self.schedule.source, text)
+            samples.append(time.process_time() - start)
+        return min(samples)
 
 
 def kernels(model: str, targets: Sequence[str]) -> list[Kernel]:
     """The kernels that rules schedule for a model."""
-    found: list[Kernel] = []
+    result: list[Kernel] = []
     module = load(model)
     for target in targets:
         try:
             for _, region, context in regions(module, target):
-                told = partial(lambda context, made: found.append(Kernel(model, context, made)), context)
-                watch_region(region, replace(context, watch=told), kernels=True)
+                watcher = partial(lambda context, schedule: result.append(Kernel(model, context, schedule)), context)
+                watch_region(region, replace(context, watch=watcher), kernels=True)
         except InlaidError as error:
             print(f"{model} for {target}: {error}")
-    return found
+    return result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"another program: {kernel}")
     for seconds, kernel in times[: options.slowest]:
         print(f"{1000 * seconds:6.1f} ms  {kernel}")
-    by_rule = Counter(kernel.made.trace.rule for kernel in every if kernel.made.trace.steps is None)
+    by_rule = Counter(kernel.schedule.trace.rule for kernel in every if kernel.schedule.trace.steps is None)
     print(f"{len(every)} kernels: {len(every) - len(other)} replay to the same, {late} take over {options.limit} ms")
     print(f"{by_rule.total()} are made by their rules: {', '.join(f'{rule} {count}' for rule, count in by_rule.most_common())}")
     return 1 if other or late else 0

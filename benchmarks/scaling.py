@@ -65,7 +65,7 @@ def generate(count: int) -> onnx.ModelProto:
     net = Net("scaling")
     x = net.input("x", (4, WIDTH))
     rng = np.random.default_rng(0)
-    kept = [x]
+    skip_sources = [x]
     weights = [net.weight(f"weight{number}", (WIDTH, WIDTH), 0.4) for number in range(16)]
     scale, bias = net.weight("scale", (WIDTH,), 0.1, around=1.0), net.weight("bias", (WIDTH,), 0.1)
     added = 0
@@ -74,12 +74,12 @@ def generate(count: int) -> onnx.ModelProto:
         x = net.node("Add", net.node("MatMul", x, weights[step % 16]), bias)
         x = net.node("Add", net.node("Tanh", x), before)
         x = net.node("LayerNormalization", x, scale, bias, axis=-1)
-        x = net.node("Add", x, kept[rng.integers(len(kept))])
+        x = net.node("Add", x, skip_sources[rng.integers(len(skip_sources))])
         x = net.node("Mul", x, net.node("Sqrt", net.constant(0.25 + step % 7)))
         x = net.node("Reshape", net.node("Transpose", net.node("Relu", x), perm=[1, 0]), net.shape(4, WIDTH))
         added += 11
         if step % 10 == 0:
-            kept.append(x)
+            skip_sources.append(x)
         if added >= count:
             break
     net.output(x, "y", (4, WIDTH))
@@ -110,14 +110,14 @@ def measure(count: int, target: str) -> Measured:
 def installed() -> list[str]:
     """The targets among x86, reference and opencl that run on this machine."""
     registry = default_registry()
-    found = []
+    targets = []
     for name in ("x86", "reference", "opencl"):
         try:
             registry.runtime(registry.target(name))
         except InlaidError:
             continue
-        found.append(name)
-    return found
+        targets.append(name)
+    return targets
 
 
 def main() -> int:
@@ -133,17 +133,19 @@ def main() -> int:
         return int(not report(arguments.sizes or list(FAMILIES), arguments.targets.split(",")))
     measure(100, arguments.target)  # what is imported when it is first needed does not count
     print(f"{'operators':>10}{'import':>10}{'optimize':>10}{'partition':>10}{'verify':>10}{'all, s':>10}  left at the end")
-    found = []
+    measurements = []
     for count in arguments.counts:
         item = measure(count, arguments.target)
-        found.append(item)
+        measurements.append(item)
         shown = "".join(f"{seconds:>10.2f}" for seconds in item.stages.values())
         print(f"{item.operators:>10}{shown}{item.seconds:>10.2f}  {item.left} calls in {item.regions} regions", flush=True)
         if arguments.passes:
             print("\n".join(f"{seconds:>14.3f} s  {name}" for name, seconds in item.passes))
-    slow = any(item.operators <= 1.01 * LARGE and item.seconds > LIMIT for item in found)
+    slow = any(item.operators <= 1.01 * LARGE and item.seconds > LIMIT for item in measurements)
     steep = any(
-        b.seconds / a.seconds > WORST * b.operators / a.operators for a, b in itertools.pairwise(found) if b.operators > a.operators
+        b.seconds / a.seconds > WORST * b.operators / a.operators
+        for a, b in itertools.pairwise(measurements)
+        if b.operators > a.operators
     )
     return int(slow or steep)
 

@@ -50,20 +50,20 @@ def measure(family: str, count: int, target: str) -> Compilation:
         for seed in range(SEEDS):
             inputs.append(model.inputs(count, np.random.default_rng(seed)))
             np.savez(Path(folder, f"inputs{seed}.npz"), **inputs[-1])
-        found = json.loads(_process("compile", family, str(count), target, folder))
+        figures = json.loads(_process("compile", family, str(count), target, folder))
         _process("run", folder)
         for seed, values in enumerate(inputs):
             _compare(model, count, values, Path(folder, f"outputs{seed}.npz"))
-    return Compilation(**found)
+    return Compilation(**figures)
 
 
 def _process(*arguments: str) -> str:
     """Run a command of this file in a fresh process. Returns what it printed."""
     environment = {**os.environ, "INLAID_CACHE": "off"}
-    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        raise WrongModel(f"{arguments[0]}: {(done.stderr.strip().splitlines() or [f'exit status {done.returncode}'])[-1]}")
-    return done.stdout
+    process = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, env=environment, check=False)
+    if process.returncode:
+        raise WrongModel(f"{arguments[0]}: {(process.stderr.strip().splitlines() or [f'exit status {process.returncode}'])[-1]}")
+    return process.stdout
 
 
 def _compare(family: Family, count: int, inputs: dict[str, np.ndarray[Any, Any]], path: Path) -> None:
@@ -72,8 +72,8 @@ def _compare(family: Family, count: int, inputs: dict[str, np.ndarray[Any, Any]]
         if set(outputs.files) != set(expected):
             raise WrongModel(f"expected outputs {sorted(expected)}, got {sorted(outputs.files)}")
         for name, value in expected.items():
-            same = np.array_equal if family.outputs else _is_close
-            if outputs[name].shape != value.shape or not same(outputs[name], value):
+            equals = np.array_equal if family.outputs else _is_close
+            if outputs[name].shape != value.shape or not equals(outputs[name], value):
                 raise WrongModel(f"output {name} is wrong for inputs of shapes {[value.shape for value in inputs.values()]}")
 
 

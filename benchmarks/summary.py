@@ -49,8 +49,8 @@ def ratios(text: str, precision: str, threads: int) -> dict[str, float]:
     if not rows or RATIO not in rows[0]:
         return {}
     column = rows[0].index(RATIO)
-    found = ((row[0], re.match(r"\d+\.\d+", row[column])) for row in rows[2:] if len(row) > column)
-    return {name: float(number[0]) for name, number in found if number}
+    cells = ((row[0], re.match(r"\d+\.\d+", row[column])) for row in rows[2:] if len(row) > column)
+    return {name: float(number[0]) for name, number in cells if number}
 
 
 def summary(docs: Path = DOCS, threads: int = 1) -> str:
@@ -59,15 +59,19 @@ def summary(docs: Path = DOCS, threads: int = 1) -> str:
     header, columns = ["model"], []
     for source, text in pages.items():
         for precision in PRECISIONS:
-            known = {name.removesuffix("_int8"): ratio for name, ratio in ratios(text, precision, threads).items()}
-            if known:
+            model_ratios = {name.removesuffix("_int8"): ratio for name, ratio in ratios(text, precision, threads).items()}
+            if model_ratios:
                 header.append(f"{source.column}: {precision}")
-                columns.append(known)
+                columns.append(model_ratios)
     lines = [table_row(header), table_row(["---"] * len(header))]
-    for name in dict.fromkeys(name for known in columns for name in known):
-        lines.append(table_row([name, *(f"{known[name]:.2f}" if name in known else "" for known in columns)]))
-    lines.append(table_row(["geometric mean", *(f"**{statistics.geometric_mean(known.values()):.2f}**" for known in columns)]))
-    lines.append(table_row(["slower models", *(str(sum(ratio > 1 for ratio in known.values())) for known in columns)]))
+    for name in dict.fromkeys(name for model_ratios in columns for name in model_ratios):
+        lines.append(table_row([name, *(f"{model_ratios[name]:.2f}" if name in model_ratios else "" for model_ratios in columns)]))
+    lines.append(
+        table_row(["geometric mean", *(f"**{statistics.geometric_mean(model_ratios.values()):.2f}**" for model_ratios in columns)])
+    )
+    lines.append(
+        table_row(["slower models", *(str(sum(ratio > 1 for ratio in model_ratios.values())) for model_ratios in columns)])
+    )
     machines = [f"- {source.column}: {source.detail}; [times]({source.page})." for source in pages]
     return "\n".join([*lines, "", *machines]) + "\n"
 

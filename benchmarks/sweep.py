@@ -42,7 +42,7 @@ DISTRIBUTIONS = ("inlaid", "numpy", "onnx", "onnxruntime")
 SETTLE = 0.1
 """Seconds before an engine's turn, where threads of the other may still spin."""
 WORST = 20
-GOAL, MOST, MICROSECONDS = 0.9, 1.5, 3.0
+GOAL, MAX_RATIO, MICROSECONDS = 0.9, 1.5, 3.0
 """Of the geometric mean of ratios, of the greatest, and of the greatest difference at small sizes."""
 
 
@@ -62,18 +62,18 @@ def measure(case: Case, size: str, form: str, arguments: argparse.Namespace) -> 
         onnx.save(model, path)
         start = time.perf_counter()
         try:
-            own = inlaid.compile(path, [f"{arguments.target}threads={arguments.threads}"], cache=False)
-            found = list(own.run(feeds).values())
+            executable = inlaid.compile(path, [f"{arguments.target}threads={arguments.threads}"], cache=False)
+            outputs = list(executable.run(feeds).values())
         except InlaidError as error:
             return " ".join(str(error).split())
-        runs: list[Callable[[], Any]] = [lambda: own.run(feeds)]
+        runs: list[Callable[[], Any]] = [lambda: executable.run(feeds)]
         prepared = [time.perf_counter() - start]
         difference = 0.0
         missing: tuple[Missing, ...] = ()
         start = time.perf_counter()
         try:
             session = _session(path, arguments.threads)
-            difference = page.difference(found, session.run(None, feeds))
+            difference = page.difference(outputs, session.run(None, feeds))
             runs.append(lambda: session.run(None, feeds))
             prepared.append(time.perf_counter() - start)
         except Exception as error:  # of any class of its own
@@ -87,8 +87,8 @@ def measure(case: Case, size: str, form: str, arguments: argparse.Namespace) -> 
             rounds[at].append(time_runs(runs[at], arguments.seconds)["median_ms"])
     labels = ((INLAID, inlaid.__version__, 0.0), (PEER, onnxruntime.__version__, difference))
     timings = (
-        Timing(label, version, "", seconds, 0.0, 0.0, tuple(times), far)
-        for (label, version, far), seconds, times in zip(labels, prepared, rounds, strict=False)
+        Timing(label, version, "", seconds, 0.0, 0.0, tuple(times), deviation)
+        for (label, version, deviation), seconds, times in zip(labels, prepared, rounds, strict=False)
     )
     return Result(tuple(timings), missing)
 
@@ -102,15 +102,15 @@ def _session(path: Path, threads: int) -> Any:
 
 def chosen(arguments: argparse.Namespace) -> Iterator[tuple[Case, str, str]]:
     """The cases that are asked for, with a size and a form each."""
-    wanted = re.compile(arguments.only).search
-    made = {item.key for item in page.latest(arguments.results)} if arguments.missing else set()
+    search_name = re.compile(arguments.only).search
+    measured_keys = {item.key for item in page.latest(arguments.results)} if arguments.missing else set()
     for case in CASES:
         for size in case.sizes:
             for form in FORMS:
                 if form == "symbolic" and not case.sizes[size]:
                     continue
-                asked = wanted(case.name) and size in arguments.sizes and form in arguments.forms
-                if asked and (form, _name(case, size), "model", arguments.threads) not in made:
+                is_selected = search_name(case.name) and size in arguments.sizes and form in arguments.forms
+                if is_selected and (form, _name(case, size), "model", arguments.threads) not in measured_keys:
                     yield case, size, form
 
 
@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> Iterator[Measurement]:
         if time.perf_counter() > until:
             return
         limit = limit or limits(arguments.threads)
-        yield Measurement.of(form, _name(case, size), "model", limit, measure(case, size, form, arguments), group=size)
+        yield Measurement.create(form, _name(case, size), "model", limit, measure(case, size, form, arguments), group=size)
 
 
 def parse() -> argparse.Namespace:
@@ -162,8 +162,8 @@ def draw(every: Sequence[Measurement]) -> str:
         "median over rounds: below 1 Inlaid is faster. At small sizes the difference of a call is stated instead.",
         "`python benchmarks/sweep.py` measures, and draws this page with `--draw --write docs/benchmarks-operators.md`.",
     ]
-    for machine, known in dict.fromkeys((item.machine, item.versions) for item in every):
-        lines += ["", f"Measured on {machine}; {known}."]
+    for machine, package_versions in dict.fromkeys((item.machine, item.versions) for item in every):
+        lines += ["", f"Measured on {machine}; {package_versions}."]
     for threads in sorted({item.limit.threads for item in every}):
         mine = [item for item in every if item.limit.threads == threads]
         lines += ["", f"## {threads} thread{'s' * (threads > 1)}", "", *_summary(mine), "", *_worst(mine), "", *_all(mine)]
@@ -177,17 +177,16 @@ def _summary(every: Sequence[Measurement]) -> list[str]:
     lines = ["| form | size | cases | geometric mean | goal | above 1.5 |", "|---|---|---|---|---|---|"]
     for form in FORMS:
         for size in SIZES:
-            here = [item for item in every if item.kind == form and item.group == size and item.ratio is not None]
-            if here and size == SMALL:
-                above = [value for item in here if (value := _microseconds(item)) > MICROSECONDS]
-                middle = statistics.median(map(_microseconds, here))
-                lines.append(
-                    f"| {form} | {size} | {len(here)} | median {middle:+.1f} µs | | {len(above)} above {MICROSECONDS:.0f} µs |"
-                )
-            elif here:
-                ratios = [item.ratio for item in here if item.ratio is not None]
-                mean, above_most = statistics.geometric_mean(ratios), sum(ratio > MOST for ratio in ratios)
-                lines.append(f"| {form} | {size} | {len(here)} | **{mean:.2f}** | {GOAL} | {above_most} |")
+            measurements = [item for item in every if item.kind == form and item.group == size and item.ratio is not None]
+            if measurements and size == SMALL:
+                above = [value for item in measurements if (value := _microseconds(item)) > MICROSECONDS]
+                middle = statistics.median(map(_microseconds, measurements))
+                goal = f"{len(above)} above {MICROSECONDS:.0f} µs"
+                lines.append(f"| {form} | {size} | {len(measurements)} | median {middle:+.1f} µs | | {goal} |")
+            elif measurements:
+                ratios = [item.ratio for item in measurements if item.ratio is not None]
+                mean, slow_count = statistics.geometric_mean(ratios), sum(ratio > MAX_RATIO for ratio in ratios)
+                lines.append(f"| {form} | {size} | {len(measurements)} | **{mean:.2f}** | {GOAL} | {slow_count} |")
     return lines
 
 
@@ -195,7 +194,7 @@ def _microseconds(item: Measurement) -> float:
     """How much longer a call takes than ONNX Runtime's: the median over rounds."""
     assert not isinstance(item.result, str)
     pairs = zip(item.result.inlaid.rounds, item.result.peers[0].rounds, strict=True)
-    return statistics.median(own - other for own, other in pairs) * 1e3
+    return statistics.median(inlaid_ms - other for inlaid_ms, other in pairs) * 1e3
 
 
 def _worst(every: Sequence[Measurement]) -> list[str]:
@@ -227,11 +226,11 @@ def _all(every: Sequence[Measurement]) -> list[str]:
 def _cells(item: Measurement) -> list[str]:
     if isinstance(item.result, str):
         return [item.result.replace("|", "/"), "", ""]
-    own = page.milliseconds(item.result.inlaid.median)
+    inlaid_text = page.milliseconds(item.result.inlaid.median)
     if not item.result.peers:
-        return [own, "-", item.result.missing[0].reason.replace("|", "/")]
+        return [inlaid_text, "-", item.result.missing[0].reason.replace("|", "/")]
     ratio = f"{_microseconds(item):+.1f} µs" if item.group == SMALL else f"{item.ratio:.2f}"
-    return [own, page.milliseconds(item.result.peers[0].median), ratio]
+    return [inlaid_text, page.milliseconds(item.result.peers[0].median), ratio]
 
 
 def main() -> None:
@@ -240,9 +239,9 @@ def main() -> None:
     if missing := uncovered():
         raise SystemExit(f"no case is about {', '.join(missing)}: add one to sweep_cases.py, or the reason why there is none")
     if not arguments.draw:
-        machine, known = processor(), versions(*DISTRIBUTIONS)
+        machine, package_versions = processor(), versions(*DISTRIBUTIONS)
         for measurement in run(arguments):
-            measurement.keep(arguments.results, machine, known)
+            measurement.keep(arguments.results, machine, package_versions)
             print(f"{measurement.kind} {measurement.line()}", flush=True)
     text = draw(page.latest(arguments.results))
     if arguments.write:

@@ -27,7 +27,7 @@ SMALL, TYPICAL, LARGE = "small", "typical", "large"
 
 ROWS = {SMALL: {"n": 1}, TYPICAL: {"n": 128}, LARGE: {"n": 4096}}
 IMAGES = {SMALL: {"n": 1, "h": 4, "w": 4}, TYPICAL: {"n": 1, "h": 56, "w": 56}, LARGE: {"n": 8, "h": 112, "w": 112}}
-FEW_IMAGES = {SMALL: {"n": 1, "h": 4, "w": 4}, TYPICAL: {"n": 1, "h": 28, "w": 28}, LARGE: {"n": 2, "h": 64, "w": 64}}
+SMALLER_IMAGES = {SMALL: {"n": 1, "h": 4, "w": 4}, TYPICAL: {"n": 1, "h": 28, "w": 28}, LARGE: {"n": 2, "h": 64, "w": 64}}
 SEQUENCES = {SMALL: {"n": 1, "t": 2}, TYPICAL: {"n": 1, "t": 64}, LARGE: {"n": 8, "t": 256}}
 
 
@@ -46,10 +46,10 @@ class Input:
         shape = tuple(sizes[dim] if isinstance(dim, str) else dim for dim in self.shape)
         if self.fill is not None:
             return self.fill(shape)
-        of = dtype(self.dtype)
-        if of.is_float:
-            return generator.uniform(self.low, self.high, shape).astype(of.numpy)
-        return generator.integers(int(self.low), int(self.high), shape, endpoint=True).astype(of.numpy)
+        element_type = dtype(self.dtype)
+        if element_type.is_float:
+            return generator.uniform(self.low, self.high, shape).astype(element_type.numpy)
+        return generator.integers(int(self.low), int(self.high), shape, endpoint=True).astype(element_type.numpy)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Case:
         """The model. Dimensions that `sizes` lacks stay free."""
         kinds = [helper.np_dtype_to_tensor_dtype(dtype(item.dtype).numpy) for item in self.inputs]
         names = [f"x{number}" for number in range(len(self.inputs))]
-        given = [
+        inputs = [
             helper.make_tensor_value_info(name, kind, [sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in item.shape])
             for name, kind, item in zip(names, kinds, self.inputs, strict=True)
         ]
@@ -81,7 +81,7 @@ class Case:
         results = [f"y{number}" for number in range(self.outputs)]
         node = helper.make_node(self.op, names, results, domain="ai.onnx.ml" if self.learning else "", **self.attrs)
         graph = helper.make_graph(
-            [node], self.name, given, [helper.make_empty_tensor_value_info(name) for name in results], weights
+            [node], self.name, inputs, [helper.make_empty_tensor_value_info(name) for name in results], weights
         )
         opsets = [helper.make_opsetid("", self.opset)]
         if self.learning:
@@ -95,15 +95,15 @@ class Case:
         return {f"x{number}": item.array(sizes, generator) for number, item in enumerate(self.inputs)}
 
 
-def normal(*shape: int, of: str = "float32") -> Array:
+def normal(*shape: int, element: str = "float32") -> Array:
     """Seeded weights around zero, scaled so that sums over all but the first axis stay near one."""
     fan_in = max(int(np.prod(shape[1:])), 1)
-    return (np.random.default_rng(1).standard_normal(shape) / np.sqrt(fan_in)).astype(dtype(of).numpy)
+    return (np.random.default_rng(1).standard_normal(shape) / np.sqrt(fan_in)).astype(dtype(element).numpy)
 
 
-def integers(*shape: int, of: str = "int8", low: int = -127, high: int = 127) -> Array:
+def integers(*shape: int, element: str = "int8", low: int = -127, high: int = 127) -> Array:
     """Seeded integers."""
-    return np.random.default_rng(2).integers(low, high, shape, endpoint=True).astype(of)
+    return np.random.default_rng(2).integers(low, high, shape, endpoint=True).astype(element)
 
 
 def ints(*values: int) -> Array:
@@ -111,9 +111,9 @@ def ints(*values: int) -> Array:
     return np.array(values, np.int64)
 
 
-def number(value: float, of: str = "float32") -> Array:
+def number(value: float, element: str = "float32") -> Array:
     """A scalar constant."""
-    return np.array(value, dtype(of).numpy)
+    return np.array(value, dtype(element).numpy)
 
 
 ROW = ("n", 768)
@@ -194,7 +194,7 @@ def _reductions() -> Iterator[Case]:
     for op in ("Softmax", "LogSoftmax"):
         name = "softmax" if op == "Softmax" else "log_softmax"
         yield Case(f"{op.lower()} of rows", (name,), op, (Input(ROW),), attrs={"axis": 1})
-        yield Case(f"{op.lower()} of channels", (name,), op, (Input(IMAGE),), attrs={"axis": 1}, sizes=FEW_IMAGES)
+        yield Case(f"{op.lower()} of channels", (name,), op, (Input(IMAGE),), attrs={"axis": 1}, sizes=SMALLER_IMAGES)
     for k in (1, 8, 100):
         yield Case(f"top {k} of rows", ("topk",), "TopK", (Input(ROW),), (ints(k),), {"axis": 1}, outputs=2)
     yield Case("top 5 of columns", ("topk",), "TopK", (Input((256, "n")),), (ints(5),), {"axis": 0}, outputs=2)
@@ -285,12 +285,14 @@ def _windows() -> Iterator[Case]:
     folded = {SMALL: {"n": 1}, TYPICAL: {"n": 2}, LARGE: {"n": 8}}
     yield Case("col2im", ("col2im",), "Col2Im", columns, (ints(32, 32), ints(3, 3)), sizes=folded)
     bent = (Input(("n", 32, "h", "w")), Input((32, 32, 3, 3)), Input(("n", 18, "h", "w")))
-    yield Case("deform conv", ("deform_conv",), "DeformConv", bent, attrs={"pads": [1] * 4}, sizes=FEW_IMAGES)
+    yield Case("deform conv", ("deform_conv",), "DeformConv", bent, attrs={"pads": [1] * 4}, sizes=SMALLER_IMAGES)
     for mode in ("nearest", "linear", "cubic"):
         scales = (None, np.array([1, 1, 2, 2], np.float32))
-        yield Case(f"resize {mode}", ("resize",), "Resize", (Input(IMAGE),), scales, {"mode": mode}, FEW_IMAGES)
+        yield Case(f"resize {mode}", ("resize",), "Resize", (Input(IMAGE),), scales, {"mode": mode}, SMALLER_IMAGES)
     grid = Input(("n", "h", "w", 2))
-    yield Case("grid sample", ("grid_sample",), "GridSample", (Input(IMAGE), grid), attrs={"align_corners": 0}, sizes=FEW_IMAGES)
+    yield Case(
+        "grid sample", ("grid_sample",), "GridSample", (Input(IMAGE), grid), attrs={"align_corners": 0}, sizes=SMALLER_IMAGES
+    )
     boxes = Input(("r", 4), low=0, high=27, fill=lambda shape: _boxes(shape[0], 27))
     regions = {
         SMALL: {"n": 1, "r": 1, "h": 28, "w": 28},
@@ -312,9 +314,9 @@ def _windows() -> Iterator[Case]:
     )
 
 
-def _boxes(count: int, most: float) -> Array:
+def _boxes(count: int, bound: float) -> Array:
     """Corners of boxes, the lesser ones first."""
-    corners = np.random.default_rng(3).uniform(0, most, (count, 2, 2)).astype(np.float32)
+    corners = np.random.default_rng(3).uniform(0, bound, (count, 2, 2)).astype(np.float32)
     return np.concatenate([corners.min(1), corners.max(1)], 1)
 
 
@@ -325,7 +327,7 @@ def _quantized() -> Iterator[Case]:
     yield Case("dynamic quantize", ("quantize",), "DynamicQuantizeLinear", (Input(ROW),), outputs=3)
     weights = (scale, zero, integers(64, 64, 3, 3), number(0.01), number(0, "int8"), number(0.5), zero)
     image = (Input(("n", 64, "h", "w"), "uint8", 0, 255),)
-    yield Case("conv of uint8", ("requantize", "conv"), "QLinearConv", image, weights, {"pads": [1] * 4}, FEW_IMAGES)
+    yield Case("conv of uint8", ("requantize", "conv"), "QLinearConv", image, weights, {"pads": [1] * 4}, SMALLER_IMAGES)
     weights = (scale, zero, integers(768, 512), number(0.01), number(0, "int8"), number(0.5), zero)
     yield Case("matmul of uint8, requantized", ("requantize", "matmul"), "QLinearMatMul", (Input(ROW, "uint8", 0, 255),), weights)
 
@@ -385,9 +387,9 @@ def _moved() -> Iterator[Case]:
     yield Case("unique", ("unique",), "Unique", (Input(("n",), "int64", 0, 99),), outputs=4)
     boxes = Input((1, "n", 4), fill=lambda shape: _boxes(shape[1], 100.0)[None])
     limits = (ints(50), np.array([0.5], np.float32), np.array([0.1], np.float32))
-    kept = {SMALL: {"n": 4}, TYPICAL: {"n": 300}, LARGE: {"n": 3000}}
+    nms_sizes = {SMALL: {"n": 4}, TYPICAL: {"n": 300}, LARGE: {"n": 3000}}
     scored = (boxes, Input((1, 4, "n"), low=0.0))
-    yield Case("non max suppression", ("non_max_suppression",), "NonMaxSuppression", scored, limits, sizes=kept)
+    yield Case("non max suppression", ("non_max_suppression",), "NonMaxSuppression", scored, limits, sizes=nms_sizes)
     for op in ("RandomUniform", "RandomNormal"):
         name = f"random_{op[6:].lower()}"
         yield Case(name.replace("_", " "), (name,), op, (), attrs={"shape": [128, 768]}, sizes={TYPICAL: {}}, opset=21)

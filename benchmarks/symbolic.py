@@ -53,8 +53,10 @@ class Subject:
 def subjects(kernels: bool) -> list[Subject]:
     """All kernels, or all models."""
     if kernels:
-        found = [Subject("kernel", name, "int8" if name.endswith("_int8") else "f32", model) for name, model in KERNELS.items()]
-        return found + [Subject("kernel", name, "bf16", KERNELS[name]) for name in IN_BF16]
+        kernel_subjects = [
+            Subject("kernel", name, "int8" if name.endswith("_int8") else "f32", model) for name, model in KERNELS.items()
+        ]
+        return kernel_subjects + [Subject("kernel", name, "bf16", KERNELS[name]) for name in IN_BF16]
     chosen = [(name, precision) for names, precision in ((FLOAT, "f32"), (INT8, "int8"), (FLOAT, "bf16")) for name in names]
     return [Subject("model", name, precision, model) for name, precision in chosen if (model := MODELS[name].symbolic) is not None]
 
@@ -63,9 +65,9 @@ def compiled(job: Job, package: Path) -> float:
     """Compile a model to a package in a fresh process, with nothing taken from the cache. Returns the seconds that it took."""
     start = time.perf_counter()
     command = [sys.executable, "-P", engines.__file__, "compile", job.text(), str(package)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ChildProcessError((done.stderr.strip().splitlines() or ["no message"])[-1])
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise ChildProcessError((process.stderr.strip().splitlines() or ["no message"])[-1])
     return time.perf_counter() - start
 
 
@@ -169,12 +171,12 @@ def run(arguments: argparse.Namespace) -> Iterator[Row]:
         arguments.rounds,
         arguments.seconds,
     )
-    found = [item for item in subjects(arguments.kernels) if chosen(item.name) and item.precision in arguments.precisions]
+    selection = [item for item in subjects(arguments.kernels) if chosen(item.name) and item.precision in arguments.precisions]
 
     def measured(subject: Subject) -> str:
         return before.get((subject.kind, subject.name, subject.precision, settings.cpu, settings.threads), "")
 
-    for subject in sorted(found, key=measured):
+    for subject in sorted(selection, key=measured):
         if time.monotonic() > until:
             return
         yield measure(subject, settings)
@@ -184,11 +186,11 @@ def main() -> None:
     """Measure, keep and draw."""
     arguments = parse()
     if not arguments.draw:
-        started, machine, known = time.perf_counter(), processor(), versions(*DISTRIBUTIONS)
+        started, machine, package_versions = time.perf_counter(), processor(), versions(*DISTRIBUTIONS)
         print(f"sizes of --seed {arguments.seed}; {page.HEADER}", flush=True)
         rows = []
         for row in run(arguments):
-            rows.append(replace(row, machine=machine, versions=known))
+            rows.append(replace(row, machine=machine, versions=package_versions))
             page.keep(arguments.results, rows[-1])
             print(page.line(rows[-1]), flush=True)
         print(page.summary(rows))

@@ -15,7 +15,7 @@ from page import milliseconds, parse_result, table_row, threads_text
 PRECISIONS = ("f32", "bf16", "int8")
 SYMBOLIC, STATIC = "symbolic", "static"
 """Labels of Inlaid's two packages."""
-OF_STATIC, OF_PEER, OF_COMPILE = 1.15, 0.9, 1.5
+STATIC_GOAL, PEER_GOAL, COMPILE_GOAL = 1.15, 0.9, 1.5
 """Goals: of each row's time by that of the packages for its sizes; of the geometric mean of times by those of the best peer, where
 no row may be above 1; and of the time to compile by that for one size."""
 
@@ -30,13 +30,13 @@ class At:
     result: Result | str
 
     @property
-    def of_static(self) -> float | None:
+    def static_ratio(self) -> float | None:
         """The symbolic package's time by that of the package for this size: the median over rounds."""
         static = [] if isinstance(self.result, str) else [item for item in self.result.timings if item.label == STATIC]
         return statistics.median(self.result.ratios(static[0])) if static and not isinstance(self.result, str) else None
 
     @property
-    def of_peer(self) -> float | None:
+    def peer_ratio(self) -> float | None:
         """The symbolic package's time by that of the best peer."""
         if isinstance(self.result, str) or self.result.best is None:
             return None
@@ -72,25 +72,25 @@ class Row:
         return self.name + (" in bf16" if self.precision == "bf16" else "")
 
     @property
-    def of_static(self) -> float | None:
+    def static_ratio(self) -> float | None:
         """Geometric mean over sizes."""
-        return _mean(item.of_static for item in self.at)
+        return _mean(item.static_ratio for item in self.at)
 
     @property
-    def of_peer(self) -> float | None:
+    def peer_ratio(self) -> float | None:
         """Geometric mean over sizes."""
-        return _mean(item.of_peer for item in self.at)
+        return _mean(item.peer_ratio for item in self.at)
 
     @property
-    def of_compile(self) -> float | None:
+    def compile_ratio(self) -> float | None:
         """Seconds to compile by those for one size, the mean over sizes."""
-        found = [item.compile_s for item in self.at if item.compile_s]
-        return self.compile_s / statistics.mean(found) if found else None
+        durations = [item.compile_s for item in self.at if item.compile_s]
+        return self.compile_s / statistics.mean(durations) if durations else None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    return statistics.geometric_mean(found) if found else None
+    numbers = [value for value in values if value is not None]
+    return statistics.geometric_mean(numbers) if numbers else None
 
 
 def keep(path: Path, row: Row) -> None:
@@ -109,11 +109,11 @@ def parse(text: str) -> Row:
 
 def latest(path: Path) -> list[Row]:
     """The last row of each, in the order in which they were first measured."""
-    found: dict[tuple[str, str, str, str, int], Row] = {}
+    rows_by_key: dict[tuple[str, str, str, str, int], Row] = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         row = parse(text)
-        found[row.key] = row
-    return list(found.values())
+        rows_by_key[row.key] = row
+    return list(rows_by_key.values())
 
 
 HEADER = "name, precision: symbolic / static / peers in ms at each size; ratios to static, to the best peer, of compile time"
@@ -124,21 +124,21 @@ def line(row: Row) -> str:
     if row.failed:
         return f"{row.name} {row.precision}: {row.failed}"
     times = "; ".join(f"{_sizes(item.sizes)}: {_times(item)}" for item in row.at)
-    ratios = f"{_number(row.of_static)} {_number(row.of_peer)} {_number(row.of_compile)}"
+    ratios = f"{_number(row.static_ratio)} {_number(row.peer_ratio)} {_number(row.compile_ratio)}"
     return f"{row.name:<24} {row.precision:<5}{ratios}  compile {row.compile_s:.1f} s; {times}"
 
 
 def summary(rows: Sequence[Row]) -> str:
     """How many goals are met, and by whom not."""
-    static = [(row.of_static, row.label) for row in rows if row.of_static is not None]
-    peer = [(row.of_peer, row.label) for row in rows if row.of_peer is not None]
-    compiling = [(row.of_compile, row.label) for row in rows if row.of_compile is not None]
+    static = [(row.static_ratio, row.label) for row in rows if row.static_ratio is not None]
+    peer = [(row.peer_ratio, row.label) for row in rows if row.peer_ratio is not None]
+    compiling = [(row.compile_ratio, row.label) for row in rows if row.compile_ratio is not None]
     return "; ".join(
         [
-            _judged("time by that of static packages", static, OF_STATIC),
-            _judged("by that of the best peer", peer, 1.0, OF_PEER),
-            _judged("compile time by that of static packages", compiling, OF_COMPILE),
-            f"not measured: {', '.join(row.label for row in rows if row.of_static is None) or 'none'}.",
+            _judged("time by that of static packages", static, STATIC_GOAL),
+            _judged("by that of the best peer", peer, 1.0, PEER_GOAL),
+            _judged("compile time by that of static packages", compiling, COMPILE_GOAL),
+            f"not measured: {', '.join(row.label for row in rows if row.static_ratio is None) or 'none'}.",
         ]
     )
 
@@ -148,8 +148,8 @@ def _judged(what: str, ratios: Sequence[tuple[float, str]], bound: float, mean: 
         return f"{what}: no figures"
     above = [name for ratio, name in sorted(ratios, reverse=True) if ratio > bound]
     goal = f" (goal {mean:.2f})" if mean is not None else ""
-    found = statistics.geometric_mean([ratio for ratio, _ in ratios])
-    return f"{what}: geometric mean {found:.2f}{goal}, above {bound:.2f}: {', '.join(above) or 'none'}"
+    mean_ratio = statistics.geometric_mean([ratio for ratio, _ in ratios])
+    return f"{what}: geometric mean {mean_ratio:.2f}{goal}, above {bound:.2f}: {', '.join(above) or 'none'}"
 
 
 TITLE = "Benchmarks with symbolic sizes"
@@ -171,9 +171,9 @@ def draw(rows: Sequence[Row], title: str = TITLE) -> str:
             "same symbolic model. Sizes are drawn when the benchmark runs. Times are medians of rounds in milliseconds, one a "
             "size; ratios are medians of those within a round, their geometric mean over sizes, in brackets the greatest. "
             "*compile* is the wall time of a fresh process. *differs* is the greatest difference from a peer's outputs, relative "
-            f"to their greatest number. Goals: at most {OF_STATIC} of a static package; at most {OF_PEER} of the best peer in the "
-            f"geometric mean, no row above 1; at most {OF_COMPILE} of the time to compile for one size. Where Inlaid compiles for "
-            "another processor (`--cpu`), peers still use the instructions of this one.",
+            f"to their greatest number. Goals: at most {STATIC_GOAL} of a static package; at most {PEER_GOAL} of the best peer in "
+            f"the geometric mean, no row above 1; at most {COMPILE_GOAL} of the time to compile for one size. Where Inlaid "
+            "compiles for another processor (`--cpu`), peers still use the instructions of this one.",
         ]
     ]
     titles = {"model": "Whole models", "kernel": "Single kernels"}
@@ -202,10 +202,10 @@ def _cells(row: Row, peers: Sequence[str], width: int) -> str:
     if reason:
         return table_row([row.name, reason, *[""] * (width - 3), row.date])
     cells = [row.name, "; ".join(_sizes(item.sizes) for item in row.at)]
-    cells += [_column(row, SYMBOLIC), _column(row, STATIC), _worst(row.of_static, [item.of_static for item in row.at])]
+    cells += [_column(row, SYMBOLIC), _column(row, STATIC), _worst(row.static_ratio, [item.static_ratio for item in row.at])]
     cells += [_column(row, peer) for peer in peers]
     differs = max((item.difference for at in row.at if not isinstance(at.result, str) for item in at.result.peers), default=0.0)
-    cells += [_worst(row.of_peer, [item.of_peer for item in row.at]), f"{row.compile_s:.1f}", _number(row.of_compile)]
+    cells += [_worst(row.peer_ratio, [item.peer_ratio for item in row.at]), f"{row.compile_s:.1f}", _number(row.compile_ratio)]
     return table_row([*cells, f"{differs:.0e}", row.date])
 
 
@@ -219,8 +219,8 @@ def _column(row: Row, label: str) -> str:
 
 
 def _worst(mean: float | None, each: Sequence[float | None]) -> str:
-    found = [value for value in each if value is not None]
-    return _number(mean) + (f" ({max(found):.2f})" if len(found) > 1 else "")
+    numbers = [value for value in each if value is not None]
+    return _number(mean) + (f" ({max(numbers):.2f})" if len(numbers) > 1 else "")
 
 
 def _sizes(sizes: Mapping[str, int]) -> str:

@@ -62,8 +62,8 @@ def _product(  # type: ignore[no-untyped-def]
         total = tl.dot(x, y, total, input_precision="tf32" if tf32 else "ieee")
         left += DEPTH
         right += DEPTH * n
-    kept = (rows < m)[:, None] & (columns < n)[None, :]
-    tl.store(c + rows[:, None] * n + columns[None, :], total.to(c.dtype.element_ty), mask=kept)
+    store_mask = (rows < m)[:, None] & (columns < n)[None, :]
+    tl.store(c + rows[:, None] * n + columns[None, :], total.to(c.dtype.element_ty), mask=store_mask)
 
 
 def matmul(a: Any, b: Any, tf32: bool) -> Any:

@@ -26,16 +26,16 @@ ROUNDS = 1000
 
 def cache(rows: int) -> ir.Function:
     """float32 [rows, 1024] with the row at int64 [1, 1] replaced by float32 [1, 1024]."""
-    held, at, row = (
-        inlaid.var(name, TensorType(shape, of))
-        for name, shape, of in (("cache", (rows, WIDTH), "float32"), ("at", (1, 1), "int64"), ("row", (1, WIDTH), "float32"))
+    buffer, at, row = (
+        inlaid.var(name, TensorType(shape, element))
+        for name, shape, element in (("cache", (rows, WIDTH), "float32"), ("at", (1, 1), "int64"), ("row", (1, WIDTH), "float32"))
     )
-    return inlaid.function([held, at, row], ops.scatter_nd(held, at, row))
+    return inlaid.function([buffer, at, row], ops.scatter_nd(buffer, at, row))
 
 
 def table(rows: int) -> ir.Function:
     """Counts float32 [rows] of the numbers int64 [n, 1], one round of a loop for each."""
-    held, numbers = (
+    counts, numbers = (
         inlaid.var("table", TensorType((rows,), "float32")),
         inlaid.var("numbers", TensorType((SizeVar("n"), 1), "int64")),
     )
@@ -47,17 +47,17 @@ def table(rows: int) -> ir.Function:
     one = ir.constant(np.ones(1, np.float32))
     counted = ops.scatter_nd(state, ops.reshape(number, shape=(1, 1)), one, reduction="add")
     body = ir.function([step, state, number], ir.tuple_([ir.constant(np.array(True)), counted]))
-    return inlaid.function([held, numbers], ir.tuple_item(ir.loop(body, state=[held], scanned=[numbers]), 0))
+    return inlaid.function([counts, numbers], ir.tuple_item(ir.loop(body, state=[counts], scanned=[numbers]), 0))
 
 
 def median(run: Callable[[], object], calls: int) -> float:
     """Seconds of a call."""
-    found = []
+    samples = []
     for _ in range(calls):
         start = time.perf_counter()
         run()
-        found.append(time.perf_counter() - start)
-    return statistics.median(found)
+        samples.append(time.perf_counter() - start)
+    return statistics.median(samples)
 
 
 def main() -> None:
@@ -68,9 +68,9 @@ def main() -> None:
     for donate in ((), ("cache",)):
         for rows in arguments.rows:
             executable = inlaid.compile(cache(rows), targets=["x86:threads=1"], donate=donate)
-            given = {"at": np.array([[rows // 2]]), "row": np.ones((1, WIDTH), np.float32)}
-            (held,) = executable.run({"cache": np.zeros((rows, WIDTH), np.float32), **given}).values()
-            seconds = median(lambda run=executable.run, feed={"cache": held, **given}: run(feed), arguments.calls)
+            row_inputs = {"at": np.array([[rows // 2]]), "row": np.ones((1, WIDTH), np.float32)}
+            (buffer,) = executable.run({"cache": np.zeros((rows, WIDTH), np.float32), **row_inputs}).values()
+            seconds = median(lambda run=executable.run, feed={"cache": buffer, **row_inputs}: run(feed), arguments.calls)
             print(f"cache of {rows} rows, {'donated' if donate else 'kept'}: {seconds * 1e6:.1f} us a token")
     for rows in arguments.rows:
         executable = inlaid.compile(table(rows * 8), targets=["x86:threads=1"], donate=["table"])

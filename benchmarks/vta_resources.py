@@ -52,7 +52,7 @@ def qualified(name: str, text: str, names: set[str]) -> str:
     return text[:first] + re.sub(rf"{PACKAGE}::({'|'.join(functions)})\b", r"\1", body)
 
 
-def names_of(package: str) -> set[str]:
+def package_names(package: str) -> set[str]:
     """Constants, types, enumerators and functions of the package."""
     package = re.sub(r"//.*", "", package)
     names = set(re.findall(r"localparam int (\w+)", package)) | set(re.findall(r"\} (\w+_t);", package))
@@ -64,19 +64,19 @@ def names_of(package: str) -> set[str]:
 
 def synthesise(yosys: str) -> dict[str, Cells]:
     """The netlist: types of the cells of each module, by name."""
-    names = names_of((SOURCES / f"{PACKAGE}.sv").read_text())
+    names = package_names((SOURCES / f"{PACKAGE}.sv").read_text())
     with tempfile.TemporaryDirectory(prefix="inlaid-vta-") as folder:
         for path in sources():
             Path(folder, path.name).write_text(qualified(path.stem, path.read_text(), names))
         files = " ".join(path.name for path in sources())
         script = f"read_verilog -sv {files}; synth_xilinx -family xc7 -top {TOP} -noiopad -noclkbuf; write_json netlist.json"
-        done = subprocess.run([yosys, "-q", "-p", script], cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            sys.exit(f"{yosys} failed: {done.stderr[-2000:]}")
+        process = subprocess.run([yosys, "-q", "-p", script], cwd=folder, capture_output=True, text=True, check=False)
+        if process.returncode:
+            sys.exit(f"{yosys} failed: {process.stderr[-2000:]}")
         modules = json.loads(Path(folder, "netlist.json").read_text())["modules"]
     return {
-        module: {name: cell["type"] for name, cell in found["cells"].items()}
-        for module, found in modules.items()
+        module: {name: cell["type"] for name, cell in module_netlist["cells"].items()}
+        for module, module_netlist in modules.items()
         if "vta" in module
     }
 
@@ -96,8 +96,8 @@ def resources(module: str, modules: Mapping[str, Cells]) -> Counter[str]:
 
 def rows(module: str, label: str, count: int, modules: Mapping[str, Cells], depth: int = 0) -> Iterator[str]:
     """Lines of a Markdown table: a module with all that it contains, then its parts."""
-    found = resources(module, modules)
-    cells = " | ".join(f"{found[kind] / 2:,g}" for kind in KINDS)
+    cell_counts = resources(module, modules)
+    cells = " | ".join(f"{cell_counts[kind] / 2:,g}" for kind in KINDS)
     yield f"| {'&ensp;' * depth}{label} | {count} | {cells} |"
     parts: dict[str, list[str]] = {}
     for name, cell in modules[module].items():
@@ -112,7 +112,9 @@ def table(modules: Mapping[str, Cells]) -> str:
     """Markdown: the table, and the share of an xc7z020."""
     lines = [f"| module | instances | {' | '.join(KINDS)} |", f"|---|---|{'---|' * len(KINDS)}", *rows(TOP, TOP, 1, modules)]
     total = resources(TOP, modules)
-    shares = (f"{kind} {total[kind] / 2:,g} of {most:,} ({50 * total[kind] / most:.0f} %)" for kind, most in XC7Z020.items())
+    shares = (
+        f"{kind} {total[kind] / 2:,g} of {capacity:,} ({50 * total[kind] / capacity:.0f} %)" for kind, capacity in XC7Z020.items()
+    )
     return "\n".join([*lines, "", f"Of an xc7z020: {', '.join(shares)}."])
 
 

@@ -97,29 +97,29 @@ INTERNAL = (InternalError, ScheduleError, VerifyError)
 """Errors of Inlaid's family that mean a fault of the compiler, if a model that verifies raises them."""
 
 
-OTHERS = 2
+EXTRA_RUNS = 2
 """Number of runs at sizes for which the model was not drawn."""
 
 
 def check(case: Case, variants: Sequence[Variant]) -> Outcome:
     """Compile a model in all variants and compare its runs, up to the first failure. The first variant also runs at other sizes."""
     try:
-        wanted = [case.expected(run) for run in range(len(case.inputs))]
+        expectations = [case.expected(run) for run in range(len(case.inputs))]
     except Exception as error:  # an exception of any type is a finding
         return _failure(error, Variant(""), "importing")
     runs = undetermined = elements = 0
     for variant in variants:
-        found = _checked(case, variant, wanted, variant is variants[0])
-        runs, undetermined, elements = runs + found.runs, undetermined + found.undetermined, elements + found.elements
-        if found.failed:
+        outcome = _checked(case, variant, expectations, variant is variants[0])
+        runs, undetermined, elements = runs + outcome.runs, undetermined + outcome.undetermined, elements + outcome.elements
+        if outcome.failed:
             break
     else:
-        found = Outcome("right")
+        outcome = Outcome("right")
     counts = dict(case.operators()), runs, undetermined, elements
-    return Outcome(found.state, found.reason, found.variant, *counts, found.trace, case.skipped)
+    return Outcome(outcome.state, outcome.reason, outcome.variant, *counts, outcome.trace, case.skipped)
 
 
-def _checked(case: Case, variant: Variant, wanted: Sequence[Expected], first: bool) -> Outcome:
+def _checked(case: Case, variant: Variant, expectations: Sequence[Expected], first: bool) -> Outcome:
     runs = undetermined = elements = 0
     with strict():
         try:
@@ -128,7 +128,7 @@ def _checked(case: Case, variant: Variant, wanted: Sequence[Expected], first: bo
                 executable = from_bytes(executable)
         except Exception as error:  # an exception of any type is a finding
             return _failure(error, variant, "compiling")
-        for run, expected in enumerate(wanted):
+        for run, expected in enumerate(expectations):
             if variant.run not in (None, run):
                 continue
             outputs: list[list[Any]] = []
@@ -149,10 +149,10 @@ def _checked(case: Case, variant: Variant, wanted: Sequence[Expected], first: bo
             if compared.error:
                 return Outcome("wrong", f"run {run}: {compared.error}", str(variant), {}, runs, undetermined, elements)
         if first:
-            found = _elsewhere(case, executable, variant)
-            if found.failed:
-                return found
-            runs, undetermined, elements = runs + found.runs, undetermined + found.undetermined, elements + found.elements
+            outcome = _elsewhere(case, executable, variant)
+            if outcome.failed:
+                return outcome
+            runs, undetermined, elements = runs + outcome.runs, undetermined + outcome.undetermined, elements + outcome.elements
     return Outcome("right", "", str(variant), {}, runs, undetermined, elements)
 
 
@@ -161,7 +161,7 @@ def _elsewhere(case: Case, executable: Executable, variant: Variant) -> Outcome:
     reference = case.compiled("reference")
     rng = random.Random(len(case.operators()))
     runs = undetermined = elements = 0
-    for number in range(OTHERS):
+    for number in range(EXTRA_RUNS):
         inputs = case.other_inputs(rng)
         where = f"other run {number}"
         outputs: list[list[Any] | InlaidError] = []
@@ -172,18 +172,18 @@ def _elsewhere(case: Case, executable: Executable, variant: Variant) -> Outcome:
                 outputs.append(error)
             except Exception as error:  # an exception of any type is a finding
                 return _failure(error, variant, where)
-        wanted, found = outputs
-        if isinstance(wanted, InlaidError):
+        expected, actual = outputs
+        if isinstance(expected, InlaidError):
             # An index that no element of an empty result reads may be out of range.
-            empty = isinstance(wanted, KernelFault) and any(
+            empty = isinstance(expected, KernelFault) and any(
                 0 in value.shape for value in inputs.values() if isinstance(value, np.ndarray)
             )
-            if isinstance(found, InlaidError) or empty:
+            if isinstance(actual, InlaidError) or empty:
                 continue
-            return Outcome("wrong", f"{where}: expected an error, got values: {wanted}", str(variant))
-        if isinstance(found, InlaidError):
-            return _failure(found, variant, where)
-        compared = compare(case.spread(inputs, wanted), found)
+            return Outcome("wrong", f"{where}: expected an error, got values: {expected}", str(variant))
+        if isinstance(actual, InlaidError):
+            return _failure(actual, variant, where)
+        compared = compare(case.spread(inputs, expected), actual)
         runs, undetermined, elements = runs + 1, undetermined + compared.undetermined, elements + compared.elements
         if compared.error:
             return Outcome("wrong", f"{where}: {compared.error}", str(variant))

@@ -77,9 +77,9 @@ class Generator:
         """Make a `Loop` with a state, a stacked output and sometimes a scanned input and a condition on data. Returns one of its
         results."""
         state, xs = self.tensor(pool), self.tensor(pool)
-        scanned = [xs] if shape_of(xs) and self.number(0, 1) else []
+        scanned = [xs] if tensor_shape(xs) and self.number(0, 1) else []
         i, total = self.variable(COUNT), self.variable(state.type)
-        rows = [self.variable(TensorType(shape_of(item)[1:], dtype_of(item))) for item in scanned]
+        rows = [self.variable(TensorType(tensor_shape(item)[1:], tensor_dtype(item))) for item in scanned]
         inner = self.grow([*pool, total, *rows], depth - 1, self.number(1, 3))
         new = moved(total, inner)
         keep = ir.constant(True) if self.number(0, 1) else ops.less(scalar(new), ir.constant(np.float32(3)))
@@ -126,13 +126,13 @@ class Generator:
         return ops.less(scalar(self.tensor(pool)), ir.constant(np.float32(self.number(-2, 2))))
 
 
-def shape_of(expr: ir.Expr) -> tuple[Dim, ...]:
+def tensor_shape(expr: ir.Expr) -> tuple[Dim, ...]:
     """Return the shape of a tensor."""
     assert isinstance(expr.type, TensorType)
     return expr.type.shape
 
 
-def dtype_of(expr: ir.Expr) -> str:
+def tensor_dtype(expr: ir.Expr) -> str:
     """Return the name of a tensor's element type."""
     assert isinstance(expr.type, TensorType)
     return expr.type.dtype.name
@@ -144,8 +144,8 @@ def scalar(expr: ir.Expr) -> ir.Expr:
         expr = ir.tuple_item(expr, 0)
     if not carried(expr):
         return ir.constant(np.float32(1))
-    numbers = expr if dtype_of(expr) == F32 else ops.cast(expr, dtype=F32)
-    return ops.clip(ops.reduce_sum(numbers, axes=tuple(range(len(shape_of(expr))))), minimum=-9.0, maximum=9.0)
+    numbers = expr if tensor_dtype(expr) == F32 else ops.cast(expr, dtype=F32)
+    return ops.clip(ops.reduce_sum(numbers, axes=tuple(range(len(tensor_shape(expr))))), minimum=-9.0, maximum=9.0)
 
 
 def carried(expr: ir.Expr) -> bool:
@@ -156,6 +156,6 @@ def carried(expr: ir.Expr) -> bool:
 def moved(value: ir.Expr, by: ir.Expr) -> ir.Expr:
     """Add to a tensor what `scalar` makes of another expression; truth values change where that is negative."""
     step = scalar(by)
-    if dtype_of(value) == "bool":
+    if tensor_dtype(value) == "bool":
         return ops.logical_xor(value, ops.less(step, ir.constant(np.float32(0))))
-    return ops.add(value, step if dtype_of(value) == F32 else ops.cast(step, dtype=dtype_of(value)))
+    return ops.add(value, step if tensor_dtype(value) == F32 else ops.cast(step, dtype=tensor_dtype(value)))

@@ -20,39 +20,39 @@ class Extent(int):
 
     def __new__(cls, value: int, dim: Dim) -> Extent:
         """Make an extent of `value`, whose expression is `dim`."""
-        made = super().__new__(cls, value)
-        made.dim = dim
-        return made
+        extent = super().__new__(cls, value)
+        extent.dim = dim
+        return extent
 
     def __add__(self, other: int) -> int:
-        return _made(int(self) + int(other), self.dim + dim_of(other)) if isinstance(other, int) else NotImplemented
+        return _make_extent(int(self) + int(other), self.dim + extent_dim(other)) if isinstance(other, int) else NotImplemented
 
     __radd__ = __add__
 
     def __sub__(self, other: int) -> int:
-        return _made(int(self) - int(other), self.dim - dim_of(other)) if isinstance(other, int) else NotImplemented
+        return _make_extent(int(self) - int(other), self.dim - extent_dim(other)) if isinstance(other, int) else NotImplemented
 
     def __rsub__(self, other: int) -> int:
-        return _made(int(other) - int(self), dim_of(other) - self.dim) if isinstance(other, int) else NotImplemented
+        return _make_extent(int(other) - int(self), extent_dim(other) - self.dim) if isinstance(other, int) else NotImplemented
 
     def __mul__(self, other: int) -> int:
-        return _made(int(self) * int(other), self.dim * dim_of(other)) if isinstance(other, int) else NotImplemented
+        return _make_extent(int(self) * int(other), self.dim * extent_dim(other)) if isinstance(other, int) else NotImplemented
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: int) -> int:
-        return _made(int(self) // int(other), self.dim // dim_of(other)) if isinstance(other, int) else NotImplemented
+        return _make_extent(int(self) // int(other), self.dim // extent_dim(other)) if isinstance(other, int) else NotImplemented
 
     def __neg__(self) -> int:
-        return _made(-int(self), -self.dim)
+        return _make_extent(-int(self), -self.dim)
 
 
-def dim_of(value: int) -> Dim:
+def extent_dim(value: int) -> Dim:
     """Return the expression of an extent; an integer is its own."""
     return value.dim if isinstance(value, Extent) else int(value)
 
 
-def _made(value: int, dim: Dim) -> int:
+def _make_extent(value: int, dim: Dim) -> int:
     dim = dim if isinstance(dim, int) else arith.unwrap(arith.simplify(dim))
     return dim if isinstance(dim, int) else Extent(value, dim)
 
@@ -81,8 +81,8 @@ class Sizes:
 
     def at(self, run: int, dims: Iterable[Dim]) -> tuple[int, ...]:
         """Return dimensions in a run, as extents with their expressions."""
-        known: Mapping[arith.Expr, int] = self.existing[run]
-        return tuple(dim if isinstance(dim, int) else Extent(arith.evaluate(dim, known), dim) for dim in dims)
+        run_values: Mapping[arith.Expr, int] = self.existing[run]
+        return tuple(dim if isinstance(dim, int) else Extent(arith.evaluate(dim, run_values), dim) for dim in dims)
 
     def shape(self, run: int, type_: TensorType) -> tuple[int, ...]:
         """Return the shape of a tensor type in a run, as plain integers."""

@@ -30,9 +30,9 @@ def onnx_model(name: str, opset: int, seed: int, turn: int) -> OnnxCase:
     at = {each: names_at(each) for each in OPSETS}
     rare = [each for each in at[opset] for _ in range(round(len(OPSETS) / sum(each in names for names in at.values())))]
     generator = OnnxGenerator(name, opset)
-    wanted = [MAKERS[each] for each in focus(rare, seed + opset, turn)]
+    focus_makers = [MAKERS[each] for each in focus(rare, seed + opset, turn)]
     free = [MAKERS[generator.pick(at[opset])] for _ in range(generator.number(0, 3))]
-    makers = [*wanted, *free]
+    makers = [*focus_makers, *free]
     generator.random.shuffle(makers)
     for maker in makers:
         generator.grow(maker)
@@ -41,25 +41,25 @@ def onnx_model(name: str, opset: int, seed: int, turn: int) -> OnnxCase:
 
 def focus(names: Sequence[str], seed: int, turn: int) -> list[str]:
     """Return the names of a turn: each `FOCUS` of all names in turn, whose order changes every time."""
-    found = []
-    for place in range(turn * FOCUS, (turn + 1) * FOCUS):
+    selection = []
+    for position in range(turn * FOCUS, (turn + 1) * FOCUS):
         order = list(names)
-        random.Random(f"{seed} {place // len(names)}").shuffle(order)
-        found.append(order[place % len(names)])
-    return found
+        random.Random(f"{seed} {position // len(names)}").shuffle(order)
+        selection.append(order[position % len(names)])
+    return selection
 
 
 def variants(case: Case, number: int, targets: Sequence[str]) -> list[Variant]:
     """Return how a model is compiled: for x86; some for x86 with checked accesses, for further `targets`, with fixed sizes, or by
     way of a package's bytes."""
     turn = number // 2
-    found = [Variant(f"x86:threads={1 + turn % 2}", saved=turn % 10 == 3)]
+    result = [Variant(f"x86:threads={1 + turn % 2}", saved=turn % 10 == 3)]
     if turn % 4 == 1:
-        found.append(Variant("x86:threads=1,check=true"))
-    found += [Variant(target) for place, target in enumerate(targets) if turn % 8 == (3 + 4 * place) % 8]
+        result.append(Variant("x86:threads=1,check=true"))
+    result += [Variant(target) for index, target in enumerate(targets) if turn % 8 == (3 + 4 * index) % 8]
     if turn % 8 == 2 and case.fixable():
-        found.append(Variant("x86:threads=1", turn % len(case.inputs)))
-    return found
+        result.append(Variant("x86:threads=1", turn % len(case.inputs)))
+    return result
 
 
 def further_targets() -> list[str]:

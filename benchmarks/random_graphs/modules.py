@@ -37,17 +37,17 @@ from inlaid_runtime.errors import InlaidError, TypeInferenceError
 from inlaid_runtime.execution.executable import Executable
 from inlaid_runtime.types import TensorType, TupleType, Type, from_numpy, type_vars
 
-from .control import F32, Generator, carried, dtype_of, moved, scalar, shape_of
-from .extents import RUNS, Extent, Sizes, dim_of
+from .control import F32, Generator, carried, moved, scalar, tensor_dtype, tensor_shape
+from .extents import RUNS, Extent, Sizes, extent_dim
 from .numerics import Expected, expected
 
 LEAST, SMALL, LARGE = (1, 2, 2, 3, 4, 5), (1, 2, 3, 4, 5, 7, 8, 9, 11), (1, 6, 12, 13, 15, 16, 17, 23, 31, 32, 33)
 """Values of a symbolic size in the first run, whose examples fix attributes, and in the others."""
-OTHERS = (0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33)
+EXTRA_SIZES = (0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33)
 """Values of a symbolic size in runs that need not fit."""
 STATIC = (3, 5, 4, 1, 7, 2, 16, 13, 9, 8)
 """Extents that are the same in all runs."""
-MOST_ELEMENTS = 1 << 13
+MAX_ELEMENTS = 1 << 13
 """Greatest number of elements of an input or a result."""
 TRIES = 24
 """Number of attempts to find a call of an operator that is defined at all sizes."""
@@ -97,7 +97,7 @@ class ModuleCase:
 
     def other_inputs(self, rng: random.Random) -> dict[str, Any]:
         """Return inputs of drawn sizes, which need not fit together."""
-        sizes: dict[arith.Expr, int] = {SizeVar(name): rng.choice(OTHERS) for name in self.sizes}
+        sizes: dict[arith.Expr, int] = {SizeVar(name): rng.choice(EXTRA_SIZES) for name in self.sizes}
         return {param.name: _resized(param.type, self.inputs[0][param.name], sizes) for param in self.module.main.params}
 
     def spread(self, inputs: Mapping[str, Any], outputs: Sequence[Any]) -> Expected:
@@ -143,11 +143,11 @@ class RunChoices(Choices):
 
     def _noted(self, shape: Sequence[int], draw: Callable[[tuple[int, ...]], Array]) -> Array:
         plain = tuple(map(int, shape))
-        if math.prod(plain) > MOST_ELEMENTS:
+        if math.prod(plain) > MAX_ELEMENTS:
             raise Unfit
-        made = draw(plain)
-        self.shaped.append((made, tuple(shape)))
-        return made
+        array = draw(plain)
+        self.shaped.append((array, tuple(shape)))
+        return array
 
     def _pick_rank(self, min_rank: int, max_rank: int) -> int:
         return 5 if max_rank == 4 and self._choose(12) == 11 else super()._pick_rank(min_rank, max_rank)
@@ -155,19 +155,19 @@ class RunChoices(Choices):
     def extents(self, value: Array) -> tuple[int, ...]:
         """Return the extents that an array was drawn with, or its shape; extents that only look like those of data or of other
         arrays take their expressions."""
-        for made, shape in self.shaped:
-            if made is value:
+        for array, shape in self.shaped:
+            if array is value:
                 return self._likened(shape)
         return self._likened(value.shape)
 
     def _likened(self, shape: Sequence[int]) -> tuple[int, ...]:
-        known = [*self._fixed_shapes.values(), *(shape for _, shape in self.shaped)]
-        found = []
-        for place, extent in enumerate(shape, -len(shape)):
-            same = [each[place] for each in known if len(each) >= -place] + [item for each in known for item in each]
-            symbolic = (item for item in same if isinstance(item, Extent) and int(item) == int(extent))
-            found.append(extent if isinstance(extent, Extent) or int(extent) <= 1 else next(symbolic, extent))
-        return tuple(found)
+        shapes = [*self._fixed_shapes.values(), *(shape for _, shape in self.shaped)]
+        extents = []
+        for axis, extent in enumerate(shape, -len(shape)):
+            candidates = [each[axis] for each in shapes if len(each) >= -axis] + [item for each in shapes for item in each]
+            symbolic = (item for item in candidates if isinstance(item, Extent) and int(item) == int(extent))
+            extents.append(extent if isinstance(extent, Extent) or int(extent) <= 1 else next(symbolic, extent))
+        return tuple(extents)
 
 
 class ModuleGenerator(Generator):
@@ -175,11 +175,11 @@ class ModuleGenerator(Generator):
 
     dtypes = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool")
 
-    def __init__(self, seed: str, focus: Sequence[str], most: int = 9) -> None:
+    def __init__(self, seed: str, focus: Sequence[str], max_steps: int = 9) -> None:
         self.random = random.Random(seed)
         super().__init__(self.random.randint)
         self.focus = list(focus)
-        self.most = most
+        self.max_steps = max_steps
         self.sizes = Sizes()
         self.params: list[ir.Var] = []
         self.inputs: dict[ir.Var, tuple[Any, ...]] = {}
@@ -188,8 +188,8 @@ class ModuleGenerator(Generator):
         self.closed = False
         empty = self.random.random() < 0.25
         for name in ("n", "m", "k")[: self.number(0, 3)]:
-            others = [self.pick((SMALL, LARGE)) for _ in range(RUNS - 1)]
-            values = [self.pick(LEAST), *map(self.pick, others)]
+            size_pools = [self.pick((SMALL, LARGE)) for _ in range(RUNS - 1)]
+            values = [self.pick(LEAST), *map(self.pick, size_pools)]
             if empty and self.number(0, 1):
                 values[-1] = 0
             self.sizes.add(name, values)
@@ -198,7 +198,7 @@ class ModuleGenerator(Generator):
     def case(self) -> ModuleCase:
         """Grow a module, with each of the operators in focus."""
         pool: list[ir.Expr] = []
-        steps = max(len(self.focus), self.number(2, self.most))
+        steps = max(len(self.focus), self.number(2, self.max_steps))
         waiting = [*self.focus, *(None for _ in range(steps - len(self.focus)))]
         self.random.shuffle(waiting)
         for name in waiting:
@@ -211,14 +211,14 @@ class ModuleGenerator(Generator):
         results = [expr for expr in pool if (id(expr) not in read or self.number(0, 5) == 0) and not isinstance(expr, ir.Var)]
         results = [expr for expr in results if not _function_in(expr.type)] or [ir.constant(np.float32(0))]
         body = results[0] if len(results) == 1 and self.number(0, 1) else ir.tuple_(results)
-        functions = {**self.functions, "main": ir.function(self._used([*self.functions.values(), body]), body)}
+        functions = {**self.functions, "main": ir.function(self._read_params([*self.functions.values(), body]), body)}
         module = ir.Module(functions)
         verify(module)
         inputs = [{param.name: self.inputs[param][run] for param in module.main.params} for run in range(RUNS)]
         sizes = {size.name: values for size, values in self.sizes.values.items()}
         return ModuleCase(module, tuple(inputs), sizes)
 
-    def _used(self, roots: Sequence[ir.Expr]) -> list[ir.Var]:
+    def _read_params(self, roots: Sequence[ir.Expr]) -> list[ir.Var]:
         """Return the parameters that expressions read, and parameters that bind the other sizes in them."""
         every = list(ir.post_order(*roots))
         read = {id(expr) for expr in every}
@@ -265,16 +265,16 @@ class ModuleGenerator(Generator):
             with contextlib.suppress(Unfit, TypeInferenceError):
                 if depth and not pending and self.tensors(pool) and self.number(0, 4) == 0:
                     return self.pick(self.control())(pool, depth)
-                made = self.operator(pool, depth)
-                parts = [item for item in _parts(made) if item is not made]
+                expr = self.operator(pool, depth)
+                parts = [item for item in _parts(expr) if item is not expr]
                 pool += parts
-                return self.pick(parts) if parts else made
+                return self.pick(parts) if parts else expr
             self.pending = pending
         raise Unfit
 
     def defined(self, expr: ir.Expr) -> bool:
         """Test whether an expression has a value in each run, of a moderate size, and bind the sizes that it defines."""
-        params = self._used([*self.functions.values(), expr])
+        params = self._read_params([*self.functions.values(), expr])
         module = ir.Module({**self.functions, "main": ir.function(params, expr)})
         values = []
         for run in range(RUNS):
@@ -291,8 +291,8 @@ class ModuleGenerator(Generator):
                 self.sizes.at(run, [constraint.condition])[0] for run in range(RUNS)
             ):
                 return False
-        for known, value in zip(self.sizes.existing, values, strict=True):
-            _bind(expr.type, value, known)
+        for run_values, value in zip(self.sizes.existing, values, strict=True):
+            _bind(expr.type, value, run_values)
         return True
 
     def _moderate(self, value: Any) -> bool:
@@ -300,7 +300,7 @@ class ModuleGenerator(Generator):
             return all(map(self._moderate, value))
         if not isinstance(value, np.ndarray):
             return True
-        if value.size > MOST_ELEMENTS:
+        if value.size > MAX_ELEMENTS:
             return False
         if value.dtype == object or not from_numpy(value.dtype).is_float or not value.size:
             return True
@@ -320,9 +320,9 @@ class ModuleGenerator(Generator):
     def branch(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
         """Make an `If`, sometimes of two values whose sizes may differ."""
         value = self.pick(pool)
-        others = [each for each in pool if _alike(value.type, each.type) and each.type != value.type]
-        if others and not self.closed and self.number(0, 1):
-            return ir.if_(self.flag(pool), value, self.pick(others))
+        alternatives = [each for each in pool if _alike(value.type, each.type) and each.type != value.type]
+        if alternatives and not self.closed and self.number(0, 1):
+            return ir.if_(self.flag(pool), value, self.pick(alternatives))
         return super().branch(pool, depth)
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -337,11 +337,11 @@ class ModuleGenerator(Generator):
             return self.planned(name, pool)
         entries = list(ENTRIES.values()) if name is None else [ENTRIES[name]]
         if data is not None:
-            fitting = [entry for entry in entries if dtype_of(data) in entry.dtypes]
+            fitting = [entry for entry in entries if tensor_dtype(data) in entry.dtypes]
             entries, data = (fitting, data) if fitting else (entries, None)
         entry = self.pick(entries)
         if data is not None:
-            element = dtype_of(data)
+            element = tensor_dtype(data)
         else:
             common = [each for each in entry.dtypes if each in COMMON]
             element = self.pick(common if common and self.number(0, 2) else entry.dtypes)
@@ -364,18 +364,20 @@ class ModuleGenerator(Generator):
 
         examples: list[tuple[Example, RunChoices]] = []
         for run in range(RUNS):
-            given = {number: self.sizes.at(run, shape_of(each)) for number, each in enumerate((data, other)) if each is not None}
+            fixed_shapes = {
+                number: self.sizes.at(run, tensor_shape(each)) for number, each in enumerate((data, other)) if each is not None
+            }
             # A function of the module binds none of the sizes of `main`.
             symbols = () if plain or self.closed else self.sizes.at(run, self.sizes.values)
-            choices = RunChoices(_replay(trace) if run else record, mix, (*self.static, *symbols, *symbols), given)
+            choices = RunChoices(_replay(trace) if run else record, mix, (*self.static, *symbols, *symbols), fixed_shapes)
             try:
                 examples.append((entry.example(choices, element), choices))
             except (ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
                 # The corpus makes examples at sizes that it draws; those of other runs may leave it none.
                 raise Unfit from error
         example, choices = examples[0]
-        known = {number: each for number, each in enumerate((data, other)) if each is not None}
-        args = [self._operand(number, examples, known.get(number), pool, plain) for number in range(len(example.inputs))]
+        operands = {number: each for number, each in enumerate((data, other)) if each is not None}
+        args = [self._operand(number, examples, operands.get(number), pool, plain) for number in range(len(example.inputs))]
         if entry.operator.name == "bitcast" and example.inputs[0].dtype.kind not in "biu":
             # The sign and payload of the NaN of an operation are the processor's.
             args[0] = ops.where(ops.isnan(args[0]), ir.constant(np.zeros((), example.inputs[0].dtype)), args[0])
@@ -389,14 +391,14 @@ class ModuleGenerator(Generator):
         """Pick a second operand for an element-wise operator or a product, sometimes."""
         if data is None or entry.operator.arity[0] != 2 or self.number(0, 1):
             return None
-        fitting = [each for each in pool if self._readable(each) and dtype_of(each) == dtype_of(data)]
+        fitting = [each for each in pool if self._readable(each) and tensor_dtype(each) == tensor_dtype(data)]
         return self.pick(fitting)
 
     def _operand(
         self,
         number: int,
         examples: Sequence[tuple[Example, RunChoices]],
-        known: ir.Expr | None,
+        operand: ir.Expr | None,
         pool: list[ir.Expr],
         plain: bool,
     ) -> ir.Expr:
@@ -406,10 +408,10 @@ class ModuleGenerator(Generator):
         if number in example.types:
             type_, values = example.types[number], tuple(each.inputs[number] for each, _ in examples)
         else:
-            dims = tuple(map(dim_of, choices.extents(value)))
+            dims = tuple(map(extent_dim, choices.extents(value)))
             type_ = TensorType(dims, from_numpy(value.dtype))
-            if known is not None and known.type == type_:
-                return known
+            if operand is not None and operand.type == type_:
+                return operand
             if any(size not in self.sizes.values for size in type_vars(type_)):
                 existing = [each for each in pool if each.type == type_]
                 if not existing:
@@ -421,7 +423,7 @@ class ModuleGenerator(Generator):
                 _fitted(each.inputs[number], self.sizes.shape(run, type_)) if number < len(each.inputs) else value
                 for run, (each, _) in enumerate(examples)
             )
-            if any(each.size > MOST_ELEMENTS for each in values):
+            if any(each.size > MAX_ELEMENTS for each in values):
                 raise Unfit
         existing = [each for each in pool if each.type == type_]
         if existing and self.number(0, 2) == 0:
@@ -458,7 +460,7 @@ class ModuleGenerator(Generator):
             count = ops.cast(ops.abs(ops.where(ops.isnan(number), ir.constant(np.float32(1)), number)), dtype="int64")
             witness = ops.bind_size(count, message="a size of data")
             value = ops.after(number, witness)
-            return ops.broadcast_to(value, shape=(shape_of(witness)[0], self.pick(self.static)))
+            return ops.broadcast_to(value, shape=(tensor_shape(witness)[0], self.pick(self.static)))
         low = ir.constant(np.float32(-10))
         if name == "assert_true":
             holds = ops.logical_not(ops.less(number, low))
@@ -509,14 +511,14 @@ def _parts(expr: ir.Expr) -> list[ir.Expr]:
     return [part for index in range(len(expr.type.fields)) for part in _parts(ir.tuple_item(expr, index))]
 
 
-def _bind(type_: Type, value: Any, known: dict[Any, int]) -> None:
+def _bind(type_: Type, value: Any, run_values: dict[Any, int]) -> None:
     """Note the sizes that a value of a type defines."""
     if isinstance(type_, TensorType):
         pairs = zip(type_.shape, value.shape, strict=True)
-        known.update((dim, size) for dim, size in pairs if not isinstance(dim, int) and ir.existential(dim))
+        run_values.update((dim, size) for dim, size in pairs if not isinstance(dim, int) and ir.existential(dim))
     elif isinstance(type_, TupleType):
         for field, part in zip(type_.fields, value, strict=True):
-            _bind(field, part, known)
+            _bind(field, part, run_values)
 
 
 def _alike(a: Type, b: Type) -> bool:

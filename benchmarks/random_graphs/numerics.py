@@ -21,7 +21,7 @@ from inlaid.graph import ir
 from inlaid.graph.interp import Interpreter
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.transform import map_functions, transform
-from inlaid_conformance.corpus import entry_of
+from inlaid_conformance.corpus import find_entry
 from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.types import TensorType, TupleType, Type, from_numpy
 
@@ -91,7 +91,7 @@ def noisy(module: ir.Module, seed: int, weights: Collection[str] | None = None) 
 
 
 def _rounds(operator: Operator) -> bool:
-    entry = entry_of(operator)
+    entry = find_entry(operator)
     exact = entry is not None and entry.exact and operator.name not in CONTRACTED
     return operator.reference is not None and not exact and not operator.planned
 
@@ -185,19 +185,19 @@ def _spread(plain: Any, runs: Sequence[Any]) -> Any:
         spread = np.zeros(plain.shape)
         for run in runs:
             other = run.astype(np.float64)
-            same = (run == plain) | (np.isnan(other) & np.isnan(wide))
+            equal = (run == plain) | (np.isnan(other) & np.isnan(wide))
             # Integers beyond 2^53 may be equal in float64.
-            change = np.where(same, 0.0, np.maximum(np.abs(other - wide), 0.0 if from_numpy(plain.dtype).is_float else 1.0))
+            change = np.where(equal, 0.0, np.maximum(np.abs(other - wide), 0.0 if from_numpy(plain.dtype).is_float else 1.0))
             spread = np.maximum(spread, np.where(np.isnan(change), np.inf, change))
     return spread
 
 
-def compare(wanted: Expected, found: Sequence[Any], relative: Callable[[str], float] | None = None) -> Comparison:
+def compare(expected_outputs: Expected, outputs: Sequence[Any], relative: Callable[[str], float] | None = None) -> Comparison:
     """Compare outputs with expected ones."""
-    if len(found) != len(wanted.values):
-        return Comparison(f"expected {len(wanted.values)} outputs, got {len(found)}")
+    if len(outputs) != len(expected_outputs.values):
+        return Comparison(f"expected {len(expected_outputs.values)} outputs, got {len(outputs)}")
     undetermined = elements = 0
-    for number, (value, spread, actual) in enumerate(zip(wanted.values, wanted.spread, found, strict=True)):
+    for number, (value, spread, actual) in enumerate(zip(expected_outputs.values, expected_outputs.spread, outputs, strict=True)):
         error, skipped, count = _compared(value, spread, actual, relative or (lambda name: RELATIVE.get(name, NARROW)))
         undetermined, elements = undetermined + skipped, elements + count
         if error:
@@ -205,36 +205,37 @@ def compare(wanted: Expected, found: Sequence[Any], relative: Callable[[str], fl
     return Comparison("", undetermined, elements)
 
 
-def _compared(wanted: Any, spread: Any, found: Any, relative: Callable[[str], float]) -> tuple[str, int, int]:
+def _compared(expected_output: Any, spread: Any, actual: Any, relative: Callable[[str], float]) -> tuple[str, int, int]:
     """Compare a value: return the difference, and the numbers of undetermined elements and of all."""
-    if not isinstance(wanted, np.ndarray) or wanted.dtype == object:
+    if not isinstance(expected_output, np.ndarray) or expected_output.dtype == object:
         if spread is None:
             return "", 1, 1
-        same = _text(wanted) == _text(found)
-        return ("" if same else f"expected {_text(wanted):.200}, got {_text(found):.200}"), 0, 1
-    if not isinstance(found, np.ndarray) or found.dtype != wanted.dtype:
-        return f"expected {wanted.dtype}, got {getattr(found, 'dtype', type(found).__name__)}", 0, 0
+        equal = _text(expected_output) == _text(actual)
+        return ("" if equal else f"expected {_text(expected_output):.200}, got {_text(actual):.200}"), 0, 1
+    if not isinstance(actual, np.ndarray) or actual.dtype != expected_output.dtype:
+        return f"expected {expected_output.dtype}, got {getattr(actual, 'dtype', type(actual).__name__)}", 0, 0
     if spread is None:
-        return "", wanted.size, wanted.size
-    if found.shape != wanted.shape:
-        return f"expected shape {list(wanted.shape)}, got {list(found.shape)}", 0, 0
+        return "", expected_output.size, expected_output.size
+    if actual.shape != expected_output.shape:
+        return f"expected shape {list(expected_output.shape)}, got {list(actual.shape)}", 0, 0
     unstable = np.isinf(spread)
-    of = from_numpy(wanted.dtype)
-    if of.is_float:
-        wide, other = wanted.astype(np.float64), found.astype(np.float64)
+    element_type = from_numpy(expected_output.dtype)
+    if element_type.is_float:
+        wide, other = expected_output.astype(np.float64), actual.astype(np.float64)
         with np.errstate(all="ignore"):
             finite = np.abs(wide[np.isfinite(wide)])
-            most = relative(of.name) * finite.max(initial=0.0) + ABSOLUTE + SPREAD * spread
-            same = (wide == other) | (np.isnan(wide) & np.isnan(other)) | (np.abs(wide - other) <= most)
+            tolerance = relative(element_type.name) * finite.max(initial=0.0) + ABSOLUTE + SPREAD * spread
+            equal = (wide == other) | (np.isnan(wide) & np.isnan(other)) | (np.abs(wide - other) <= tolerance)
     else:
         unstable = unstable | (spread > 0)
-        same = wanted == found
-    wrong = ~same & ~unstable
+        equal = expected_output == actual
+    wrong = ~equal & ~unstable
     if wrong.any():
         at = tuple(int(index) for index in np.argwhere(wrong)[0])
-        where = f"{int(wrong.sum())} of {wrong.size} elements of {wanted.dtype}{list(wanted.shape)}"
-        return f"differs at {where}; at {list(at)} expected {wanted[at]}, got {found[at]}", int(unstable.sum()), wanted.size
-    return "", int(unstable.sum()), wanted.size
+        where = f"{int(wrong.sum())} of {wrong.size} elements of {expected_output.dtype}{list(expected_output.shape)}"
+        difference = f"differs at {where}; at {list(at)} expected {expected_output[at]}, got {actual[at]}"
+        return difference, int(unstable.sum()), expected_output.size
+    return "", int(unstable.sum()), expected_output.size
 
 
 def _text(value: Any) -> str:

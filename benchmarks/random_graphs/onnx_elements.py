@@ -106,7 +106,7 @@ def _pow(g: OnnxGenerator) -> None:
 def _prelu(g: OnnxGenerator) -> None:
     x = g.data(("float32", "float64", "float16"))
     slope = [(1,) * RUNS if g.chance(0.2) else dim for dim in x.dims[g.number(0, x.rank) :]]
-    g.node("PRelu", [x, g.like(slope, x.dtype)])
+    g.node("PRelu", [x, g.operand(slope, x.dtype)])
 
 
 def _shift(g: OnnxGenerator) -> None:
@@ -129,8 +129,8 @@ def _where(g: OnnxGenerator) -> None:
 
 def _clip(g: OnnxGenerator) -> None:
     x = g.data(("float32", "float64", "float16", "int64", "int32", "int8", "uint8", "uint64"))
-    low = g.like((), x.dtype, 0 if x.dtype.startswith("u") else -2, 1) if g.chance(0.7) else None
-    high = g.like((), x.dtype, 2, 4) if g.chance(0.7) else None
+    low = g.operand((), x.dtype, 0 if x.dtype.startswith("u") else -2, 1) if g.chance(0.7) else None
+    high = g.operand((), x.dtype, 2, 4) if g.chance(0.7) else None
     if x.dtype == "float16" and None in (low, high) and g.opset < 12 and any(np.isinf(array).any() for array in x.arrays):
         raise Skipped("Clip: without a bound, infinities become finite, in ONNX Runtime not those of float16 before version 12")
     g.node("Clip", [x, low, high])
@@ -142,11 +142,11 @@ def _cast_target(g: OnnxGenerator, x: Value) -> str:
         return g.pick(("float32", "float64", "int64", "int32", "uint8", "bool", "int8", "uint16"))
     targets = ["float32", "float64", "float16", "bool"]
     for name in INTS:
-        least, most = max(int(np.iinfo(name).min), -(2**31)), min(int(np.iinfo(name).max), 2**31 - 1)
+        least, greatest = max(int(np.iinfo(name).min), -(2**31)), min(int(np.iinfo(name).max), 2**31 - 1)
 
-        def fits(array: Array, least: int = least, most: int = most) -> Array:
+        def fits(array: Array, least: int = least, greatest: int = greatest) -> Array:
             wide = array.astype(np.float64)
-            return np.isfinite(wide) & (wide > least - 1) & (wide < most + 1)
+            return np.isfinite(wide) & (wide > least - 1) & (wide < greatest + 1)
 
         targets += [name] if x.all(fits) else []
     return g.pick(targets)
@@ -159,7 +159,7 @@ def _cast(g: OnnxGenerator) -> None:
 
 def _cast_like(g: OnnxGenerator) -> None:
     x = g.data(ANY)
-    g.node("CastLike", [x, g.like([g.dim()], _cast_target(g, x))])
+    g.node("CastLike", [x, g.operand([g.dim()], _cast_target(g, x))])
 
 
 # --- reductions -------------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def _concat(g: OnnxGenerator) -> None:
     parts = [x]
     for _ in range(g.number(0, 2)):
         dims = [g.dim() if number == axis else dim for number, dim in enumerate(x.dims)]
-        parts.append(g.like(dims if g.chance(0.7) else x.dims, x.dtype))
+        parts.append(g.operand(dims if g.chance(0.7) else x.dims, x.dtype))
     g.random.shuffle(parts)
     g.node("Concat", parts, axis=axis - x.rank if g.chance(0.3) else axis)
 
@@ -298,12 +298,12 @@ def _pad(g: OnnxGenerator) -> None:
     pads = []
     for number in range(2 * x.rank):
         extent = x.least(number % x.rank)
-        most = {"reflect": extent - 1, "edge": 3 if extent else 0, "wrap": extent}.get(mode, 3)
+        max_pad = {"reflect": extent - 1, "edge": 3 if extent else 0, "wrap": extent}.get(mode, 3)
         low = -min(extent // 2, 2) if mode == "constant" else 0
-        pads.append(g.number(low, max(most, low)) if g.chance(0.6) else 0)
+        pads.append(g.number(low, max(max_pad, low)) if g.chance(0.6) else 0)
     inputs: list[Value | None] = [x, g.ints(*pads)]
     if mode == "constant" and g.chance(0.6):
-        inputs.append(g.like((), x.dtype))
+        inputs.append(g.operand((), x.dtype))
     g.node("Pad", inputs, mode=mode)
 
 
@@ -323,12 +323,12 @@ def _expand(g: OnnxGenerator) -> None:
     g.node("Expand", [x, g.ints(*shape)])
 
 
-def _expand_like(g: OnnxGenerator) -> None:
+def _expand_to_shape(g: OnnxGenerator) -> None:
     """Expand to the shape of another value, as exporters write it."""
     x = g.data(COMMON, (1, 2, 3))
-    like = g.data(ANY, (2, 3, 4))
-    narrow = g.like([(1,) * RUNS if g.chance(0.5) else dim for dim in like.dims[g.number(0, like.rank) :]], x.dtype)
-    g.node("Expand", [narrow, g.node("Shape", [like])])
+    target = g.data(ANY, (2, 3, 4))
+    narrow = g.operand([(1,) * RUNS if g.chance(0.5) else dim for dim in target.dims[g.number(0, target.rank) :]], x.dtype)
+    g.node("Expand", [narrow, g.node("Shape", [target])])
 
 
 def _reshape(g: OnnxGenerator) -> None:
@@ -349,7 +349,7 @@ def _reshape(g: OnnxGenerator) -> None:
     g.node("Reshape", [x, g.ints(*shape)], **({"allowzero": 0} if g.opset >= 14 and g.chance(0.2) else {}))
 
 
-def _reshape_like(g: OnnxGenerator) -> None:
+def _reshape_to_shape(g: OnnxGenerator) -> None:
     """Reshape to a shape that is computed from the extents of the value, as exporters write it."""
     x = g.data(COMMON, (2, 3, 4))
     shape = g.node("Shape", [x])
@@ -399,10 +399,10 @@ def indices(g: OnnxGenerator, dims: tuple[Shape, ...], extent: int, negative: bo
     if extent < 1 and not any(0 in dim for dim in dims):
         raise Unfit
     low = -extent if negative and g.chance(0.5) else 0
-    return g.like(dims, g.pick(("int64", "int64", "int32")), low, max(extent - 1, low))
+    return g.operand(dims, g.pick(("int64", "int64", "int32")), low, max(extent - 1, low))
 
 
-def some_dims(g: OnnxGenerator, rank: int) -> tuple[Shape, ...]:
+def draw_dims(g: OnnxGenerator, rank: int) -> tuple[Shape, ...]:
     """Draw some dimensions."""
     return tuple(g.dim() for _ in range(rank))
 
@@ -412,7 +412,7 @@ def _gather(g: OnnxGenerator) -> None:
     axis = g.number(0, x.rank - 1)
     if x.dtype == "string" and axis < x.rank - 1:
         raise Skipped("Gather: all strings of a row are copied, in ONNX Runtime the first")
-    where = indices(g, some_dims(g, g.number(0, 2)), x.least(axis))
+    where = indices(g, draw_dims(g, g.number(0, 2)), x.least(axis))
     g.node("Gather", [x, where], **({"axis": axis - x.rank if g.chance(0.3) else axis} if axis or g.chance(0.6) else {}))
 
 
@@ -449,7 +449,7 @@ def _gather_nd(g: OnnxGenerator) -> None:
     x = g.data(("float32", "int64", "int32", "uint8", "bool", "float64"), (1, 2, 3, 4))
     batch = g.number(0, min(x.rank - 1, 1)) if g.chance(0.4) else 0
     depth = g.number(1, x.rank - batch)
-    dims = (*x.dims[:batch], *some_dims(g, g.number(0, 2)))
+    dims = (*x.dims[:batch], *draw_dims(g, g.number(0, 2)))
     g.node("GatherND", [x, _columns(g, x, depth, dims, batch)], **({"batch_dims": batch} if batch else {}))
 
 
@@ -473,7 +473,7 @@ def _scatter_elements(g: OnnxGenerator) -> None:
         where = indices(g, dims, least)
     _ordered(g, x, reduction)
     attrs = {"axis": axis, **({"reduction": reduction} if reduction != "none" else {})}
-    g.node("ScatterElements", [x, where, g.like(dims, x.dtype)], **attrs)
+    g.node("ScatterElements", [x, where, g.operand(dims, x.dtype)], **attrs)
 
 
 def _ordered(g: OnnxGenerator, x: Value, reduction: str) -> None:
@@ -500,11 +500,11 @@ def _distinct(g: OnnxGenerator, x: Value, axis: int, dims: tuple[Shape, ...]) ->
 def _scatter_nd(g: OnnxGenerator) -> None:
     x = g.data(("float32", "int64", "int32", "float64"), (1, 2, 3))
     depth = g.number(1, x.rank)
-    dims = some_dims(g, g.number(0, 1))
+    dims = draw_dims(g, g.number(0, 1))
     where = _columns(g, x, depth, dims)
     reduction = g.pick(("add", "mul", "max", "min")) if g.opset >= 18 else "add"
     _ordered(g, x, reduction)
-    g.node("ScatterND", [x, where, g.like((*dims, *x.dims[depth:]), x.dtype)], reduction=reduction)
+    g.node("ScatterND", [x, where, g.operand((*dims, *x.dims[depth:]), x.dtype)], reduction=reduction)
 
 
 def _shape(g: OnnxGenerator) -> None:
@@ -520,8 +520,8 @@ def _constant_of_shape(g: OnnxGenerator) -> None:
 
 
 def _range(g: OnnxGenerator) -> None:
-    of = g.pick(("int64", "float32", "int32"))
-    if of == "int64" and g.chance(0.5):
+    dtype = g.pick(("int64", "float32", "int32"))
+    if dtype == "int64" and g.chance(0.5):
         size = (
             g.node("Size", [g.data(ANY, (1, 2))])
             if g.chance(0.5)
@@ -531,7 +531,7 @@ def _range(g: OnnxGenerator) -> None:
         return
     step = g.pick((1, 2, -1))
     start, limit = g.number(-3, 3), g.number(0, 12)
-    numbers = [np.array(number, of) for number in (start, start + limit * (1 if step > 0 else -1), step)]
+    numbers = [np.array(number, dtype) for number in (start, start + limit * (1 if step > 0 else -1), step)]
     g.node("Range", [g.input([each] * RUNS) if g.chance(0.3) else g.constant(each) for each in numbers])
 
 
@@ -552,11 +552,11 @@ def _trilu(g: OnnxGenerator) -> None:
 def _one_hot(g: OnnxGenerator) -> None:
     depth = g.number(1, 6)
     x = g.data(("int64", "int32", "uint8"), (0, 1, 2), low=0, high=7)
-    of = g.pick(("float32", "int64", "int32"))
-    if x.dtype != "int64" and of != "float32":
-        x = g.like(x.dims, "int64", -depth, depth)
+    dtype = g.pick(("float32", "int64", "int32"))
+    if x.dtype != "int64" and dtype != "float32":
+        x = g.operand(x.dims, "int64", -depth, depth)
     count = g.constant(np.array(depth if g.chance(0.5) else [depth], np.int64))
-    g.node("OneHot", [x, count, g.like([(2,) * RUNS], of)], axis=g.number(-1, x.rank))
+    g.node("OneHot", [x, count, g.operand([(2,) * RUNS], dtype)], axis=g.number(-1, x.rank))
 
 
 def _compress(g: OnnxGenerator) -> None:
@@ -564,9 +564,9 @@ def _compress(g: OnnxGenerator) -> None:
     axis = g.number(0, x.rank - 1)
     if g.chance(0.4) and x.rank > 1:
         least = min(array.size for array in x.arrays)
-        g.node("Compress", [x, g.like([(g.number(0, min(least, 9)),) * RUNS], "bool")])
+        g.node("Compress", [x, g.operand([(g.number(0, min(least, 9)),) * RUNS], "bool")])
         return
-    g.node("Compress", [x, g.like([x.dims[axis]], "bool")], axis=axis - x.rank if g.chance(0.3) else axis)
+    g.node("Compress", [x, g.operand([x.dims[axis]], "bool")], axis=axis - x.rank if g.chance(0.3) else axis)
 
 
 def _nonzero(g: OnnxGenerator) -> None:
@@ -595,7 +595,7 @@ def _depth_to_space(g: OnnxGenerator) -> None:
     dims = [g.dim(), (block * block * g.number(1, 3),) * RUNS, g.dim(), g.dim()]
     g.node(
         "DepthToSpace",
-        [g.like(dims, g.pick(("float32", "float64")))],
+        [g.operand(dims, g.pick(("float32", "float64")))],
         blocksize=block,
         **({"mode": g.pick(("DCR", "CRD"))} if g.chance(0.7) else {}),
     )
@@ -604,7 +604,7 @@ def _depth_to_space(g: OnnxGenerator) -> None:
 def _space_to_depth(g: OnnxGenerator) -> None:
     block = g.pick((1, 2, 3))
     spatial = [tuple(block * extent for extent in g.dim()) for _ in range(2)]
-    g.node("SpaceToDepth", [g.like([g.dim(), g.dim(), *spatial], g.pick(("float32", "float64")))], blocksize=block)
+    g.node("SpaceToDepth", [g.operand([g.dim(), g.dim(), *spatial], g.pick(("float32", "float64")))], blocksize=block)
 
 
 def _center_crop_pad(g: OnnxGenerator) -> None:
@@ -662,9 +662,9 @@ ELEMENTS: Mapping[str, Maker] = {
     "Pad": _pad,
     "Tile": _tile,
     "Expand": _expand,
-    "Expand, computed": _expand_like,
+    "Expand, computed": _expand_to_shape,
     "Reshape": _reshape,
-    "Reshape, computed": _reshape_like,
+    "Reshape, computed": _reshape_to_shape,
     "Flatten": _flatten,
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,

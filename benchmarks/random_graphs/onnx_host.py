@@ -31,11 +31,11 @@ def _graph(
     g: OnnxGenerator, nodes: Sequence[onnx.NodeProto], inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[Value]
 ) -> onnx.GraphProto:
     """Make a subgraph. An output that the body does not compute passes through an Identity."""
-    own = {name for node in nodes for name in node.output}
+    node_outputs = {name for node in nodes for name in node.output}
     more, names = [], []
     for value in outputs:
         name = value.name
-        if name not in own or name in names:
+        if name not in node_outputs or name in names:
             g.count += 1
             more.append(helper.make_node("Identity", [name], [f"i{g.count}"], name=f"Identity_{g.count}"))
             name = f"i{g.count}"
@@ -47,14 +47,16 @@ def _graph(
 def _if(g: OnnxGenerator) -> None:
     """Two branches whose result has one element type and rank, but not always one shape."""
     condition = _flag(g)
-    nodes, made = g.body(g.number(1, 3), _inner())
-    tensors = [value for value in made if value.tensor and value.dtype != "string"]
+    nodes, values = g.body(g.number(1, 3), _inner())
+    tensors = [value for value in values if value.tensor and value.dtype != "string"]
     result = g.pick(tensors)
-    others, drawn = g.body(g.number(1, 3), _inner())
-    same = [value for value in (*drawn, *g.values) if value.tensor and (value.dtype, value.rank) == (result.dtype, result.rank)]
-    equal = [value for value in same if value.dims == result.dims]
-    other = g.pick(equal if equal and g.chance(0.7) else same)
-    branches = [_graph(g, nodes, [], [result]), _graph(g, others, [], [other])]
+    else_nodes, drawn = g.body(g.number(1, 3), _inner())
+    candidates = [
+        value for value in (*drawn, *g.values) if value.tensor and (value.dtype, value.rank) == (result.dtype, result.rank)
+    ]
+    equal = [value for value in candidates if value.dims == result.dims]
+    other = g.pick(equal if equal and g.chance(0.7) else candidates)
+    branches = [_graph(g, nodes, [], [result]), _graph(g, else_nodes, [], [other])]
     if g.chance(0.5):
         branches.reverse()
     g.node("If", [condition], then_branch=branches[0], else_branch=branches[1])
@@ -78,12 +80,12 @@ def _loop(g: OnnxGenerator) -> None:
         Value(f"b{g.count}_{k}", (array,) * RUNS) for k, array in enumerate((np.array(0), np.array(True), np.array(0)))
     )
     inner = Value(inner.name, state.arrays)
-    nodes, made = g.body(g.number(1, 3), _inner(), [number, inner])
-    fitting = [value for value in made if value.dtype == "float32" and value.dims == state.dims]
+    nodes, values = g.body(g.number(1, 3), _inner(), [number, inner])
+    fitting = [value for value in values if value.dtype == "float32" and value.dims == state.dims]
     new = g.pick(fitting) if fitting else inner
     stacked = [
         value
-        for value in made
+        for value in values
         if value.tensor and value.dtype != "string" and all(value.name != each.name for each in (number, inner))
     ]
     if not stacked:
@@ -105,8 +107,8 @@ def _loop(g: OnnxGenerator) -> None:
     before = None if g.chance(0.6) else g.constant(np.array(True))
     if before is None and condition is not going:
         raise Skipped("Loop: without the operand `cond`, that of the body is ignored, in ONNX Runtime it is not")
-    made = g.several("Loop", [count, before, state], 2, body=body)[1]
-    if any(array.shape[1:] != one.shape for array, one in zip(made.arrays, output.arrays, strict=True)):
+    loop_output = g.several("Loop", [count, before, state], 2, body=body)[1]
+    if any(array.shape[1:] != one.shape for array, one in zip(loop_output.arrays, output.arrays, strict=True)):
         raise Skipped("Loop: without iterations, ONNX Runtime stacks outputs of extents 0")
 
 
@@ -119,14 +121,14 @@ def _deferred(g: OnnxGenerator, operator: str, inputs: Sequence[str], **attrs: A
 def _scan(g: OnnxGenerator) -> None:
     """A scan over the first axis of a value, forwards or backwards."""
     xs = g.data(F32, (1, 2, 3), lambda value: value.least(0) > 0)
-    state = g.like(xs.dims[1:], "float32")
+    state = g.operand(xs.dims[1:], "float32")
     g.count += 1
     inner = Value(f"b{g.count}_0", state.arrays)
     row = Value(f"b{g.count}_1", tuple(array[0] for array in xs.arrays))
     row = Value(row.name, tuple(map(np.asarray, row.arrays)))
-    nodes, made = g.body(g.number(1, 3), _inner(), [inner, row])
-    fitting = [value for value in made if value.dtype == "float32" and value.dims == state.dims]
-    outputs = [g.pick(fitting) if fitting else row, g.pick([value for value in made if value.tensor and value.dtype != "string"])]
+    nodes, values = g.body(g.number(1, 3), _inner(), [inner, row])
+    fitting = [value for value in values if value.dtype == "float32" and value.dims == state.dims]
+    outputs = [g.pick(fitting) if fitting else row, g.pick([value for value in values if value.tensor and value.dtype != "string"])]
     body = _graph(g, nodes, [type_proto(inner, [None] * inner.rank), type_proto(row, [None] * row.rank)], outputs)
     attrs = {"scan_input_directions": [g.number(0, 1)]} if g.chance(0.4) else {}
     g.several("Scan", [state, xs], 2, body=body, num_scan_inputs=1, **attrs)
@@ -137,10 +139,10 @@ def _scan(g: OnnxGenerator) -> None:
 
 def _items(g: OnnxGenerator) -> list[Value]:
     x = g.data(("float32", "int64"), (1, 2, 3))
-    return [x, *(g.like(x.dims, x.dtype) for _ in range(g.number(0, 2)))]
+    return [x, *(g.operand(x.dims, x.dtype) for _ in range(g.number(0, 2)))]
 
 
-def _place(g: OnnxGenerator, length: int) -> Value:
+def _draw_index(g: OnnxGenerator, length: int) -> Value:
     return g.constant(np.array(g.number(-length, length - 1), np.int64))
 
 
@@ -151,15 +153,15 @@ def _sequence(g: OnnxGenerator) -> None:
     length = len(items)
     for _ in range(g.number(0, 2)):
         if g.chance(0.6):
-            inputs: list[Value | None] = [sequence, g.like(items[0].dims, items[0].dtype)]
-            sequence = g.node("SequenceInsert", [*inputs, *([_place(g, length)] if g.chance(0.6) else [])])
+            inputs: list[Value | None] = [sequence, g.operand(items[0].dims, items[0].dtype)]
+            sequence = g.node("SequenceInsert", [*inputs, *([_draw_index(g, length)] if g.chance(0.6) else [])])
             length += 1
         elif length > 1:
-            sequence = g.node("SequenceErase", [sequence, *([_place(g, length)] if g.chance(0.6) else [])])
+            sequence = g.node("SequenceErase", [sequence, *([_draw_index(g, length)] if g.chance(0.6) else [])])
             length -= 1
     match g.number(0, 2):
         case 0:
-            g.node("SequenceAt", [sequence, _place(g, length)])
+            g.node("SequenceAt", [sequence, _draw_index(g, length)])
         case 1:
             g.node("SequenceLength", [sequence])
         case _:
@@ -182,11 +184,11 @@ def _split_to_sequence(g: OnnxGenerator) -> None:
 
 def _optional(g: OnnxGenerator) -> None:
     x = g.data(("float32", "int64"), (1, 2))
-    some = g.node("Optional", [x]) if g.chance(0.7) else x
-    g.node("OptionalHasElement", [some])
-    g.node("OptionalGetElement", [some])
-    if some is not x:
-        g.values = [value for value in g.values if value is not some]  # only these operators read it
+    optional = g.node("Optional", [x]) if g.chance(0.7) else x
+    g.node("OptionalHasElement", [optional])
+    g.node("OptionalGetElement", [optional])
+    if optional is not x:
+        g.values = [value for value in g.values if value is not optional]  # only these operators read it
 
 
 # --- text and tables --------------------------------------------------------------------------------------------------
@@ -363,7 +365,7 @@ def _random(name: str) -> Maker:
             case "Bernoulli":
                 inputs = [g.data(F32, (1, 2), low=0, high=1)]
             case "Multinomial":
-                inputs = [g.like([g.dim(), (g.number(2, 5),) * RUNS], "float32", -1, 1)]
+                inputs = [g.operand([g.dim(), (g.number(2, 5),) * RUNS], "float32", -1, 1)]
                 attrs["sample_size"] = g.number(1, 5)
             case "RandomNormalLike" | "RandomUniformLike":
                 inputs = [g.data(("float32", "float64"), (1, 2, 3))]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .extents import RUNS
-from .onnx_elements import some_dims
+from .onnx_elements import draw_dims
 from .onnx_models import FLOATS, Maker, OnnxGenerator, Shape, Skipped, Unfit, Value
 
 F32 = ("float32",)
@@ -19,7 +19,7 @@ def _matmul(g: OnnxGenerator) -> None:
     x = g.data(("float32", "float32", "float64", "float16", "int32", "int64"), (1, 2, 2, 3, 4))
     inner = x.dims[-1]
     batch = [(1,) * RUNS if g.chance(0.3) else dim for dim in x.dims[g.number(0, max(x.rank - 2, 0)) : -2]]
-    y = g.like([*batch, inner, g.dim()] if g.chance(0.85) else [inner], x.dtype)
+    y = g.operand([*batch, inner, g.dim()] if g.chance(0.85) else [inner], x.dtype)
     g.node("MatMul", [x, y])
 
 
@@ -27,11 +27,11 @@ def _gemm(g: OnnxGenerator) -> None:
     x = g.data(("float32", "float64"), (2,))
     flipped, turned = g.number(0, 1), g.number(0, 1)
     inner, rows, columns = x.dims[0 if flipped else 1], x.dims[1 if flipped else 0], g.dim()
-    y = g.like([columns, inner] if turned else [inner, columns], x.dtype)
+    y = g.operand([columns, inner] if turned else [inner, columns], x.dtype)
     bias = g.pick(([columns], [rows, columns], [(1,) * RUNS, columns], [rows, (1,) * RUNS], [], None))
     attrs: dict[str, Any] = {"transA": flipped, "transB": turned}
     attrs |= {"alpha": g.pick((1.0, 0.5)), "beta": g.pick((1.0, 0.25))} if g.chance(0.5) else {}
-    g.node("Gemm", [x, y, None if bias is None else g.like(bias, x.dtype)], **attrs)
+    g.node("Gemm", [x, y, None if bias is None else g.operand(bias, x.dtype)], **attrs)
 
 
 def _einsum(g: OnnxGenerator) -> None:
@@ -40,16 +40,16 @@ def _einsum(g: OnnxGenerator) -> None:
     )
     letters: dict[str, Shape] = {}
     operands = []
-    of = g.pick(WIDE)
+    dtype = g.pick(WIDE)
     for term in equation.split("->")[0].split(","):
         dims = [letters.setdefault(letter, g.dim()) for letter in term.replace("...", "z")]
-        operands.append(g.like(dims, of))
+        operands.append(g.operand(dims, dtype))
     g.node("Einsum", operands, equation=equation)
 
 
 def _det(g: OnnxGenerator) -> None:
     size = (g.number(1, 4),) * RUNS
-    g.node("Det", [g.like([*some_dims(g, g.number(0, 2)), size, size], g.pick(WIDE))])
+    g.node("Det", [g.operand([*draw_dims(g, g.number(0, 2)), size, size], g.pick(WIDE))])
 
 
 def _image(g: OnnxGenerator, rank: int | None = None, dtypes: tuple[str, ...] = F32, channels: int | None = None) -> Value:
@@ -88,8 +88,8 @@ def _window(g: OnnxGenerator, x: Value, pooling: bool = False, dilated: bool = T
     way = g.number(0, 9)
     pads = [0] * (2 * rank)
     if way < 5:
-        most = [(size - 1 if pooling else span) for size, span in zip(kernel, spans, strict=True)]
-        pads = [g.number(0, min(most[number % rank], 3)) for number in range(2 * rank)]
+        max_pads = [(size - 1 if pooling else span) for size, span in zip(kernel, spans, strict=True)]
+        pads = [g.number(0, min(max_pads[number % rank], 3)) for number in range(2 * rank)]
         attrs["pads"] = pads
     elif way == 5:
         attrs["auto_pad"] = g.pick(("SAME_UPPER", "SAME_LOWER", "VALID"))
@@ -147,8 +147,8 @@ def _conv_transpose(g: OnnxGenerator) -> None:
 
 def _pool(name: str) -> Maker:
     def make(g: OnnxGenerator) -> None:
-        of = {"MaxPool": ("float32", "float32", "float64", "uint8", "int8"), "AveragePool": F32}.get(name, F32)
-        x = _image(g, dtypes=of, rank=g.pick((3, 4, 4, 5)))
+        dtypes = {"MaxPool": ("float32", "float32", "float64", "uint8", "int8"), "AveragePool": F32}.get(name, F32)
+        x = _image(g, dtypes=dtypes, rank=g.pick((3, 4, 4, 5)))
         attrs = _window(g, x, True, dilated=name == "MaxPool" or g.opset >= {"AveragePool": 19}.get(name, 18))
         if g.chance(0.4) and attrs.get("auto_pad", "VALID") == "VALID":
             attrs["ceil_mode"] = g.number(0, 1)
@@ -185,9 +185,9 @@ def _max_unpool(g: OnnxGenerator) -> None:
 
 def _batch_normalization(g: OnnxGenerator) -> None:
     x = g.data(("float32", "float32", "float64"), (2, 3, 4), lambda value: min(value.dims[1]) > 0)
-    of = x.dtype
-    scale, bias, mean = (g.like([x.dims[1]], of, -1, 1) for _ in range(3))
-    variance = g.like([x.dims[1]], of, 0.25, 2)
+    dtype = x.dtype
+    scale, bias, mean = (g.operand([x.dims[1]], dtype, -1, 1) for _ in range(3))
+    variance = g.operand([x.dims[1]], dtype, 0.25, 2)
     g.node("BatchNormalization", [x, scale, bias, mean, variance], **({"epsilon": g.pick((1e-3, 1e-5))} if g.chance(0.5) else {}))
 
 
@@ -195,7 +195,9 @@ def _instance_normalization(g: OnnxGenerator) -> None:
     x = _image(g)
     if any(0 in dim for dim in x.dims):
         raise Unfit
-    g.node("InstanceNormalization", [x, g.like([x.dims[1]], x.dtype), g.like([x.dims[1]], x.dtype)], epsilon=g.pick((1e-3, 1e-5)))
+    g.node(
+        "InstanceNormalization", [x, g.operand([x.dims[1]], x.dtype), g.operand([x.dims[1]], x.dtype)], epsilon=g.pick((1e-3, 1e-5))
+    )
 
 
 def _group_normalization(g: OnnxGenerator) -> None:
@@ -204,25 +206,25 @@ def _group_normalization(g: OnnxGenerator) -> None:
         raise Unfit
     channels = x.dims[1][0]
     groups = g.pick([number for number in (1, 2, 4, channels) if channels % number == 0])
-    g.node("GroupNormalization", [x, g.like([x.dims[1]], x.dtype), g.like([x.dims[1]], x.dtype)], num_groups=groups)
+    g.node("GroupNormalization", [x, g.operand([x.dims[1]], x.dtype), g.operand([x.dims[1]], x.dtype)], num_groups=groups)
 
 
 def _layer_normalization(g: OnnxGenerator) -> None:
     x = g.data(("float32", "float32", "float64"), (1, 2, 3, 4), lambda value: all(all(dim) for dim in value.dims))
     axis = g.number(0, x.rank - 1)
-    bias = g.like(x.dims[axis:], x.dtype) if g.chance(0.6) else None
+    bias = g.operand(x.dims[axis:], x.dtype) if g.chance(0.6) else None
     outputs = g.pick((1, 1, 1, 3))
     if outputs == 3 and not x.all(np.isfinite):
         raise Skipped("LayerNormalization: the mean of infinities is one, in ONNX Runtime NaN")
     g.several(
-        "LayerNormalization", [x, g.like(x.dims[axis:], x.dtype), bias], outputs, axis=axis - x.rank if g.chance(0.4) else axis
+        "LayerNormalization", [x, g.operand(x.dims[axis:], x.dtype), bias], outputs, axis=axis - x.rank if g.chance(0.4) else axis
     )
 
 
 def _rms_normalization(g: OnnxGenerator) -> None:
     x = g.data(F32, (1, 2, 3, 4), lambda value: all(all(dim) for dim in value.dims))
     axis = g.number(0, x.rank - 1)
-    g.node("RMSNormalization", [x, g.like(x.dims[axis:], x.dtype)], axis=axis - x.rank if g.chance(0.4) else axis)
+    g.node("RMSNormalization", [x, g.operand(x.dims[axis:], x.dtype)], axis=axis - x.rank if g.chance(0.4) else axis)
 
 
 def _mean_variance(g: OnnxGenerator) -> None:
@@ -259,8 +261,8 @@ def _resize(g: OnnxGenerator) -> None:
         attrs["exclude_outside"] = g.number(0, 1)
     if g.chance(0.5):
         factors = [1, 1, *(g.pick((0.5, 1, 2, 1.5, 3)) for _ in range(x.rank - 2))]
-        whole = all(extent * factor % 1 == 0 for factor, dim in zip(factors, x.dims, strict=True) for extent in dim)
-        if attrs["coordinate_transformation_mode"] == "align_corners" and not whole:
+        is_integral = all(extent * factor % 1 == 0 for factor, dim in zip(factors, x.dims, strict=True) for extent in dim)
+        if attrs["coordinate_transformation_mode"] == "align_corners" and not is_integral:
             raise Skipped("Resize: align_corners reads the scaled extent, in ONNX Runtime the rounded one")
         g.node("Resize", [x, None, g.constant(np.array(factors, np.float32))], **attrs)
         return
@@ -277,7 +279,7 @@ def _grid_sample(g: OnnxGenerator) -> None:
     x = _image(g, rank=4)
     if any(0 in dim for dim in x.dims):
         raise Unfit
-    grid = g.like([x.dims[0], g.dim(), g.dim(), (2,) * RUNS], x.dtype, -1.2, 1.2)
+    grid = g.operand([x.dims[0], g.dim(), g.dim(), (2,) * RUNS], x.dtype, -1.2, 1.2)
     mode = g.pick(("bilinear", "nearest", "bicubic") if g.opset < 20 else ("linear", "nearest", "cubic"))
     padding = g.pick(("zeros", "border", "reflection"))
     g.node("GridSample", [x, grid], mode=mode, padding_mode=padding, align_corners=g.number(0, 1))
@@ -286,7 +288,7 @@ def _grid_sample(g: OnnxGenerator) -> None:
 def _affine_grid(g: OnnxGenerator) -> None:
     spatial = g.number(2, 3)
     batch = g.number(1, 2)
-    theta = g.like([(batch,) * RUNS, (spatial,) * RUNS, (spatial + 1,) * RUNS], g.pick(WIDE), -1, 1)
+    theta = g.operand([(batch,) * RUNS, (spatial,) * RUNS, (spatial + 1,) * RUNS], g.pick(WIDE), -1, 1)
     extents, aligned = [g.number(1, 6) for _ in range(spatial)], g.number(0, 1)
     if aligned and 1 in extents:
         raise Skipped("AffineGrid: of one aligned point, the coordinate is -1, in ONNX Runtime 1")
@@ -297,7 +299,7 @@ def _rois(g: OnnxGenerator, x: Value, batches: int) -> tuple[Value, Value]:
     count = g.dim()
     places = [np.sort(g.rng().uniform(0, 6, (extent, 2, 2)), 1).reshape(extent, 4) for extent in count]
     regions = g.input([each.astype(x.dtype) for each in places])
-    return regions, g.like([count], "int64", 0, batches - 1)
+    return regions, g.operand([count], "int64", 0, batches - 1)
 
 
 def _roi_align(g: OnnxGenerator) -> None:
@@ -340,8 +342,8 @@ def _deform_conv(g: OnnxGenerator) -> None:
     if any(extent < 1 for dim in out for extent in dim):
         raise Unfit
     weights = g.fresh([(number,) * RUNS for number in (3, channels, size, size)], x.dtype, -1, 1, weight=0.7)
-    offset = g.like([x.dims[0], (2 * size * size,) * RUNS, *out], x.dtype, -1, 1)
-    mask = g.like([x.dims[0], (size * size,) * RUNS, *out], x.dtype, 0, 1) if g.chance(0.4) else None
+    offset = g.operand([x.dims[0], (2 * size * size,) * RUNS, *out], x.dtype, -1, 1)
+    mask = g.operand([x.dims[0], (size * size,) * RUNS, *out], x.dtype, 0, 1) if g.chance(0.4) else None
     bias = g.fresh([(3,) * RUNS], x.dtype, weight=0.7) if g.chance(0.4) or (mask is not None and g.chance(0.5)) else None
     g.node("DeformConv", [x, weights, offset, bias, mask], kernel_shape=[size] * 2, pads=[pads] * 4, strides=[stride] * 2)
 
@@ -349,7 +351,7 @@ def _deform_conv(g: OnnxGenerator) -> None:
 def _col2im(g: OnnxGenerator) -> None:
     height, width, size = g.number(2, 6), g.number(2, 6), g.pick((1, 2))
     places = (height - size + 1) * (width - size + 1)
-    x = g.like([g.dim(), (g.number(1, 3) * size * size,) * RUNS, (places,) * RUNS], "float32")
+    x = g.operand([g.dim(), (g.number(1, 3) * size * size,) * RUNS, (places,) * RUNS], "float32")
     g.node("Col2Im", [x, g.ints(height, width), g.ints(size, size)])
 
 
@@ -359,7 +361,7 @@ def _non_max_suppression(g: OnnxGenerator) -> None:
         np.sort(g.rng().uniform(0, 3, (batch[run], boxes[run], 2, 2)), 2).reshape(batch[run], boxes[run], 4).astype(np.float32)
         for run in range(RUNS)
     ]
-    scores = g.like([batch, classes, boxes], "float32", 0, 1)
+    scores = g.operand([batch, classes, boxes], "float32", 0, 1)
     limits = [g.constant(np.int64(g.number(0, 4))), g.constant(np.float32(g.pick((0.0, 0.3, 0.6))))]
     if g.chance(0.6):
         limits.append(g.constant(np.float32(g.pick((0.1, 0.5)))))
@@ -386,7 +388,7 @@ def _recurrent(name: str) -> Maker:
                 each[:1] = steps[run]
                 arrays.append(each)
             lengths = g.input(arrays)
-        initial = [g.like([count, batch, hidden], "float32", -0.5, 0.5) if g.chance(0.4) else None for _ in range(states)]
+        initial = [g.operand([count, batch, hidden], "float32", -0.5, 0.5) if g.chance(0.4) else None for _ in range(states)]
         attrs: dict[str, Any] = {"hidden_size": hidden[0], "direction": direction}
         if name == "GRU" and g.chance(0.5):
             attrs["linear_before_reset"] = g.number(0, 1)
@@ -409,17 +411,17 @@ def _attention(g: OnnxGenerator) -> None:
         raise Unfit
     attrs: dict[str, Any] = {}
     if g.chance(0.5):
-        q = g.like([batch, (heads,) * RUNS, queries, (size,) * RUNS], "float32")
-        k = g.like([batch, (shared,) * RUNS, keys, (size,) * RUNS], "float32")
-        v = g.like([batch, (shared,) * RUNS, keys, (width,) * RUNS], "float32")
+        q = g.operand([batch, (heads,) * RUNS, queries, (size,) * RUNS], "float32")
+        k = g.operand([batch, (shared,) * RUNS, keys, (size,) * RUNS], "float32")
+        v = g.operand([batch, (shared,) * RUNS, keys, (width,) * RUNS], "float32")
     else:
-        q = g.like([batch, queries, (heads * size,) * RUNS], "float32")
-        k = g.like([batch, keys, (shared * size,) * RUNS], "float32")
-        v = g.like([batch, keys, (shared * width,) * RUNS], "float32")
+        q = g.operand([batch, queries, (heads * size,) * RUNS], "float32")
+        k = g.operand([batch, keys, (shared * size,) * RUNS], "float32")
+        v = g.operand([batch, keys, (shared * width,) * RUNS], "float32")
         attrs |= {"q_num_heads": heads, "kv_num_heads": shared}
     mask = None
     if g.chance(0.4):
-        mask = g.like([queries, keys], "float32", -2, 2)
+        mask = g.operand([queries, keys], "float32", -2, 2)
     elif g.chance(0.4):
         attrs["is_causal"] = 1
     if g.chance(0.3):
@@ -434,9 +436,9 @@ def _rotary(g: OnnxGenerator) -> None:
     batch = g.dim()
     if any(0 in dim for dim in (length, batch)):
         raise Unfit
-    x = g.like([batch, heads, length, (size,) * RUNS], "float32")
+    x = g.operand([batch, heads, length, (size,) * RUNS], "float32")
     rows = [batch, length, (size // 2,) * RUNS]
-    g.node("RotaryEmbedding", [x, g.like(rows, "float32", -1, 1), g.like(rows, "float32", -1, 1)], interleaved=g.number(0, 1))
+    g.node("RotaryEmbedding", [x, g.operand(rows, "float32", -1, 1), g.operand(rows, "float32", -1, 1)], interleaved=g.number(0, 1))
 
 
 # --- quantization -----------------------------------------------------------------------------------------------------
@@ -460,17 +462,17 @@ def _quantize(g: OnnxGenerator) -> None:
     if not x.all(np.isfinite):
         raise Unfit  # the integer of a NaN is open
     dims, attrs = _granularity(g, x)
-    points = g.like(dims, g.pick(("uint8", "int8")), -3 if g.chance(0) else 0, 7) if g.chance(0.8) else None
+    points = g.operand(dims, g.pick(("uint8", "int8")), -3 if g.chance(0) else 0, 7) if g.chance(0.8) else None
     q = g.node("QuantizeLinear", [x, _scale(g, dims), points], **attrs)
     if g.chance(0.5):
         reading = q.dtype
-        g.node("DequantizeLinear", [q, _scale(g, dims), g.like(dims, reading, 0, 7)], **attrs)
+        g.node("DequantizeLinear", [q, _scale(g, dims), g.operand(dims, reading, 0, 7)], **attrs)
 
 
 def _dequantize(g: OnnxGenerator) -> None:
     x = g.data(("uint8", "int8", "int32"), (0, 1, 2, 3, 4))
     dims, attrs = _granularity(g, x)
-    points = g.like(dims, x.dtype, 0, 7) if x.dtype != "int32" and g.chance(0.7) else None
+    points = g.operand(dims, x.dtype, 0, 7) if x.dtype != "int32" and g.chance(0.7) else None
     g.node("DequantizeLinear", [x, _scale(g, dims), points], **attrs)
 
 
@@ -483,11 +485,11 @@ def _dynamic_quantize(g: OnnxGenerator) -> None:
 
 def _matmul_integer(g: OnnxGenerator) -> None:
     x = g.data(("uint8", "int8"), (2, 3))
-    y = g.like(
+    y = g.operand(
         [*x.dims[:-2], x.dims[-1], g.dim()] if g.chance(0.4) else [x.dims[-1], g.dim()],
         "uint8" if x.dtype == "uint8" and g.chance(0.5) else "int8",
     )
-    points = [g.like((), each.dtype, 0, 5) if g.chance(0.5) else None for each in (x, y)]
+    points = [g.operand((), each.dtype, 0, 5) if g.chance(0.5) else None for each in (x, y)]
     g.node("MatMulInteger", [x, y, *points])
 
 
@@ -495,14 +497,14 @@ def _conv_integer(g: OnnxGenerator) -> None:
     x = _image(g, rank=4, dtypes=("uint8",))
     attrs = _window(g, x)
     weights = g.fresh([(size,) * RUNS for size in (g.pick((1, 3, 8)), x.dims[1][0], *attrs["kernel_shape"])], "uint8", weight=0.8)
-    g.node("ConvInteger", [x, weights, g.like((), "uint8", 0, 5) if g.chance(0.6) else None], **attrs)
+    g.node("ConvInteger", [x, weights, g.operand((), "uint8", 0, 5) if g.chance(0.6) else None], **attrs)
 
 
 def _qlinear_matmul(g: OnnxGenerator) -> None:
     x = g.data(("uint8", "int8"), (2, 3))
     if 0 in x.dims[-1]:
         raise Skipped("ONNX Runtime does not write the result of QLinearMatMul if nothing is summed")
-    y = g.like([x.dims[-1], g.dim()], x.dtype)
+    y = g.operand([x.dims[-1], g.dim()], x.dtype)
     scales = [_scale(g, []) for _ in range(3)]
     points = [g.constant(np.array(g.number(0, 5), x.dtype)) for _ in range(3)]
     g.node("QLinearMatMul", [x, scales[0], points[0], y, scales[1], points[1], scales[2], points[2]])
@@ -514,12 +516,12 @@ def _qlinear_conv(g: OnnxGenerator) -> None:
     channels = x.dims[1][0]
     groups = g.pick([number for number in (1, 1, channels) if channels % number == 0])
     outer = groups * g.pick((1, 2, 4))
-    of = g.pick(("int8", x.dtype)) if x.dtype == "uint8" else "int8"
-    low = -9 if of == "int8" else 0
-    weights = g.constant(g.array((outer, channels // groups, *attrs["kernel_shape"]), of, low, 9))
+    weight_dtype = g.pick(("int8", x.dtype)) if x.dtype == "uint8" else "int8"
+    low = -9 if weight_dtype == "int8" else 0
+    weights = g.constant(g.array((outer, channels // groups, *attrs["kernel_shape"]), weight_dtype, low, 9))
     by_channel = g.chance(0.4)
     scale = _scale(g, [(outer,) * RUNS] if by_channel else [])
-    point = g.constant(np.zeros(outer if by_channel else (), of))
+    point = g.constant(np.zeros(outer if by_channel else (), weight_dtype))
     inputs = [
         x,
         _scale(g, []),
@@ -541,12 +543,12 @@ def _qlinear_conv(g: OnnxGenerator) -> None:
 def _loss(name: str) -> Maker:
     def make(g: OnnxGenerator) -> None:
         classes = (g.number(2, 5),) * RUNS
-        batch, rest = g.dim(), list(some_dims(g, g.number(0, 2)))
+        batch, rest = g.dim(), list(draw_dims(g, g.number(0, 2)))
         if any(0 in dim for dim in (batch, *rest)):
             raise Unfit
-        x = g.like([batch, classes, *rest], "float32")
-        labels = g.like([batch, *rest], g.pick(("int64", "int32")), 0, classes[0] - 1)
-        weights = g.like([classes], "float32", 0.5, 2) if g.chance(0.4) else None
+        x = g.operand([batch, classes, *rest], "float32")
+        labels = g.operand([batch, *rest], g.pick(("int64", "int32")), 0, classes[0] - 1)
+        weights = g.operand([classes], "float32", 0.5, 2) if g.chance(0.4) else None
         attrs: dict[str, Any] = {"reduction": g.pick(("none", "mean", "sum"))}
         if g.chance(0.3):
             attrs["ignore_index"] = 1
@@ -569,13 +571,13 @@ def _amplitudes(g: OnnxGenerator, spectrum: Value) -> None:
 def _dft(g: OnnxGenerator) -> None:
     length = (g.pick((4, 8, 5)),) * RUNS
     onesided = g.number(0, 1)
-    x = g.like([g.dim(), length, (1,) * RUNS if onesided or g.chance(0.5) else (2,) * RUNS], "float32")
+    x = g.operand([g.dim(), length, (1,) * RUNS if onesided or g.chance(0.5) else (2,) * RUNS], "float32")
     _amplitudes(g, g.node("DFT", [x], axis=1, onesided=onesided))
 
 
 def _dft20(g: OnnxGenerator) -> None:
     length = (g.pick((4, 8, 5)),) * RUNS
-    x = g.like([g.dim(), length, (1,) * RUNS if g.chance(0.5) else (2,) * RUNS], "float32")
+    x = g.operand([g.dim(), length, (1,) * RUNS if g.chance(0.5) else (2,) * RUNS], "float32")
     inverse = int(x.dims[2][0] == 2 and g.chance(0.4))
     _amplitudes(g, g.node("DFT", [x, None, g.constant(np.int64(1))], inverse=inverse))
 
@@ -583,12 +585,12 @@ def _dft20(g: OnnxGenerator) -> None:
 def _stft(g: OnnxGenerator) -> None:
     frame = g.pick((4, 8))
     length = (g.pick((16, 20, 33)),) * RUNS
-    x = g.like([g.dim(), length, (1,) * RUNS], "float32")
+    x = g.operand([g.dim(), length, (1,) * RUNS], "float32")
     window = g.constant(np.hanning(frame).astype(np.float32)) if g.chance(0.6) else None
     g.node("STFT", [x, g.constant(np.int64(g.pick((2, 3, 4)))), window, g.constant(np.int64(frame))], onesided=g.number(0, 1))
 
 
-def _window_of(name: str) -> Maker:
+def _window_function(name: str) -> Maker:
     def make(g: OnnxGenerator) -> None:
         size = g.constant(np.array(g.number(1, 12), np.int64))
         g.node(name, [size], **({"periodic": g.number(0, 1)} if g.chance(0.7) else {}))
@@ -611,8 +613,8 @@ def _tensor_scatter(g: OnnxGenerator) -> None:
     batch, length, width, new = g.dim(), (g.number(6, 9),) * RUNS, g.dim(), (g.number(1, 3),) * RUNS
     if any(0 in dim for dim in (batch, width)):
         raise Unfit
-    x, update = g.like([batch, length, width], "float32"), g.like([batch, new, width], "float32")
-    g.node("TensorScatter", [x, update, g.like([batch], "int64", 0, 3)], axis=1, mode=g.pick(("linear", "circular")))
+    x, update = g.operand([batch, length, width], "float32"), g.operand([batch, new, width], "float32")
+    g.node("TensorScatter", [x, update, g.operand([batch], "int64", 0, 3)], axis=1, mode=g.pick(("linear", "circular")))
 
 
 LAYERS: Mapping[str, Maker] = {
@@ -656,7 +658,7 @@ LAYERS: Mapping[str, Maker] = {
     "DFT": _dft,
     "DFT, axis as input": _dft20,
     "STFT": _stft,
-    **{name: _window_of(name) for name in ("HannWindow", "HammingWindow", "BlackmanWindow")},
+    **{name: _window_function(name) for name in ("HannWindow", "HammingWindow", "BlackmanWindow")},
     "MelWeightMatrix": _mel,
     "TensorScatter": _tensor_scatter,
 }

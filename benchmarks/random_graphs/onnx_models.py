@@ -24,7 +24,7 @@ from inlaid.graph import ir
 from inlaid_runtime.execution.executable import Executable
 
 from .extents import RUNS
-from .modules import LARGE, LEAST, MOST_ELEMENTS, OTHERS, SMALL, STATIC
+from .modules import EXTRA_SIZES, LARGE, LEAST, MAX_ELEMENTS, SMALL, STATIC
 from .numerics import Expected, expected
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +34,7 @@ FLOATS = ("float32", "float64", "float16")
 INTS = ("int64", "int32", "int8", "uint8", "int16", "uint16", "uint32", "uint64")
 OPSETS = (13, 15, 17, 18, 19, 20, 21, 22, 23, 24, 26)
 """Versions of the operator set that models import."""
-MOST = 1e5
+MAX_MAGNITUDE = 1e5
 """Magnitude beyond which float results are mostly drawn anew."""
 NAN_PROPAGATING = frozenset(
     (
@@ -167,15 +167,15 @@ class OnnxCase:
 
     def other_inputs(self, rng: random.Random) -> dict[str, Any]:
         """Return inputs of drawn sizes, which need not fit together."""
-        sizes = {name: rng.choice(OTHERS) for name in self.sizes}
-        found = dict(self.inputs[0])
+        sizes = {name: rng.choice(EXTRA_SIZES) for name in self.sizes}
+        inputs = dict(self.inputs[0])
         for item in self.model.graph.input:
-            value = found[item.name]
+            value = inputs[item.name]
             if isinstance(value, np.ndarray):
                 dims = item.type.tensor_type.shape.dim
                 shape = tuple(sizes.get(dim.dim_param, extent) for dim, extent in zip(dims, value.shape, strict=True))
-                found[item.name] = value if shape == value.shape else np.resize(value, shape).astype(value.dtype)
-        return found
+                inputs[item.name] = value if shape == value.shape else np.resize(value, shape).astype(value.dtype)
+        return inputs
 
     def spread(self, inputs: Mapping[str, Any], outputs: Sequence[Any]) -> Expected:
         """Return outputs as expected ones, with what rounding may change."""
@@ -187,19 +187,21 @@ class OnnxCase:
 
     def part(self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> OnnxCase:
         """Return the model of those nodes that some outputs need. What other nodes compute becomes an input."""
-        needed = set(outputs)
-        kept = []
+        live_names = set(outputs)
+        live_nodes = []
         for node in reversed(nodes):
-            if needed & set(node.output):
-                kept.append(node)
-                needed |= set(free_names(node))
-        made = {name for node in kept for name in node.output}
-        graph = onnx.GraphProto(name=self.model.graph.name, node=kept[::-1])
+            if live_names & set(node.output):
+                live_nodes.append(node)
+                live_names |= set(free_names(node))
+        node_outputs = {name for node in live_nodes for name in node.output}
+        graph = onnx.GraphProto(name=self.model.graph.name, node=live_nodes[::-1])
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
-        graph.initializer.extend(item for item in self.model.graph.initializer if item.name in needed)
-        known = {item.name: item for item in self.model.graph.input}
-        read = [self.values[name] for name in self.values if name in needed - made and not self.values[name].constant]
-        graph.input.extend(known.get(value.name) or type_proto(value, _extents(value) if value.tensor else None) for value in read)
+        graph.initializer.extend(item for item in self.model.graph.initializer if item.name in live_names)
+        inputs_by_name = {item.name: item for item in self.model.graph.input}
+        read = [self.values[name] for name in self.values if name in live_names - node_outputs and not self.values[name].constant]
+        graph.input.extend(
+            inputs_by_name.get(value.name) or type_proto(value, _extents(value) if value.tensor else None) for value in read
+        )
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
         model.graph.CopyFrom(graph)
@@ -209,18 +211,18 @@ class OnnxCase:
 
     def operators(self) -> Counter[str]:
         """Count the nodes of each operator, those of subgraphs included."""
-        return Counter(f"{node.domain}:{node.op_type}".lstrip(":") for node in nodes_of(self.model.graph))
+        return Counter(f"{node.domain}:{node.op_type}".lstrip(":") for node in collect_nodes(self.model.graph))
 
 
-def nodes_of(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+def collect_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """Return the nodes of a graph and of its subgraphs."""
-    found = []
+    nodes = []
     for node in graph.node:
-        found.append(node)
+        nodes.append(node)
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                found += nodes_of(attribute.g)
-    return found
+                nodes += collect_nodes(attribute.g)
+    return nodes
 
 
 Maker = Callable[["OnnxGenerator"], None]
@@ -228,7 +230,7 @@ Maker = Callable[["OnnxGenerator"], None]
 
 @dataclass
 class OnnxGenerator:
-    """Grows an ONNX model. Makers of nodes (`onnx_operators`) draw inputs by `data`, `like` and `constant`, and call `node`."""
+    """Grows an ONNX model. Makers of nodes (`onnx_operators`) draw inputs by `data`, `operand` and `constant`, and call `node`."""
 
     seed: str
     opset: int = 0
@@ -283,7 +285,7 @@ class OnnxGenerator:
     def array(self, shape: Shape, dtype: str, low: float | None = None, high: float | None = None, special: bool = False) -> Array:
         """Draw an array: small values, or in [low, high], with infinities, NaN and signed zeros if `special`."""
         rng = self.rng()
-        if math.prod(shape) > MOST_ELEMENTS:
+        if math.prod(shape) > MAX_ELEMENTS:
             raise Unfit
         if dtype == "bool":
             return np.asarray(rng.random(shape) < 0.5)
@@ -292,11 +294,11 @@ class OnnxGenerator:
             words.flat = [WORDS[number] for number in rng.integers(0, len(WORDS), words.size)]
             return words
         if dtype in FLOATS:
-            made = rng.uniform(-3 if low is None else low, 3 if high is None else high, shape)
+            numbers = rng.uniform(-3 if low is None else low, 3 if high is None else high, shape)
             if special:
                 odd = rng.random(shape) < 0.2
-                made = np.where(odd, rng.choice([np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0], shape), made)
-            return np.asarray(made).astype(dtype)
+                numbers = np.where(odd, rng.choice([np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0], shape), numbers)
+            return np.asarray(numbers).astype(dtype)
         least = (0 if dtype.startswith("u") else -8) if low is None else int(low)
         return np.asarray(rng.integers(least, 9 if high is None else int(high) + 1, shape)).astype(dtype)
 
@@ -337,8 +339,8 @@ class OnnxGenerator:
     def constant(self, array: Any) -> Value:
         """Add an initializer."""
         self.count += 1
-        made = np.asarray(array)
-        value = Value(f"w{self.count}", (made,) * RUNS, True)
+        numbers = np.asarray(array)
+        value = Value(f"w{self.count}", (numbers,) * RUNS, True)
         self.weights[value.name] = value
         return value
 
@@ -374,11 +376,11 @@ class OnnxGenerator:
         self.inputs.pop(value.name, None)
         self.values = [each for each in self.values if each is not value]
 
-    def like(self, dims: Sequence[Shape], dtype: str, low: float | None = None, high: float | None = None) -> Value:
+    def operand(self, dims: Sequence[Shape], dtype: str, low: float | None = None, high: float | None = None) -> Value:
         """Draw a value with some dimensions and element type: one of the model, an initializer or a new input."""
-        same = [value for value in self.values if value.dtype == dtype and value.dims == tuple(dims)]
-        if same and low is None and self.chance(0.5):
-            return self.pick(same)
+        candidates = [value for value in self.values if value.dtype == dtype and value.dims == tuple(dims)]
+        if candidates and low is None and self.chance(0.5):
+            return self.pick(candidates)
         return self.fresh(dims, dtype, low, high)
 
     def beside(self, value: Value, dtype: str | None = None, low: float | None = None, high: float | None = None) -> Value:
@@ -387,7 +389,7 @@ class OnnxGenerator:
         dims = [(1,) * RUNS if self.chance(0.2) else dim for dim in value.dims[skip:]]
         if self.chance(0.1):
             dims = [self.dim(), *dims] if len(dims) == value.rank and value.rank < 5 else dims
-        return self.like(dims, dtype or value.dtype, low, high)
+        return self.operand(dims, dtype or value.dtype, low, high)
 
     def axis(self, value: Value, negative: bool = True) -> int:
         """Draw an axis, sometimes counted from the last."""
@@ -400,8 +402,8 @@ class OnnxGenerator:
         """Draw some axes."""
         if value.rank < least:
             raise Unfit
-        found = self.random.sample(range(value.rank), self.number(least, value.rank))
-        return [axis - value.rank if self.chance(0.2) else axis for axis in found]
+        axes = self.random.sample(range(value.rank), self.number(least, value.rank))
+        return [axis - value.rank if self.chance(0.2) else axis for axis in axes]
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
@@ -419,25 +421,25 @@ class OnnxGenerator:
             raise Skipped("operators of several elements on NaN: ONNX Runtime ignores NaN, or not, by order and operator")
         self.count += 1
         names = [f"t{self.count}_{number}" for number in range(outputs)]
-        given = [value.name if value is not None else "" for value in inputs]
-        while given and not given[-1]:
-            given.pop()
-        made = helper.make_node(name, given, names, name=f"{name}_{self.count}", domain=domain, **attrs)
-        if domain and not any(attribute.name for attribute in made.attribute if attribute.name == "domain"):
-            made.domain = domain
-        found = self.evaluated(made)
-        self.nodes.append(made)
+        input_names = [value.name if value is not None else "" for value in inputs]
+        while input_names and not input_names[-1]:
+            input_names.pop()
+        node = helper.make_node(name, input_names, names, name=f"{name}_{self.count}", domain=domain, **attrs)
+        if domain and not any(attribute.name for attribute in node.attribute if attribute.name == "domain"):
+            node.domain = domain
+        results = self.evaluated(node)
+        self.nodes.append(node)
         if name not in UNROUNDED and all(value is None or value.constant or value in self.folded for value in inputs):
-            self.folded += [value for value in found if value.dtype in FLOATS]
-        self.values += [value for value in found if value not in self.folded]
-        return found
+            self.folded += [value for value in results if value.dtype in FLOATS]
+        self.values += [value for value in results if value not in self.folded]
+        return results
 
     def evaluated(self, node: onnx.NodeProto) -> list[Value]:
         """Run a node in ONNX Runtime at all sizes. Raises `Unfit` if it fails, and for results that are too large."""
-        known = self.known()
-        read = [known[name] for name in dict.fromkeys(free_names(node)) if name in known]
-        session = session_of(
-            self.model_of(
+        values_by_name = self.named_values()
+        read = [values_by_name[name] for name in dict.fromkeys(free_names(node)) if name in values_by_name]
+        session = open_session(
+            self.build_model(
                 [node],
                 [value for value in read if not value.constant],
                 [value for value in read if value.constant],
@@ -454,28 +456,28 @@ class OnnxGenerator:
             except Exception as error:  # its errors have no common base
                 self.refused[f"{node.op_type}: {str(error)[:160]}"] += 1
                 raise Unfit from error
-        found = [Value(name, tuple(_owned(each[number]) for each in results)) for number, name in enumerate(node.output)]
-        if not all(map(self._moderate, found)):
+        outputs = [Value(name, tuple(_owned(each[number]) for each in results)) for number, name in enumerate(node.output)]
+        if not all(map(self._moderate, outputs)):
             raise Unfit
-        return found
+        return outputs
 
     def _moderate(self, value: Value) -> bool:
         for array in value.arrays:
             if not isinstance(array, np.ndarray):
                 continue
-            if array.size > MOST_ELEMENTS:
+            if array.size > MAX_ELEMENTS:
                 return False
             if array.dtype.kind == "f" and array.size:
                 finite = np.abs(array[np.isfinite(array)].astype(np.float64))
-                if not (finite.size and finite.max() < MOST) and self.chance(0.8):
+                if not (finite.size and finite.max() < MAX_MAGNITUDE) and self.chance(0.8):
                     return False
         return True
 
-    def known(self) -> dict[str, Value]:
+    def named_values(self) -> dict[str, Value]:
         """Return all values by name."""
         return {**self.weights, **self.inputs, **{value.name: value for value in (*self.values, *self.folded)}}
 
-    def model_of(
+    def build_model(
         self, nodes: Sequence[onnx.NodeProto], inputs: Sequence[Value], weights: Sequence[Value], outputs: Sequence[str]
     ) -> onnx.ModelProto:
         """Build a model of some nodes."""
@@ -503,10 +505,10 @@ class OnnxGenerator:
         for _ in range(steps):
             self.grow(self.pick(makers))
         nodes = self.nodes[count:]
-        made = [value for value in self.values if value not in values and value.name not in self.inputs]
+        new_values = [value for value in self.values if value not in values and value.name not in self.inputs]
         del self.nodes[count:]
         self.values = [*values, *(value for value in self.values if value.name in self.inputs and value not in values)]
-        return nodes, made
+        return nodes, new_values
 
     def grow(self, maker: Maker) -> bool:
         """Call a maker until its node is defined at all sizes. Returns False if it never is."""
@@ -535,17 +537,17 @@ class OnnxGenerator:
     def case(self) -> OnnxCase:
         """Make the model of all nodes. Its outputs are the values that no node reads, and some of the others."""
         read = {name for node in self.nodes for name in free_names(node)}
-        made = {name for node in self.nodes for name in node.output}
-        values = [value for value in (*self.values, *self.folded) if value.name in made]
+        node_outputs = {name for node in self.nodes for name in node.output}
+        values = [value for value in (*self.values, *self.folded) if value.name in node_outputs]
         outputs = [value for value in values if value.name not in read or self.chance(0.15)]
         inputs = [value for value in self.inputs.values() if value.name in read]
         weights = [value for value in self.weights.values() if value.name in read]
-        model = self.model_of(self.nodes, inputs, weights, [value.name for value in outputs])
+        model = self.build_model(self.nodes, inputs, weights, [value.name for value in outputs])
         feeds = [{value.name: value.arrays[run] for value in inputs} for run in range(RUNS)]
         results = [tuple(value.arrays[run] for value in outputs) for run in range(RUNS)]
-        used = {dim for value in inputs for dim in self.shapes[value.name]}
-        sizes = {name: values for name, values in self.symbols.items() if name in used}
-        return OnnxCase(model, tuple(feeds), tuple(results), sizes, self.known(), dict(self.skipped))
+        input_dims = {dim for value in inputs for dim in self.shapes[value.name]}
+        sizes = {name: values for name, values in self.symbols.items() if name in input_dims}
+        return OnnxCase(model, tuple(feeds), tuple(results), sizes, self.named_values(), dict(self.skipped))
 
 
 WORDS = ("one", "Two", "3", "", "ein wort", "Two", "a-b")
@@ -553,14 +555,16 @@ WORDS = ("one", "Two", "3", "", "ein wort", "Two", "a-b")
 
 def free_names(node: onnx.NodeProto) -> list[str]:
     """Return the names that a node reads, those included that its subgraphs read from around it."""
-    found = [name for name in node.input if name]
+    names = [name for name in node.input if name]
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             graph = attribute.g
-            own = {item.name for item in (*graph.input, *graph.initializer)} | {name for each in graph.node for name in each.output}
-            found += [name for each in graph.node for name in free_names(each) if name not in own]
-            found += [item.name for item in graph.output if item.name not in own]
-    return found
+            local_names = {item.name for item in (*graph.input, *graph.initializer)} | {
+                name for each in graph.node for name in each.output
+            }
+            names += [name for each in graph.node for name in free_names(each) if name not in local_names]
+            names += [item.name for item in graph.output if item.name not in local_names]
+    return names
 
 
 def type_proto(value: Value, shape: Sequence[int | str] | None = None) -> onnx.ValueInfoProto:
@@ -593,7 +597,7 @@ def _owned(result: Any) -> Any:
     return None if result is None else np.asarray(result)
 
 
-def session_of(model: onnx.ModelProto) -> Any:
+def open_session(model: onnx.ModelProto) -> Any:
     """Return ONNX Runtime's session of a model, without optimizations, and with exact 8-bit products; its message if it refuses."""
     import onnxruntime
 

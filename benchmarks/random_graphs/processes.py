@@ -63,11 +63,11 @@ def each(keys: Iterable[K], work: Callable[[K], R], jobs: int, limit: float) -> 
         if not running:
             continue
         latest = min(started.since for started in running.values()) + PATIENCE * limit
-        ready = wait(list(running), max(latest - time.monotonic(), 0.0))
+        arrivals = wait(list(running), max(latest - time.monotonic(), 0.0))
         for receiver in list(running):
             started = running[receiver]
             seconds = time.monotonic() - started.since
-            if receiver in ready:
+            if receiver in arrivals:
                 yield started.key, _ended(receiver, started.process, seconds)
             elif seconds > PATIENCE * limit:
                 yield started.key, Ended(None, "slow", f"gave no answer for {seconds:.0f} s", seconds)

@@ -35,8 +35,8 @@ def shrunk(case: Case, outcome: Outcome, variants: Sequence[Variant], limit: flo
             if attempts > ATTEMPTS:
                 return case
             ended = processes.alone(partial(check, candidate, failing), limit)
-            found = ended.result or Outcome(ended.problem, ended.reason)
-            if found.failed and found.kind == outcome.kind:
+            candidate_outcome = ended.result or Outcome(ended.problem, ended.reason)
+            if candidate_outcome.failed and candidate_outcome.kind == outcome.kind:
                 case, smaller = candidate, True
                 break
     return case
@@ -55,11 +55,11 @@ def _smaller_models(case: OnnxCase) -> Iterator[OnnxCase]:
     for name in names if len(names) > 1 else ():
         yield case.part(case.model.graph.node, [name])
     for number in range(len(case.model.graph.node)):
-        kept = [node for place, node in enumerate(case.model.graph.node) if place != number]
-        made = {name for node in kept for name in node.output}
-        outputs = [name for name in names if name in made]
+        nodes = [node for position, node in enumerate(case.model.graph.node) if position != number]
+        node_outputs = {name for node in nodes for name in node.output}
+        outputs = [name for name in names if name in node_outputs]
         if outputs:
-            yield case.part(kept, outputs)
+            yield case.part(nodes, outputs)
 
 
 def _smaller_modules(case: ModuleCase) -> Iterator[ModuleCase]:
@@ -109,11 +109,11 @@ def _binds(param: ir.Var) -> bool:
 
 
 def _called(body: ir.Expr, module: ir.Module) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
     waiting = [body]
     while waiting:
         for expr in ir.post_order(waiting.pop()):
-            if isinstance(expr, ir.GlobalVar) and expr.name not in found:
-                found.append(expr.name)
+            if isinstance(expr, ir.GlobalVar) and expr.name not in names:
+                names.append(expr.name)
                 waiting.append(module[expr.name])
-    return found
+    return names

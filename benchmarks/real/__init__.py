@@ -14,13 +14,13 @@ from real.model import SCRIPT, Model
 
 def corpus() -> dict[str, Model]:
     """Every model by name."""
-    found: dict[str, Model] = {}
+    models: dict[str, Model] = {}
     for part in (vision, pictures, speech, language, tables, exported, packages):
         for model in part.models():
-            if model.name in found:
+            if model.name in models:
                 raise ValueError(f"two models are called {model.name}")
-            found[model.name] = model
-    return found
+            models[model.name] = model
+    return models
 
 
 def scripted() -> dict[str, Model]:

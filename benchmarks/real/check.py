@@ -66,27 +66,28 @@ class Expected:
         return dict(zip(names, self._session.run(None, dict(feeds)), strict=True))
 
 
-def difference(found: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float) -> str:
+def difference(actual: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float) -> str:
     """Where two results differ by more than the tolerance, "" where nowhere. Integers and strings must be the same."""
-    for name, wanted in expected.items():
-        got = np.asarray(found[name])
-        wanted = np.asarray(wanted)
-        if (got.shape, got.dtype.kind) != (wanted.shape, wanted.dtype.kind):
-            return f"{name} is {got.dtype}{list(got.shape)} instead of {wanted.dtype}{list(wanted.shape)}"
-        if wanted.dtype.kind == "f" and wanted.size:
-            wrong = _wrong(got.astype(np.float64), wanted.astype(np.float64), tolerance)
+    for name, expected_array in expected.items():
+        got = np.asarray(actual[name])
+        expected_array = np.asarray(expected_array)
+        if (got.shape, got.dtype.kind) != (expected_array.shape, expected_array.dtype.kind):
+            return f"{name} is {got.dtype}{list(got.shape)} instead of {expected_array.dtype}{list(expected_array.shape)}"
+        if expected_array.dtype.kind == "f" and expected_array.size:
+            wrong = _wrong(got.astype(np.float64), expected_array.astype(np.float64), tolerance)
         else:
-            wrong = np.asarray(got != wanted)
+            wrong = np.asarray(got != expected_array)
         if wrong.any():
             at = tuple(int(index) for index in np.argwhere(wrong)[0])
-            return f"{name} differs at {int(wrong.sum())} of {wrong.size} places; at {list(at)} {got[at]} instead of {wanted[at]}"
+            where = f"{int(wrong.sum())} of {wrong.size} places"
+            return f"{name} differs at {where}; at {list(at)} {got[at]} instead of {expected_array[at]}"
     return ""
 
 
-def _wrong(got: Array, wanted: Array, tolerance: float) -> Array:
-    finite = wanted[np.isfinite(wanted)]
+def _wrong(got: Array, expected: Array, tolerance: float) -> Array:
+    finite = expected[np.isfinite(expected)]
     bound = tolerance * (float(np.abs(finite).max()) if finite.size else 0.0) + FLOOR
-    return ~np.isclose(got, wanted, rtol=0, atol=bound, equal_nan=True)
+    return ~np.isclose(got, expected, rtol=0, atol=bound, equal_nan=True)
 
 
 def in_half(model: onnx.ModelProto) -> bool:
@@ -119,8 +120,8 @@ def check(model: Model, target: str, seed: int = SEED) -> Outcome:
         executable = inlaid.compile(loaded, [target])
     except InlaidError as error:
         return replace(outcome, state="refused", reason=_reason(error), seconds=time.perf_counter() - start)
-    others = {region.target for region in executable.regions} - {target}
-    outcome = replace(outcome, seconds=time.perf_counter() - start, elsewhere=tuple(sorted(others)))
+    fallback_targets = {region.target for region in executable.regions} - {target}
+    outcome = replace(outcome, seconds=time.perf_counter() - start, elsewhere=tuple(sorted(fallback_targets)))
     tolerance = HALF_TOLERANCE if in_half(loaded) else STEP_TOLERANCE if in_qdq(loaded) else TOLERANCE
     for size, each, answer in zip(model.sizes, feeds, answers, strict=True):
         try:

@@ -90,11 +90,11 @@ def conv(
     stride: int = 1,
     groups: int = 1,
     dilation: int = 1,
-    same: bool = True,
+    preserve_size: bool = True,
 ) -> str:
-    """A convolution with bias in any number of dimensions, padded to keep the size where `same`."""
+    """A convolution with bias in any number of dimensions, padded to keep the size where `preserve_size`."""
     fan_in = inputs // groups * math.prod(kernel)
-    pads = [(each - 1) * dilation // 2 for each in kernel] if same else [0] * len(kernel)
+    pads = [(each - 1) * dilation // 2 for each in kernel] if preserve_size else [0] * len(kernel)
     with net.scope(name):
         return net.node(
             "Conv",

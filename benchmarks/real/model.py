@@ -40,9 +40,9 @@ class Draw:
 
     def lengths(self, count: int, longest: int, dtype: type[np.integer[Any]] = np.int64) -> Array:
         """`count` lengths in [1, longest]; the first is the longest."""
-        found = self._random.integers(1, longest + 1, count).astype(dtype)
-        found[:1] = longest
-        return found
+        lengths = self._random.integers(1, longest + 1, count).astype(dtype)
+        lengths[:1] = longest
+        return lengths
 
     def mask(self, batch: int, length: int, dtype: type[np.integer[Any]] = np.int64) -> Array:
         """[batch, length] of ones, then zeros: which positions of a padded batch count."""

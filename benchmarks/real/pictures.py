@@ -60,7 +60,7 @@ def style() -> onnx.ModelProto:
     def layer(x: str, inputs: int, outputs: int, kernel: int, stride: int, name: str) -> str:
         edge = kernel // 2
         x = net.node("Pad", x, net.constant([0, 0, edge, edge] * 2, "int64"), mode="reflect")
-        x = conv(net, x, inputs, outputs, name, (kernel, kernel), stride, same=False)
+        x = conv(net, x, inputs, outputs, name, (kernel, kernel), stride, preserve_size=False)
         scale, bias = net.weight(f"{name}.scale", (outputs,), 0.2, 1.0), net.weight(f"{name}.shift", (outputs,), 0.1)
         return net.node("Relu", net.node("InstanceNormalization", x, scale, bias, epsilon=1e-5))
 

@@ -70,9 +70,9 @@ def vad_branches() -> onnx.ModelProto:
         body.output(body.node("Identity", c), f"c_{window}", None)
         branches.append(body.graph())
     wide = net.node("Equal", rate, const(net, 16000))
-    found = net.nodes("If", wide, results=3, then_branch=branches[0], else_branch=branches[1])
+    results = net.nodes("If", wide, results=3, then_branch=branches[0], else_branch=branches[1])
     for value, name, shape in zip(
-        found, ("probability", "hn", "cn"), (("batch", 1), (1, "batch", 16), (1, "batch", 16)), strict=True
+        results, ("probability", "hn", "cn"), (("batch", 1), (1, "batch", 16), (1, "batch", 16)), strict=True
     ):
         net.output(value, name, shape)
     return net.build()
@@ -97,7 +97,7 @@ def conformer() -> onnx.ModelProto:
     width = 24
     x = net.input("chunk", (1, "frames", width))
     cache = net.input("cache", (1, "past", width))
-    seen = net.input("seen", (1,), "int64")
+    frame_count = net.input("seen", (1,), "int64")
     y = linear(net, norm(net, x, width, "norm0"), width, 48, "up")
     x = net.node("Add", x, net.node("Mul", linear(net, silu(net, y), 48, width, "down"), net.constant(0.5)))
     memory = net.node("Concat", cache, x, axis=1)
@@ -109,7 +109,7 @@ def conformer() -> onnx.ModelProto:
     q, k, v = heads
     scores = net.node("Div", net.node("MatMul", q, net.node("Transpose", k, perm=[0, 1, 3, 2])), net.constant(6**0.5))
     past = net.node("Sub", keys, frames)
-    hidden = net.node("Less", arange(net, keys), net.node("Sub", past, seen))
+    hidden = net.node("Less", arange(net, keys), net.node("Sub", past, frame_count))
     scores = net.node("Where", unsqueeze(net, hidden, 0, 1, 2), net.constant(-1e9), scores)
     y = net.node("Transpose", net.node("MatMul", net.node("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
     x = net.node("Add", x, linear(net, reshape(net, y, 1, frames, width), width, width, "attended"))
@@ -117,7 +117,7 @@ def conformer() -> onnx.ModelProto:
     value, gate = split(net, y, [width, width], 1)
     y = net.node("Mul", value, net.node("Sigmoid", gate))
     y = net.node("Pad", y, net.constant([0, 0, 4, 0, 0, 0], "int64"))
-    y = silu(net, conv(net, y, width, width, "depthwise", (5,), groups=width, same=False))
+    y = silu(net, conv(net, y, width, width, "depthwise", (5,), groups=width, preserve_size=False))
     x = net.node("Add", x, net.node("Transpose", y, perm=[0, 2, 1]))
     net.output(x, "encoded", (1, "frames", width))
     net.output(cut(net, memory, -8, 2**31 - 1, 1), "next_cache", (1, "next", width))
@@ -153,9 +153,9 @@ def transducer() -> onnx.ModelProto:
     start = [net.constant(np.zeros(1), "int64"), net.constant(np.zeros((1, 16)))]
     results = net.nodes("Loop", size(net, encoded, 0), "", *start, results=3, body=body.graph())
     net.output(results[1], "last_state", (1, 16))
-    found = results[2]
-    kept = net.node("Compress", found, net.node("Greater", found, const(net, 0)), axis=0)
-    net.output(kept, "tokens", ("tokens",), "int64")
+    emissions = results[2]
+    tokens = net.node("Compress", emissions, net.node("Greater", emissions, const(net, 0)), axis=0)
+    net.output(tokens, "tokens", ("tokens",), "int64")
     return net.build()
 
 
@@ -206,7 +206,7 @@ def forecaster() -> onnx.ModelProto:
     x = net.node("Transpose", series, perm=[0, 2, 1])
     for level, dilation in enumerate((1, 2, 4)):
         y = net.node("Pad", x, net.constant([0, 0, 2 * dilation, 0, 0, 0], "int64"))
-        y = net.node("Relu", conv(net, y, 3 if level == 0 else 12, 12, f"tcn{level}", (3,), dilation=dilation, same=False))
+        y = net.node("Relu", conv(net, y, 3 if level == 0 else 12, 12, f"tcn{level}", (3,), dilation=dilation, preserve_size=False))
         x = y if level == 0 else net.node("Add", x, y)
     state = net.node("Gather", x, net.constant(-1, "int64"), axis=2)
     recur, read = net.weight("recur", (13, 12), 0.3), net.weight("read", (12, 1), 0.3)

@@ -103,24 +103,24 @@ def yolo() -> onnx.ModelProto:
     )
     fine = block(net.node("Concat", larger, fine, axis=1), 64, 32, "head3", 1)
     classes, anchors = 3, 2
-    found = []
+    detections = []
     for level, (x, stride) in enumerate(((fine, 8.0), (coarse, 16.0))):
         y = conv(net, x, 32, anchors * (5 + classes), f"detect{level}", (1, 1))
         rows, columns = size(net, y, 2), size(net, y, 3)
         y = reshape(net, y, size(net, y, 0), anchors, 5 + classes, rows, columns)
         y = net.node("Sigmoid", net.node("Transpose", y, perm=[0, 1, 3, 4, 2]))
-        place, extent, rest = split(net, y, [2, 2, 1 + classes], 4)
+        center, extent, rest = split(net, y, [2, 2, 1 + classes], 4)
         grid = net.node("Concat", unsqueeze(net, rows, 0), unsqueeze(net, columns, 0), axis=0)
         ys = net.node("Expand", unsqueeze(net, cast(net, arange(net, rows)), 1), grid)
         xs = net.node("Expand", unsqueeze(net, cast(net, arange(net, columns)), 0), grid)
         offsets = net.node("Concat", unsqueeze(net, xs, 2), unsqueeze(net, ys, 2), axis=2)
-        doubled = net.node("Sub", net.node("Mul", place, net.constant(2.0)), net.constant(0.5))
-        place = net.node("Mul", net.node("Add", doubled, offsets), net.constant(stride))
+        doubled = net.node("Sub", net.node("Mul", center, net.constant(2.0)), net.constant(0.5))
+        center = net.node("Mul", net.node("Add", doubled, offsets), net.constant(stride))
         sizes = net.constant(np.array([[10, 14], [23, 27]], np.float32).reshape(1, 2, 1, 1, 2) * stride / 8)
         extent = net.node("Mul", net.node("Pow", net.node("Mul", extent, net.constant(2.0)), net.constant(2.0)), sizes)
-        y = net.node("Concat", place, extent, rest, axis=4)
-        found.append(reshape(net, y, size(net, y, 0), -1, 5 + classes))
-    net.output(net.node("Concat", *found, axis=1), "detections", ("batch", "boxes", 5 + classes))
+        y = net.node("Concat", center, extent, rest, axis=4)
+        detections.append(reshape(net, y, size(net, y, 0), -1, 5 + classes))
+    net.output(net.node("Concat", *detections, axis=1), "detections", ("batch", "boxes", 5 + classes))
     return net.build()
 
 
@@ -134,8 +134,8 @@ def two_stage() -> onnx.ModelProto:
     deltas = net.node("Transpose", conv(net, x, 24, 4, "deltas", (1, 1)), perm=[0, 2, 3, 1])
     deltas = net.node("Reshape", deltas, net.shape(-1, 4))
     # As torchvision: min(limit, number of anchors), computed on shapes.
-    many = unsqueeze(net, size(net, objectness, 1), 0)
-    limit = net.node("Concat", net.constant([12], "int64"), many, axis=0)
+    box_count = unsqueeze(net, size(net, objectness, 1), 0)
+    limit = net.node("Concat", net.constant([12], "int64"), box_count, axis=0)
     k = net.node("ReduceMin", limit, axes=[0], keepdims=1)
     _, order = net.nodes("TopK", objectness, k, results=2, axis=1, largest=1, sorted=1)
     order = squeeze(net, order, 0)
@@ -193,8 +193,10 @@ def aspp() -> onnx.ModelProto:
     parts = [net.node("Relu", conv(net, x, 24, 8, f"rate{rate}", (3, 3), dilation=rate)) for rate in (1, 2, 4)]
     pooled = net.node("Relu", conv(net, net.node("GlobalAveragePool", x), 24, 8, "pool", (1, 1)))
 
-    def resized(value: str, like: str, mode: str) -> str:
-        sizes = net.node("Concat", cut(net, net.node("Shape", value), 0, 2, 0), cut(net, net.node("Shape", like), 2, 4, 0), axis=0)
+    def resized(value: str, reference: str, mode: str) -> str:
+        sizes = net.node(
+            "Concat", cut(net, net.node("Shape", value), 0, 2, 0), cut(net, net.node("Shape", reference), 2, 4, 0), axis=0
+        )
         nothing = const(net, [], "float32")
         return net.node("Resize", value, nothing, nothing, sizes, mode=mode, coordinate_transformation_mode="align_corners")
 
@@ -223,8 +225,8 @@ def crnn() -> onnx.ModelProto:
     best = squeeze(net, net.node("ArgMax", logits, axis=2, keepdims=0), 1)
     before = net.node("Concat", const(net, [-1]), cut(net, best, 0, -1, 0), axis=0)
     changed = net.node("Not", net.node("Equal", best, before))
-    kept = net.node("And", changed, net.node("Greater", best, const(net, 0)))
-    net.output(net.node("Compress", best, kept, axis=0), "text", ("letters",), "int64")
+    letter_mask = net.node("And", changed, net.node("Greater", best, const(net, 0)))
+    net.output(net.node("Compress", best, letter_mask, axis=0), "text", ("letters",), "int64")
     return net.build()
 
 
@@ -239,16 +241,16 @@ def pose() -> onnx.ModelProto:
     net.output(net.node("Identity", heat), "heatmaps", ("batch", joints, "rows", "columns"))
     columns = size(net, heat, 3)
     flat = reshape(net, heat, size(net, heat, 0), joints, -1)
-    place = net.node("ArgMax", flat, axis=2, keepdims=1)
+    peak_index = net.node("ArgMax", flat, axis=2, keepdims=1)
     peak = reduce(net, "ReduceMax", flat, 2)
-    right = net.node("Min", net.node("Add", place, const(net, 1)), net.node("Sub", size(net, flat, 2), const(net, 1)))
-    left = net.node("Max", net.node("Sub", place, const(net, 1)), const(net, 0))
+    right = net.node("Min", net.node("Add", peak_index, const(net, 1)), net.node("Sub", size(net, flat, 2), const(net, 1)))
+    left = net.node("Max", net.node("Sub", peak_index, const(net, 1)), const(net, 0))
     slope = net.node("Sub", *(net.node("GatherElements", flat, each, axis=2) for each in (right, left)))
-    x_place = net.node(
-        "Add", cast(net, net.node("Mod", place, columns)), net.node("Mul", net.node("Sign", slope), net.constant(0.25))
+    x_position = net.node(
+        "Add", cast(net, net.node("Mod", peak_index, columns)), net.node("Mul", net.node("Sign", slope), net.constant(0.25))
     )
-    y_place = cast(net, net.node("Div", place, columns))
-    net.output(net.node("Concat", x_place, y_place, peak, axis=2), "joints", ("batch", joints, 3))
+    y_position = cast(net, net.node("Div", peak_index, columns))
+    net.output(net.node("Concat", x_position, y_position, peak, axis=2), "joints", ("batch", joints, 3))
     return net.build()
 
 
@@ -288,7 +290,7 @@ def face_embedding() -> onnx.ModelProto:
         y = prelu(conv(net, x, 16, 32, f"expand{level}", (1, 1)), 32, f"expand{level}")
         y = prelu(conv(net, y, 32, 32, f"depth{level}", groups=32), 32, f"depth{level}")
         x = net.node("Add", x, batch_norm(net, conv(net, y, 32, 16, f"project{level}", (1, 1)), 16, f"project{level}.bn"))
-    x = conv(net, x, 16, 16, "global", (24, 24), groups=16, same=False)
+    x = conv(net, x, 16, 16, "global", (24, 24), groups=16, preserve_size=False)
     x = gemm(net, net.node("Flatten", x, axis=1), 16, 32, "embedding")
     length = net.node("Clip", reduce(net, "ReduceL2", x, 1), net.constant(1e-12))
     net.output(net.node("Div", x, net.node("Expand", length, net.node("Shape", x))), "embedding_out", ("batch", 32))
@@ -332,7 +334,7 @@ def optical_flow() -> onnx.ModelProto:
         moved = net.node("Add", base, net.node("Gather", flow, const(net, index), axis=1))
         last = net.node("Sub", cast(net, count), net.constant(1.0))
         places.append(net.node("Sub", net.node("Div", net.node("Mul", moved, net.constant(2.0)), last), net.constant(1.0)))
-    grid = net.node("Concat", *(unsqueeze(net, place, 3) for place in places), axis=3)
+    grid = net.node("Concat", *(unsqueeze(net, coordinate, 3) for coordinate in places), axis=3)
     warped = net.node("GridSample", pair[1], grid, mode="bilinear", padding_mode="border", align_corners=1)
     net.output(warped, "warped", (1, 3, "height", "width"))
     return net.build()

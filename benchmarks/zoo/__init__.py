@@ -178,7 +178,7 @@ MODELS: Mapping[str, Entry] = MappingProxyType({**FLOAT, **INT8})
 """Every model, by name."""
 
 
-def path_of(name: str, tiny: bool = False, folder: Path | None = None, symbolic: bool = False) -> Path:
+def model_path(name: str, tiny: bool = False, folder: Path | None = None, symbolic: bool = False) -> Path:
     """The ONNX file of a model, built unless it is there already. `folder`: where, in place of the cache. `symbolic`: the variant
     with symbolic sizes.
 
@@ -197,7 +197,7 @@ def written(folder: Path, name: str, build: Callable[[], onnx.ModelProto]) -> Pa
     path = folder / f"{name}.onnx"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, build().SerializeToString(deterministic=True))
+        write_atomically(path, build().SerializeToString(deterministic=True))
     return path
 
 
@@ -210,7 +210,7 @@ def cache_folder() -> Path:
     return base / "inlaid" / "zoo" / digest.hexdigest()[:12]
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
     """Write a file that is there either whole or not at all."""
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(data)

@@ -6,26 +6,26 @@ from dataclasses import dataclass
 
 import onnx
 
-from zoo.layers import conv, length_of
+from zoo.layers import axis_size, conv
 from zoo.net import Net, Size
 
 
 @dataclass(frozen=True)
 class Detector:
     """A backbone of inverted residuals, and one level of boxes without anchors (after Tian et al., 2019). `stages`: channels,
-    blocks; each halves height and width, the stem besides. `best` boxes go to non-maximum suppression, which keeps `kept` of a
-    class."""
+    blocks; each halves height and width, the stem besides. `best` boxes go to non-maximum suppression, which keeps
+    `boxes_per_class`."""
 
     stem: int = 16
     stages: tuple[tuple[int, int], ...] = ((24, 2), (40, 2), (96, 3))
     head: int = 96
     classes: int = 20
     best: int = 100
-    kept: int = 10
+    boxes_per_class: int = 10
     image: int = 256
 
 
-TINY_DETECTOR = Detector(stem=8, stages=((8, 1), (12, 1)), head=8, classes=3, best=20, kept=4, image=64)
+TINY_DETECTOR = Detector(stem=8, stages=((8, 1), (12, 1)), head=8, classes=3, best=20, boxes_per_class=4, image=64)
 
 
 def detector(config: Detector = Detector(), height: Size = 0, width: Size = 0) -> onnx.ModelProto:
@@ -61,11 +61,11 @@ def detector(config: Detector = Detector(), height: Size = 0, width: Size = 0) -
     chosen = net.node("Squeeze", chosen, net.constant([0], "int64"))
     boxes, scores = (net.node("Gather", item, chosen, axis=1) for item in (boxes, scores))
     by_class = net.node("Transpose", scores, perm=[0, 2, 1])
-    limits = (net.constant([config.kept], "int64"), net.constant([0.5]), net.constant([0.5]))
-    found = net.node("NonMaxSuppression", boxes, by_class, *limits)
-    _, classes, places = (net.node("Gather", found, net.constant(column, "int64"), axis=1) for column in range(3))
+    limits = (net.constant([config.boxes_per_class], "int64"), net.constant([0.5]), net.constant([0.5]))
+    selection = net.node("NonMaxSuppression", boxes, by_class, *limits)
+    _, classes, places = (net.node("Gather", selection, net.constant(column, "int64"), axis=1) for column in range(3))
     net.output(net.node("Gather", net.node("Squeeze", boxes, net.constant([0], "int64")), places), "boxes", ("n", 4))
-    net.output(net.node("GatherND", by_class, found), "scores", ("n",))
+    net.output(net.node("GatherND", by_class, selection), "scores", ("n",))
     net.output(net.node("Identity", classes), "classes", ("n",), "int64")
     return net.build()
 
@@ -79,11 +79,11 @@ def _boxes(net: Net, x: str, sides: str, stride: int) -> str:
     """Boxes [1, height · width, 4] around the middles of the cells of an image `x`, from the distances of their sides in cells."""
     zero, one = net.constant(0, "int64"), net.constant(1, "int64")
     axes = []
-    for axis, place in ((2, 1), (3, 0)):
-        length = net.node("Squeeze", length_of(net, x, axis), net.constant([0], "int64"))
+    for axis, new_axis in ((2, 1), (3, 0)):
+        length = net.node("Squeeze", axis_size(net, x, axis), net.constant([0], "int64"))
         cells = net.node("Cast", net.node("Range", zero, length, one), to=onnx.TensorProto.FLOAT)
-        axes.append(net.node("Unsqueeze", cells, net.constant([place], "int64")))
-    both = net.node("Concat", length_of(net, x, 2), length_of(net, x, 3), axis=0)
+        axes.append(net.node("Unsqueeze", cells, net.constant([new_axis], "int64")))
+    both = net.node("Concat", axis_size(net, x, 2), axis_size(net, x, 3), axis=0)
     planes = [net.node("Reshape", net.node("Expand", item, both), net.shape(1, -1, 1)) for item in axes]
     middles = net.node("Add", net.node("Concat", *planes, axis=2), net.constant(0.5))
     first, second = net.nodes("Split", sides, net.constant([2, 2], "int64"), results=2, axis=2)

@@ -66,18 +66,18 @@ def unet(config: Unet = Unet(), batch: Size = 1, height: Size = 0, width: Size =
     net = Net("unet")
     sizes = (height or config.image, width or config.image)
     x, channels = net.input("image", (batch, 3, *sizes)), 3
-    kept = []
+    skips = []
     for level in range(config.depth + 1):
         outputs = config.width << level
         x = _twice(net, x, channels, outputs, f"down{level}")
         channels = outputs
         if level < config.depth:
-            kept.append(x)
+            skips.append(x)
             x = net.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
     for level in reversed(range(config.depth)):
         outputs = config.width << level
         y = upsample(net, x, channels, outputs, f"up{level}.upsample", 2, 2, 0)
-        x = _twice(net, net.node("Concat", kept[level], y, axis=1), 2 * outputs, outputs, f"up{level}")
+        x = _twice(net, net.node("Concat", skips[level], y, axis=1), 2 * outputs, outputs, f"up{level}")
         channels = outputs
     net.output(conv(net, x, channels, config.classes, "classes"), "classes", (batch, config.classes, *sizes))
     return net.build()
@@ -114,6 +114,6 @@ def super_resolution(
         x = conv(net, x, channels, outputs, f"conv{layer}", 5 if layer == 0 else 3, activation="Relu")
         channels = outputs
     x = conv(net, x, channels, config.factor**2, "subpixels", 3)
-    made = tuple(config.factor * size if isinstance(size, int) else f"{config.factor}*{size}" for size in sizes)
-    net.output(net.node("DepthToSpace", x, blocksize=config.factor, mode="CRD"), "large", (batch, 1, *made))
+    output_sizes = tuple(config.factor * size if isinstance(size, int) else f"{config.factor}*{size}" for size in sizes)
+    net.output(net.node("DepthToSpace", x, blocksize=config.factor, mode="CRD"), "large", (batch, 1, *output_sizes))
     return net.build()

@@ -115,10 +115,10 @@ def _in_int8(build: Callable[[], onnx.ModelProto], sizes: Mapping[str, Range]) -
 
 
 def _kernels() -> dict[str, Symbolic]:
-    found: dict[str, Symbolic] = {}
+    models: dict[str, Symbolic] = {}
 
     def add(name: str, build: Callable[[], onnx.ModelProto], **sizes: Range) -> None:
-        found[name] = Symbolic(build, sizes)
+        models[name] = Symbolic(build, sizes)
 
     def images(name: str, build: Callable[[Sequence[Size]], onnx.ModelProto], channels: int, side: int = 28) -> None:
         """With the batch symbolic, and with height and width symbolic."""
@@ -158,8 +158,8 @@ def _kernels() -> dict[str, Symbolic]:
     add("resize", partial(_node, ("batch", 32, "height", "width"), _resize, doubled), **IMAGES)
     add("concat", partial(_concat, ("batch", 32, "height", "width")), **IMAGES)
     for name in ("conv3x3_batch", "conv3x3_size", "conv1x1_size", "depthwise3x3_size", "matmul_rows"):
-        add(f"{name}_int8", partial(_in_int8, found[name].build, found[name].sizes), **found[name].sizes)
-    return found
+        add(f"{name}_int8", partial(_in_int8, models[name].build, models[name].sizes), **models[name].sizes)
+    return models
 
 
 KERNELS: Mapping[str, Symbolic] = MappingProxyType(_kernels())

@@ -11,11 +11,11 @@ import onnx
 from zoo.layers import (
     attend,
     attention,
+    axis_size,
     first_rows,
     gelu_erf,
     gelu_tanh,
     layer_norm,
-    length_of,
     linear,
     mask_bias,
     merge_heads,
@@ -49,7 +49,7 @@ def bert(config: Bert = Bert(), batch: Size = 1, sequence: Size = 128) -> onnx.M
     with net.scope("embeddings"):
         x = net.node("Gather", net.weight("words", (config.vocabulary, width), 1.0), ids)
         x = net.node("Add", x, net.node("Gather", net.weight("types", (2, width), 0.2), types))
-        positions = first_rows(net, net.weight("positions", (config.longest, width), 0.2), length_of(net, ids, 1))
+        positions = first_rows(net, net.weight("positions", (config.longest, width), 0.2), axis_size(net, ids, 1))
         x = layer_norm(net, net.node("Add", x, positions), width, "norm", 1e-12)
     for layer in range(config.layers):
         with net.scope(f"layer{layer}"):
@@ -90,8 +90,8 @@ def gpt2(config: Gpt2 = Gpt2(), batch: Size = 1, sequence: Size = 128, past: Siz
         tuple(net.input(f"past.{layer}.{side}", (batch, heads, past, size)) for side in ("key", "value"))
         for layer in range(config.layers if past else 0)
     ]
-    begin = length_of(net, caches[0][0], 2) if past else net.constant([0], "int64")
-    end = net.node("Add", begin, length_of(net, ids, 1))
+    begin = axis_size(net, caches[0][0], 2) if past else net.constant([0], "int64")
+    end = net.node("Add", begin, axis_size(net, ids, 1))
     total = end_size(sequence, past)
     words = net.weight("words", (config.vocabulary, width), 1.0)
     rows = net.node("Slice", net.weight("positions", (config.longest, width), 0.2), begin, end, net.constant([0], "int64"))
@@ -163,7 +163,7 @@ def seq2seq(config: Seq2Seq = Seq2Seq(), batch: Size = 1, source: Size = 64, tar
                 memory = layer_norm(net, net.node("Add", memory, _feed_forward(net, memory, config)), width, "norm2")
     with net.scope("decoder"):
         x = _embed(net, words, positions, outputs, width)
-        causal = _causal_bias(net, config.longest, net.constant([0], "int64"), length_of(net, outputs, 1))
+        causal = _causal_bias(net, config.longest, net.constant([0], "int64"), axis_size(net, outputs, 1))
         for layer in range(config.layers):
             with net.scope(f"layer{layer}"):
                 x = layer_norm(net, net.node("Add", x, attention(net, x, x, width, config.heads, causal, "self")), width, "norm1")
@@ -177,7 +177,7 @@ def seq2seq(config: Seq2Seq = Seq2Seq(), batch: Size = 1, source: Size = 64, tar
 
 def _embed(net: Net, words: str, positions: str, ids: str, width: int) -> str:
     x = net.node("Mul", net.node("Gather", words, ids), net.constant(math.sqrt(width)))
-    return net.node("Add", x, first_rows(net, positions, length_of(net, ids, 1)))
+    return net.node("Add", x, first_rows(net, positions, axis_size(net, ids, 1)))
 
 
 def _feed_forward(net: Net, x: str, config: Seq2Seq) -> str:

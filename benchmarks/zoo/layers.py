@@ -103,7 +103,7 @@ def mask_bias(net: Net, mask: str) -> str:
     )
 
 
-def length_of(net: Net, x: str, axis: int) -> str:
+def axis_size(net: Net, x: str, axis: int) -> str:
     """One size of a value, as an int64 tensor of one element."""
     return net.node("Gather", net.node("Shape", x), net.constant([axis], "int64"))
 

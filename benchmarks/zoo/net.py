@@ -38,7 +38,7 @@ class Net:
         self._outputs: list[onnx.ValueInfoProto] = []
         self._scope: list[str] = []
         self._constants: dict[tuple[bytes, str, tuple[int, ...]], str] = {}
-        self._used: dict[str, int] = {}
+        self._label_counts: dict[str, int] = {}
         self._renamed: dict[str, str] = {}
 
     @contextmanager
@@ -65,9 +65,9 @@ class Net:
     def nodes(self, op: str, *inputs: str, results: int, name: str = "", **attrs: Any) -> tuple[str, ...]:
         """A node of several results."""
         label = self._unique(name or op.lower())
-        found = tuple(label if number == 0 else f"{label}:{number}" for number in range(results))
-        self._nodes.append(helper.make_node(op, inputs, found, name=label, **attrs))
-        return found
+        labels = tuple(label if number == 0 else f"{label}:{number}" for number in range(results))
+        self._nodes.append(helper.make_node(op, inputs, labels, name=label, **attrs))
+        return labels
 
     def uniform(self, shape: tuple[int, ...], bound: float) -> Array:
         """Float32 numbers in [-bound, bound)."""
@@ -103,7 +103,12 @@ class Net:
     def body(self, name: str) -> Net:
         """An empty subgraph, for a branch or a loop body: it reads this graph's values, and its weights lie in this graph."""
         inner = Net(name, opset=self.opset)
-        inner._bits, inner._weights, inner._constants, inner._used = self._bits, self._weights, self._constants, self._used
+        inner._bits, inner._weights, inner._constants, inner._label_counts = (
+            self._bits,
+            self._weights,
+            self._constants,
+            self._label_counts,
+        )
         inner._scope = [*self._scope, name]
         return inner
 
@@ -128,7 +133,7 @@ class Net:
 
     def _unique(self, name: str) -> str:
         label = "/".join((*self._scope, name))
-        count = self._used[label] = self._used.get(label, -1) + 1
+        count = self._label_counts[label] = self._label_counts.get(label, -1) + 1
         return f"{label}_{count}" if count else label
 
 

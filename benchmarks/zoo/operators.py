@@ -92,15 +92,15 @@ def convolutions(path: Path) -> Counter[Convolution]:
         for item in (*model.graph.value_info, *model.graph.input, *model.graph.output)
     }
     shapes |= {item.name: tuple(item.dims) for item in model.graph.initializer}
-    found: Counter[Convolution] = Counter()
+    counts: Counter[Convolution] = Counter()
     for node in model.graph.node:
         if node.op_type == "Conv":
             attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
             _, inputs, height, width = shapes[node.input[0]]
             outputs, _, kernel, _ = shapes[node.input[1]]
             stride, pad = attributes.get("strides", [1])[0], attributes.get("pads", [0])[0]
-            found[Convolution(inputs, height, width, outputs, kernel, stride, pad, attributes.get("group", 1))] += 1
-    return found
+            counts[Convolution(inputs, height, width, outputs, kernel, stride, pad, attributes.get("group", 1))] += 1
+    return counts
 
 
 SIZES = (64, 128, 256, 512, 1024, 2048)
@@ -151,10 +151,10 @@ def _moving() -> Iterator[OperatorCase]:
     yield _unary("layer_norm", (128, 768), partial(_layer_norm, 768))
     yield _unary("erf", (128, 3072), lambda net, x: net.node("Erf", x))
     yield _unary("relu", (rows, width), lambda net, x: net.node("Relu", x))
-    for axes, kept in (((1,), (rows, 1)), ((0,), (1, width)), ((0, 1), (1, 1))):
+    for axes, reduced_shape in (((1,), (rows, 1)), ((0,), (1, width)), ((0, 1), (1, 1))):
         label = "_".join(map(str, axes))
         for op in ("ReduceMean", "ReduceMax"):
-            yield _unary(f"{op.lower()}_{label}", (rows, width), partial(_reduce, op, axes), kept)
+            yield _unary(f"{op.lower()}_{label}", (rows, width), partial(_reduce, op, axes), reduced_shape)
     for shape, perm in (((rows, width), (1, 0)), ((1, 64, 56, 56), (0, 2, 3, 1)), ((1, 56, 56, 64), (0, 3, 1, 2))):
         label = f"transpose_{''.join(map(str, perm))}"
         yield _unary(label, shape, partial(_transpose, perm), tuple(shape[axis] for axis in perm))

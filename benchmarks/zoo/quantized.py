@@ -47,9 +47,9 @@ def quantized(
     logging.disable(logging.WARNING)  # it recommends what has been done
     try:
         with tempfile.TemporaryDirectory() as folder:
-            given, prepared, result = (str(Path(folder) / f"{name}.onnx") for name in ("given", "prepared", "result"))
-            onnx.save(_up_to_date(model), given)
-            quant_pre_process(given, prepared, skip_symbolic_shape=True)
+            source, prepared, result = (str(Path(folder) / f"{name}.onnx") for name in ("given", "prepared", "result"))
+            onnx.save(_up_to_date(model), source)
+            quant_pre_process(source, prepared, skip_symbolic_shape=True)
             quantize_static(
                 prepared,
                 result,
@@ -67,15 +67,15 @@ def quantized(
 def _up_to_date(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model in the operators of `OPSET`, since those before 13 have no scale for each channel; and with weights that are not
     inputs too, as the oldest format had them, which the quantizer would take for inputs."""
-    given = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
+    source_opset = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
     fixed = onnx.ModelProto()
-    fixed.CopyFrom(model if given >= OPSET else onnx.version_converter.convert_version(model, OPSET))
+    fixed.CopyFrom(model if source_opset >= OPSET else onnx.version_converter.convert_version(model, OPSET))
     fixed.ir_version = max(model.ir_version, IR_VERSION)
     for node in fixed.graph.node:
         if node.op_type == "Sum" and len(node.input) == 2:
             node.op_type = "Add"  # which the quantizer knows
-    known = {item.name for item in fixed.graph.initializer}
-    inputs = [item for item in fixed.graph.input if item.name not in known]
+    initializer_names = {item.name for item in fixed.graph.initializer}
+    inputs = [item for item in fixed.graph.input if item.name not in initializer_names]
     del fixed.graph.input[:]
     fixed.graph.input.extend(inputs)
     return fixed

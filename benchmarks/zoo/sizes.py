@@ -37,10 +37,10 @@ class Symbolic:
 def feeds(model: onnx.ModelProto, seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray[Any, Any]]:
     """Seeded inputs by name: floats in [-1, 1), tokens below `TOKENS`, other integers 0 or 1. `sizes` gives symbolic dims."""
     generator = np.random.default_rng(seed)
-    known = {item.name for item in model.graph.initializer}
+    initializer_names = {item.name for item in model.graph.initializer}
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     for item in model.graph.input:
-        if item.name in known:
+        if item.name in initializer_names:
             continue
         kind = item.type.tensor_type
         shape = tuple((sizes or {})[dim.dim_param] if dim.dim_param else dim.dim_value for dim in kind.shape.dim)

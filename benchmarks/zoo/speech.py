@@ -37,13 +37,13 @@ def speech(config: Speech = Speech(), batch: Size = 1, frames: Size = 16) -> onn
     x = net.node("Transpose", net.input("features", (batch, frames, config.features)), perm=[0, 2, 1])
     channels = config.features
     for layer in range(config.convolutions):
-        seen = net.input(f"seen.{layer}", (batch, channels, KERNEL - 1))
+        history = net.input(f"seen.{layer}", (batch, channels, KERNEL - 1))
         with net.scope(f"conv{layer}"):
-            whole = net.node("Concat", seen, x, axis=2)
+            window = net.node("Concat", history, x, axis=2)
             bounds = (net.constant([-(KERNEL - 1)], "int64"), net.constant([2**31 - 1], "int64"), net.constant([2], "int64"))
-            net.output(net.node("Slice", whole, *bounds), f"seen.{layer}.next", (batch, channels, KERNEL - 1))
+            net.output(net.node("Slice", window, *bounds), f"seen.{layer}.next", (batch, channels, KERNEL - 1))
             weight = net.weight("weight", (config.width, channels, KERNEL), math.sqrt(6 / (channels * KERNEL)))
-            x = net.node("Relu", net.node("Conv", whole, weight, net.weight("bias", (config.width,), 0.1)))
+            x = net.node("Relu", net.node("Conv", window, weight, net.weight("bias", (config.width,), 0.1)))
         channels = config.width
     x = net.node("Transpose", x, perm=[2, 0, 1])
     for layer in range(config.layers):

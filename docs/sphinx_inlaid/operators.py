@@ -14,7 +14,7 @@ import numpy as np
 from inlaid import ops
 from inlaid.graph import ir
 from inlaid.graph.operator import Operator
-from inlaid_conformance.corpus import Choices, Example, entry_of
+from inlaid_conformance.corpus import Choices, Example, find_entry
 from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.types import DTYPES, TensorType, from_numpy
 
@@ -84,7 +84,7 @@ def section(operator: Operator) -> str:
     described = inspect.cleandoc(operator.attrs.__doc__ or "") if dataclasses.fields(operator.attrs) else ""
     if described and not described.startswith(operator.attrs.__name__ + "("):
         parts.append(_described(described))
-    entry = entry_of(operator)
+    entry = find_entry(operator)
     if entry is not None and entry.dtypes:
         parts.append(f"Element types: {', '.join(entry.dtypes)}.")
     shown = example(operator)
@@ -146,7 +146,7 @@ def _literal(value: object) -> str:
 
 def example(operator: Operator) -> str | None:
     """Code that calls an operator and prints the type of the result, with that type as a comment; None for plan instructions."""
-    entry = entry_of(operator)
+    entry = find_entry(operator)
     if entry is None:
         return None
     entry_example = entry.example(Choices.pinned(0), "float32" if "float32" in entry.dtypes else next(iter(entry.dtypes), ""))

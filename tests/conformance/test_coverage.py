@@ -14,7 +14,7 @@ from inlaid.graph.pattern import is_op, wildcard
 from inlaid.plugins import Accept, Conformance, OpRule, Reject, Verdict
 from inlaid.reference.codegen import ReferenceCodegen
 from inlaid_conformance.case import Failed, Outcome, Result
-from inlaid_conformance.corpus import entry_of
+from inlaid_conformance.corpus import find_entry
 from inlaid_conformance.coverage import FORM, Trial, search, selected
 from inlaid_conformance.levels import annotations, composites, operators
 from inlaid_conformance.report import as_markdown, make_report
@@ -77,7 +77,7 @@ def judge_like_accelerator(call: ir.Call) -> Verdict:
 
 
 def test_a_search_meets_conditions_one_after_the_other() -> None:
-    entry = entry_of(ops.conv)
+    entry = find_entry(ops.conv)
     assert entry is not None
     trials = search(under_test(OpRule("conv", predicate=judge_like_accelerator)), entry).trials
     assert values(trials, "strides") == {"all 2", "all 3"}
@@ -92,14 +92,14 @@ def test_a_search_meets_conditions_one_after_the_other() -> None:
 
 
 def test_a_search_finds_the_same_again() -> None:
-    entry = entry_of(ops.max_pool)
+    entry = find_entry(ops.max_pool)
     assert entry is not None
     first, second = (search(under_test(OpRule("max_pool")), entry).trials for _ in range(2))
     assert [(trial.vector, trial.values) for trial in first] == [(trial.vector, trial.values) for trial in second]
 
 
 def test_a_value_is_exercised_beside_plain_ones() -> None:
-    entry = entry_of(ops.max_pool)
+    entry = find_entry(ops.max_pool)
     assert entry is not None
     trials = search(under_test(OpRule("max_pool")), entry).trials
     (dilated,) = (trial for trial in selected(trials, (), 0) if trial.values["dilations"] == "all 2")
@@ -108,7 +108,7 @@ def test_a_value_is_exercised_beside_plain_ones() -> None:
 
 
 def test_what_was_exercised_already_is_not_again() -> None:
-    entry = entry_of(ops.max_pool)
+    entry = find_entry(ops.max_pool)
     assert entry is not None
     trials = search(under_test(OpRule("max_pool")), entry).trials
     assert not selected(trials, [trial.values for trial in trials])

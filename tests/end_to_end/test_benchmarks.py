@@ -20,7 +20,7 @@ from inlaid_bench.comparison import Result, Timing
 from machine import Limits
 from page import Measurement, draw, latest
 from scaling import installed
-from zoo import GENERATED, path_of
+from zoo import GENERATED, model_path
 from zoo.kernels import KERNELS
 from zoo.light import FOLDER as LIGHT
 from zoo.operators import SIZES, cases, convolutions
@@ -31,7 +31,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 def measured(name: str, inlaid_seconds: float, peer_seconds: float, **facts: Any) -> Measurement:
     engines = (("inlaid", inlaid_seconds), ("openvino", peer_seconds))
     timings = tuple(Timing(label, "1", "as it is", 1.0, 10.0, 0.0, (time, time), 0.0) for label, time in engines)
-    return Measurement.of("model", name, "f32", Limits(1, 1e11, 1e10), Result(timings, ()), **facts)
+    return Measurement.create("model", name, "f32", Limits(1, 1e11, 1e10), Result(timings, ()), **facts)
 
 
 def test_goals():
@@ -40,7 +40,7 @@ def test_goals():
     bounded = measured("other", 9.9, 10.0, moved=int(7.1e-3 * 1e10))
     assert (bounded.goal, bounded.bounded) == (1.0, True)
     assert bounded.bound == pytest.approx(7.1)
-    assert Measurement.of("model", "other", "f32", Limits(1, 1e11, 1e10), "cannot run").ratio is None
+    assert Measurement.create("model", "other", "f32", Limits(1, 1e11, 1e10), "cannot run").ratio is None
 
 
 def test_the_latest_of_each_is_drawn(tmp_path):
@@ -108,7 +108,7 @@ def test_the_convolutions_of_resnet50():
 
 
 def test_operators_have_names_of_their_own(tmp_path):
-    case_list = list(cases({"mobilenet_v2": path_of("mobilenet_v2", tiny=True, folder=tmp_path)}))
+    case_list = list(cases({"mobilenet_v2": model_path("mobilenet_v2", tiny=True, folder=tmp_path)}))
     assert len({(case.group, case.name) for case in case_list}) == len(case_list)
     assert {case.group for case in case_list} == {"gemm", "conv mobilenet_v2", "attention", "memory"}
     for case in case_list:
@@ -190,7 +190,7 @@ def test_rows_of_symbolic_sizes(tmp_path):
         symbolic_page.keep(path, item)
     latest_rows = symbolic_page.latest(path)
     assert latest_rows == rows[1:]
-    assert [(item.of_static, item.of_peer, item.of_compile) for item in latest_rows] == [(1.2, 1.2, 2.5), (1.0, 0.25, 2.5)]
+    assert [(item.static_ratio, item.peer_ratio, item.compile_ratio) for item in latest_rows] == [(1.2, 1.2, 2.5), (1.0, 0.25, 2.5)]
     text = symbolic_page.draw(latest_rows)
     assert "| slow | batch=3 | 6.00 | 5.00 | 1.20 | 5.00 | 1.20 | 5.0 | 2.50 | 0e+00 | " in text
     assert (

@@ -20,7 +20,7 @@ from inlaid_conformance import case as conformance
 from inlaid_conformance.report import Report, as_json
 from inlaid_runtime.plugins import DeviceStatus
 from onnx_node_suite import Outcome, summary
-from zoo import feeds, path_of
+from zoo import feeds, model_path
 from zoo.half import half
 
 pytest.importorskip("inlaid_cuda", reason='the cuda plugin is not installed: pip install "inlaid[cuda]"')
@@ -78,7 +78,7 @@ def test_the_committed_page_is_drawn():
 )
 def test_goals(benchmark_row, value, meets_goal):
     assert benchmark_row.judged is not None
-    assert (benchmark_row.judged.value, benchmark_row.judged.met) == (pytest.approx(value), meets_goal)
+    assert (benchmark_row.judged.value, benchmark_row.judged.reaches_goal) == (pytest.approx(value), meets_goal)
 
 
 def test_rows_without_a_goal():
@@ -129,9 +129,9 @@ def test_the_latest_rows_are_drawn(tmp_path):
 
 def test_peers_that_are_kept():
     before = row("gemm", "1024", "f16", inlaid=1.0, torch=2.0, triton=3.0)
-    assert [item.label for item in gpu_page.kept_peers(before, {TRITON: "1", TORCH: "1"})] == [TRITON]
-    assert not gpu_page.kept_peers(before, {TRITON: "2"}), "another version"
-    assert not gpu_page.kept_peers(None, {TRITON: "1"})
+    assert [item.label for item in gpu_page.reusable_timings(before, {TRITON: "1", TORCH: "1"})] == [TRITON]
+    assert not gpu_page.reusable_timings(before, {TRITON: "2"}), "another version"
+    assert not gpu_page.reusable_timings(None, {TRITON: "1"})
     compiled = replace(row("models", "a, batch 1", error=0.5, inlaid=0.5, torch_compile=1.0), kept=(COMPILED,))
     assert (compiled.ratio(COMPILED), compiled.difference) == (0.5, None)
     assert "| 1.50* | 0.50 |" in gpu_page.draw([compiled])
@@ -168,7 +168,7 @@ def test_operators_have_names_of_their_own(group, tiny):
 
 
 def test_models_in_float16():
-    model = onnx.load(path_of("mobilenet_v2", tiny=True))
+    model = onnx.load(model_path("mobilenet_v2", tiny=True))
     (expected,) = inlaid.compile(model, targets=["reference"]).run(feeds(model)).values()
     narrow = half(model)
     onnx.checker.check_model(narrow)

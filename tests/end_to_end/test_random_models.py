@@ -22,7 +22,7 @@ from inlaid_runtime.execution.executable import Executable
 from inlaid_runtime.types import TensorType
 from random_graphs import processes, random_numbers
 from random_graphs.check import Outcome, Variant, check
-from random_graphs.extents import Extent, dim_of
+from random_graphs.extents import Extent, extent_dim
 from random_graphs.models import focus, further_targets, model, variants
 from random_graphs.modules import OPERATORS, ModuleCase
 from random_graphs.numerics import Expected, compare, expected
@@ -199,8 +199,8 @@ def test_extents_remember_their_expressions() -> None:
         (-(-m // 2), 3, "(((m * -1) // 2) * -1)"),
         (n * 6 // 3, 6, "(n * 2)"),
     ):
-        assert (int(extent), repr(dim_of(extent))) == (value, text)
-    assert dim_of(n - n) == 0 and dim_of(7) == 7
+        assert (int(extent), repr(extent_dim(extent))) == (value, text)
+    assert extent_dim(n - n) == 0 and extent_dim(7) == 7
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

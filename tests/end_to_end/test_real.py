@@ -20,7 +20,7 @@ from onnx.reference import ReferenceEvaluator
 from inlaid.plugins.registry import default_registry
 from real import corpus, scripted
 from real.check import Expected, check, difference, isolated
-from real.known import KNOWN
+from real.expected_failures import EXPECTED_FAILURES
 from real.model import Draw, Model, NotInstalledError
 from real.packages import carried
 from zoo.net import Net
@@ -48,7 +48,7 @@ def sample() -> list[object]:
     chosen = sorted(scripted().values(), key=lambda model: model.name)
     if COUNT:
         chosen = random.Random(SEED).sample(chosen, COUNT)
-    marks = {name: [pytest.mark.xfail(reason=reason, strict=True)] for name, reason in KNOWN.items()}
+    marks = {name: [pytest.mark.xfail(reason=reason, strict=True)] for name, reason in EXPECTED_FAILURES.items()}
     return [pytest.param(model, id=f"seed{SEED}-{model.name}", marks=marks.get(model.name, [])) for model in chosen]
 
 
@@ -70,7 +70,7 @@ def test_what_the_corpus_is_made_of() -> None:
     assert len({item.distribution for item in carried()}) >= 6
     assert len(scripted()) >= 34
     assert sum(len(model.sizes) > 1 for model in models.values()) >= 0.9 * len(models)
-    assert set(KNOWN) <= set(models)
+    assert set(EXPECTED_FAILURES) <= set(models)
 
 
 def test_a_model_that_is_not_installed_names_the_command() -> None:

@@ -17,7 +17,7 @@ def test_kernels_replay_to_the_same_program(model):
     kernels = replay.kernels(model, INSTALLED)
     assert len({str(kernel.context.target) for kernel in kernels}) == len(INSTALLED)
     assert [str(kernel) for kernel in kernels if kernel.differs()] == []
-    assert sum(kernel.made.trace.steps is None for kernel in kernels) < len(kernels) / 4
+    assert sum(kernel.schedule.trace.steps is None for kernel in kernels) < len(kernels) / 4
 
 
 @pytest.mark.skipif(not INSTALLED, reason='no plugin that generates code is installed: pip install "inlaid[x86]"')

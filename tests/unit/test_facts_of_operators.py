@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import inlaid
 from inlaid import ops
 from inlaid.graph.operator import Attrs, Operator
-from inlaid_conformance.corpus import Choices, Example, entry_of
+from inlaid_conformance.corpus import Choices, Example, find_entry
 
 CORE = Path(inlaid.__file__).parent
 DEFINED = ("frontends", "ops")
@@ -54,7 +54,7 @@ def declaring(fact: str) -> list[Any]:
 
 def examples(operator: Operator) -> Iterator[tuple[Attrs, Example]]:
     """Examples of an operator, of several element types and kinds of values."""
-    entry = entry_of(operator)
+    entry = find_entry(operator)
     assert entry is not None
     for element in entry.dtypes:
         if element in ("float32", "int8", "int32", "bool", "float16"):

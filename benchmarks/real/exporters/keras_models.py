@@ -84,8 +84,8 @@ class Detector(tf.Module):
         y = tf.reshape(self.body(image), (-1, 5))
         center, half = tf.sigmoid(y[:, :2]) * 40, tf.exp(y[:, 2:4]) * 8
         boxes, scores = tf.concat([center - half, center + half], 1), tf.sigmoid(y[:, 4])
-        kept = tf.image.non_max_suppression(boxes, scores, 10, 0.4, 0.3)
-        return tf.gather(boxes, kept), tf.gather(scores, kept)
+        indices = tf.image.non_max_suppression(boxes, scores, 10, 0.4, 0.3)
+        return tf.gather(boxes, indices), tf.gather(scores, indices)
 
 
 class Spectrum(tf.Module):

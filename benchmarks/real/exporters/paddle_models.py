@@ -83,13 +83,13 @@ class Detector(nn.Layer):
 
     def forward(self, image: Any) -> Any:
         a = self.body(image)
-        found = []
+        levels = []
         for head, x, stride in zip(self.heads, (a, self.deep(a)), (4.0, 8.0)):  # noqa: B905, Paddle rewrites this call and knows no `strict`
             y = head(x)
             y = paddle.transpose(paddle.flatten(y, 2), [0, 2, 1])
             boxes, scores = paddle.split(y, [4, 3], 2)
-            found.append(paddle.concat([F.relu(boxes) * stride, F.sigmoid(scores)], 2))
-        return paddle.concat(found, 1)
+            levels.append(paddle.concat([F.relu(boxes) * stride, F.sigmoid(scores)], 2))
+        return paddle.concat(levels, 1)
 
 
 def exported(layer: type[nn.Layer], inputs: list[InputSpec], opset: int) -> Callable[[Path], None]:

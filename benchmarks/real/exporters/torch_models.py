@@ -27,17 +27,17 @@ def greedy_nms(boxes: Tensor, scores: Tensor, threshold: float) -> Tensor:
     order = torch.argsort(scores, descending=True)
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     alive = torch.ones_like(scores)
-    kept = torch.zeros_like(scores)
+    keep_mask = torch.zeros_like(scores)
     for i in range(order.size(0)):
         at = order[i]
         if bool(alive[at] > 0):
-            kept[at] = 1.0
+            keep_mask[at] = 1.0
             low = torch.max(boxes[:, :2], boxes[at, :2])
             high = torch.min(boxes[:, 2:], boxes[at, 2:])
             extent = (high - low).clamp(min=0.0)
             shared = extent[:, 0] * extent[:, 1]
             alive = torch.where(shared / (areas + areas[at] - shared) > threshold, torch.zeros_like(alive), alive)
-    return torch.nonzero(kept).squeeze(1)
+    return torch.nonzero(keep_mask).squeeze(1)
 
 
 class Detector(nn.Module):
@@ -52,8 +52,8 @@ class Detector(nn.Module):
         y = self.head(self.body(image))[0].flatten(1).t()
         center, extent = y[:, :2] * 20 + 16, (y[:, 2:4] * 0.3).exp() * 8
         boxes = torch.cat([center - extent, center + extent], 1)
-        kept = greedy_nms(boxes, y[:, 4].sigmoid(), 0.5)
-        return boxes[kept], y[:, 4].sigmoid()[kept]
+        indices = greedy_nms(boxes, y[:, 4].sigmoid(), 0.5)
+        return boxes[indices], y[:, 4].sigmoid()[indices]
 
 
 class UNet(nn.Module):
@@ -155,11 +155,11 @@ class Translator(nn.Module):
         padded = (source == 0)[:, None, None, :]
         length = target.size(1)
         later = torch.triu(torch.ones(length, length, dtype=torch.bool), diagonal=1)
-        first, own, cross = self.attentions
+        first, self_attention, cross = self.attentions
         x = self.source(source)
         memory = self.norms[0](x + first(x, x, padded))
         y = self.target(target)
-        y = self.norms[1](y + own(y, y, later))
+        y = self.norms[1](y + self_attention(y, y, later))
         y = self.norms[2](y + cross(y, memory, padded))
         return self.head(self.norms[3](y + self.inner(y)))
 
@@ -291,12 +291,12 @@ class Conformer(nn.Module):
     def forward(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         x = self.subsample(features.transpose(1, 2)).transpose(1, 2)
         lengths = (lengths + 1) // 2
-        seen = torch.arange(x.shape[1], device=x.device)[None] < lengths[:, None]
+        frame_mask = torch.arange(x.shape[1], device=x.device)[None] < lengths[:, None]
         x = x + 0.5 * self.first(self.norms[0](x))
         q, k, v = self.query(self.norms[1](x)).unflatten(2, (3, 4, 8)).permute(2, 0, 3, 1, 4).unbind(0)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen[:, None, None, :])
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=frame_mask[:, None, None, :])
         x = x + self.output(y.transpose(1, 2).flatten(2))
-        y = F.glu(self.gate(self.norms[2](x).transpose(1, 2)), 1).masked_fill(~seen[:, None], 0.0)
+        y = F.glu(self.gate(self.norms[2](x).transpose(1, 2)), 1).masked_fill(~frame_mask[:, None], 0.0)
         x = x + self.point(F.silu(self.batch(self.depth(y)))).transpose(1, 2)
         return x + 0.5 * self.second(self.norms[3](x)), lengths
 
@@ -311,9 +311,9 @@ class Pose(nn.Module):
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         heat = self.body(image)
         flat = heat.flatten(2)
-        place = flat.argmax(2)
+        peak_index = flat.argmax(2)
         grid = torch.meshgrid(torch.arange(heat.shape[2]), torch.arange(heat.shape[3]), indexing="ij")
-        return torch.stack([axis.flatten()[place] for axis in grid], 2), flat.gather(2, place[:, :, None])
+        return torch.stack([axis.flatten()[peak_index] for axis in grid], 2), flat.gather(2, peak_index[:, :, None])
 
 
 class Denoiser(nn.Module):

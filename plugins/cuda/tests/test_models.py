@@ -22,7 +22,7 @@ from inlaid_cuda import device as devices
 from inlaid_cuda.emulation.driver import HostDriver, Order
 from inlaid_runtime.errors import KernelFault
 from inlaid_runtime.execution.example import example_inputs
-from zoo import path_of
+from zoo import model_path
 
 pytestmark = pytest.mark.usefixtures("host_compiler")
 TARGET = "cuda:arch=host"
@@ -100,7 +100,7 @@ def check_file(path, tolerance):
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "bert_base", "gpt2_step", "lstm"])
 def test_light_models(name):
-    check_file(path_of(name, tiny=True), 1e-3)
+    check_file(model_path(name, tiny=True), 1e-3)
 
 
 @pytest.mark.slow

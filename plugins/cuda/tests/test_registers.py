@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cuda_code import compiled
-from zoo import path_of
+from zoo import model_path
 
 MODELS = Path(__file__).parents[4] / "shared" / "models"
 TINY = [("mobilenet_v2", "sm_80"), ("bert_base", "sm_90a"), ("gpt2_step", "sm_80"), ("lstm", "sm_90a")]
@@ -21,14 +21,14 @@ TRAINED = [("kws_ref_model_float32", "sm_90a"), ("pretrainedResnet", "sm_80"), (
 def check(path, arch):
     row = compiled(path, arch)
     assert row.kernels and not row.spilling, "\n".join(map(str, (row, *row.spilling)))
-    assert all(kernel.found.registers <= 255 for kernel in row.kernels)
+    assert all(kernel.usage.registers <= 255 for kernel in row.kernels)
     assert any(kernel.counts for kernel in row.kernels)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "arch"), TINY)
 def test_small_models(nvrtc, name, arch):
-    check(path_of(name, tiny=True), arch)
+    check(model_path(name, tiny=True), arch)
 
 
 @pytest.mark.slow
@@ -40,4 +40,4 @@ def test_trained_models(nvrtc, name, arch):
 
 @pytest.mark.slow
 def test_a_light_model(nvrtc):
-    check(path_of("squeezenet"), "sm_80")
+    check(model_path("squeezenet"), "sm_80")

@@ -21,7 +21,7 @@ from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import TensorType
 from random_graphs import control
 from random_graphs.control import F32 as F32
-from random_graphs.control import shape_of as shape_of
+from random_graphs.control import tensor_shape as tensor_shape
 
 N = SizeVar("n", 1, 8)
 POSITIVE = Operator(
@@ -78,21 +78,21 @@ class Generator(control.Generator):
         a = self.tensor(pool)
         fitting = [b for b in pool if b.type == a.type]
         b = self.pick([*fitting, self.constant(()), self.constant((1,))])
-        return operator(a, b) if len(shape_of(a)) else operator(a, self.pick([*fitting, self.constant(())]))
+        return operator(a, b) if len(tensor_shape(a)) else operator(a, self.pick([*fitting, self.constant(())]))
 
     def reduce(self, pool: list[Expr], depth: int) -> Expr:
         x = self.tensor(pool)
-        if not shape_of(x):
+        if not tensor_shape(x):
             return ops.neg(x)
-        axis = self.number(0, len(shape_of(x)) - 1)
+        axis = self.number(0, len(tensor_shape(x)) - 1)
         operator = self.pick([ops.reduce_sum, ops.reduce_max])
-        if operator is ops.reduce_max and not isinstance(shape_of(x)[axis], int):
+        if operator is ops.reduce_max and not isinstance(tensor_shape(x)[axis], int):
             operator = ops.reduce_sum
         return operator(x, axes=(axis,), keepdims=bool(self.number(0, 1)))
 
     def shape(self, pool: list[Expr], depth: int) -> Expr:
         x = self.tensor(pool)
-        shape = shape_of(x)
+        shape = tensor_shape(x)
         rank = len(shape)
         match self.number(0, 4):
             case 0:
@@ -125,12 +125,12 @@ class Generator(control.Generator):
 
     def select_rows(self, pool: list[Expr], depth: int) -> Expr:
         x = self.tensor(pool)
-        if not shape_of(x):
+        if not tensor_shape(x):
             return ops.neg(x)
         positive_rows = POSITIVE(x)
-        k = shape_of(positive_rows)[0]
+        k = tensor_shape(positive_rows)[0]
         twice = ops.concat(positive_rows, positive_rows, axis=0)
-        return ops.reshape(twice, shape=(2, k, *shape_of(x)[1:]))
+        return ops.reshape(twice, shape=(2, k, *tensor_shape(x)[1:]))
 
 
 @st.composite
@@ -147,7 +147,7 @@ def programs(draw: Callable[..., Any], depth: int = 2) -> Program:
     size = generator.number(1, 3)
     rng = np.random.default_rng(generator.number(0, 3))
     inputs = {
-        param.name: rng.integers(-3, 4, [size if dim == N else dim for dim in shape_of(param)]).astype(np.float32)
+        param.name: rng.integers(-3, 4, [size if dim == N else dim for dim in tensor_shape(param)]).astype(np.float32)
         for param in params
     }
     return Program(module, inputs)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.computed_relations import CASES, check
-from tests.unit.graph.strategies import F32, Generator, N, Program, assert_close, shape_of
+from tests.unit.graph.strategies import F32, Generator, N, Program, assert_close, tensor_shape
 
 from inlaid import ops
 from inlaid.graph import ir
@@ -36,9 +36,9 @@ class RegionGenerator(Generator):
 
     def several(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
         x = self.tensor(pool)
-        if not shape_of(x) or not isinstance(shape_of(x)[-1], int) or not shape_of(x)[-1]:
+        if not tensor_shape(x) or not isinstance(tensor_shape(x)[-1], int) or not tensor_shape(x)[-1]:
             return ops.neg(x)
-        both = ops.topk(x, k=1, axis=len(shape_of(x)) - 1)
+        both = ops.topk(x, k=1, axis=len(tensor_shape(x)) - 1)
         pool.append(ops.cast(ir.tuple_item(both, 1), dtype=F32))
         return ir.tuple_item(both, 0)
 
@@ -57,7 +57,7 @@ def regions(draw: Callable[..., Any]) -> Program:
     rng = np.random.default_rng(generator.number(0, 3))
     size = generator.number(1, 3)
     inputs = {
-        param.name: rng.integers(-3, 4, [size if dim == N else dim for dim in shape_of(param)]).astype(np.float32)
+        param.name: rng.integers(-3, 4, [size if dim == N else dim for dim in tensor_shape(param)]).astype(np.float32)
         for param in params
     }
     return Program(ir.Module({"main": ir.function(params, ir.tuple_(results))}), inputs)
@@ -247,7 +247,7 @@ def opaque(value: ir.Expr) -> ir.Expr:
 
 def agrees(function: ir.Function, region: RegionProgram, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
-    inputs = [rng.integers(-3, 4, shape_of(param)).astype(np.float32) for param in function.params]
+    inputs = [rng.integers(-3, 4, tensor_shape(param)).astype(np.float32) for param in function.params]
     expected = Interpreter().run(function, inputs)
     assert_close(tuple(run(region, inputs)), expected if isinstance(expected, tuple) else (expected,))
 
@@ -276,7 +276,7 @@ def test_parts_behind_a_batch_are_written_in_place(sizes: dict[str, int]) -> Non
     function = ir.function([x, y], ir.tuple_([opaque(outer), opaque(part), rows]))
     region = lowered(function, fused=False)
     assert "concat" not in kernel_names(region)
-    shapes = [[dim if isinstance(dim, int) else sizes[str(dim)] for dim in shape_of(param)] for param in function.params]
+    shapes = [[dim if isinstance(dim, int) else sizes[str(dim)] for dim in tensor_shape(param)] for param in function.params]
     inputs = [np.random.default_rng(0).integers(-3, 4, shape).astype(np.float32) for shape in shapes]
     expected = Interpreter().run(function, inputs)
     assert isinstance(expected, tuple)
@@ -303,8 +303,8 @@ def test_what_concatenations_cannot_take_over_is_copied() -> None:
 
 def depthwise(x: ir.Expr) -> ir.Expr:
     """A window that leaves blocks of channels."""
-    weights = np.random.default_rng(0).integers(-1, 2, (shape_of(x)[1], 1, 3, 3)).astype(np.float32)
-    return ops.conv(x, ir.constant(weights), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), groups=shape_of(x)[1])
+    weights = np.random.default_rng(0).integers(-1, 2, (tensor_shape(x)[1], 1, 3, 3)).astype(np.float32)
+    return ops.conv(x, ir.constant(weights), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), groups=tensor_shape(x)[1])
 
 
 def test_parts_in_merged_dimensions_are_copied() -> None:
@@ -354,7 +354,7 @@ def networks(draw: Callable[..., Any]) -> ir.Function:
     rng = np.random.default_rng(draw(st.integers(0, 9)))
 
     def channels(value: ir.Expr) -> int:
-        extent = shape_of(value)[1]
+        extent = tensor_shape(value)[1]
         assert isinstance(extent, int)
         return extent
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.graph.strategies import F32, Generator, Program, assert_close, shape_of
+from tests.unit.graph.strategies import F32, Generator, Program, assert_close, tensor_shape
 
 from inlaid import ops
 from inlaid.driver.compile import compile_module
@@ -40,9 +40,9 @@ class PlanGenerator(Generator):
     def several(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
         """One result of an operator that has two; the other may be used as well."""
         x = self.tensor(pool)
-        if not shape_of(x) or not isinstance(shape_of(x)[-1], int) or shape_of(x)[-1] == 0:
+        if not tensor_shape(x) or not isinstance(tensor_shape(x)[-1], int) or tensor_shape(x)[-1] == 0:
             return ops.neg(x)
-        both = ops.topk(x, k=1, axis=len(shape_of(x)) - 1)
+        both = ops.topk(x, k=1, axis=len(tensor_shape(x)) - 1)
         other = ops.cast(ir.tuple_item(both, 1), dtype=F32)
         # Items of one call, taken out by several expressions.
         pool += [ir.tuple_item(both, 0), other]
@@ -63,7 +63,7 @@ def plan_programs(draw: Callable[..., Any]) -> Program:
     results = [generator.pick(pool) for _ in range(generator.number(1, 4))] + [pool[-1]]
     body = results[0] if len(results) == 1 else ir.tuple_(results)
     rng = np.random.default_rng(generator.number(0, 3))
-    inputs = {param.name: rng.integers(-3, 4, shape_of(param)).astype(np.float32) for param in params}
+    inputs = {param.name: rng.integers(-3, 4, tensor_shape(param)).astype(np.float32) for param in params}
     return Program(ir.Module({"main": ir.function(params, body)}), inputs)
 
 

@@ -96,10 +96,10 @@ def example_values(entry: Entry, form: Form, element: str) -> Values:
     example = form.example
     if any(np.size(value) == 0 for value in example.inputs if isinstance(value, np.ndarray)):
         return {ELEMENT: element, "data": "empty"}  # an empty example does not exercise the computation
-    return {ELEMENT: element, FORM: form.kind or "all given when it runs", **facts_of(entry, example)}
+    return {ELEMENT: element, FORM: form.kind or "all given when it runs", **example_facts(entry, example)}
 
 
-def facts_of(entry: Entry, example: Example) -> Values:
+def example_facts(entry: Entry, example: Example) -> Values:
     """Return the classes of an example's attributes, and its facets."""
     named = {name: _class(value) for name, value in example.attrs.items() if name not in SHAPE_ATTRS}
     return {**named, **entry.facets(example)}

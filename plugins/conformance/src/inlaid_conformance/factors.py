@@ -13,7 +13,7 @@ SUMS = 8
 """Greatest number of sums for which a factor is made."""
 
 
-def near_ties(sums: Array, shift: int) -> list[int]:
+def tie_multipliers(sums: Array, shift: int) -> list[int]:
     """Return multipliers that scale one of the greatest positive sums to a value halfway between two integers, or slightly more. A
     target that drops low bits of the multiplier rounds it down. Empty for a shift to the left."""
     if shift > 0:

@@ -23,7 +23,7 @@ from inlaid.partitioning.annotate import Claim
 from inlaid.partitioning.compose import alone
 from inlaid.plugins import OpRule, Region, Reject, Tiles, Tolerance
 from inlaid_conformance.case import NotClaimed, Undefined
-from inlaid_conformance.corpus import Choices, Entry, Form, entry_of
+from inlaid_conformance.corpus import Choices, Entry, Form, find_entry
 from inlaid_conformance.corpus.product import MAX_SCRATCH, several
 from inlaid_conformance.coverage import may_claim, search
 from inlaid_conformance.levels import composites
@@ -220,7 +220,7 @@ def _elements(inputs: Iterable[Array]) -> set[str]:
 
 
 def _entry(name: str) -> Entry:
-    entry = entry_of(ops.TABLE[name])
+    entry = find_entry(ops.TABLE[name])
     assert entry is not None
     return entry
 

@@ -13,11 +13,11 @@ from inlaid.lowering.kernels.kernel import KernelSource, build, thread_grid
 from inlaid.plugins import Capabilities
 from inlaid.schedules.threads.serial import SerialRule
 from inlaid.tensor import ir
-from inlaid_conformance.corpus import Choices, entry_of
+from inlaid_conformance.corpus import Choices, find_entry
 
 from .interpreter_checks import CLASSES, GPU, check_against_interpreter, first_offer, make_launches
 
-COMPUTED = [operator for operator in ops.OPERATORS if operator.compute is not None and entry_of(operator) is not None]
+COMPUTED = [operator for operator in ops.OPERATORS if operator.compute is not None and find_entry(operator) is not None]
 SERIAL = {
     "det": "eliminates one column after another",
     "roi_align": "keeps sums of any number of channels",
@@ -29,7 +29,7 @@ SERIAL = {
 def examples(operator: Operator, able: Capabilities) -> Iterator[tuple[ir.LoopProgram, list[Any]]]:
     """Small examples with sizes that are known and that are not, whose constants are inputs, for a device. One is enough of an
     operator with a loop program for threads, of which `test_threaded` runs more."""
-    entry = entry_of(operator)
+    entry = find_entry(operator)
     assert entry is not None
     element = next(name for name in ("float32", "int32", *entry.dtypes) if name in entry.dtypes)
     for number in range(3 if operator.threaded is None else 1):

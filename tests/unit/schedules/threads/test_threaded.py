@@ -7,7 +7,7 @@ import pytest
 from inlaid import ops
 from inlaid.lowering.loop_rule import loop_rule
 from inlaid.plugins import Accept
-from inlaid_conformance.corpus import Choices, entry_of
+from inlaid_conformance.corpus import Choices, find_entry
 from inlaid_runtime.types import TensorType
 
 from .interpreter_checks import CLASSES
@@ -19,7 +19,7 @@ OPERATORS = [operator for operator in ops.OPERATORS if operator.threaded is not 
 @pytest.mark.parametrize("able", CLASSES.values(), ids=CLASSES)
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 def test_as_the_reference(operator, able):
-    entry = entry_of(operator)
+    entry = find_entry(operator)
     assert entry is not None and operator.threaded is not None
     accepts = loop_rule("any", capabilities=able).predicate
     assert accepts is not None

@@ -13,11 +13,11 @@ from inlaid_conformance.corpus.shape import ENTRIES as SHAPE
 CORPUS: tuple[Entry, ...] = (*ELEMENTWISE, *REDUCTION, *SHAPE, *PRODUCT, *QUANTIZED, *HOST)
 
 
-def entry_of(operator: Operator) -> Entry | None:
+def find_entry(operator: Operator) -> Entry | None:
     """Return the corpus entry of an operator; None if it is not canonical."""
     return _BY_OPERATOR.get(operator)
 
 
 _BY_OPERATOR = {entry.operator: entry for entry in CORPUS}
 
-__all__ = ["COMMON", "CORPUS", "FILLS", "RANKS", "SEVERAL", "TILES", "Choices", "Entry", "Example", "Form", "Unfit", "entry_of"]
+__all__ = ["COMMON", "CORPUS", "FILLS", "RANKS", "SEVERAL", "TILES", "Choices", "Entry", "Example", "Form", "Unfit", "find_entry"]

@@ -25,7 +25,7 @@ from inlaid.partitioning.requantize import unlike
 from inlaid.plugins import OpRule, Reject
 from inlaid_conformance import stress
 from inlaid_conformance.case import Case, Failed, Undefined
-from inlaid_conformance.corpus import COMMON, FILLS, SEVERAL, entry_of
+from inlaid_conformance.corpus import COMMON, FILLS, SEVERAL, find_entry
 from inlaid_conformance.coverage import Explorer, Values, Vector, selected
 from inlaid_conformance.pattern_examples import (
     Draw,
@@ -363,7 +363,7 @@ def _roundings(function: ir.Function) -> int:
 
 def _rounds(call: ir.Call) -> bool:
     assert isinstance(call.callee, Operator)
-    entry = entry_of(call.callee)
+    entry = find_entry(call.callee)
     is_float = isinstance(call.type, TensorType) and call.type.dtype.is_float
     return entry is None or not entry.exact or (is_float and call.callee.name in ROUNDED)
 
@@ -371,5 +371,5 @@ def _rounds(call: ir.Call) -> bool:
 def _exact(function: ir.Function) -> bool:
     """Test whether the results of a function are defined exactly."""
     calls = [expr for expr in ir.post_order(function) if isinstance(expr, ir.Call)]
-    entries = [entry_of(call.callee) for call in calls if isinstance(call.callee, Operator)]
+    entries = [find_entry(call.callee) for call in calls if isinstance(call.callee, Operator)]
     return _roundings(function) < 2 and all(entry is not None and entry.exact for entry in entries)

@@ -20,7 +20,7 @@ from inlaid.graph.operator import Operator
 from inlaid.partitioning.rules import ANY
 from inlaid.plugins import Reject
 from inlaid_conformance.case import Case, Check, Failed, NotClaimed, Unexercised
-from inlaid_conformance.corpus import COMMON, CORPUS, RANKS, Choices, Entry, Example, Form, entry_of
+from inlaid_conformance.corpus import COMMON, CORPUS, RANKS, Choices, Entry, Example, Form, find_entry
 from inlaid_conformance.coverage import Values, accepted, example_values, may_claim, search, selected
 from inlaid_conformance.pattern_examples import draw_inputs
 from inlaid_conformance.target_under_test import TargetUnderTest
@@ -133,7 +133,7 @@ def _hold(tested: TargetUnderTest, entry: Entry, form: Form) -> None:
 def _exercised(operator: Operator | str) -> Check:
     """Make a check of examples that cover accepted attribute values, shapes and element types, and of the plugin's own examples."""
     name = operator if isinstance(operator, str) else operator.name
-    entry = None if isinstance(operator, str) else entry_of(operator)
+    entry = None if isinstance(operator, str) else find_entry(operator)
 
     def check(tested: TargetUnderTest) -> None:
         declared_count = _check_declared_examples(tested, name, entry)

@@ -63,9 +63,9 @@ class Leaves:
 
     def leaf_of_type(self, part: Part, type_: Type | None) -> ir.Expr:
         """Create a leaf with random values of a type; of the example's element type if it is not a tensor."""
-        like = type_ if isinstance(type_, TensorType) else TensorType((3, 5), self._draw.element)
-        values = self._array(static_shape(like), like.dtype.name)
-        return self.leaf(part, values, TensorType(values.shape, like.dtype))
+        tensor_type = type_ if isinstance(type_, TensorType) else TensorType((3, 5), self._draw.element)
+        values = self._array(static_shape(tensor_type), tensor_type.dtype.name)
+        return self.leaf(part, values, TensorType(values.shape, tensor_type.dtype))
 
     def leaf(self, part: Part, value: Any, type_: Type) -> ir.Expr:
         """Create a leaf with a value as far as the part allows it: a constant if the part or the draw requires one, else a
@@ -90,7 +90,7 @@ class Leaves:
         if dtypes and from_numpy(value.dtype).name not in dtypes:
             value = self._array(value.shape, dtypes[self._random.randrange(len(dtypes))])
         if ranks and value.ndim not in ranks:
-            value = _of_rank(value, ranks[0])
+            value = _fit_rank(value, ranks[0])
         if requirements.value is not None:
             value = np.full(value.shape if ranks else (), requirements.value).astype(value.dtype)
         return np.asarray(value)
@@ -101,7 +101,7 @@ class Leaves:
         return random_array(self._random.randrange(1 << 16), shape, element, mix=mix)
 
 
-def _of_rank(value: Array, rank: int) -> Array:
+def _fit_rank(value: Array, rank: int) -> Array:
     """Add leading axes of one element, or remove leading axes but for their first element."""
     if value.size == 0:
         value = np.ones((1,) * rank, value.dtype)  # it may be a scale

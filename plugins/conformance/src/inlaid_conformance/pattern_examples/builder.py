@@ -15,9 +15,9 @@ from inlaid_conformance.pattern_examples.calls import CallMaker, CallPart, Misma
 from inlaid_conformance.pattern_examples.constants import ProductScales, with_scale
 from inlaid_conformance.pattern_examples.draws import Draw
 from inlaid_conformance.pattern_examples.example import NoExampleError, PatternExample
-from inlaid_conformance.pattern_examples.parts import ANY_OPERAND, Part, is_dequantization, operator_of, unwrap
+from inlaid_conformance.pattern_examples.parts import ANY_OPERAND, Part, find_operator, is_dequantization, unwrap
 from inlaid_conformance.pattern_examples.sampler import ATTEMPTS, Sample, Sampler, Shapes
-from inlaid_conformance.pattern_examples.shapes import element_of, operand_type, static_shape
+from inlaid_conformance.pattern_examples.shapes import element_name, operand_type, static_shape
 from inlaid_runtime.types import TensorType, Type
 
 Operands = Mapping[int, ir.Expr]
@@ -68,7 +68,7 @@ class _Builder:
                 return ir.tuple_(tuple(map(self.build, fields)))
             case _:
                 return self._leaves.leaf_of_type(part, type_hint)
-        operator = operator_of(name)
+        operator = find_operator(name)
         recipe = self._draw.recipes.get(operator.name)
         return self._call(CallPart(pattern, operator, operands, part.requirements, type_hint, recipe))
 
@@ -111,7 +111,7 @@ class _Builder:
         first = next(iter(inner.values())).type if inner else None
         types = {number: operand.type for number, operand in inner.items()}
         static = {number: static_shape(type_) for number, type_ in types.items() if isinstance(type_, TensorType)}
-        return self._sampler.sample(part.operator, static or shapes, element_of(first), attempt, part.arity)
+        return self._sampler.sample(part.operator, static or shapes, element_name(first), attempt, part.arity)
 
     def _fitting_call(self, part: CallPart, sample: Sample, inner: Operands, attempt: int) -> ir.Call:
         """Create a call with the values of an example as its other operands. Raises `MismatchError`, and then binds nothing."""

@@ -16,7 +16,7 @@ from inlaid_conformance.pattern_examples.constants import BOUNDS, NarrowSums, wi
 from inlaid_conformance.pattern_examples.draws import Draw, Recipe
 from inlaid_conformance.pattern_examples.requantization import REQUANTIZATIONS, FactorChooser, declared_rounding
 from inlaid_conformance.pattern_examples.sampler import ATTEMPTS, Sample, Shapes
-from inlaid_conformance.pattern_examples.shapes import element_of, static_shape
+from inlaid_conformance.pattern_examples.shapes import element_name, static_shape
 from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.types import TensorType, Type
 
@@ -106,7 +106,7 @@ class CallMaker:
     def _fits(self, part: CallPart, call: ir.Call, attempt: int) -> bool:
         """Test whether a call matches and has an allowed type, which in the first attempts has the hinted element type."""
         is_hinted = not part.ignores_context and attempt < ATTEMPTS // 2 and part.type_hint is not None
-        if is_hinted and element_of(call.type) != element_of(part.type_hint):
+        if is_hinted and element_name(call.type) != element_name(part.type_hint):
             return False
         return self._is_allowed(call.type) and match(part.pattern, call) is not None
 

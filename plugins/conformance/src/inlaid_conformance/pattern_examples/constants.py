@@ -59,9 +59,9 @@ class NarrowSums:
             return {1: fitted_weights(call, self._bits)}
         if call.callee not in (ops.add, ops.sub) or not any(id(operand) in self._sums for operand in call.args):
             return {}
-        most = greatest_bias(self._bits)
+        bound = greatest_bias(self._bits)
         constants = ((number, operand) for number, operand in enumerate(call.args) if isinstance(operand, ir.Constant))
-        return {number: ir.constant(constant.data.clip(-most, most)) for number, constant in constants}
+        return {number: ir.constant(constant.data.clip(-bound, bound)) for number, constant in constants}
 
 
 class ProductScales:

@@ -40,7 +40,7 @@ def unwrap(pattern: Pattern) -> Part:
     return Part(pattern, requirements, tuple(layers))
 
 
-def operator_of(name: str | Operator) -> Operator:
+def find_operator(name: str | Operator) -> Operator:
     """Return an operator by the name that a pattern mentions. Raises `NoExampleError` if there is none."""
     operator = ops.TABLE.get(name) if isinstance(name, str) else name
     if operator is None:

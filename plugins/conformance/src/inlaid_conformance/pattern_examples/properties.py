@@ -10,8 +10,8 @@ from inlaid.graph import ir
 from inlaid.graph.operator import Operator
 from inlaid.plugins import Capabilities
 from inlaid_conformance.accumulators import deepest
-from inlaid_conformance.corpus import Example, entry_of
-from inlaid_conformance.coverage import Values, facts_of
+from inlaid_conformance.corpus import Example, find_entry
+from inlaid_conformance.coverage import Values, example_facts
 from inlaid_conformance.pattern_examples.draws import ANY_TARGET
 from inlaid_conformance.pattern_examples.shapes import static_shape
 from inlaid_runtime.types import TensorType
@@ -27,11 +27,11 @@ def operator_properties(function: ir.Function, name: str, target: Capabilities =
 
 
 def _call_properties(call: ir.Call, operator: Operator, target: Capabilities) -> Values | None:
-    entry = entry_of(operator)
+    entry = find_entry(operator)
     if entry is None:
         return None
     types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
     inputs = tuple(np.broadcast_to(np.zeros((), type_.dtype.numpy), static_shape(type_)) for type_ in types)
     attributes = {item.name: getattr(call.attrs, item.name) for item in dataclasses.fields(call.attrs)}
     deep = deepest(target.requantization.accumulator_bits)
-    return facts_of(entry, Example(entry.operator, inputs, attributes, tiles=target.tiles, deep=deep))
+    return example_facts(entry, Example(entry.operator, inputs, attributes, tiles=target.tiles, deep=deep))

@@ -16,7 +16,7 @@ from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
 from inlaid.ops.fixed_point import FRACTION, ROUNDINGS, SINGLE
 from inlaid.plugins.contract import UP
-from inlaid_conformance.factors import distinguished, near_ties
+from inlaid_conformance.factors import distinguished, tie_multipliers
 from inlaid_conformance.pattern_examples.bindings import Bindings
 from inlaid_conformance.pattern_examples.draws import Draw
 from inlaid_conformance.values import Array
@@ -54,19 +54,19 @@ class FactorChooser:
     def operands(self, operands: Sequence[ir.Expr], axis: int, rounding: str) -> list[ir.Expr]:
         """Return the operands of a requantization with chosen factors; the same operands if factors are no constants, or if there
         is nothing to scale."""
-        total, factor, *others = operands
+        total, factor, *trailing_operands = operands
         shift = operands[-1]
         if not isinstance(factor, ir.Constant) or not isinstance(shift, ir.Constant):
             return list(operands)
         sums = self._values(total)
         if sums is None or (factor.data.ndim and sums.shape[axis : axis + 1] != factor.data.shape):
             return list(operands)
-        most = float(np.abs(sums.astype(np.float64)).max(initial=0))
-        if not most:
+        magnitude = float(np.abs(sums.astype(np.float64)).max(initial=0))
+        if not magnitude:
             return list(operands)
         if factor.data.dtype == np.float32:
-            return [total, _real_factor(factor.data, most), *others]
-        return [total, *self._fixed_factor(sums, most, factor.data, shift.data, axis, rounding)]
+            return [total, _real_factor(factor.data, magnitude), *trailing_operands]
+        return [total, *self._fixed_factor(sums, magnitude, factor.data, shift.data, axis, rounding)]
 
     def _values(self, total: ir.Expr) -> Array | None:
         """Return the sums for the example's inputs, None if the reference reports a fault."""
@@ -76,15 +76,15 @@ class FactorChooser:
             return None
 
     def _fixed_factor(
-        self, sums: Array, most: float, multiplier: Array, shift: Array, axis: int, rounding: str
+        self, sums: Array, magnitude: float, multiplier: Array, shift: Array, axis: int, rounding: str
     ) -> tuple[ir.Constant, ir.Constant]:
-        """Return multiplier and shift in place of those of an example, for sums of magnitudes up to `most`."""
+        """Return multiplier and shift in place of those of an example, for sums of magnitudes up to `magnitude`."""
         requantization, draw = self._draw.target.requantization, self._draw
         least, greatest = requantization.shifts or SHIFTS
         if draw.mix == "small" and draw.aim == "roundings" and least <= 0 <= greatest:
             # Half of each sum: odd sums are ties, which larger sums times a factor of many bits are not.
             return ir.constant(np.full_like(multiplier, HALF)), ir.constant(np.zeros_like(shift))
-        shifts = shift + (7 - math.frexp(most)[1] - int(shift.max()))
+        shifts = shift + (7 - math.frexp(magnitude)[1] - int(shift.max()))
         shifts = np.clip(shifts, max(least, SHIFTS[0]), min(greatest, SHIFTS[1])).astype(np.int32)
         broadcast = [-1 if number == axis and multiplier.ndim else 1 for number in range(sums.ndim)]
 
@@ -101,14 +101,16 @@ class FactorChooser:
         those that leave a sum near a tie."""
         shape = multiplier.shape
         seeds = [self._random.randrange(1 << 16) for _ in range(RANDOM_MULTIPLIERS)]
-        others: list[Array] = [np.asarray(np.random.default_rng(seed).integers(HALF, 2 * HALF, shape)) for seed in seeds]
-        near = [np.full(shape, option) for option in near_ties(sums, shift)]
+        random_multipliers: list[Array] = [
+            np.asarray(np.random.default_rng(seed).integers(HALF, 2 * HALF, shape)) for seed in seeds
+        ]
+        tie_options = [np.full(shape, option) for option in tie_multipliers(sums, shift)]
         unused = (1 << (FRACTION - self._draw.target.requantization.multiplier_bits)) - 1
-        options: list[Array] = [multiplier.astype(np.int64), np.full(shape, HALF), *others, *near]
+        options: list[Array] = [multiplier.astype(np.int64), np.full(shape, HALF), *random_multipliers, *tie_options]
         return [option & ~unused for option in options]
 
 
-def _real_factor(factor: Array, most: float) -> ir.Constant:
-    """Return a factor in float32, times a power of two that scales sums of magnitudes up to `most` to 8 bits."""
-    places = 7 - math.frexp(most * float(factor.max()))[1]
+def _real_factor(factor: Array, magnitude: float) -> ir.Constant:
+    """Return a factor in float32, times a power of two that scales sums of magnitudes up to `magnitude` to 8 bits."""
+    places = 7 - math.frexp(magnitude * float(factor.max()))[1]
     return ir.constant(np.ldexp(factor, places).astype(np.float32))

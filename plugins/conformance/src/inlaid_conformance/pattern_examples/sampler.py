@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from inlaid.graph.operator import Operator
 from inlaid_conformance.accumulators import deepest
-from inlaid_conformance.corpus import Choices, Entry, Example, Unfit, entry_of
+from inlaid_conformance.corpus import Choices, Entry, Example, Unfit, find_entry
 from inlaid_conformance.pattern_examples.draws import Draw, Recipe
 from inlaid_conformance.pattern_examples.shapes import SIZES
 
@@ -46,7 +46,7 @@ class Sampler:
             return Sample(recipe.example, recipe.element)
         plain = self._draw.number == 0 and attempt == 0
         choices = _RecordedChoices(self._random, _numbers(recipe, plain))
-        entry = entry_of(operator)
+        entry = find_entry(operator)
         if entry is None:
             return self._sample_of_vendor(operator, shapes, element, arity, choices)
         likely = recipe.element if recipe is not None else element or self._draw.element

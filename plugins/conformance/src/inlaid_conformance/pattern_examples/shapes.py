@@ -18,7 +18,7 @@ def static_shape(type_: TensorType) -> tuple[int, ...]:
     return tuple(dim if isinstance(dim, int) else extents.setdefault(repr(dim), next(sizes)) for dim in type_.shape)
 
 
-def element_of(type_: Type | None) -> str:
+def element_name(type_: Type | None) -> str:
     """Return the element type of a tensor; "" for other values."""
     return type_.dtype.name if isinstance(type_, TensorType) else ""
 

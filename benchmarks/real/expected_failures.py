@@ -5,4 +5,4 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-KNOWN: Mapping[str, str] = MappingProxyType({})
+EXPECTED_FAILURES: Mapping[str, str] = MappingProxyType({})
