@@ -363,6 +363,12 @@ MISTAKES = {
         "np.arange((group.stop - group.start) * LANES)",
         "devices/keeps-to-its-tensors",
     ),
+    "bias-of-the-first-channels": Mistake(
+        "simulator.py",
+        "row.reshape(-1, LANES)[tile.group]",
+        "row.reshape(-1, LANES)[: tile.group.stop - tile.group.start]",
+        "operators/composite[matmul]",
+    ),
 }
 """Mistakes by name."""
 
