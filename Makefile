@@ -88,13 +88,14 @@ fuzz: $(DEVELOPING) ## use 100,000 mutants of models, packages and launch plans,
 
 check: lint contracts types ## run the static checks: lint, contracts, types
 
-lint: $(DEVELOPING) ## check style, errors and formatting (ruff), names and the index of decisions, and print lines per package
+lint: $(DEVELOPING) ## check style, errors and formatting (ruff), names, the index of decisions and the map of the code, and print lines per package
 	$(BIN)/ruff check $(PATHS)
 	$(BIN)/ruff format --check $(PATHS)
 	$(BIN)/python tools/plugin_imports.py
 	$(BIN)/python tools/import_names.py
 	$(BIN)/python tools/names.py
 	$(BIN)/python tools/decisions.py --check
+	$(BIN)/python tools/code_map.py --check
 	$(BIN)/python tools/line_counts.py
 
 format: $(DEVELOPING) ## fix and format the code (ruff), and generate operator stubs

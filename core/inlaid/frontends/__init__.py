@@ -1,0 +1,1 @@
+"""Selection of the importer of a model, and what importers share."""

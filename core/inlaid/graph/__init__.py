@@ -1,0 +1,1 @@
+"""The graph IR: nodes, types of calls, text form, patterns, rewriting, interpreter."""

@@ -1,4 +1,7 @@
-"""Partitions a model into regions, one target each: annotate, merge into convex regions, outline, verify, explain."""
+"""Partitions a model into regions, one target each.
+
+The stages: annotate, merge into convex regions, outline, verify, explain.
+"""
 
 from inlaid.partitioning.annotate import Annotated, Claim, annotate
 from inlaid.partitioning.compose import dissolve

@@ -1,0 +1,1 @@
+"""Passes over graphs, and the pass manager."""

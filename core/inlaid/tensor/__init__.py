@@ -1,0 +1,1 @@
+"""Loop programs: IR, tensor expressions, schedule primitives, interpreter."""
