@@ -135,7 +135,7 @@ def imported_names(tree: ast.AST, package: str) -> Iterator[str]:
             yield from imported_names(node, package)
 
 
-def room_of(name: str, folders: Mapping[str, Path], names: Mapping[str, Room]) -> str | None:
+def containing_room(name: str, folders: Mapping[str, Path], names: Mapping[str, Room]) -> str | None:
     """Return the room of a module or of a name in it, or None: it is another library's, or a single module of the core."""
     package, _, rest = name.partition(".")
     if package not in folders or package not in FACADES:
@@ -156,11 +156,11 @@ def import_graph(root: Path, names: Mapping[str, Room]) -> dict[str, set[str]]:
     for folder in folders.values():
         for path in sorted(folder.rglob("*.py")):
             module = ".".join(path.relative_to(folder.parent).with_suffix("").parts)
-            importer = room_of(module, folders, names)
+            importer = containing_room(module, folders, names)
             if importer is None or module in (f"{CORE}.__init__", f"{RUNTIME}.__init__"):
                 continue
             for name in imported_names(ast.parse(path.read_text(encoding="utf-8")), module.rpartition(".")[0]):
-                imported = room_of(name, folders, names)
+                imported = containing_room(name, folders, names)
                 if imported not in (None, importer) and (importer, imported) not in EXEMPT:
                     graph[importer].add(str(imported))
     return graph
@@ -215,7 +215,7 @@ def row_numbers(names: Mapping[str, Room], graph: Mapping[str, set[str]]) -> dic
     return rows
 
 
-def place_rows(levels: Sequence[list[Node]]) -> None:
+def position_rows(levels: Sequence[list[Node]]) -> None:
     """Order the nodes of each row and compute their `x`, by averages of their neighbors' positions."""
 
     for sweep in range(400):
@@ -309,13 +309,13 @@ def layout(names: Mapping[str, Room], graph: Mapping[str, set[str]]) -> tuple[li
     for level in levels:
         boxes = [node for node in level if node.room]
         free = WIDTH - 2 * MARGIN - GAP * (len(level) - 1) - 10.0 * (len(level) - len(boxes))
-        most = min(free / len(boxes), 460.0)
+        max_width = min(free / len(boxes), 460.0)
         for node in boxes:
             assert node.room is not None
-            node.texts = wrapped(node.room.description.replace("`", ""), most - 16)
+            node.texts = wrapped(node.room.description.replace("`", ""), max_width - 16)
             longest = max(8.4 * len(short_name(node.room)), *(6.4 * len(text) for text in node.texts))
-            node.width = min(most, longest + 20)
-    place_rows(levels)
+            node.width = min(max_width, longest + 20)
+    position_rows(levels)
     straighten(levels)
     return levels, arrows
 
@@ -397,10 +397,10 @@ def _ports(segments: Iterable[tuple[Node, Node]]) -> dict[tuple[Node, Node, bool
         ends[upper, True].append(lower)
         ends[lower, False].append(upper)
     result = {}
-    for (node, leaves), others in ends.items():
-        step = min(18.0, (node.width - 24) / max(len(others) - 1, 1)) if node.room else 0.0
-        for position, other in enumerate(sorted(others, key=lambda item: item.x)):
-            x = node.x + step * (position - (len(others) - 1) / 2)
+    for (node, leaves), partners in ends.items():
+        step = min(18.0, (node.width - 24) / max(len(partners) - 1, 1)) if node.room else 0.0
+        for position, other in enumerate(sorted(partners, key=lambda item: item.x)):
+            x = node.x + step * (position - (len(partners) - 1) / 2)
             result[(node, other, True) if leaves else (other, node, False)] = x
     return result
 
