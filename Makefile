@@ -35,7 +35,7 @@ MINOR := import sys; print(*sys.version_info[:2], sep=".")
 # Output folder of `make conformance`.
 REPORTS := docs/conformance
 
-.PHONY: help demo dist dist-install test test-avx2 test-fast test-newest properties fuzz check lint format types contracts docs conformance conformance-cuda bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta opencl-drivers random-models peers clean
+.PHONY: help generate demo dist dist-install test test-avx2 test-fast test-newest properties fuzz check lint format types contracts docs conformance conformance-cuda bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta opencl-drivers random-models peers clean
 
 help: ## list the make targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-19s %s\n", $$1, $$2}'
@@ -88,7 +88,7 @@ fuzz: $(DEVELOPING) ## use 100,000 mutants of models, packages and launch plans,
 
 check: lint contracts types ## run the static checks: lint, contracts, types
 
-lint: $(DEVELOPING) ## check style, errors and formatting (ruff), names, the index of decisions and the map of the code, and print lines per package
+lint: $(DEVELOPING) ## check style, errors and formatting (ruff), names, stubs, the index of decisions, the map of the code; print lines per package
 	$(BIN)/ruff check $(PATHS)
 	$(BIN)/ruff format --check $(PATHS)
 	$(BIN)/python tools/plugin_imports.py
@@ -96,12 +96,18 @@ lint: $(DEVELOPING) ## check style, errors and formatting (ruff), names, the ind
 	$(BIN)/python tools/names.py
 	$(BIN)/python tools/decisions.py --check
 	$(BIN)/python tools/code_map.py --check
+	$(BIN)/python tools/operator_stubs.py --check
 	$(BIN)/python tools/line_counts.py
 
 format: $(DEVELOPING) ## fix and format the code (ruff), and generate operator stubs
 	$(BIN)/python tools/operator_stubs.py
 	$(BIN)/ruff check --fix $(PATHS)
 	$(BIN)/ruff format $(PATHS)
+
+generate: $(DEVELOPING) ## generate what follows from the operators' definitions: stubs, and the golden file of their relations
+	$(BIN)/python tools/operator_stubs.py
+	$(BIN)/ruff format -q core/inlaid/ops/__init__.pyi
+	$(BIN)/python -m pytest -p no:xdist tests/conformance/test_relations.py -k refused_as_before --update-golden
 
 types: $(DEVELOPING) ## check types (mypy, strict)
 	$(BIN)/mypy

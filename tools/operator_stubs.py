@@ -1,9 +1,13 @@
 """Generate core/inlaid/ops/__init__.pyi, which lets editors complete operators and type checkers check calls of them.
 
-Run by `make format`; a test compares the file with the operators. Operands are expressions, or numbers and arrays, which become
-constants.
+    python tools/operator_stubs.py [--check]
+
+Run by `make generate` and `make format`. With `--check`, run by `make lint`, exits with 1 if the file is not that of the operators.
+Operands are expressions, or numbers and arrays, which become constants. `make docs` generates the reference page of the operators.
 """
 
+import argparse
+import ast
 import inspect
 import math
 from pathlib import Path
@@ -11,6 +15,7 @@ from pathlib import Path
 from inlaid import ops
 from inlaid.graph.operator import Operator
 
+COMMAND = "make generate"
 STUB = Path(__file__).parents[1] / "core" / "inlaid" / "ops" / "__init__.pyi"
 HEAD = '''"""Written by tools/operator_stubs.py: do not edit."""
 
@@ -26,7 +31,7 @@ from inlaid.ops.notation import subscript as subscript
 from inlaid.ops.notation import sum as sum
 from inlaid_runtime.arith import Dim
 
-FAMILIES: tuple[tuple[Operator, ...], ...]
+FAMILIES: Mapping[str, tuple[Operator, ...]]
 OPERATORS: tuple[Operator, ...]
 TABLE: Mapping[str, Operator]
 '''
@@ -67,5 +72,22 @@ def render() -> str:
     return "\n".join([HEAD, *(operator_stub(ops.TABLE[name]) for name in sorted(ops.TABLE))])
 
 
+def is_stale() -> bool:
+    """Test whether the stub file differs from what `render` returns, besides formatting."""
+    return ast.dump(ast.parse(STUB.read_text(encoding="utf-8"))) != ast.dump(ast.parse(render()))
+
+
+def main() -> int:
+    """Write or check the stub file, and return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, exit with 1 if the file is stale")
+    if not parser.parse_args().check:
+        STUB.write_text(render(), encoding="utf-8")
+    elif is_stale():
+        print(f"{STUB.relative_to(STUB.parents[3])} does not match the operators; run: {COMMAND}")
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    STUB.write_text(render(), encoding="utf-8")
+    raise SystemExit(main())

@@ -19,34 +19,34 @@ from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.types import DTYPES, TensorType, from_numpy
 
 TITLES: Mapping[str, str] = {
-    "ELEMENTWISE": "Element-wise",
-    "ACTIVATION": "Activations",
-    "CONVERSION": "Conversions of element types",
-    "CONV": "Convolution",
-    "DEFORM": "Deformable convolution",
-    "TRANSPOSED": "Transposed convolution",
-    "LINEAR": "Matrix products",
-    "ATTENTION": "Attention",
-    "RECURRENT": "Recurrent layers",
-    "POOL": "Pooling",
-    "NORMALIZE": "Normalization",
-    "REDUCE": "Reductions and scans",
-    "SHAPE": "Shapes",
-    "SLICING": "Slices",
-    "INDEX": "Gather",
-    "SCATTER": "Scatter",
-    "SORT": "Sorting",
-    "SELECT": "Selection by data",
-    "RESIZE": "Interpolation",
-    "SAMPLE": "Sampling",
-    "ROI": "Regions of interest",
-    "QUANTIZED": "Quantization",
-    "FIXED_POINT": "Fixed point",
-    "RANDOM": "Random numbers",
-    "CONTAINER": "Strings, sequences, optionals",
-    "PLAN": "Instructions of the plan",
+    "elementwise": "Element-wise",
+    "activation": "Activations",
+    "conversion": "Conversions of element types",
+    "convolution": "Convolution",
+    "deform": "Deformable convolution",
+    "transposed": "Transposed convolution",
+    "linear": "Matrix products",
+    "attend": "Attention",
+    "recurrent": "Recurrent layers",
+    "pool": "Pooling",
+    "normalize": "Normalization",
+    "reduce": "Reductions and scans",
+    "shape": "Shapes",
+    "slicing": "Slices",
+    "index": "Gather",
+    "scatter": "Scatter",
+    "sort": "Sorting",
+    "select": "Selection by data",
+    "interpolation": "Interpolation",
+    "sample": "Sampling",
+    "roi": "Regions of interest",
+    "quantized": "Quantization",
+    "fixed_point": "Fixed point",
+    "random": "Random numbers",
+    "container": "Strings, sequences, optionals",
+    "plan": "Instructions of the plan",
 }
-"""Families of operators, by the names of their tuples in `inlaid.ops`, in the order of the page."""
+"""Titles of families of operators, by module of `inlaid.ops`, in the order of the page."""
 PRELUDE = """\
 import inlaid
 from inlaid import ops
@@ -59,12 +59,8 @@ _WIDTH = 100
 
 def families() -> Iterator[tuple[str, tuple[Operator, ...]]]:
     """Titles and operators: those of `TITLES`, then families that it does not list."""
-    families_by_name = {name: value for name, value in vars(ops).items() if any(value is family for family in ops.FAMILIES)}
-    for name in (
-        *(name for name in TITLES if name in families_by_name),
-        *(name for name in families_by_name if name not in TITLES),
-    ):
-        yield TITLES.get(name, name.replace("_", " ").capitalize()), families_by_name[name]
+    for name in (*TITLES, *(name for name in ops.FAMILIES if name not in TITLES)):
+        yield TITLES.get(name, name.replace("_", " ").capitalize()), ops.FAMILIES[name]
 
 
 @cache

@@ -1,8 +1,9 @@
 """Definition of an operator.
 
-An operator is defined in one place: typed attributes, type relation, numpy reference, tensor-level definition, fusion kind and
-algebraic properties. There is no registration: `inlaid.ops` builds the table of operators, which is passed explicitly. A
-user-defined operator is an instance of the same class and needs no table, since a `Call` holds the operator object.
+An operator is defined in one place: typed attributes, type relation, numpy reference, tensor-level definition, fusion kind,
+algebraic properties, documentation and examples. There is no registration: `inlaid.ops` builds the table of operators, which is
+passed explicitly. A user-defined operator is an instance of the same class and needs no table, since a `Call` holds the operator
+object.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from inlaid_runtime.errors import TypeInferenceError
 from inlaid_runtime.records import dataclass
 
 if TYPE_CHECKING:
+    from inlaid.graph.examples import Examples
     from inlaid.graph.ir import Call, Expr
     from inlaid.graph.span import Span
     from inlaid_runtime.types import Type
@@ -175,6 +177,8 @@ class Operator:
         Whether the operator is an instruction of the execution plan. It is then not offered to targets, and it ends a region.
     doc
         The documentation; `help` shows it with the signature and the attributes. The first line says what the operator computes.
+    examples
+        Example calls, for the conformance suite; None if the suite itself has them.
     """
 
     name: str
@@ -195,6 +199,7 @@ class Operator:
     existential: bool = False
     planned: bool = False
     doc: str = ""
+    examples: Examples | None = None
 
     def __repr__(self) -> str:
         return f"<operator {self.name}>"

@@ -12,7 +12,7 @@ from inlaid.ops.notation import subscript as subscript
 from inlaid.ops.notation import sum as sum
 from inlaid_runtime.arith import Dim
 
-FAMILIES: tuple[tuple[Operator, ...], ...]
+FAMILIES: Mapping[str, tuple[Operator, ...]]
 OPERATORS: tuple[Operator, ...]
 TABLE: Mapping[str, Operator]
 

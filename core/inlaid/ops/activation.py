@@ -7,14 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.graph.operator import Attrs, Operator, Traits
-from inlaid.ops.define import FLOAT, NUMERIC, Array, elementwise, elementwise_with
+from inlaid.graph.operator import Attrs, Traits
+from inlaid.ops.define import FLOAT, NUMERIC, Array, elementwise, elementwise_with, make_family
 from inlaid.ops.elementwise import erf
 from inlaid.tensor import ir, te
 from inlaid_runtime.records import dataclass
 
 relu = elementwise(
-    "relu", lambda x: te.maximum(x, 0), lambda x: np.maximum(x, 0), kinds=NUMERIC, traits=Traits(monotone=True, idempotent=True)
+    "relu",
+    lambda x: te.maximum(x, 0),
+    lambda x: np.maximum(x, 0),
+    kinds=NUMERIC,
+    traits=Traits(monotone=True, idempotent=True),
+    doc="Rectified linear unit: max(x, 0). NaN-propagating.",
 )
 
 
@@ -23,7 +28,14 @@ def _sigmoid(x: Array) -> Any:
     return np.where(x < 0, small, 1) / (1 + small)
 
 
-sigmoid = elementwise("sigmoid", lambda x: te.math("sigmoid", x), _sigmoid, kinds=FLOAT, traits=Traits(expensive=True))
+sigmoid = elementwise(
+    "sigmoid",
+    lambda x: te.math("sigmoid", x),
+    _sigmoid,
+    kinds=FLOAT,
+    traits=Traits(expensive=True),
+    doc="Logistic function: 1 / (1 + exp(-x)).",
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,8 @@ def _gelu_value(attrs: GeluAttrs, x: ir.Expr) -> ir.Expr:
     return 0.5 * x * (1.0 + te.math("erf", x * math.sqrt(0.5)))
 
 
-gelu = elementwise_with("gelu", GeluAttrs, _gelu_value, _gelu, kinds=FLOAT)
+gelu = elementwise_with(
+    "gelu", GeluAttrs, _gelu_value, _gelu, kinds=FLOAT, doc="Gaussian error linear unit: x * P(X <= x) for a standard normal X."
+)
 
-OPERATORS: tuple[Operator, ...] = (relu, sigmoid, gelu)
+OPERATORS = make_family(relu, sigmoid, gelu)

@@ -8,16 +8,7 @@ from inlaid.graph.conditions import require_broadcast_to, require_multiple, requ
 from inlaid.graph.ir import Expr
 from inlaid.graph.operator import Attrs, Operator, Threaded
 from inlaid.ops.compose import cast_to, count, expand_dims, expr_type, scalar, widened
-from inlaid.ops.define import (
-    FLOAT,
-    INTEGER,
-    Array,
-    as_array,
-    common_dtype,
-    quiet,
-    tensor_type,
-    widen_array,
-)
+from inlaid.ops.define import FLOAT, INTEGER, Array, as_array, common_dtype, make_family, quiet, tensor_type, widen_array
 from inlaid.ops.elementwise import add, div, equal, less, less_equal, logical_and, mul, sub, tanh, where
 from inlaid.ops.linear import matmul
 from inlaid.ops.normalize import softmax
@@ -218,6 +209,10 @@ attention = Operator(
     decompose=lambda attrs, args: attend(attrs, *args).result,
     arity=(3, 5),
     inputs=("q", "k", "v", "mask", "lengths"),
+    doc="""Scaled dot-product attention (Vaswani et al., 2017): softmax(q k^T * scale + mask) v.
+Operands: queries q (B, H, L, E), keys k (B, K, S, E), values v (B, K, S, V), of one float dtype; with `masked`, mask, bool or
+float, broadcast to (B, H, L, S); with `padded`, lengths (B,), integer. Result: (B, H, L, V), dtype of q. H must be a multiple of K:
+each key and value head serves H / K query heads. The result of a query without visible keys is 0.""",
 )
 
-OPERATORS: tuple[Operator, ...] = (attention,)
+OPERATORS = make_family(attention)

@@ -15,7 +15,7 @@ import numpy as np
 from inlaid.graph.conditions import broadcast_shapes, require_equal
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.unify import fresh_size, join_types
-from inlaid.ops.define import Array, check_axis, tensor_type
+from inlaid.ops.define import Array, check_axis, make_family, tensor_type
 from inlaid_runtime.arith import Dim, SizeVar, free_vars
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import OptionalType, SequenceType, TensorType, TupleType, Type, dtype, from_numpy
@@ -68,10 +68,12 @@ def _host(
     attrs: type[Attrs] = Attrs,
     inputs: tuple[str, ...] = ("x",),
     arity: tuple[int, int | None] | None = None,
+    *,
+    doc: str,
 ) -> Operator:
     """Make a host-only operator."""
     count = len(inputs)
-    return Operator(name, infer, attrs, reference=reference, arity=arity or (count, count), inputs=inputs, host_only=True)
+    return Operator(name, infer, attrs, reference=reference, arity=arity or (count, count), inputs=inputs, host_only=True, doc=doc)
 
 
 # --- sequences --------------------------------------------------------------------------------------------------------
@@ -383,43 +385,145 @@ def _lookup(attrs: MappingAttrs, x: Array) -> Array:
 
 # --- the operators ----------------------------------------------------------------------------------------------------
 
-sequence_empty = _host("sequence_empty", lambda attrs: SequenceType(NOTHING), lambda attrs: [], inputs=())
-sequence_construct = _host(
-    "sequence_construct", _infer_construct, lambda attrs, *items: list(items), inputs=("items",), arity=(1, None)
+sequence_empty = _host(
+    "sequence_empty", lambda attrs: SequenceType(NOTHING), lambda attrs: [], inputs=(), doc="Make an empty sequence."
 )
-sequence_insert = _host("sequence_insert", _infer_insert, _insert, inputs=("sequence", "item", "position"), arity=(2, 3))
-sequence_erase = _host("sequence_erase", _infer_erase, _erase, inputs=("sequence", "position"), arity=(1, 2))
+sequence_construct = _host(
+    "sequence_construct",
+    _infer_construct,
+    lambda attrs, *items: list(items),
+    inputs=("items",),
+    arity=(1, None),
+    doc="Make a sequence of the operands, tensors of one dtype.",
+)
+sequence_insert = _host(
+    "sequence_insert",
+    _infer_insert,
+    _insert,
+    inputs=("sequence", "item", "position"),
+    arity=(2, 3),
+    doc="""Insert a tensor into a sequence before a position, or append it.
+Operands: sequence, item, position? (one integer; a negative one counts from the end).""",
+)
+sequence_erase = _host(
+    "sequence_erase",
+    _infer_erase,
+    _erase,
+    inputs=("sequence", "position"),
+    arity=(1, 2),
+    doc="""Remove the tensor at a position of a sequence, or the last one.
+Operands: sequence, position? (one integer; a negative one counts from the end).""",
+)
 sequence_at = _host(
     "sequence_at",
     _infer_at,
     lambda attrs, sequence, position: sequence[_position(sequence, position, len(sequence) - 1)],
     inputs=("sequence", "position"),
+    doc="""Return the tensor at a position of a sequence.
+Operands: sequence, position (one integer; a negative one counts from the end).""",
 )
 sequence_length = _host(
-    "sequence_length", _infer_length, lambda attrs, sequence: np.array(len(sequence), np.int64), inputs=("sequence",)
+    "sequence_length",
+    _infer_length,
+    lambda attrs, sequence: np.array(len(sequence), np.int64),
+    inputs=("sequence",),
+    doc="Return the number of tensors in a sequence, 0-d int64.",
 )
-sequence_join = _host("sequence_join", _infer_join, _join, JoinAttrs, inputs=("sequence",))
-sequence_split = _host("sequence_split", _infer_split, _split, SplitAttrs, inputs=("x", "sizes"), arity=(1, 2))
-optional_none = _host("optional_none", lambda attrs: host_type(attrs), lambda attrs: None, HostTypeAttrs, inputs=())
-optional_some = _host("optional_some", lambda attrs, x: OptionalType(x), lambda attrs, x: x)
-optional_has = _host("optional_has", _infer_has, lambda attrs, x: np.array(x is not None))
-optional_get = _host("optional_get", _infer_get, _get)
-host_widen = _host("host_widen", _infer_widen, lambda attrs, x: x, HostTypeAttrs)
+sequence_join = _host(
+    "sequence_join",
+    _infer_join,
+    _join,
+    JoinAttrs,
+    inputs=("sequence",),
+    doc="Concatenate the tensors of a sequence along an axis, or stack them along a new axis.",
+)
+sequence_split = _host(
+    "sequence_split",
+    _infer_split,
+    _split,
+    SplitAttrs,
+    inputs=("x", "sizes"),
+    arity=(1, 2),
+    doc="""Split a tensor along an axis into a sequence of tensors.
+Operands: x, sizes? (integer: one extent for all parts, or a vector with the extent of each; by default 1).""",
+)
+optional_none = _host(
+    "optional_none",
+    lambda attrs: host_type(attrs),
+    lambda attrs: None,
+    HostTypeAttrs,
+    inputs=(),
+    doc="Make an optional without a value.",
+)
+optional_some = _host("optional_some", lambda attrs, x: OptionalType(x), lambda attrs, x: x, doc="Make an optional with a value.")
+optional_has = _host(
+    "optional_has",
+    _infer_has,
+    lambda attrs, x: np.array(x is not None),
+    doc="Test whether an optional has a value. Result: 0-d bool.",
+)
+optional_get = _host(
+    "optional_get", _infer_get, _get, doc="Return the value of an optional. Raises `KernelFault` at run time if it has none."
+)
+host_widen = _host(
+    "host_widen", _infer_widen, lambda attrs, x: x, HostTypeAttrs, doc="Convert a sequence or an optional to a more general type."
+)
 string_concat = _host(
-    "string_concat", _infer_string_pair("string"), lambda attrs, a, b: map_strings(str.__add__, object, a, b), inputs=("a", "b")
+    "string_concat",
+    _infer_string_pair("string"),
+    lambda attrs, a, b: map_strings(str.__add__, object, a, b),
+    inputs=("a", "b"),
+    doc="Concatenate strings element by element.\nOperands: a and b, string, broadcast. Result: string, the broadcast shape.",
 )
 string_equal = _host(
-    "string_equal", _infer_string_pair("bool"), lambda attrs, a, b: map_strings(str.__eq__, np.bool_, a, b), inputs=("a", "b")
+    "string_equal",
+    _infer_string_pair("bool"),
+    lambda attrs, a, b: map_strings(str.__eq__, np.bool_, a, b),
+    inputs=("a", "b"),
+    doc="Compare strings for equality.\nOperands: a and b, string, broadcast. Result: bool, the broadcast shape.",
 )
-string_split = _host("string_split", _infer_string_split, _string_split, StringSplitAttrs)
-string_normalize = _host("string_normalize", _infer_string_normalize, _string_normalize, StringNormalizeAttrs)
+string_split = _host(
+    "string_split",
+    _infer_string_split,
+    _string_split,
+    StringSplitAttrs,
+    doc="""Split strings at a delimiter.
+Operand: x, string. Results: the parts, (*shape of x, maximum number of parts), padded with empty strings; the number of parts of
+each element of x, int64, shape of x.""",
+)
+string_normalize = _host(
+    "string_normalize",
+    _infer_string_normalize,
+    _string_normalize,
+    StringNormalizeAttrs,
+    doc="""Change the case of strings and remove stop words.
+Operand: x (n,) or (1, n), string. Result: string, same rank.""",
+)
 regex_full_match = _host(
-    "regex_full_match", lambda attrs, x: TensorType(_strings(x).shape, "bool"), _regex_full_match, PatternAttrs
+    "regex_full_match",
+    lambda attrs, x: TensorType(_strings(x).shape, "bool"),
+    _regex_full_match,
+    PatternAttrs,
+    doc="""Test whether strings match a regular expression completely.
+Operand: x, string. Result: bool, shape of x.""",
 )
-string_cast = _host("string_cast", _infer_string_cast, _string_cast, StringCastAttrs)
-lookup = _host("lookup", lambda attrs, x: TensorType(tensor_type(x).shape, attrs.dtype), _lookup, MappingAttrs)
+string_cast = _host(
+    "string_cast",
+    _infer_string_cast,
+    _string_cast,
+    StringCastAttrs,
+    doc="Convert strings to numbers, or numbers to strings.\nResult: dtype `dtype`, shape of x.",
+)
+lookup = _host(
+    "lookup",
+    lambda attrs, x: TensorType(tensor_type(x).shape, attrs.dtype),
+    _lookup,
+    MappingAttrs,
+    doc="""Map each element that equals a key to the key's value, any other element to the default.
+Result: dtype `dtype`, shape of x.""",
+)
 
-OPERATORS: tuple[Operator, ...] = (
+OPERATORS = make_family(
     sequence_empty,
     sequence_construct,
     sequence_insert,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Traits
-from inlaid.ops.define import ANY, Array, quiet, tensor_type, widen, widen_array, working_dtype
+from inlaid.ops.define import ANY, Array, make_family, quiet, tensor_type, widen, widen_array, working_dtype
 from inlaid.tensor import ir, te
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import DType, TensorType, Type, dtype, from_numpy
@@ -171,6 +171,10 @@ cast = Operator(
     elementwise=True,
     traits=Traits(interval=lambda x: x),
     inputs=("x",),
+    doc="""Convert to another dtype.
+To an integer dtype, an integer keeps its low bits; a float is truncated and saturated, and NaN becomes 0. To bool, the result is
+x != 0. To a float dtype, x is rounded half to even; an overflow becomes infinity, or NaN if the dtype has no infinity.
+Operand: x, numeric or bool, any shape. Result: dtype `dtype`, shape of x.""",
 )
 
 
@@ -234,6 +238,8 @@ bitcast = Operator(
     fusion=FusionKind.INJECTIVE,
     elementwise=True,
     inputs=("x",),
+    doc="""Reinterpret the bits of each element as another dtype of the same width.
+Operand: x, numeric or bool, any shape.""",
 )
 
-OPERATORS: tuple[Operator, ...] = (cast, bitcast)
+OPERATORS = make_family(cast, bitcast)

@@ -6,7 +6,7 @@ import numpy as np
 
 from inlaid.graph.conditions import require_equal, require_multiple
 from inlaid.graph.operator import FusionKind, Operator
-from inlaid.ops.define import NUMERIC, Array, as_array, quiet, tensor_type
+from inlaid.ops.define import NUMERIC, PRODUCT_DTYPE, Array, as_array, make_family, quiet, tensor_type
 from inlaid.ops.product import accumulator_dtype, product_dtype, rounded
 from inlaid.ops.window import (
     WindowAttrs,
@@ -113,6 +113,10 @@ conv = Operator(
     fusion=FusionKind.COMPLEX_OUT_FUSABLE,
     arity=(2, 2),
     inputs=("x", "w"),
+    doc=f"""Convolution (cross-correlation) without bias.
+Operands: x (N, C, spatial...), w (O, C / groups, kernel...), of one float dtype or any integer dtypes, with 1 to 3 spatial
+dimensions.
+Result: (N, O, spatial...), {PRODUCT_DTYPE}.""",
 )
 
-OPERATORS: tuple[Operator, ...] = (conv,)
+OPERATORS = make_family(conv)

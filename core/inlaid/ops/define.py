@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,8 +20,12 @@ from inlaid.tensor import ir, te
 from inlaid.tensor.build import Builder
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
+from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import DType, TensorType, Type, dtype, from_numpy
+
+if TYPE_CHECKING:
+    from inlaid.graph.examples import Examples
 
 Array = np.ndarray[Any, Any]
 
@@ -30,6 +34,20 @@ ANY = ("float", "int", "uint", "bool")
 FLOAT = ("float",)
 INTEGER = ("int", "uint")
 BOOL = ("bool",)
+
+_KINDS_IN_DOC = {
+    NUMERIC: ("numeric", "of one numeric dtype"),
+    ANY: ("numeric or bool", "of one numeric or bool dtype"),
+    FLOAT: ("float", "of one float dtype"),
+    INTEGER: ("integer", "of one integer dtype"),
+    BOOL: ("bool", "bool"),
+}
+"""Words for the dtypes of an operand, and of several operands that have one dtype."""
+
+# Sentences that the documentation of several operators shares.
+INDEX_RULE = "A negative index counts from the end. An index out of range raises `KernelFault` at run time."
+PRODUCT_DTYPE = "dtype `out_dtype`, by default the operands' dtype, at least int32 for integers"
+SAME_TYPE = "Result: shape and dtype of x."
 
 
 @dataclass(frozen=True)
@@ -161,6 +179,22 @@ def loop_nest(b: Builder, extents: Sequence[Dim], kind: ir.ForKind = ir.ForKind.
         yield tuple(stack.enter_context(b.loop(extent, f"i{n}", kinds[n])) for n, extent in enumerate(extents))
 
 
+# --- families ---------------------------------------------------------------------------------------------------------
+
+
+def make_family(*operators: Operator) -> tuple[Operator, ...]:
+    """Return the operators of a module. Raises InlaidError for an operator without documentation."""
+    for operator in operators:
+        if not operator.doc:
+            raise InlaidError(
+                "expected documentation of the operator, got none",
+                operator=operator.name,
+                remedy=f'add doc="..." to the definition of {operator.name}: a line that says what it computes, '
+                "then lines on its operands and results",
+            )
+    return operators
+
+
 # --- factories --------------------------------------------------------------------------------------------------------
 
 
@@ -179,6 +213,17 @@ def map_elements(value: Callable[..., ir.Expr], *tensors: te.Tensor, result: DTy
     return stage
 
 
+def _elementwise_doc(text: str, kinds: tuple[str, ...], inputs: tuple[str, ...], result: str | None) -> str:
+    """Append a line on the operands and the result to the documentation of an element-wise operator."""
+    of_one, of_several = _KINDS_IN_DOC.get(kinds) or (" or ".join(kinds), f"of one dtype of kind {' or '.join(kinds)}")
+    if len(inputs) == 1:
+        result_text = f"shape and dtype of {inputs[0]}" if result is None else f"{result}, shape of {inputs[0]}"
+        return f"{text}\nOperand: {inputs[0]}, {of_one}, any shape. Result: {result_text}."
+    result_text = result or ("bool" if kinds == BOOL else "that dtype")
+    names = f"{', '.join(inputs[:-1])} and {inputs[-1]}"
+    return f"{text}\nOperands: {names}, {of_several}, broadcast. Result: {result_text}, the broadcast shape."
+
+
 def elementwise(
     name: str,
     value: Callable[..., ir.Expr],
@@ -189,6 +234,8 @@ def elementwise(
     result: str | None = None,
     commutative: bool = False,
     traits: Traits = NO_TRAITS,
+    doc: str = "",
+    examples: Examples | None = None,
 ) -> Operator:
     """Make an element-wise operator without attributes: see `elementwise_with`."""
     return elementwise_with(
@@ -201,6 +248,8 @@ def elementwise(
         result=result,
         commutative=commutative,
         traits=traits,
+        doc=doc,
+        examples=examples,
     )
 
 
@@ -215,6 +264,8 @@ def elementwise_with(
     result: str | None = None,
     commutative: bool = False,
     traits: Traits = NO_TRAITS,
+    doc: str = "",
+    examples: Examples | None = None,
 ) -> Operator:
     """Make an operator that maps the elements of its broadcast operands, which have one dtype.
 
@@ -226,6 +277,8 @@ def elementwise_with(
         The accepted kinds of dtypes.
     result
         The dtype of the result; None: the operands' dtype.
+    doc
+        What the operator computes. A line on the operands and the result is appended.
     """
 
     def result_dtype(operand_dtype: DType) -> DType:
@@ -255,4 +308,6 @@ def elementwise_with(
         commutative=commutative,
         elementwise=True,
         traits=traits,
+        doc=_elementwise_doc(doc, kinds, inputs, result) if doc else "",
+        examples=examples,
     )

@@ -11,17 +11,7 @@ from inlaid.graph.ir import Expr
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.compose import cast_to, count, expr_type, join, scalar, widened
 from inlaid.ops.convolution import conv, grouped
-from inlaid.ops.define import (
-    FLOAT,
-    NUMERIC,
-    Array,
-    as_array,
-    common_dtype,
-    loop_nest,
-    quiet,
-    tensor_type,
-    widen_array,
-)
+from inlaid.ops.define import FLOAT, NUMERIC, Array, as_array, common_dtype, loop_nest, make_family, quiet, tensor_type, widen_array
 from inlaid.ops.elementwise import add, mul, sub
 from inlaid.ops.product import accumulator_dtype
 from inlaid.ops.sample import grid_sample
@@ -249,6 +239,10 @@ deform_conv = Operator(
     fusion=FusionKind.COMPLEX_OUT_FUSABLE,
     arity=(3, 4),
     inputs=("x", "w", "offset", "mask"),
+    doc="""Deformable convolution (Zhu et al., 2019): each tap reads x, interpolated, at an offset.
+Operands, of one float dtype: x (N, C, spatial...); w (O, C / groups, kernel...); offset (N, offset_groups * taps * dimensions,
+output spatial...), in elements; mask? (N, offset_groups * taps, output spatial...), which scales the taps. Result: (N, O, output
+spatial...). Outside of its bounds, x is read as 0.""",
 )
 
 col2im = Operator(
@@ -258,6 +252,8 @@ col2im = Operator(
     reference=_reference_col2im,
     compute=_compute_col2im,
     inputs=("x",),
+    doc="""Sum overlapping windows into the images that they were extracted from.
+Operand: x (N, C * taps, number of windows), numeric. Result: (N, C, *shape), dtype of x.""",
 )
 
-OPERATORS: tuple[Operator, ...] = (deform_conv, col2im)
+OPERATORS = make_family(deform_conv, col2im)

@@ -20,6 +20,7 @@ from inlaid.ops.define import (
     common_dtype,
     elementwise,
     elementwise_with,
+    make_family,
     map_elements,
     tensor_type,
 )
@@ -40,9 +41,9 @@ Numpy = Callable[..., Any]
 # --- of one argument --------------------------------------------------------------------------------------------------
 
 
-def _math(name: str, numpy: Callable[[Array], Any], traits: Traits = _EXPENSIVE) -> Operator:
+def _math(name: str, numpy: Callable[[Array], Any], traits: Traits = _EXPENSIVE, *, doc: str) -> Operator:
     """Make a mathematical function of floats."""
-    return elementwise(name, lambda x: te.math(name, x), numpy, kinds=FLOAT, traits=traits)
+    return elementwise(name, lambda x: te.math(name, x), numpy, kinds=FLOAT, traits=traits, doc=doc)
 
 
 def _erf(x: Array) -> Array:
@@ -55,33 +56,49 @@ def _sign(x: ir.Expr) -> ir.Expr:
     return te.select(x > 0, te.const(1, x.dtype), te.select(x < 0, te.const(-1, x.dtype), te.select(x.equal(0), 0, x)))
 
 
-abs = elementwise("abs", lambda x: x if x.dtype.kind == "uint" else te.unary("abs", x), np.abs, kinds=NUMERIC, traits=_IDEMPOTENT)
-neg = elementwise("neg", lambda x: -x, np.negative, kinds=NUMERIC, traits=_INVOLUTION)
-sign = elementwise("sign", _sign, np.sign, kinds=NUMERIC, traits=_IDEMPOTENT)
-sqrt = elementwise("sqrt", lambda x: te.unary("sqrt", x), np.sqrt, kinds=FLOAT, traits=_EXPENSIVE)
-floor = elementwise("floor", lambda x: te.unary("floor", x), np.floor, kinds=FLOAT, traits=_ROUNDING)
-ceil = elementwise("ceil", lambda x: te.unary("ceil", x), np.ceil, kinds=FLOAT, traits=_ROUNDING)
-round = elementwise("round", lambda x: te.unary("round", x), np.rint, kinds=FLOAT, traits=_ROUNDING)
-exp = _math("exp", np.exp, _STEEP)
-expm1 = _math("expm1", np.expm1, _STEEP)
-log = _math("log", np.log, _STEEP)
-log1p = _math("log1p", np.log1p, _STEEP)
-sin = _math("sin", np.sin)
-cos = _math("cos", np.cos)
-tan = _math("tan", np.tan, _STEEP)
-asin = _math("asin", np.arcsin)
-acos = _math("acos", np.arccos)
-atan = _math("atan", np.arctan)
-sinh = _math("sinh", np.sinh, _STEEP)
-cosh = _math("cosh", np.cosh, _STEEP)
-tanh = _math("tanh", np.tanh)
-asinh = _math("asinh", np.arcsinh)
-acosh = _math("acosh", np.arccosh)
-atanh = _math("atanh", np.arctanh)
-erf = _math("erf", _erf)
-logical_not = elementwise("logical_not", lambda x: ~x, np.logical_not, kinds=BOOL, traits=_INVOLUTION)
-bitwise_not = elementwise("bitwise_not", lambda x: ~x, np.invert, kinds=INTEGER, traits=_INVOLUTION)
-isnan = elementwise("isnan", lambda x: te.unary("isnan", x), np.isnan, kinds=FLOAT, result="bool")
+abs = elementwise(
+    "abs",
+    lambda x: x if x.dtype.kind == "uint" else te.unary("abs", x),
+    np.abs,
+    kinds=NUMERIC,
+    traits=_IDEMPOTENT,
+    doc="Absolute value.",
+)
+neg = elementwise("neg", lambda x: -x, np.negative, kinds=NUMERIC, traits=_INVOLUTION, doc="Negation. Integers wrap.")
+sign = elementwise("sign", _sign, np.sign, kinds=NUMERIC, traits=_IDEMPOTENT, doc="Sign: -1, 0 or 1.")
+sqrt = elementwise("sqrt", lambda x: te.unary("sqrt", x), np.sqrt, kinds=FLOAT, traits=_EXPENSIVE, doc="Square root.")
+floor = elementwise(
+    "floor", lambda x: te.unary("floor", x), np.floor, kinds=FLOAT, traits=_ROUNDING, doc="Round down to an integer."
+)
+ceil = elementwise("ceil", lambda x: te.unary("ceil", x), np.ceil, kinds=FLOAT, traits=_ROUNDING, doc="Round up to an integer.")
+round = elementwise(
+    "round",
+    lambda x: te.unary("round", x),
+    np.rint,
+    kinds=FLOAT,
+    traits=_ROUNDING,
+    doc="Round to the nearest integer, half to even.",
+)
+exp = _math("exp", np.exp, _STEEP, doc="Exponential.")
+expm1 = _math("expm1", np.expm1, _STEEP, doc="exp(x) - 1, accurate near 0.")
+log = _math("log", np.log, _STEEP, doc="Natural logarithm.")
+log1p = _math("log1p", np.log1p, _STEEP, doc="log(1 + x), accurate near 0.")
+sin = _math("sin", np.sin, doc="Sine of an angle in radians.")
+cos = _math("cos", np.cos, doc="Cosine of an angle in radians.")
+tan = _math("tan", np.tan, _STEEP, doc="Tangent of an angle in radians.")
+asin = _math("asin", np.arcsin, doc="Inverse sine, in radians.")
+acos = _math("acos", np.arccos, doc="Inverse cosine, in radians.")
+atan = _math("atan", np.arctan, doc="Inverse tangent, in radians.")
+sinh = _math("sinh", np.sinh, _STEEP, doc="Hyperbolic sine.")
+cosh = _math("cosh", np.cosh, _STEEP, doc="Hyperbolic cosine.")
+tanh = _math("tanh", np.tanh, doc="Hyperbolic tangent.")
+asinh = _math("asinh", np.arcsinh, doc="Inverse hyperbolic sine.")
+acosh = _math("acosh", np.arccosh, doc="Inverse hyperbolic cosine.")
+atanh = _math("atanh", np.arctanh, doc="Inverse hyperbolic tangent.")
+erf = _math("erf", _erf, doc="Error function.")
+logical_not = elementwise("logical_not", lambda x: ~x, np.logical_not, kinds=BOOL, traits=_INVOLUTION, doc="Logical NOT.")
+bitwise_not = elementwise("bitwise_not", lambda x: ~x, np.invert, kinds=INTEGER, traits=_INVOLUTION, doc="Bitwise NOT.")
+isnan = elementwise("isnan", lambda x: te.unary("isnan", x), np.isnan, kinds=FLOAT, result="bool", doc="Test for NaN.")
 
 
 @dataclass(frozen=True)
@@ -104,7 +121,15 @@ def _isinf_value(attrs: IsInfAttrs, x: ir.Expr) -> ir.Expr:
     return te.const(False, "bool")
 
 
-isinf = elementwise_with("isinf", IsInfAttrs, _isinf_value, _isinf, kinds=FLOAT, result="bool")
+isinf = elementwise_with(
+    "isinf",
+    IsInfAttrs,
+    _isinf_value,
+    _isinf,
+    kinds=FLOAT,
+    result="bool",
+    doc="Test for infinity. The attributes select which signs count.",
+)
 
 # --- of two arguments -------------------------------------------------------------------------------------------------
 
@@ -186,12 +211,14 @@ def _shift(numpy: Callable[[Array, Array], Any]) -> Callable[[Array, Array], Arr
     return run
 
 
-def _arithmetic(name: str, value: Value, numpy: Numpy, traits: Traits = NO_TRAITS, commutative: bool = False) -> Operator:
-    return elementwise(name, value, numpy, kinds=NUMERIC, inputs=_AB, commutative=commutative, traits=traits)
+def _arithmetic(
+    name: str, value: Value, numpy: Numpy, traits: Traits = NO_TRAITS, commutative: bool = False, *, doc: str
+) -> Operator:
+    return elementwise(name, value, numpy, kinds=NUMERIC, inputs=_AB, commutative=commutative, traits=traits, doc=doc)
 
 
-def _logic(name: str, value: Value, numpy: Numpy, kinds: tuple[str, ...], traits: Traits = NO_TRAITS) -> Operator:
-    return elementwise(name, value, numpy, kinds=kinds, inputs=_AB, commutative=True, traits=traits)
+def _logic(name: str, value: Value, numpy: Numpy, kinds: tuple[str, ...], traits: Traits = NO_TRAITS, *, doc: str) -> Operator:
+    return elementwise(name, value, numpy, kinds=kinds, inputs=_AB, commutative=True, traits=traits, doc=doc)
 
 
 def _corners(combine: Callable[[Array, Array], Array], a: Interval, b: Interval) -> Interval:
@@ -219,26 +246,55 @@ _LEAST = replace(_EXTREME, interval=lambda a, b: (np.minimum(a[0], b[0]), np.min
 _LESS = Traits(interval=lambda a, b: ((a[1] < b[0]).astype(np.int64), (a[0] < b[1]).astype(np.int64)))
 _SHIFTED = Traits(interval=_shifted_interval)
 
-add = _arithmetic("add", lambda a, b: a + b, np.add, _SUM, commutative=True)
-sub = _arithmetic("sub", lambda a, b: a - b, np.subtract, _DIFFERENCE)
-mul = _arithmetic("mul", lambda a, b: a * b, np.multiply, _PRODUCT, commutative=True)
-div = _arithmetic("div", lambda a, b: a / b, _divide, _QUOTIENT)
-mod = _arithmetic("mod", _floor_mod_value, _floor_mod)
-fmod = _arithmetic("fmod", lambda a, b: a % b, _truncated_mod)
-pow = _arithmetic("pow", _power_value, _power, _STEEP)
-maximum = _arithmetic("maximum", te.maximum, np.maximum, _GREATEST, commutative=True)
-minimum = _arithmetic("minimum", te.minimum, np.minimum, _LEAST, commutative=True)
-equal = elementwise("equal", lambda a, b: a.equal(b), np.equal, kinds=ANY, inputs=_AB, result="bool", commutative=True)
-less = elementwise("less", lambda a, b: a < b, np.less, kinds=NUMERIC, inputs=_AB, result="bool", traits=_LESS)
-less_equal = elementwise("less_equal", lambda a, b: a <= b, np.less_equal, kinds=NUMERIC, inputs=_AB, result="bool")
-logical_and = _logic("logical_and", lambda a, b: a & b, np.logical_and, BOOL, _IDEMPOTENT)
-logical_or = _logic("logical_or", lambda a, b: a | b, np.logical_or, BOOL, _IDEMPOTENT)
-logical_xor = _logic("logical_xor", lambda a, b: a ^ b, np.logical_xor, BOOL)
-bitwise_and = _logic("bitwise_and", lambda a, b: a & b, np.bitwise_and, INTEGER, _IDEMPOTENT)
-bitwise_or = _logic("bitwise_or", lambda a, b: a | b, np.bitwise_or, INTEGER, _IDEMPOTENT)
-bitwise_xor = _logic("bitwise_xor", lambda a, b: a ^ b, np.bitwise_xor, INTEGER)
-shift_left = elementwise("shift_left", lambda a, b: a << b, _shift(np.left_shift), kinds=INTEGER, inputs=_AB, traits=_SHIFTED)
-shift_right = elementwise("shift_right", lambda a, b: a >> b, _shift(np.right_shift), kinds=INTEGER, inputs=_AB)
+add = _arithmetic("add", lambda a, b: a + b, np.add, _SUM, commutative=True, doc="Addition. Integers wrap.")
+sub = _arithmetic("sub", lambda a, b: a - b, np.subtract, _DIFFERENCE, doc="Subtraction. Integers wrap.")
+mul = _arithmetic("mul", lambda a, b: a * b, np.multiply, _PRODUCT, commutative=True, doc="Multiplication. Integers wrap.")
+div = _arithmetic(
+    "div", lambda a, b: a / b, _divide, _QUOTIENT, doc="Division. Integer division truncates towards 0; x / 0 is 0 for integers."
+)
+mod = _arithmetic("mod", _floor_mod_value, _floor_mod, doc="Remainder with the sign of the divisor. x mod 0 is 0 for integers.")
+fmod = _arithmetic(
+    "fmod", lambda a, b: a % b, _truncated_mod, doc="Remainder with the sign of the dividend. x mod 0 is 0 for integers."
+)
+pow = _arithmetic(
+    "pow",
+    _power_value,
+    _power,
+    _STEEP,
+    doc="Power a ** b. Integers wrap; a negative integer exponent truncates 1 / a ** -b, and gives 0 for a = 0.",
+)
+maximum = _arithmetic("maximum", te.maximum, np.maximum, _GREATEST, commutative=True, doc="Element-wise maximum. NaN-propagating.")
+minimum = _arithmetic("minimum", te.minimum, np.minimum, _LEAST, commutative=True, doc="Element-wise minimum. NaN-propagating.")
+equal = elementwise(
+    "equal", lambda a, b: a.equal(b), np.equal, kinds=ANY, inputs=_AB, result="bool", commutative=True, doc="Test a == b."
+)
+less = elementwise("less", lambda a, b: a < b, np.less, kinds=NUMERIC, inputs=_AB, result="bool", traits=_LESS, doc="Test a < b.")
+less_equal = elementwise(
+    "less_equal", lambda a, b: a <= b, np.less_equal, kinds=NUMERIC, inputs=_AB, result="bool", doc="Test a <= b."
+)
+logical_and = _logic("logical_and", lambda a, b: a & b, np.logical_and, BOOL, _IDEMPOTENT, doc="Logical AND.")
+logical_or = _logic("logical_or", lambda a, b: a | b, np.logical_or, BOOL, _IDEMPOTENT, doc="Logical OR.")
+logical_xor = _logic("logical_xor", lambda a, b: a ^ b, np.logical_xor, BOOL, doc="Logical exclusive OR.")
+bitwise_and = _logic("bitwise_and", lambda a, b: a & b, np.bitwise_and, INTEGER, _IDEMPOTENT, doc="Bitwise AND.")
+bitwise_or = _logic("bitwise_or", lambda a, b: a | b, np.bitwise_or, INTEGER, _IDEMPOTENT, doc="Bitwise OR.")
+bitwise_xor = _logic("bitwise_xor", lambda a, b: a ^ b, np.bitwise_xor, INTEGER, doc="Bitwise exclusive OR.")
+shift_left = elementwise(
+    "shift_left",
+    lambda a, b: a << b,
+    _shift(np.left_shift),
+    kinds=INTEGER,
+    inputs=_AB,
+    traits=_SHIFTED,
+    doc="Shift a left by b bits. A count outside of [0, width) gives 0.",
+)
+shift_right = elementwise(
+    "shift_right",
+    lambda a, b: a >> b,
+    _shift(np.right_shift),
+    kinds=INTEGER,
+    inputs=_AB,
+    doc="Shift a right by b bits, arithmetically if signed. A count outside of [0, width) gives 0, or -1 for a < 0.",
+)
 
 # --- selection --------------------------------------------------------------------------------------------------------
 
@@ -272,6 +328,8 @@ where = Operator(
     traits=Traits(moves=Moves((1, 2), Choice.INDEX), interval=_where_interval),
     arity=(3, 3),
     inputs=("condition", "x", "y"),
+    doc="""Select x where the condition is true, else y.
+Operands: condition, bool; x and y, of one numeric or bool dtype; all broadcast. Result: dtype of x, the broadcast shape.""",
 )
 
 
@@ -299,9 +357,17 @@ def _clip_value(attrs: ClipAttrs, x: ir.Expr) -> ir.Expr:
     return x
 
 
-clip = elementwise_with("clip", ClipAttrs, _clip_value, _clip, kinds=NUMERIC, traits=Traits(monotone=True))
+clip = elementwise_with(
+    "clip",
+    ClipAttrs,
+    _clip_value,
+    _clip,
+    kinds=NUMERIC,
+    traits=Traits(monotone=True),
+    doc="Clamp to the range [`minimum`, `maximum`]. NaN-propagating.",
+)
 
-OPERATORS: tuple[Operator, ...] = (
+OPERATORS = make_family(
     *(abs, neg, sign, sqrt, floor, ceil, round, exp, expm1, log, log1p, sin, cos, tan, asin, acos, atan, sinh, cosh, tanh),
     *(asinh, acosh, atanh, erf, logical_not, bitwise_not, isnan, isinf),
     *(add, sub, mul, div, mod, fmod, pow, maximum, minimum, equal, less, less_equal),

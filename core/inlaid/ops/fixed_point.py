@@ -16,7 +16,7 @@ import numpy as np
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.ir import Expr, constant
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Traits
-from inlaid.ops.define import Array, broadcast_read, check_axis, quiet, tensor_type
+from inlaid.ops.define import Array, broadcast_read, check_axis, make_family, quiet, tensor_type
 from inlaid.plugins.contract import AWAY, ONCE, ONCE_AWAY, UP
 from inlaid.tensor import ir, te
 from inlaid_runtime import arith
@@ -148,6 +148,12 @@ multiply_fixed = Operator(
     traits=Traits(monotone=True),
     arity=(3, 3),
     inputs=("x", "multiplier", "shift"),
+    doc="""Fixed-point multiplication: x * multiplier * 2^(shift - 31), rounded.
+A positive shift first shifts x left, which wraps. The upper half of the 64-bit product is rounded half up. A negative shift then
+shifts the upper half right, rounded by `rounding`. With rounding "once" or "once_away", the shift must be at most 30, and the
+64-bit product, which wraps, is shifted right and rounded once, half up or half away from 0.
+Operands: x, int32, or int64 with these two roundings; multiplier and shift, int32, 0-d or one element per index of `axis`.
+Result: int32, shape of x.""",
 )
 
 
@@ -162,4 +168,4 @@ def scaled(total: Expr, factors: Sequence[SupportsFloat], axis: int = 0, roundin
     return multiply_fixed(total, constant(multipliers), constant(shifts), axis=axis, rounding=rounding)
 
 
-OPERATORS: tuple[Operator, ...] = (multiply_fixed,)
+OPERATORS = make_family(multiply_fixed)

@@ -10,7 +10,7 @@ import numpy as np
 
 from inlaid.graph.conditions import require_at_most, require_equal, require_shape, require_static
 from inlaid.graph.operator import Attrs, Choice, FusionKind, Moves, Operator, Traits
-from inlaid.ops.define import INTEGER, Array, AxisAttrs, check_axis, tensor_type
+from inlaid.ops.define import INDEX_RULE, INTEGER, SAME_TYPE, Array, AxisAttrs, check_axis, make_family, tensor_type
 from inlaid.tensor import ir, te
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
@@ -80,6 +80,9 @@ take = Operator(
     traits=Traits(moves=Moves(by=Choice.INDEX), fails=True),
     arity=(2, 2),
     inputs=("x", "indices"),
+    doc=f"""Gather slices along an axis, as numpy.take.
+Operands: x, any dtype; indices, integer, any shape. Result: shape of x with the axis replaced by the shape of indices, dtype of x.
+{INDEX_RULE}""",
 )
 
 
@@ -128,6 +131,9 @@ take_along_axis = Operator(
     traits=Traits(moves=Moves(by=Choice.INDEX), fails=True),
     arity=(2, 2),
     inputs=("x", "indices"),
+    doc=f"""Gather elements along an axis, one index per element, as numpy.take_along_axis.
+Operands: x, any dtype; indices, integer, rank of x, extents <= those of x on the other axes. Result: shape of indices, dtype of x.
+{INDEX_RULE}""",
 )
 
 
@@ -191,6 +197,10 @@ gather_nd = Operator(
     traits=Traits(moves=Moves(by=Choice.INDEX), fails=True),
     arity=(2, 2),
     inputs=("x", "indices"),
+    doc=f"""Gather slices at index vectors, as ONNX GatherND.
+Operands: x, any dtype; indices (batch..., index shape..., depth), integer: its last dimension holds vectors that index the first
+`depth` axes of x after the batch axes. Result: (batch..., index shape..., remaining axes of x), dtype of x.
+{INDEX_RULE}""",
 )
 
 
@@ -250,7 +260,10 @@ reverse_sequence = Operator(
     traits=Traits(moves=Moves(by=Choice.INDEX), fails=True),
     arity=(2, 2),
     inputs=("x", "lengths"),
+    doc=f"""Reverse the first `lengths[i]` elements along the time axis, for each index i of the batch axis.
+Operands: x, any dtype; lengths, integer, one element per index of the batch axis. {SAME_TYPE}
+A length that is negative or exceeds the time axis raises `KernelFault` at run time.""",
 )
 
 
-OPERATORS = (take, take_along_axis, gather_nd, reverse_sequence)
+OPERATORS = make_family(take, take_along_axis, gather_nd, reverse_sequence)

@@ -16,7 +16,7 @@ import numpy as np
 
 from inlaid.graph.conditions import Constraint, provably_equal, require, require_static
 from inlaid.graph.operator import Attrs, FusionKind, Operator
-from inlaid.ops.define import ANY, Array, as_array, quiet, tensor_type, working_dtype
+from inlaid.ops.define import ANY, Array, as_array, make_family, quiet, tensor_type, working_dtype
 from inlaid.tensor import ir, te
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
@@ -409,6 +409,9 @@ resize = Operator(
     compute=_compute,
     fusion=FusionKind.COMPLEX_OUT_FUSABLE,
     inputs=("x",),
+    doc="""Resize by nearest, linear or cubic interpolation, as ONNX Resize.
+Operand: x, numeric (mode "nearest": or bool), any shape. Result: shape `shape`, dtype of x. Integers are interpolated as floats,
+rounded half to even and saturated.""",
 )
 
-OPERATORS: tuple[Operator, ...] = (resize,)
+OPERATORS = make_family(resize)

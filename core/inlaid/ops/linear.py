@@ -9,10 +9,12 @@ from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.ops.define import (
     FLOAT,
     NUMERIC,
+    PRODUCT_DTYPE,
     Array,
     as_array,
     broadcast_read,
     loop_nest,
+    make_family,
     quiet,
     tensor_type,
 )
@@ -133,8 +135,18 @@ matmul = Operator(
     fusion=FusionKind.COMPLEX_OUT_FUSABLE,
     arity=(2, 2),
     inputs=("a", "b"),
+    doc=f"""Matrix product, as numpy.matmul.
+Operands: a (..., n, k), b (..., k, m), of one float dtype or any integer dtypes; leading dimensions broadcast. A vector is a row on
+the left, a column on the right. Result: (..., n, m), {PRODUCT_DTYPE}.""",
 )
 
-det = Operator("det", _infer_det, reference=_reference_det, compute=_compute_det, inputs=("x",))
+det = Operator(
+    "det",
+    _infer_det,
+    reference=_reference_det,
+    compute=_compute_det,
+    inputs=("x",),
+    doc="Determinant of square matrices.\nOperand: x (..., n, n), float. Result: (...), dtype of x.",
+)
 
-OPERATORS: tuple[Operator, ...] = (matmul, det)
+OPERATORS = make_family(matmul, det)

@@ -13,11 +13,13 @@ from inlaid.graph.operator import Attrs, ErrorPropagation, FusionKind, Operator,
 from inlaid.ops.compose import cast_to, expr_type, mean, scalar, widened
 from inlaid.ops.define import (
     FLOAT,
+    SAME_TYPE,
     Array,
     AxisAttrs,
     as_array,
     broadcast_read,
     check_axis,
+    make_family,
     quiet,
     tensor_type,
     widen,
@@ -300,6 +302,7 @@ softmax = Operator(
     compute=_compute_softmax,
     fusion=FusionKind.REDUCTION,
     inputs=("x",),
+    doc="Softmax along an axis: exp(x - max) / sum(exp(x - max)).\nOperand: x, float, any shape. Result: shape and dtype of x.",
 )
 
 log_softmax = Operator(
@@ -310,6 +313,7 @@ log_softmax = Operator(
     compute=_compute_log_softmax,
     fusion=FusionKind.REDUCTION,
     inputs=("x",),
+    doc="Logarithm of the softmax along an axis.\nOperand: x, float, any shape. Result: shape and dtype of x.",
 )
 
 batch_norm = Operator(
@@ -321,6 +325,8 @@ batch_norm = Operator(
     fusion=FusionKind.INJECTIVE,
     arity=(5, 5),
     inputs=("x", "scale", "bias", "mean", "variance"),
+    doc=f"""Batch normalization for inference: (x - mean) / sqrt(variance + epsilon) * scale + bias.
+Operands, float: x (N, C, spatial...); scale, bias, mean and variance (C,). {SAME_TYPE}""",
 )
 
 lrn = Operator(
@@ -331,6 +337,9 @@ lrn = Operator(
     compute=_compute_lrn,
     traits=Traits(errors=ErrorPropagation.DAMPS),
     inputs=("x",),
+    doc="""Local response normalization across channels (Krizhevsky et al., 2012).
+Computes x / (bias + alpha / size * sum) ** beta, where the sum is over the squares of `size` channels around each channel.
+Operand: x (N, C, spatial...), float. Result: shape and dtype of x.""",
 )
 
 layer_norm = Operator(
@@ -344,6 +353,9 @@ layer_norm = Operator(
     traits=Traits(errors=ErrorPropagation.DAMPS),
     arity=(2, 3),
     inputs=("x", "scale", "bias"),
+    doc=f"""Layer normalization (Ba et al., 2016): (x - mean) / sqrt(variance + epsilon) * scale + bias.
+Mean and variance are over the axes from `axis` on.
+Operands, float: x, any shape; scale and bias?, broadcast to the shape of x. {SAME_TYPE}""",
 )
 
 rms_norm = Operator(
@@ -357,6 +369,9 @@ rms_norm = Operator(
     traits=Traits(errors=ErrorPropagation.DAMPS),
     arity=(2, 2),
     inputs=("x", "scale"),
+    doc=f"""Root mean square normalization (Zhang and Sennrich, 2019): x / sqrt(mean(x * x) + epsilon) * scale.
+The mean is over the axes from `axis` on.
+Operands, float: x, any shape; scale, broadcast to the shape of x. {SAME_TYPE}""",
 )
 
-OPERATORS: tuple[Operator, ...] = (softmax, log_softmax, batch_norm, lrn, layer_norm, rms_norm)
+OPERATORS = make_family(softmax, log_softmax, batch_norm, lrn, layer_norm, rms_norm)

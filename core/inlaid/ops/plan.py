@@ -15,7 +15,7 @@ from inlaid.graph.conditions import require_static
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.unify import fresh_size
 from inlaid.ops.container import HostTypeAttrs, host_attrs, host_type
-from inlaid.ops.define import Array, tensor_type
+from inlaid.ops.define import Array, make_family, tensor_type
 from inlaid_runtime.errors import KernelFault
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import TensorType, Type
@@ -77,6 +77,9 @@ bind_size = Operator(
     host_only=True,
     existential=True,
     planned=True,
+    doc="""Bind an element of an integer tensor as a new symbolic dimension.
+Operands: value, int64, static shape; check..., results of `assert_true` that must be evaluated before. Result: (size, 0), bool,
+whose first extent is the new dimension. A size outside of [0, 2^47) raises `KernelFault` at run time.""",
 )
 
 
@@ -103,6 +106,8 @@ assert_true = Operator(
     inputs=("condition",),
     host_only=True,
     planned=True,
+    doc="""Check a condition at run time. Raises `KernelFault` with a message if it is false.
+Operand: condition, 0-d bool. Result: an empty bool tensor (0,), on which the checked computations depend (see `after`).""",
 )
 
 
@@ -132,7 +137,8 @@ fail = Operator(
     host_only=True,
     existential=True,
     planned=True,
+    doc="Raise `KernelFault` with a message when evaluated. The call has the type that its attributes describe.",
 )
 
 
-OPERATORS = (bind_size, assert_true, fail)
+OPERATORS = make_family(bind_size, assert_true, fail)

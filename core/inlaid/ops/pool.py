@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from inlaid.graph.operator import Choice, ErrorPropagation, FusionKind, Moves, Operator, Traits
-from inlaid.ops.define import FLOAT, NUMERIC, Array, as_array, quiet, tensor_type, widen_array, working_dtype
+from inlaid.ops.define import FLOAT, NUMERIC, Array, as_array, make_family, quiet, tensor_type, widen_array, working_dtype
 from inlaid.ops.window import (
     WindowAttrs,
     WindowAxis,
@@ -266,6 +266,8 @@ max_pool = Operator(
     fusion=FusionKind.COMPLEX_OUT_FUSABLE,
     traits=Traits(moves=Moves(by=Choice.ORDER), errors=ErrorPropagation.PRESERVES),
     inputs=("x",),
+    doc="""Maximum over sliding windows. Padding is ignored. NaN-propagating.
+Operand: x (N, C, spatial...), numeric. Result: (N, C, output spatial...), dtype of x.""",
 )
 
 max_pool_indices = Operator(
@@ -275,6 +277,9 @@ max_pool_indices = Operator(
     reference=_reference_max_pool_indices,
     compute=_compute_max_pool_indices,
     inputs=("x",),
+    doc="""Maximum over sliding windows, with its index. Padding is ignored. NaN-propagating.
+Operand: x (N, C, spatial...), numeric. Results: the maxima (N, C, output spatial...), dtype of x; their indices into the flattened
+x, int64, same shape. Of equal elements the first is selected.""",
 )
 
 avg_pool = Operator(
@@ -286,6 +291,8 @@ avg_pool = Operator(
     fusion=FusionKind.COMPLEX_OUT_FUSABLE,
     traits=Traits(errors=ErrorPropagation.PRESERVES),
     inputs=("x",),
+    doc="""Mean over sliding windows.
+Operand: x (N, C, spatial...), float. Result: (N, C, output spatial...), dtype of x.""",
 )
 
-OPERATORS: tuple[Operator, ...] = (max_pool, max_pool_indices, avg_pool)
+OPERATORS = make_family(max_pool, max_pool_indices, avg_pool)

@@ -20,6 +20,7 @@ from inlaid.ops.define import (
     broadcast_read,
     check_axis,
     common_dtype,
+    make_family,
     quiet,
     tensor_type,
     widen,
@@ -179,6 +180,9 @@ quantize = Operator(
     traits=Traits(errors=ErrorPropagation.AMPLIFIES),
     arity=(2, 3),
     inputs=("x", "scale", "zero_point"),
+    doc="""Quantize: round(x / scale) + zero_point, rounded half to even, saturated. NaN is stored as 0.
+Operands: x, float, any shape; scale, dtype of x; zero_point?, dtype `dtype`. Scale and zero point are 0-d (per tensor), one element
+per index of `axis` (per channel), or one per block (see `block_size`). Result: dtype `dtype`, shape of x.""",
 )
 
 
@@ -241,6 +245,10 @@ dequantize = Operator(
     elementwise=True,
     arity=(2, 3),
     inputs=("x", "scale", "zero_point"),
+    doc="""Dequantize: (x - zero_point) * scale.
+Operands: x, numeric, any shape; scale, float; zero_point?, dtype of x. Scale and zero point are 0-d (per tensor), one element per
+index of `axis` (per channel), or one per block (see `block_size`). Result: dtype `dtype`, shape of x. The difference is int32 for
+integers.""",
 )
 
 
@@ -285,6 +293,9 @@ requantize = Operator(
     traits=Traits(monotone=True),
     arity=(3, 3),
     inputs=("x", "scale", "zero_point"),
+    doc="""Requantize an int32 accumulator: round(x * scale) + zero_point, saturated.
+Operands: x, int32, any shape; scale, float32 (product of the input scales / output scale); zero_point, dtype `dtype`; both 0-d or
+one element per index of `axis`. Result: dtype `dtype`, an integer of at most 16 bits, shape of x.""",
 )
 
-OPERATORS: tuple[Operator, ...] = (quantize, dequantize, requantize)
+OPERATORS = make_family(quantize, dequantize, requantize)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.graph.operator import Attrs, FusionKind, Operator
-from inlaid.ops.define import Array, quiet, tensor_type, working_dtype
+from inlaid.ops.define import Array, make_family, quiet, tensor_type, working_dtype
 from inlaid.tensor import ir, te
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
@@ -53,6 +53,7 @@ def _random(
     draws: int,
     value: Callable[[list[ir.Expr], DType], ir.Expr],
     numpy: Callable[[list[Array], DType], Array],
+    doc: str,
 ) -> Operator:
     """Make a random operator. `value` and `numpy` compute an element, in the working dtype, from `draws` random 64-bit numbers."""
 
@@ -98,6 +99,7 @@ def _random(
         compute=compute,
         fusion=FusionKind.OPAQUE,
         inputs=("state",),
+        doc=doc,
     )
 
 
@@ -124,7 +126,23 @@ def _normal_array(bits: list[Array], element_dtype: DType) -> Array:
     return np.asarray(np.sqrt(np.log(1 - radius) * -2) * np.cos(angle * work.numpy.type(2 * math.pi)))
 
 
-random_uniform = _random("random_uniform", 1, _uniform_value, _uniform_array)
-random_normal = _random("random_normal", 2, _normal_value, _normal_array)
+random_uniform = _random(
+    "random_uniform",
+    1,
+    _uniform_value,
+    _uniform_array,
+    doc="""Random numbers from the uniform distribution on [0, 1).
+Operand: state, 0-d uint64. Results: values, shape `shape`, dtype `dtype`; the next state, 0-d uint64. The generator is
+SplitMix64.""",
+)
+random_normal = _random(
+    "random_normal",
+    2,
+    _normal_value,
+    _normal_array,
+    doc="""Random numbers from the standard normal distribution.
+Operand: state, 0-d uint64. Results: values, shape `shape`, dtype `dtype`; the next state, 0-d uint64. The generator is
+SplitMix64.""",
+)
 
-OPERATORS: tuple[Operator, ...] = (random_uniform, random_normal)
+OPERATORS = make_family(random_uniform, random_normal)

@@ -30,7 +30,7 @@ from inlaid.ops.compose import (
     softplus,
     widened,
 )
-from inlaid.ops.define import FLOAT, INTEGER, Array, as_array, common_dtype, quiet, tensor_type, widen_array
+from inlaid.ops.define import FLOAT, INTEGER, Array, as_array, common_dtype, make_family, quiet, tensor_type, widen_array
 from inlaid.ops.elementwise import abs, add, clip, div, less, mul, sub, tanh, where
 from inlaid.ops.linear import matmul
 from inlaid.ops.shape import reshape, transpose
@@ -397,12 +397,13 @@ def _rnn_arrays(
     return (activate(0, x @ w + h @ r + sum(np.split(b, 2))),)
 
 
+_BIASES = "b (D, 2 G H) (biases of w, then of r)"
 _LSTM = _Cell(4, 2, 3, _lstm_step, _lstm_arrays)
 _GRU = _Cell(3, 1, 2, _gru_step, _gru_arrays, adds_bias=True)
 _RNN = _Cell(1, 1, 1, _rnn_step, _rnn_arrays)
 
 
-def _layer(name: str, cell: _Cell, attrs: type[RecurrentAttrs], more: int, inputs: tuple[str, ...]) -> Operator:
+def _layer(name: str, cell: _Cell, attrs: type[RecurrentAttrs], more: int, inputs: tuple[str, ...], doc: str) -> Operator:
     least = 4 + cell.states
     return Operator(
         name,
@@ -412,13 +413,45 @@ def _layer(name: str, cell: _Cell, attrs: type[RecurrentAttrs], more: int, input
         decompose=partial(_decompose, cell),
         arity=(least, least + more),
         inputs=inputs,
+        doc=doc,
     )
 
 
-lstm = _layer("lstm", _LSTM, LstmAttrs, 2, ("x", "w", "r", "b", "h", "c", "peephole", "lengths"))
+lstm = _layer(
+    "lstm",
+    _LSTM,
+    LstmAttrs,
+    2,
+    ("x", "w", "r", "b", "h", "c", "peephole", "lengths"),
+    doc=f"""Long short-term memory layer (Hochreiter and Schmidhuber, 1997), with the equations of ONNX LSTM.
+Operands, of one float dtype, G = 4 gates (input, output, forget, cell) and D directions: x (T, B, I), w (D, G H, I), r (D, G H, H),
+{_BIASES}, initial states h and c (D, B, H); with attribute `peephole`, peephole weights
+(D, 3 H); with `masked`, lengths (B,), integer.
+Results: hidden states (T, D, B, H), last hidden state (D, B, H), last cell state (D, B, H).""",
+)
 
-gru = _layer("gru", _GRU, GruAttrs, 1, ("x", "w", "r", "b", "h", "lengths"))
+gru = _layer(
+    "gru",
+    _GRU,
+    GruAttrs,
+    1,
+    ("x", "w", "r", "b", "h", "lengths"),
+    doc=f"""Gated recurrent unit layer (Cho et al., 2014), with the equations of ONNX GRU.
+Operands, of one float dtype, G = 3 gates (update, reset, hidden) and D directions: x (T, B, I), w (D, G H, I), r (D, G H, H),
+{_BIASES}, initial state h (D, B, H); with `masked`, lengths (B,), integer.
+Results: hidden states (T, D, B, H), last hidden state (D, B, H).""",
+)
 
-rnn = _layer("rnn", _RNN, RecurrentAttrs, 1, ("x", "w", "r", "b", "h", "lengths"))
+rnn = _layer(
+    "rnn",
+    _RNN,
+    RecurrentAttrs,
+    1,
+    ("x", "w", "r", "b", "h", "lengths"),
+    doc=f"""Simple recurrent layer (Elman, 1990), with the equations of ONNX RNN.
+Operands, of one float dtype, G = 1 and D directions: x (T, B, I), w (D, H, I), r (D, H, H), {_BIASES},
+initial state h (D, B, H); with `masked`, lengths (B,), integer.
+Results: hidden states (T, D, B, H), last hidden state (D, B, H).""",
+)
 
-OPERATORS: tuple[Operator, ...] = (lstm, gru, rnn)
+OPERATORS = make_family(lstm, gru, rnn)

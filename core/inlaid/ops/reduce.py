@@ -19,6 +19,7 @@ from inlaid.ops.define import (
     check_axes,
     check_axis,
     loop_nest,
+    make_family,
     map_elements,
     quiet,
     reduced_shape,
@@ -75,7 +76,13 @@ def reduce_tensor(
 
 
 def _reduction(
-    name: str, reducer: te.Reducer, ufunc: np.ufunc, initial: Callable[[DType], Any], kinds: tuple[str, ...], traits: Traits
+    name: str,
+    reducer: te.Reducer,
+    ufunc: np.ufunc,
+    initial: Callable[[DType], Any],
+    kinds: tuple[str, ...],
+    traits: Traits,
+    doc: str,
 ) -> Operator:
     def infer(attrs: AxesAttrs, x: Type) -> Type:
         tensor = tensor_type(x, kinds)
@@ -111,12 +118,29 @@ def _reduction(
         fusion=FusionKind.REDUCTION,
         inputs=("x",),
         traits=traits,
+        doc=doc,
     )
 
 
 _EXTREME = Traits(moves=Moves(by=Choice.ORDER), errors=ErrorPropagation.DAMPS)
-reduce_sum = _reduction("reduce_sum", te.sum_, np.add, lambda element_dtype: 0, NUMERIC, Traits(errors=ErrorPropagation.DAMPS))
-reduce_prod = _reduction("reduce_prod", te.prod, np.multiply, lambda element_dtype: 1, NUMERIC, NO_TRAITS)
+reduce_sum = _reduction(
+    "reduce_sum",
+    te.sum_,
+    np.add,
+    lambda element_dtype: 0,
+    NUMERIC,
+    Traits(errors=ErrorPropagation.DAMPS),
+    doc="Sum over axes.\nOperand: x, numeric. Result: dtype of x. `inlaid.ops.sum` sums over all axes by default.",
+)
+reduce_prod = _reduction(
+    "reduce_prod",
+    te.prod,
+    np.multiply,
+    lambda element_dtype: 1,
+    NUMERIC,
+    NO_TRAITS,
+    doc="Product over axes.\nOperand: x, numeric. Result: dtype of x.",
+)
 reduce_max = _reduction(
     "reduce_max",
     te.max_,
@@ -124,6 +148,8 @@ reduce_max = _reduction(
     lambda element_dtype: -np.inf if element_dtype.is_float else element_dtype.limits[0],
     ANY,
     _EXTREME,
+    doc="""Maximum over axes. NaN-propagating.
+Operand: x, numeric or bool. Result: dtype of x; for no elements, the minimum of the dtype.""",
 )
 reduce_min = _reduction(
     "reduce_min",
@@ -132,6 +158,8 @@ reduce_min = _reduction(
     lambda element_dtype: np.inf if element_dtype.is_float else element_dtype.limits[1],
     ANY,
     _EXTREME,
+    doc="""Minimum over axes. NaN-propagating.
+Operand: x, numeric or bool. Result: dtype of x; for no elements, the maximum of the dtype.""",
 )
 
 # --- positions --------------------------------------------------------------------------------------------------------
@@ -151,7 +179,7 @@ _POSITIONS = (1 << 31) - 1
 """Maximum extent of an axis, as indices are computed in int32."""
 
 
-def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Operator:
+def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool, doc: str) -> Operator:
     def infer(attrs: ArgReduceAttrs, x: Type) -> Type:
         tensor = tensor_type(x, NUMERIC)
         extent = tensor.shape[check_axis(attrs.axis, tensor.rank)]
@@ -185,11 +213,25 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool) -> Oper
         position = te.compute(extremes.shape, body, name)
         return map_elements(lambda value: value, position, result=dtype("int64"), name=name)
 
-    return Operator(name, infer, ArgReduceAttrs, reference=reference, compute=compute, fusion=FusionKind.REDUCTION, inputs=("x",))
+    return Operator(
+        name, infer, ArgReduceAttrs, reference=reference, compute=compute, fusion=FusionKind.REDUCTION, inputs=("x",), doc=doc
+    )
 
 
-argmax = _arg_reduction("argmax", np.argmax, True)
-argmin = _arg_reduction("argmin", np.argmin, False)
+argmax = _arg_reduction(
+    "argmax",
+    np.argmax,
+    True,
+    doc="""Index of the maximum along an axis. NaN counts as the maximum.
+Operand: x, numeric, axis of 1 to 2^31 - 1 elements. Result: int64.""",
+)
+argmin = _arg_reduction(
+    "argmin",
+    np.argmin,
+    False,
+    doc="""Index of the minimum along an axis. NaN counts as the minimum.
+Operand: x, numeric, axis of 1 to 2^31 - 1 elements. Result: int64.""",
+)
 
 # --- running ----------------------------------------------------------------------------------------------------------
 
@@ -207,7 +249,7 @@ COLUMNS = 1024
 """Number of adjacent columns that are scanned together."""
 
 
-def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
+def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int, doc: str) -> Operator:
     def infer(attrs: CumulativeAttrs, x: Type) -> Type:
         tensor = tensor_type(x, NUMERIC)
         check_axis(attrs.axis, tensor.rank)
@@ -279,13 +321,22 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int) -> Operator:
         compute=compute,
         threaded=Threaded(threaded),
         inputs=("x",),
+        doc=doc,
     )
 
 
-cumsum = _cumulative("cumsum", "add", np.add, 0)
-cumprod = _cumulative("cumprod", "mul", np.multiply, 1)
+cumsum = _cumulative(
+    "cumsum", "add", np.add, 0, doc="Cumulative sum along an axis.\nOperand: x, numeric, any shape. Result: shape and dtype of x."
+)
+cumprod = _cumulative(
+    "cumprod",
+    "mul",
+    np.multiply,
+    1,
+    doc="Cumulative product along an axis.\nOperand: x, numeric, any shape. Result: shape and dtype of x.",
+)
 
-OPERATORS: tuple[Operator, ...] = (
+OPERATORS = make_family(
     *(reduce_sum, reduce_prod, reduce_max, reduce_min),
     *(argmax, argmin, cumsum, cumprod),
 )

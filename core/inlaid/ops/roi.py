@@ -16,6 +16,7 @@ from inlaid.ops.define import (
     as_array,
     common_dtype,
     loop_nest,
+    make_family,
     quiet,
     tensor_type,
     widen_array,
@@ -286,6 +287,9 @@ roi_align = Operator(
     traits=Traits(fails=True),
     arity=(3, 3),
     inputs=("x", "rois", "images"),
+    doc="""Pool regions of interest by bilinear sampling (He et al., 2017).
+Operands: x (N, C, H, W), float; rois (R, 4), dtype of x, rows (x1, y1, x2, y2); images (R,), integer, the image of each region.
+Result: (R, C, *shape), dtype of x. A sample more than one element outside of the image is 0.""",
 )
 
 roi_max_pool = Operator(
@@ -297,6 +301,9 @@ roi_max_pool = Operator(
     traits=Traits(fails=True),
     arity=(2, 2),
     inputs=("x", "rois"),
+    doc="""Pool regions of interest by maxima of bins (Girshick, 2015).
+Operands: x (N, C, H, W), float; rois (R, 5), dtype of x, rows (image, x1, y1, x2, y2), rounded to elements, ends inclusive. Result:
+(R, C, *shape), dtype of x. An empty bin is 0.""",
 )
 
-OPERATORS: tuple[Operator, ...] = (roi_align, roi_max_pool)
+OPERATORS = make_family(roi_align, roi_max_pool)

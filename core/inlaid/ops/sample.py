@@ -8,7 +8,7 @@ import numpy as np
 
 from inlaid.graph.conditions import require_at_least, require_equal
 from inlaid.graph.operator import Attrs, FusionKind, Operator
-from inlaid.ops.define import FLOAT, Array, as_array, quiet, tensor_type, widen, widen_array, working_dtype
+from inlaid.ops.define import FLOAT, Array, as_array, make_family, quiet, tensor_type, widen, widen_array, working_dtype
 from inlaid.tensor import ir, te
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
@@ -235,6 +235,10 @@ grid_sample = Operator(
     fusion=FusionKind.COMPLEX_OUT_FUSABLE,
     arity=(2, 2),
     inputs=("x", "grid"),
+    doc="""Sample at the coordinates of a grid (Jaderberg et al., 2015).
+Operands: x (N, C, spatial...), float (mode "nearest": numeric); grid (N, positions..., number of spatial dimensions), float,
+coordinates in [-1, 1], last spatial dimension first (see `elements` for another convention). Result: (N, C, positions...), dtype of
+x.""",
 )
 
-OPERATORS: tuple[Operator, ...] = (grid_sample,)
+OPERATORS = make_family(grid_sample)

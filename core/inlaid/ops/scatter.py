@@ -17,11 +17,14 @@ import numpy as np
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Traits
 from inlaid.ops.define import (
+    INDEX_RULE,
     INTEGER,
     NUMERIC,
+    SAME_TYPE,
     Array,
     check_axis,
     common_dtype,
+    make_family,
     quiet,
     tensor_type,
     widen_array,
@@ -156,6 +159,10 @@ scatter_nd = Operator(
     traits=Traits(fails=True),
     arity=(3, 3),
     inputs=("x", "indices", "updates"),
+    doc=f"""Update slices at index vectors, as ONNX ScatterND.
+Operands: x, any dtype; indices (index shape..., depth), integer: vectors that index the first `depth` axes of x; updates (index
+shape..., remaining axes of x), dtype of x. {SAME_TYPE} Without a reduction, the last update of an element wins.
+{INDEX_RULE}""",
 )
 
 
@@ -211,7 +218,12 @@ scatter_along_axis = Operator(
     traits=Traits(fails=True),
     arity=(3, 3),
     inputs=("x", "indices", "updates"),
+    doc=f"""Update elements along an axis, one index per update, as ONNX ScatterElements.
+Operands: x, any dtype; indices, integer, of the rank of x; updates, shape of indices, dtype of x. \
+{SAME_TYPE} Without a reduction, the
+last update of an element wins.
+{INDEX_RULE}""",
 )
 
 
-OPERATORS = (scatter_nd, scatter_along_axis)
+OPERATORS = make_family(scatter_nd, scatter_along_axis)

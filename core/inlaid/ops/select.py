@@ -13,16 +13,7 @@ import numpy as np
 from inlaid.graph.conditions import require_at_least, require_shape
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Threaded
 from inlaid.graph.unify import fresh_size, upper_bound
-from inlaid.ops.define import (
-    ANY,
-    FLOAT,
-    Array,
-    common_dtype,
-    tensor_type,
-    widen,
-    widen_array,
-    working_dtype,
-)
+from inlaid.ops.define import ANY, FLOAT, Array, common_dtype, make_family, tensor_type, widen, widen_array, working_dtype
 from inlaid.ops.ordering import first_in_order, key_dtype, sort_key, visit_in_order
 from inlaid.ops.sort import before, merge_sort, stable_argsort
 from inlaid.ops.threads.choose import count_selected
@@ -123,6 +114,8 @@ nonzero = Operator(
     fusion=FusionKind.OPAQUE,
     inputs=("x",),
     existential=True,
+    doc="""Indices of the non-zero elements, in row-major order.
+Operand: x, numeric or bool. Result: (rank, count), int64.""",
 )
 
 
@@ -238,6 +231,9 @@ unique = Operator(
     fusion=FusionKind.OPAQUE,
     inputs=("x",),
     existential=True,
+    doc="""Unique rows of a matrix.
+Operand: x (rows, columns). Results, int64: index of the first occurrence of each unique row, (count,); index of the unique row of
+each row, (rows,); number of occurrences of each unique row, (count,).""",
 )
 
 
@@ -423,7 +419,10 @@ non_max_suppression = Operator(
     arity=(4, 4),
     inputs=("boxes", "scores", "iou_threshold", "score_threshold"),
     existential=True,
+    doc="""Greedy non-maximum suppression: by descending score, keep boxes that overlap no kept box.
+Operands, of one float dtype: boxes (B, N, 4), scores (B, classes, N), iou_threshold and score_threshold, 0-d. Boxes overlap if
+the IoU > iou_threshold. Boxes with score <= score_threshold are dropped. Result: (count, 3), int64, rows (batch, class, box).""",
 )
 
 
-OPERATORS = (nonzero, unique, non_max_suppression)
+OPERATORS = make_family(nonzero, unique, non_max_suppression)

@@ -16,15 +16,7 @@ from inlaid.graph.conditions import (
     require_range,
 )
 from inlaid.graph.operator import Attrs, FusionKind, Moves, Operator, Traits
-from inlaid.ops.define import (
-    NUMERIC,
-    Array,
-    AxisAttrs,
-    broadcast_read,
-    check_axis,
-    common_dtype,
-    tensor_type,
-)
+from inlaid.ops.define import NUMERIC, Array, AxisAttrs, broadcast_read, check_axis, common_dtype, make_family, tensor_type
 from inlaid.tensor import ir, te
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
@@ -126,6 +118,8 @@ reshape = Operator(
     fusion=FusionKind.INJECTIVE,
     traits=Traits(moves=Moves(), view=True),
     inputs=("x",),
+    doc="""Change the shape and keep the elements in row-major order.
+Operand: x, any dtype. Result: shape `shape`, where one -1 stands for the extent that fits, dtype of x.""",
 )
 
 
@@ -162,6 +156,7 @@ transpose = Operator(
     fusion=FusionKind.INJECTIVE,
     traits=Traits(moves=Moves()),
     inputs=("x",),
+    doc="Permute the axes: axis k of the result is axis `perm[k]` of x.\nOperand: x, any dtype. Result: dtype of x.",
 )
 
 
@@ -188,6 +183,7 @@ broadcast_to = Operator(
     fusion=FusionKind.INJECTIVE,
     traits=Traits(moves=Moves()),
     inputs=("x",),
+    doc="Broadcast to a shape.\nOperand: x, any dtype. Result: shape `shape`, dtype of x.",
 )
 
 
@@ -211,6 +207,7 @@ full = Operator(
     compute=_compute_full,
     fusion=FusionKind.INJECTIVE,
     inputs=("value",),
+    doc="Fill a tensor with a value.\nOperand: value, 0-d, any dtype. Result: shape `shape`, dtype of value.",
 )
 
 
@@ -265,6 +262,8 @@ concat = Operator(
     traits=Traits(moves=Moves(operands=None)),
     arity=(1, None),
     inputs=("xs",),
+    doc="""Concatenate tensors along an axis.
+Operands: xs..., at least one, of one dtype and rank and of equal extents on the other axes. Result: that dtype and rank.""",
 )
 
 
@@ -340,6 +339,8 @@ strided_slice = Operator(
     fusion=FusionKind.INJECTIVE,
     traits=Traits(moves=Moves()),
     inputs=("x",),
+    doc="""Slice with a begin, an end and a stride per axis. x[1:, ::2] builds such a slice.
+Operand: x, any dtype. Result: dtype of x.""",
 )
 
 
@@ -444,6 +445,8 @@ pad = Operator(
     traits=Traits(moves=Moves(fill=1)),
     arity=(1, 2),
     inputs=("x", "value"),
+    doc="""Pad with a constant, the edge, a reflection or periodically. Negative pads crop.
+Operands: x, any dtype; with mode "constant", value, 0-d, dtype of x. Result: dtype of x.""",
 )
 
 
@@ -489,6 +492,7 @@ tile = Operator(
     fusion=FusionKind.INJECTIVE,
     traits=Traits(moves=Moves()),
     inputs=("x",),
+    doc="Repeat the tensor along each axis.\nOperand: x, any dtype. Result: dtype of x.",
 )
 
 
@@ -529,8 +533,16 @@ def _compute_iota(attrs: IotaAttrs, *witnesses: te.Tensor) -> te.Tensor:
 
 
 iota = Operator(
-    "iota", _infer_iota, IotaAttrs, reference=_iota, compute=_compute_iota, fusion=FusionKind.INJECTIVE, arity=(0, None)
-)  # fmt: skip
+    "iota",
+    _infer_iota,
+    IotaAttrs,
+    reference=_iota,
+    compute=_compute_iota,
+    fusion=FusionKind.INJECTIVE,
+    arity=(0, None),
+    doc="""Count from 0 along an axis.
+Operands: witness..., tensors whose existential sizes occur in `shape`. Result: shape `shape`, numeric dtype `dtype`.""",
+)
 
 
 @dataclass(frozen=True)
@@ -561,6 +573,8 @@ sizes = Operator(
     compute=_compute_sizes,
     fusion=FusionKind.INJECTIVE,
     arity=(0, None),
+    doc="""Return dimensions as a vector.
+Operands: witness..., tensors whose existential sizes occur in `dims`. Result: (number of dims,), int64.""",
 )
 
 
@@ -572,7 +586,8 @@ after = Operator(
     fusion=FusionKind.INJECTIVE,
     arity=(1, None),
     inputs=("x",),
+    doc="Return x unchanged, evaluated after the other operands.\nOperands: x; witness..., any tensors.",
 )
 
 
-OPERATORS = (reshape, transpose, broadcast_to, full, concat, strided_slice, pad, tile, iota, sizes, after)
+OPERATORS = make_family(reshape, transpose, broadcast_to, full, concat, strided_slice, pad, tile, iota, sizes, after)

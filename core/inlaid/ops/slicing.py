@@ -10,7 +10,7 @@ import numpy as np
 from inlaid.graph.conditions import require_shape
 from inlaid.graph.operator import Attrs, Choice, FusionKind, Moves, Operator, Threaded, Traits
 from inlaid.graph.unify import fresh_size, upper_bound
-from inlaid.ops.define import INTEGER, Array, check_axes, tensor_type
+from inlaid.ops.define import INTEGER, Array, check_axes, make_family, tensor_type
 from inlaid.ops.index import positive_index
 from inlaid.ops.select import defined_size
 from inlaid.ops.shape import bounded_stride, slice_extent
@@ -135,7 +135,10 @@ dynamic_slice = Operator(
     arity=(3, 3),
     inputs=("x", "starts", "ends"),
     existential=True,
+    doc="""Slice along axes by starts and ends computed at run time, as ONNX Slice.
+Operands: x, any dtype; starts and ends, integer, one element per axis of `axes`. A negative start or end counts from the end; both
+are clamped to the axis. Result: dtype of x; the sliced extents are existential.""",
 )
 
 
-OPERATORS = (dynamic_slice,)
+OPERATORS = make_family(dynamic_slice)

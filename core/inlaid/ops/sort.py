@@ -12,7 +12,7 @@ import numpy as np
 
 from inlaid.graph.conditions import require_within
 from inlaid.graph.operator import Attrs, FusionKind, Operator, Threaded
-from inlaid.ops.define import ANY, Array, check_axis, loop_nest, tensor_type, widen_array
+from inlaid.ops.define import ANY, Array, check_axis, loop_nest, make_family, tensor_type, widen_array
 from inlaid.ops.ordering import by_share, heap_select, key_dtype, radix_sort, sort_key
 from inlaid.ops.threads import merge
 from inlaid.ops.threads.grid import Grid, parallel_rows, unflatten
@@ -216,7 +216,10 @@ topk = Operator(
     threaded=Threaded(_threaded_topk),
     fusion=FusionKind.OPAQUE,
     inputs=("x",),
+    doc="""Largest or smallest k elements along an axis, sorted. NaN counts as the largest.
+Operand: x, numeric or bool. Results: values, dtype of x; their indices along the axis, int64; both of extent `k` along the axis. Of
+equal elements the one of lower index comes first.""",
 )
 
 
-OPERATORS = (topk,)
+OPERATORS = make_family(topk)

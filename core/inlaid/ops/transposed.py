@@ -11,7 +11,7 @@ from inlaid.graph.ir import Expr, constant
 from inlaid.graph.operator import FusionKind, Operator
 from inlaid.ops.compose import expr_type, join, reversed_axis, scalar
 from inlaid.ops.convolution import ConvAttrs, check_data, conv, grouped
-from inlaid.ops.define import Array, as_array, quiet
+from inlaid.ops.define import PRODUCT_DTYPE, Array, as_array, make_family, quiet
 from inlaid.ops.index import take
 from inlaid.ops.product import accumulator_dtype, product_dtype
 from inlaid.ops.shape import pad, reshape, simple, strided_slice, transpose
@@ -315,6 +315,10 @@ conv_transpose = Operator(
     fusion=FusionKind.COMPLEX_OUT_FUSABLE,
     arity=(2, 2),
     inputs=("x", "w"),
+    doc=f"""Transposed convolution: the transpose of `conv` with respect to its data.
+Operands: x (N, C, spatial...), w (C, O / groups, kernel...), of one float dtype or any integer dtypes, with 1 to 3 spatial
+dimensions.
+Result: (N, O, spatial...), {PRODUCT_DTYPE}.""",
 )
 
-OPERATORS: tuple[Operator, ...] = (conv_transpose,)
+OPERATORS = make_family(conv_transpose)

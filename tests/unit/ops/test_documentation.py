@@ -8,7 +8,8 @@ import pytest
 
 import inlaid
 from inlaid import ops
-from inlaid.ops.documentation import DOCUMENTATION
+from inlaid.ops.define import FLOAT, elementwise, make_family
+from inlaid_runtime.errors import InlaidError
 
 
 def shown(thing: object) -> str:
@@ -28,12 +29,22 @@ def test_every_operator_is_documented(name: str) -> None:
     operator = ops.TABLE[name]
     assert operator.__doc__ is not None
     usage, line = operator.__doc__.split("\n\n")[:2]
-    assert usage.startswith(f"{name}(") and line == DOCUMENTATION[name] and line.endswith(".")
+    assert usage.startswith(f"{name}(") and line == operator.doc and line.endswith(".")
     assert all(f"    {each}" in shown(operator) for each in line.splitlines())
 
 
-def test_nothing_else_is_documented() -> None:
-    assert DOCUMENTATION.keys() == ops.TABLE.keys()
+def test_element_wise_operators_document_operands_and_result() -> None:
+    assert ops.exp.doc.endswith("\nOperand: x, float, any shape. Result: shape and dtype of x.")
+    assert ops.isnan.doc.endswith("\nOperand: x, float, any shape. Result: bool, shape of x.")
+    assert ops.bitwise_or.doc.endswith(
+        "\nOperands: a and b, of one integer dtype, broadcast. Result: that dtype, the broadcast shape."
+    )
+
+
+def test_an_operator_without_documentation_is_an_error() -> None:
+    cube = elementwise("cube", lambda x: x * x * x, lambda x: x**3, kinds=FLOAT)
+    with pytest.raises(InlaidError, match=r'got none \(operator cube\); add doc="..." to the definition of cube: a line'):
+        make_family(cube)
 
 
 def test_short_forms_and_the_class_have_their_own() -> None:

@@ -1,8 +1,12 @@
-"""Examples of every canonical operator, made from choices that are fixed or drawn by Hypothesis."""
+"""Examples of every canonical operator, made from choices that are fixed or drawn by Hypothesis.
 
+The definition of an operator may have them (`inlaid.graph.examples.Examples`); those of the other operators are in this package.
+"""
+
+from inlaid import ops
 from inlaid.graph.operator import Operator
 from inlaid_conformance.corpus.elementwise import ENTRIES as ELEMENTWISE
-from inlaid_conformance.corpus.example import COMMON, RANKS, TILES, Choices, Entry, Example, Form, Unfit
+from inlaid_conformance.corpus.example import COMMON, RANKS, TILES, Choices, Entry, Example, Form, Unfit, definition_entry
 from inlaid_conformance.corpus.host import ENTRIES as HOST
 from inlaid_conformance.corpus.product import ENTRIES as PRODUCT
 from inlaid_conformance.corpus.product import FILLS, SEVERAL
@@ -10,7 +14,9 @@ from inlaid_conformance.corpus.quantized import ENTRIES as QUANTIZED
 from inlaid_conformance.corpus.reduction import ENTRIES as REDUCTION
 from inlaid_conformance.corpus.shape import ENTRIES as SHAPE
 
-CORPUS: tuple[Entry, ...] = (*ELEMENTWISE, *REDUCTION, *SHAPE, *PRODUCT, *QUANTIZED, *HOST)
+DEFINED = tuple(definition_entry(operator, operator.examples) for operator in ops.OPERATORS if operator.examples is not None)
+"""Entries of the operators whose definitions have examples."""
+CORPUS: tuple[Entry, ...] = (*ELEMENTWISE, *REDUCTION, *SHAPE, *PRODUCT, *QUANTIZED, *HOST, *DEFINED)
 
 
 def find_entry(operator: Operator) -> Entry | None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from inlaid.graph import ir
+from inlaid.graph.examples import Examples
 from inlaid.graph.operator import Operator
 from inlaid.plugins import Tiles
 from inlaid_conformance.values import MIXES, Array, Mix, factors, random_array
@@ -294,6 +295,16 @@ class Entry:
         """Make an example for an element type."""
         with np.errstate(all="ignore"):
             return self.make(choices, dtype_name)
+
+
+def definition_entry(operator: Operator, examples: Examples) -> Entry:
+    """Make the entry of an operator whose definition has examples."""
+
+    def make(choices: Choices, dtype_name: str) -> Example:
+        operands, attrs = examples.make(choices, dtype_name)
+        return Example(operator, operands, attrs)
+
+    return Entry(operator, examples.dtypes, make, examples.exact)
 
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
