@@ -43,7 +43,7 @@ import inlaid
 from inlaid_runtime import load
 from inlaid_runtime.artifact import Artifact, KernelInfo, Signature, TensorSpec
 from inlaid_runtime.execution.launch_code import encode_launches
-from inlaid_runtime.execution.launches import BufferAddress, KernelFunction, Launch, LaunchPlan, Parameter, Size, Step
+from inlaid_runtime.execution.launches import BufferAddress, KernelFunction, Launch, LaunchPlan, LaunchPlanStep, Parameter, Size
 from inlaid_runtime.types import dtype
 from zoo import feeds, model_path
 
@@ -169,7 +169,7 @@ def region(launches: int) -> Artifact:
     from inlaid_opencl.options import FORMAT, FORMAT_VERSION
 
     buffers = (BufferAddress("input", 0, 0), BufferAddress("arena", 0, 0), BufferAddress("output", 0, 0))
-    steps = tuple(Step(launch=Launch(0, (0, 1, 2), (1,), (1, 1, 1), (1, 1, 1), 0)) for _ in range(launches))
+    steps = tuple(LaunchPlanStep(launch=Launch(0, (0, 1, 2), (1,), (1, 1, 1), (1, 1, 1), 0)) for _ in range(launches))
     kernel = KernelFunction("k", (Parameter(64), Parameter(0), Parameter(64, writes=True)), ("n",), (1, 1, 1), (1, 1, 1))
     plan = LaunchPlan((kernel,), buffers, (Size(0), Size(1)), steps)
     spec = (TensorSpec("x", (ELEMENTS,), dtype("float32")),)

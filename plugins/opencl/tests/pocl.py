@@ -67,7 +67,7 @@ class Compiled:
             cl.enqueue_copy(self.queue, count, arena, src_offset=location[2])
             return int(count[0])
 
-        for launch in printed.ready(arrays, outputs, dims, read):
+        for launch in printed.checked_launches(arrays, outputs, dims, read):
             args: list[object] = []
             for storage, index, offset in launch.places:
                 args += [arena if storage == "arena" else memory[storage][index], np.int64(offset)]
