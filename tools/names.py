@@ -18,44 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+# fmt: off
 VAGUE = {
-    *(
-        "found",
-        "of",
-        "given",
-        "known",
-        "wanted",
-        "made",
-        "own",
-        "place",
-        "held",
-        "whole",
-        "taken",
-        "kept",
-        "others",
-        "said",
-        "told",
-    ),
-    *(
-        "done",
-        "gone",
-        "seen",
-        "used",
-        "asked",
-        "needed",
-        "met",
-        "many",
-        "most",
-        "few",
-        "some",
-        "all",
-        "such",
-        "same",
-        "like",
-        "near",
-    ),
-    *("far", "here", "there", "ready"),
+    "found", "of", "given", "known", "wanted", "made", "own", "place", "held", "whole", "taken", "kept",
+    "others", "said", "told", "done", "gone", "seen", "used", "asked", "needed", "met", "many", "most",
+    "few", "some", "all", "such", "same", "like", "near", "far", "here", "there", "ready",
 }
+# fmt: on
 """Words that do not say what a value is. `first`, `last`, `left`, `right`, `other`, `before` and `after` do."""
 SHARE = 0.005
 """Greatest share of vague names in a distribution."""

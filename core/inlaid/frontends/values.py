@@ -1,7 +1,7 @@
 """Evaluation of graph values at import: constant folding, and symbolic evaluation of small integer tensors, such as shapes and
 values computed from shapes.
 
-Both evaluations are iterative and memoised by node, so the total time is linear in the size of the model.
+Both evaluations are iterative and memoized by node, so the total time is linear in the size of the model.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _evaluate(
     operands: Callable[[Expr], tuple[Expr, ...] | None],
     value: Callable[[Expr, Sequence[Any]], Any],
 ) -> Any:
-    """Evaluate an expression iteratively, with memoisation. `operands(expr)` returns the operands that determine its value, None if
+    """Evaluate an expression iteratively, with memoization. `operands(expr)` returns the operands that determine its value, None if
     the value is unknown; `value(expr, args)` computes it from their values. If one operand is unknown, so is the expression."""
     stack = [root]
     while stack:

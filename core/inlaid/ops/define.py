@@ -215,13 +215,13 @@ def map_elements(value: Callable[..., ir.Expr], *tensors: te.Tensor, result: DTy
 
 def _elementwise_doc(text: str, kinds: tuple[str, ...], inputs: tuple[str, ...], result: str | None) -> str:
     """Append a line on the operands and the result to the documentation of an element-wise operator."""
-    of_one, of_several = _KINDS_IN_DOC.get(kinds) or (" or ".join(kinds), f"of one dtype of kind {' or '.join(kinds)}")
+    singular, plural = _KINDS_IN_DOC.get(kinds) or (" or ".join(kinds), f"of one dtype of kind {' or '.join(kinds)}")
     if len(inputs) == 1:
         result_text = f"shape and dtype of {inputs[0]}" if result is None else f"{result}, shape of {inputs[0]}"
-        return f"{text}\nOperand: {inputs[0]}, {of_one}, any shape. Result: {result_text}."
+        return f"{text}\nOperand: {inputs[0]}, {singular}, any shape. Result: {result_text}."
     result_text = result or ("bool" if kinds == BOOL else "that dtype")
     names = f"{', '.join(inputs[:-1])} and {inputs[-1]}"
-    return f"{text}\nOperands: {names}, {of_several}, broadcast. Result: {result_text}, the broadcast shape."
+    return f"{text}\nOperands: {names}, {plural}, broadcast. Result: {result_text}, the broadcast shape."
 
 
 def elementwise(

@@ -12,7 +12,7 @@ Value semantics, the same on every target:
 * `Select` may evaluate both operands, but a load in the operand not selected never reads out of bounds: code generators guard it
   (a branch, or a masked load).
 
-Expressions compare by identity and may share subexpressions; every walk over them is memoised.
+Expressions compare by identity and may share subexpressions; every walk over them is memoized.
 """
 
 from __future__ import annotations

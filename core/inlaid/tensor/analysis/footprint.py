@@ -58,7 +58,7 @@ def with_footprint(block: ir.Block) -> ir.Block:
 
 
 class Uses:
-    """The buffers that statements access, memoised by statement. The statements must have no blocks."""
+    """The buffers that statements access, memoized by statement. The statements must have no blocks."""
 
     def __init__(self) -> None:
         self._buffers: dict[ir.Stmt, frozenset[ir.Buffer]] = {}

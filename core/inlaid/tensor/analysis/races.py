@@ -88,7 +88,7 @@ _OpenAccesses = dict[GuardedAccess, None]
 
 
 class Races:
-    """Finds the hazards of a program, optionally without some of its barriers. Results for pairs of accesses are memoised."""
+    """Finds the hazards of a program, optionally without some of its barriers. Results for pairs of accesses are memoized."""
 
     def __init__(self, program: ir.LoopProgram, offsets: Offsets = _NO_OFFSETS) -> None:
         self._program = program

@@ -129,7 +129,7 @@ class Emitter:
             self.line(f"if {f'(worst := int(np.max({flag})))' if self.lanes else f'(worst := {flag})'}: fail(worst, {context!r})")
 
     def _forget(self) -> None:
-        """Discard memoised values, since memory may have changed."""
+        """Discard memoized values, since memory may have changed."""
         self._values.clear()
         self._indices.clear()
 

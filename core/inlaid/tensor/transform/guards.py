@@ -87,7 +87,7 @@ def _within(analyzer: arith.Analyzer, buffer: ir.Buffer, indices: tuple[arith.Ex
 
 
 class _Nesting:
-    """The pass `nest_guards`, with memoised analysis of conditions."""
+    """The pass `nest_guards`, with memoized analysis of conditions."""
 
     def __init__(self) -> None:
         self._limits_by_condition: dict[arith.Expr, list[tuple[arith.Expr, int]]] = {}

@@ -147,7 +147,7 @@ class _Pieces:
 
 
 class _Limits:
-    """Analyses conditions on a loop's variable, and memoises the results."""
+    """Analyses conditions on a loop's variable, and memoizes the results."""
 
     def __init__(self, loop: ir.For) -> None:
         self._variable = loop.var

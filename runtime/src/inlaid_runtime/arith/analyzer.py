@@ -81,7 +81,7 @@ _INTERVALS = {
 
 
 class Analyzer:
-    """Simplifies and proves expressions under one set of bounds, and memoises the results."""
+    """Simplifies and proves expressions under one set of bounds, and memoizes the results."""
 
     __slots__ = ("_around", "_bounds", "_forms", "_interned", "_level", "_ranges", "_variables")
 
@@ -97,7 +97,7 @@ class Analyzer:
         self._level = 0
 
     def inside(self, bounds: Bounds) -> Analyzer:
-        """Return a nested analyzer with bounds of more variables. Results that do not depend on these are memoised in this one."""
+        """Return a nested analyzer with bounds of more variables. Results that do not depend on these are memoized in this one."""
         return Analyzer(bounds, self)
 
     # --- queries ----------------------------------------------------------------------------------------------------------

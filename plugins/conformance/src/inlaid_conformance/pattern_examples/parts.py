@@ -41,7 +41,7 @@ def unwrap(pattern: Pattern) -> Part:
 
 
 def find_operator(name: str | Operator) -> Operator:
-    """Return an operator by the name that a pattern mentions. Raises `NoExampleError` if there is none."""
+    """Look up an operator by name. Raises `NoExampleError` if there is none."""
     operator = ops.TABLE.get(name) if isinstance(name, str) else name
     if operator is None:
         raise NoExampleError(f"{name} is not an operator of Inlaid")

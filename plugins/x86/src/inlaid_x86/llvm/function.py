@@ -14,7 +14,7 @@ _Memoized = TypeVar("_Memoized")
 class FunctionPrinter:
     """Emits instructions into the current block of one function.
 
-    Computed values are memoised so that each is printed once. Invariant values are kept for all dominated blocks (`scope`). Values
+    Computed values are memoized so that each is printed once. Invariant values are kept for all dominated blocks (`scope`). Values
     that were read from memory or depend on the lane are kept for one statement (`statement`). `declarations` collects the
     intrinsics used. Each loop has a preheader for hoisted instructions (`open_loop`, `before_loop`).
     """
@@ -28,7 +28,7 @@ class FunctionPrinter:
         self._zero = ""
         self._memo: dict[Hashable, Any] = {}
         self.recall: Callable[[Hashable], Any] = self._memo.get
-        """Return the value memoised under a key in this block or a block that dominates it; None if the key is unknown."""
+        """Return the value memoized under a key in this block or a block that dominates it; None if the key is unknown."""
         self._lasting: list[list[Hashable]] = [[]]  # keys to forget at the end of each open scope
         self._passing: list[list[Hashable]] = [[]]  # keys to forget at the end of each open statement
         self._loops: list[tuple[list[Any], int]] = []
@@ -69,7 +69,7 @@ class FunctionPrinter:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Drop values memoised inside at the end, since they do not dominate the code after this context."""
+        """Drop values memoized inside at the end, since they do not dominate the code after this context."""
         self._lasting.append([])
         with self.statement():
             yield
@@ -87,7 +87,7 @@ class FunctionPrinter:
 
     @contextmanager
     def before_loop(self, depth: int) -> Iterator[None]:
-        """Print into the preheader of the loop at nesting `depth`, and memoise values in its scope. The printed code must have no
+        """Print into the preheader of the loop at nesting `depth`, and memoize values in its scope. The printed code must have no
         side effects and start no block."""
         outer_state = self.lines, self._lasting, self._passing
         self.lines, scopes = self._loops[depth]
@@ -101,7 +101,7 @@ class FunctionPrinter:
 
     @contextmanager
     def statement(self) -> Iterator[None]:
-        """Drop values memoised inside this context at its end, except values memoised with `lasting`."""
+        """Drop values memoized inside this context at its end, except values memoized with `lasting`."""
         self.open_statement()
         yield
         self.close_statement()

@@ -198,7 +198,7 @@ class IndexPrinter:
         return self.printer.remember(key, value, lasting=not value.lanes and not arith.reads_data(expr))
 
     def _changes(self, expr: arith.Expr) -> bool:
-        """Test whether an expression reads a size that the kernel computes, so that its value must not be memoised."""
+        """Test whether an expression reads a size that the kernel computes, so that its value must not be memoized."""
         return bool(self.cells) and not self.cells.keys().isdisjoint(arith.free_vars(expr))
 
     def _pair(self, a: Value, b: Value) -> tuple[Value, Value]:

@@ -135,7 +135,7 @@ class _Function:
         p.label("supported")
 
     def _check_sizes(self) -> None:
-        """Print checks that return `INVALID_SIZE` if a size condition fails. Values are not memoised across blocks."""
+        """Print checks that return `INVALID_SIZE` if a size condition fails. Values are not memoized across blocks."""
         p, checks = self.p, self.function.checks
         self.globals.append(f"@inlaid_sizes = private constant {message_table([check.message for check in checks])}")
         for number, check in enumerate(checks):
