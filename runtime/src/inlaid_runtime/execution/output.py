@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -103,6 +102,8 @@ def _move(temporary: str, target: str) -> None:
     except OSError as error:
         if error.errno != errno.EBUSY:
             raise
+        import shutil  # rarely needed, and 2 ms to import
+
         shutil.copyfile(temporary, target)
 
 
