@@ -16,17 +16,16 @@ from inlaid.passes.bind_invariants import bind_invariants
 from inlaid.passes.dead_channels import remove_dead_channels
 from inlaid.passes.decompose import decompose
 from inlaid.passes.early_elementwise import early_elementwise
+from inlaid.passes.integer_products import integer_products
 from inlaid.passes.lower_precision import lower_precision
 from inlaid.passes.manager import FunctionPass, Instrument, ModulePass, PassManager
-from inlaid.passes.pipeline import CANONICAL, CONSTRAINTS
+from inlaid.passes.pipeline import CONSTRAINTS, GraphPass, canonical
 from inlaid.passes.simplify import simplify
 from inlaid.passes.sink_transposes import sink_transposes
 from inlaid.plugins import Accept, Phase, Reject
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import AS_MODEL
 from inlaid_runtime.errors import InputError
-
-GraphPass = FunctionPass | ModulePass
 
 LANE = 32
 """Bits of an integer accumulator."""
@@ -56,12 +55,12 @@ def graph_passes(
     lanes = max([1, *(registry.capabilities(candidate.target).vector_bits // LANE for candidate in listed)])
     return (
         *CONSTRAINTS,
-        *CANONICAL,
+        *canonical(stored_weights=True),
         decomposed,
         FunctionPass("early_elementwise", early_elementwise, ("graph_form",)),
         *PRECISIONS[precision],
         FunctionPass("dead_channels", partial(remove_dead_channels, lanes=lanes), ("narrow_integers",)),
-        *CANONICAL,
+        *canonical(integer_products=partial(integer_products, accepts=partial(_computes_integers, candidates=listed))),
         FunctionPass("bind_invariants", bind_invariants, ("graph_form",)),
         *target_passes,
         FunctionPass("sink_transposes", partial(_sink, candidates=candidates, fallback=fallback), ("graph_form",)),
@@ -78,6 +77,15 @@ def prepare(
 ) -> Module:
     """Run the graph passes on a module; see `graph_passes`. `instruments` observe the passes."""
     return PassManager(graph_passes(candidates, fallback, registry, precision), instruments).run(module)
+
+
+def _computes_integers(product: ir.Call, integers: ir.Call, candidates: Sequence[Candidate]) -> bool:
+    """Test whether a product of integers is wanted in place of a float one: unless targets accept the float product alone."""
+
+    def accepted(call: ir.Call) -> bool:
+        return any(isinstance(candidate.judge(call), Accept) for candidate in candidates)
+
+    return accepted(integers) or not accepted(product)
 
 
 def _sink(function: ir.Function, candidates: Sequence[Candidate], fallback: str) -> ir.Function:

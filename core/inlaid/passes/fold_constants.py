@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from inlaid.graph.attrs import attr_vars
@@ -19,19 +20,19 @@ WEIGHTS_LIMIT = 1 << 29
 
 
 def fold_constants(
-    target: Function, limit: int = LIMIT, weights_limit: int = WEIGHTS_LIMIT, keep: tuple[Operator, ...] = ()
+    target: Function, limit: int = LIMIT, weights_limit: int = WEIGHTS_LIMIT, keep: Callable[[Call], bool] | None = None
 ) -> Function:
     """Replace operators on constants by their results.
 
     A result larger than its operands (a broadcast, an iota) is folded only up to `limit` bytes, or `weights_limit` for weights.
-    Operators in `keep` are not folded. Strings are folded; sequences and optionals are not, since there are no constants of these
+    Calls for which `keep` is true are not folded. Strings are folded; sequences and optionals are not, since there are no constants of these
     types. A call whose evaluation raises an error is kept, so that the error occurs at run time.
     """
 
     weights = _weights(target)
 
     def visit(old: Expr, new: Expr) -> Expr:
-        if not isinstance(new, Call) or not isinstance(new.callee, Operator) or new.callee in keep:
+        if not isinstance(new, Call) or not isinstance(new.callee, Operator) or (keep is not None and keep(new)):
             return new
         folded = _fold(new, weights_limit if id(old) in weights else limit)
         return new if folded is None else folded

@@ -8,6 +8,7 @@ from functools import partial
 from inlaid.graph.ir import Function
 from inlaid.lowering.rewrites.unsigned_data import unsigned_data
 from inlaid.lowering.rewrites.wide_products import wide_products
+from inlaid.lowering.rewrites.zero_points import zero_points
 from inlaid.passes.fixed_products import fixed_products
 from inlaid.passes.fuse import fuse
 from inlaid.passes.group_concats import group_concats
@@ -41,6 +42,8 @@ def rewrites(
         FunctionPass("dissolve", dissolve),
         FunctionPass("group_concats", partial(group_concats, supports=supports)),
         *([FunctionPass("store_borders", store)] if store is not None else ()),
+        # Before unsigned_data, which flips the sign of bytes that products read.
+        FunctionPass("zero_points", partial(zero_points, context=context, supports=supports)),
         # Before fixed_products, while zero points and limits, which absorb the offset of 128, are still separate operands.
         FunctionPass("unsigned_data", partial(unsigned_data, context=context, supports=supports)),
         *([FunctionPass("fixed_products", partial(fixed_products, supports=supports))] if able.vector_bits else ()),

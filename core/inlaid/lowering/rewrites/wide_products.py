@@ -50,24 +50,26 @@ def multiplies_bytes(call: Call) -> bool:
     return total == "int32" and all(name in BYTES for name in factors)
 
 
+def is_shared(product: Call) -> bool:
+    """Test whether enough rows of data read the same weights for a product to be faster in int16, where instructions are."""
+    result, data, weights = (tensor_type(item.type) for item in (product, *product.args))
+    if product.callee is ops.conv:
+        attrs: Any = product.attrs
+        # With one input channel per group, there are no pairs of products to add.
+        if not isinstance(product.args[1], Constant) or (weights.shape[1] == 1 and attrs.groups != 1):
+            return False
+        return math.prod(size_hint(dim, 2) for dim in (result.shape[0], *result.shape[2:])) >= REUSE
+    if min(data.rank, weights.rank) < 2:
+        return False
+    return math.prod(map(size_hint, data.shape[:-1] if weights.rank == 2 else data.shape[-2:-1])) >= REUSE
+
+
 def _is_faster_wide(expr: Call, context: KernelContext) -> bool:
     """Test whether an expression is a product of bytes that the target computes faster in int16."""
-    if not multiplies_bytes(expr):
+    if not multiplies_bytes(expr) or not is_shared(expr):
         return False
-    result, data, weights = (tensor_type(item.type) for item in (expr, *expr.args))
-    if expr.callee is ops.conv:
-        attrs: Any = expr.attrs
-        inputs = weights.shape[1]
-        # With one input channel per group, there are no pairs of products to add.
-        if not isinstance(expr.args[1], Constant) or (inputs == 1 and attrs.groups != 1):
-            return False
-        rows = math.prod(size_hint(dim, 2) for dim in (result.shape[0], *result.shape[2:]))
-    else:
-        if min(data.rank, weights.rank) < 2:
-            return False
-        rows = math.prod(map(size_hint, data.shape[:-1] if weights.rank == 2 else data.shape[-2:-1]))
-    wide = product_speed(WIDE, WIDE, "int32", context)
-    return rows >= REUSE and wide > product_speed(data.dtype.name, weights.dtype.name, "int32", context)
+    data, weights = (tensor_type(item.type).dtype.name for item in expr.args)
+    return product_speed(WIDE, WIDE, "int32", context) > product_speed(data, weights, "int32", context)
 
 
 class _Widening:

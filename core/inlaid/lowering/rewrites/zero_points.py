@@ -1,0 +1,268 @@
+"""Move zero points out of products of 8-bit integers, so that dot-product instructions can read the bytes.
+
+`narrow_integers` does so where all factors and zero points are constants that fit 8 bits. Here the zero points are computed at run
+time, or belong to constant weights that leave 8 bits when it is subtracted:
+
+    (x - p) (w - q)    =>    x w - p sum(w - q) - q sum(x)
+
+Sums of constant weights are constants. All output channels share one sum of data per position: a channel sum, then a sum over the
+window. Targets that multiply int16 faster subtract the zero points instead, and multiply int16. All sums wrap at 32 bits, so that
+the result is the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from inlaid import ops
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
+from inlaid.graph.transform import transform_function
+from inlaid.lowering.kernels.kernel import tensor_type
+from inlaid.lowering.rewrites.wide_products import BYTES, WIDE, is_shared
+from inlaid.ops.compose import cast_to, scalar
+from inlaid.passes.supported import Supports, is_supported, supports_everything
+from inlaid.tensor.scheduling.dot_products import product_speed
+from inlaid.tensor.scheduling.rule import KernelContext
+from inlaid_runtime.records import dataclass
+
+Array = np.ndarray[Any, Any]
+
+SPAN = 255
+"""Greatest difference of two 8-bit integers."""
+SIGN = 128
+"""What flipping the sign bit of a uint8 subtracts from its value."""
+MIN_OUTPUTS = 8
+"""Minimum output channels of a group that share a sum of data."""
+MAX_TAPS = 64
+"""Maximum positions of a window whose sum is written out as additions."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """An operand of a product: 8-bit integers minus a zero point, an int32 that broadcasts to them; None for zero."""
+
+    integers: Expr
+    zero_point: Expr | None
+
+    @property
+    def dtype(self) -> str:
+        return tensor_type(self.integers.type).dtype.name
+
+
+def zero_points(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
+    """Rewrite products of bytes that have zero points computed at run time, or weights of more than 8 bits. Returns the same object
+    if there are none, or if the target has no instruction for products of bytes."""
+
+    def visit(old: Expr, new: Expr) -> Expr:
+        if not isinstance(new, Call) or new.callee not in (ops.conv, ops.matmul) or tensor_type(new.type).dtype.name != "int32":
+            return new
+        expanded = _expanded(new, context)
+        return new if expanded is None or not is_supported(expanded, supports, *_inputs(new)) else expanded
+
+    return transform_function(function, visit)
+
+
+def _inputs(product: Call) -> tuple[Expr, ...]:
+    return tuple(inner for arg in product.args for inner in (arg, *(arg.args if isinstance(arg, Call) else ())))
+
+
+def _expanded(product: Call, context: KernelContext) -> Expr | None:
+    """Rewrite a product; None if its operands are not bytes with zero points, or if the target has no faster instruction."""
+    x, w = _data_factor(product), _weight_factor(product)
+    if x is None or w is None or (x.zero_point is None and w.zero_point is None):
+        return None
+    narrow, wide = product_speed(x.dtype, "int8", "int32", context), product_speed(WIDE, WIDE, "int32", context)
+    if wide > narrow and is_shared(product):
+        return _wide(product, x, w)
+    if narrow <= (False, 0.0):
+        return None
+    return _narrow(product, x, w)
+
+
+# --- matching ---------------------------------------------------------------------------------------------------------
+
+
+def _data_factor(product: Call) -> Factor | None:
+    """Match the left operand. Its zero point must not vary along a summed axis."""
+    x = _stored(product.args[0])
+    if x is None or isinstance(x.integers, Constant):
+        return None
+    if x.zero_point is None:
+        return x
+    rank, shape = tensor_type(x.integers.type).rank, tensor_type(x.zero_point.type).shape
+    if rank < 2 or len(shape) > rank:
+        return None
+    aligned = (*(1,) * (rank - len(shape)), *shape)
+    if product.callee is ops.matmul:
+        return x if aligned[-1] == 1 else None
+    padded = any(amount != 0 for amount in product.attrs.pads)
+    return x if all(dim == 1 for dim in (aligned if padded else aligned[1:])) else None
+
+
+def _weight_factor(product: Call) -> Factor | None:
+    """Match the right operand, as int8 integers with a zero point along output channels."""
+    operand = product.args[1]
+    rank = tensor_type(operand.type).rank
+    if rank < 2:
+        return None
+    summed = (rank - 2,) if product.callee is ops.matmul else tuple(range(1, rank))
+    if isinstance(operand, Constant):
+        return _constant_factor(operand, summed)
+    w = _stored(operand)
+    if w is None or product.callee is ops.conv:
+        return None
+    if w.zero_point is not None:
+        shape = tensor_type(w.zero_point.type).shape
+        if len(shape) > rank or (len(shape) > 1 and shape[-2] != 1):
+            return None
+    return w
+
+
+def _stored(operand: Expr) -> Factor | None:
+    """Match bytes, bytes cast to int32, or these minus an int32."""
+    point: Expr | None = None
+    if isinstance(operand, Call) and operand.callee is ops.sub and tensor_type(operand.type).dtype.name == "int32":
+        if tensor_type(operand.args[0].type).shape != tensor_type(operand.type).shape:
+            return None
+        operand, point = operand.args
+        if not _is_byte_cast(operand):
+            return None
+    if _is_byte_cast(operand):
+        assert isinstance(operand, Call)
+        operand = operand.args[0]
+    return Factor(operand, point) if tensor_type(operand.type).dtype.name in BYTES else None
+
+
+def _is_byte_cast(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.callee is ops.cast and tensor_type(expr.args[0].type).dtype.name in BYTES
+
+
+def _constant_factor(weights: Constant, summed: tuple[int, ...]) -> Factor | None:
+    """Split constant weights into int8 and a zero point per output channel; None if the weights of a channel differ by too much."""
+    data = weights.data.astype(np.int64)
+    if data.size == 0:
+        return None
+    least, greatest = data.min(axis=summed, keepdims=True), data.max(axis=summed, keepdims=True)
+    if np.any(greatest - least > SPAN):
+        return None
+    shifts = np.where((least < -SIGN) | (greatest >= SIGN), least + SIGN, 0)
+    if not shifts.any():
+        return Factor(constant(data.astype(np.int8), span=weights.span), None)
+    # One shift for all channels, where it fits, makes the correction cheaper.
+    common = int(least.min()) + SIGN
+    if int(greatest.max()) - int(least.min()) <= SPAN:
+        shifts = np.full_like(shifts, common)
+    return Factor(
+        constant((data - shifts).astype(np.int8), span=weights.span), constant((-shifts).astype(np.int32), span=weights.span)
+    )
+
+
+# --- rewriting --------------------------------------------------------------------------------------------------------
+
+
+def _wide(product: Call, x: Factor, w: Factor) -> Expr:
+    """Multiply differences in int16."""
+    args = []
+    for factor in (x, w):
+        if isinstance(factor.integers, Constant) and (factor.zero_point is None or isinstance(factor.zero_point, Constant)):
+            point = 0 if factor.zero_point is None else factor.zero_point.data
+            args.append(constant((factor.integers.data.astype(np.int32) - point).astype(WIDE), span=factor.integers.span))
+            continue
+        wide = cast_to(factor.integers, WIDE)
+        args.append(wide if factor.zero_point is None else ops.sub(wide, cast_to(factor.zero_point, WIDE), span=product.span))
+    return call(product.callee, args, dataclasses.replace(product.attrs, out_dtype="int32"), product.span)
+
+
+def _narrow(product: Call, x: Factor, w: Factor) -> Expr | None:
+    """Multiply bytes, and subtract the terms of the zero points."""
+    w = _signed(w)
+    integers, attrs = x.integers, dataclasses.replace(product.attrs, out_dtype="int32")
+    if product.callee is ops.conv and any(amount != 0 for amount in attrs.pads):
+        spatial = tensor_type(integers.type).rank - 2
+        around = (0, 0, *attrs.pads[:spatial], 0, 0, *attrs.pads[spatial:])
+        fill = scalar(0, "int32") if x.zero_point is None else ops.reshape(x.zero_point, shape=())
+        integers = ops.pad(integers, cast_to(fill, x.dtype), pads=around, span=product.span)
+        attrs = dataclasses.replace(attrs, pads=())
+    total: Expr = call(product.callee, (integers, w.integers), attrs, product.span)
+    if w.zero_point is not None:
+        data_sums = _data_sums(call(product.callee, (integers, w.integers), attrs, product.span), integers)
+        if data_sums is None:
+            return None
+        total = ops.sub(total, ops.mul(data_sums, _along_outputs(product, w.zero_point), span=product.span), span=product.span)
+    if x.zero_point is not None:
+        weight_sums = _along_outputs(product, _weight_sums(product, w))
+        total = ops.sub(total, _product(x.zero_point, weight_sums, product), span=product.span)
+    return total
+
+
+def _signed(w: Factor) -> Factor:
+    """Store uint8 as int8 with another zero point."""
+    if w.dtype == "int8":
+        return w
+    flipped = ops.bitcast(ops.bitwise_xor(w.integers, scalar(SIGN, "uint8")), dtype="int8")
+    point = scalar(0, "int32") if w.zero_point is None else w.zero_point
+    if isinstance(point, Constant):
+        return Factor(flipped, constant(np.asarray(point.data - SIGN, np.int32)))
+    return Factor(flipped, ops.sub(point, scalar(SIGN, "int32")))
+
+
+def _product(a: Expr, b: Expr, product: Call) -> Expr:
+    """Multiply two int32 tensors, constants at compile time."""
+    if isinstance(a, Constant) and isinstance(b, Constant):
+        with np.errstate(over="ignore"):
+            return constant(np.asarray(a.data * b.data, np.int32), span=product.span)
+    return ops.mul(a, b, span=product.span)
+
+
+def _along_outputs(product: Call, values: Expr) -> Expr:
+    """Shape values per output channel of weights to broadcast to the result of a product."""
+    if product.callee is ops.matmul or tensor_type(values.type).rank == 0:
+        return values
+    spatial = tensor_type(product.type).rank - 2
+    shape = (tensor_type(values.type).shape[0], *(1,) * spatial)
+    if isinstance(values, Constant):
+        return constant(values.data.reshape(shape), span=values.span)
+    return ops.reshape(values, shape=shape)
+
+
+def _weight_sums(product: Call, w: Factor) -> Expr:
+    """Sum the weights minus their zero point over the summed axes, which stay with extent 1."""
+    rank = tensor_type(w.integers.type).rank
+    summed = (rank - 2,) if product.callee is ops.matmul else tuple(range(1, rank))
+    if isinstance(w.integers, Constant) and (w.zero_point is None or isinstance(w.zero_point, Constant)):
+        point = 0 if w.zero_point is None else w.zero_point.data.astype(np.int64)
+        sums = (w.integers.data.astype(np.int64) - point).sum(axis=summed, keepdims=True)
+        return constant(sums.astype(np.int32), span=w.integers.span)
+    wide = cast_to(w.integers, "int32")
+    if w.zero_point is not None:
+        wide = ops.sub(wide, w.zero_point, span=product.span)
+    return ops.reduce_sum(wide, axes=summed, keepdims=True, span=product.span)
+
+
+def _data_sums(product: Call, data: Expr) -> Expr | None:
+    """Sum the data of each position over the summed axes, shaped to broadcast to the result; None if the sums cost too much."""
+    rank = tensor_type(data.type).rank
+    wide = cast_to(data, "int32")
+    if product.callee is ops.matmul:
+        return ops.reduce_sum(wide, axes=(rank - 1,), keepdims=True, span=product.span)
+    attrs: Any = product.attrs
+    if attrs.groups != 1:
+        return None
+    window = tensor_type(product.args[1].type).shape[2:]
+    if not all(isinstance(extent, int) for extent in window) or math.prod(map(int, window)) > MAX_TAPS:
+        return None
+    sums: Expr = ops.reduce_sum(wide, axes=(1,), keepdims=True, span=product.span)
+    strides, dilations = (tuple(item) or (1,) * (rank - 2) for item in (attrs.strides, attrs.dilations))
+    batch, _, *extents = tensor_type(product.type).shape
+    total: Expr | None = None
+    for offsets in itertools.product(*(range(int(extent)) for extent in window)):
+        starts = [offset * dilation for offset, dilation in zip(offsets, dilations, strict=True)]
+        ends = [start + (extent - 1) * stride + 1 for start, extent, stride in zip(starts, extents, strides, strict=True)]
+        part = ops.strided_slice(sums, begin=(0, 0, *starts), end=(batch, 1, *ends), strides=(1, 1, *strides), span=product.span)
+        total = part if total is None else ops.add(total, part, span=product.span)
+    return total
