@@ -18,7 +18,7 @@ from inlaid.passes.decompose import decompose
 from inlaid.passes.early_elementwise import early_elementwise
 from inlaid.passes.integer_products import integer_products
 from inlaid.passes.lower_precision import lower_precision
-from inlaid.passes.manager import FunctionPass, Instrument, ModulePass, PassManager
+from inlaid.passes.manager import FunctionPass, Instrument, PassManager
 from inlaid.passes.pipeline import CONSTRAINTS, GraphPass, canonical
 from inlaid.passes.simplify import simplify
 from inlaid.passes.sink_transposes import sink_transposes

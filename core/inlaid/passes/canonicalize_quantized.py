@@ -32,6 +32,7 @@ from inlaid.ops.elementwise import add, bitwise_xor, maximum, minimum, mul, sub
 from inlaid.ops.quantized import dequantize, quantize, requantize
 from inlaid.ops.reduce import reduce_sum
 from inlaid.ops.shape import concat, pad, reshape, transpose
+from inlaid.passes.integer_products import SUM_LIMIT, greatest_sum, stored_operand
 from inlaid_runtime import arith
 from inlaid_runtime.types import TensorType, dtype
 
@@ -171,6 +172,8 @@ def _integer_product(stored: Call, uses: UseCounts) -> Expr | None:
     if any(scale is None for scale in scales):
         return None
     x_scale, w_scale, y_scale = (scale for scale in scales if scale is not None)
+    if _may_wrap(product, x, w):
+        return None
     bias = _integer_bias(product_match, x_scale * w_scale)
     if bias is None and "bias" in product_match:
         return None
@@ -186,6 +189,13 @@ def _integer_product(stored: Call, uses: UseCounts) -> Expr | None:
     point = _zero_point(stored)
     result: Expr = requantize(total, factor, point, dtype=stored.attrs.dtype, axis=axis, span=stored.span)
     return _bounded(result, product_match.get("bound"), stored)
+
+
+def _may_wrap(product: Call, *operands: Call) -> bool:
+    """Test whether the sums of a product, of a depth that is not symbolic, may exceed 32 bits."""
+    x, w = map(stored_operand, operands)
+    limit = None if x is None or w is None else greatest_sum(product, x, w)
+    return limit is not None and limit > SUM_LIMIT
 
 
 def _by_output_channel(product: Call, x: Call, w: Call) -> bool:

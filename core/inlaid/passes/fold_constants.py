@@ -25,8 +25,8 @@ def fold_constants(
     """Replace operators on constants by their results.
 
     A result larger than its operands (a broadcast, an iota) is folded only up to `limit` bytes, or `weights_limit` for weights.
-    Calls for which `keep` is true are not folded. Strings are folded; sequences and optionals are not, since there are no constants of these
-    types. A call whose evaluation raises an error is kept, so that the error occurs at run time.
+    Calls for which `keep` is true are not folded. Strings are folded; sequences and optionals are not, since there are no constants
+    of these types. A call whose evaluation raises an error is kept, so that the error occurs at run time.
     """
 
     weights = _weights(target)

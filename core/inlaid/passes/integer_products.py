@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, operator_traits
-from inlaid.graph.operator import Operator
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import cast_to
 from inlaid.ops.convolution import conv
@@ -40,6 +39,7 @@ Acceptance = Callable[[Call, Call], bool]
 BITS = 8
 """Maximum bits of a factor."""
 SUM_LIMIT = (1 << 31) - 1
+"""Greatest magnitude of a sum in int32."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,8 @@ def _integer_form(product: Call, accepts: Acceptance) -> Expr | None:
     if x is None or w is None or not isinstance(product.type, TensorType) or product.type.dtype.name != "float32":
         return None
     axes = [_result_axis(product, index, operand) for index, operand in enumerate((x, w))]
-    if None in axes or _greatest_sum(product, x, w) > SUM_LIMIT:
+    limit = greatest_sum(product, x, w)
+    if None in axes or limit is None or limit > SUM_LIMIT:
         return None
     factor = _factor(product.type.rank, (x, w), axes)
     if factor is None:
@@ -160,8 +161,8 @@ def _result_axis(product: Call, index: int, operand: StoredOperand) -> int | Non
     return 1 - product.type.rank if axis == 1 and product.attrs.groups == 1 else None
 
 
-def _greatest_sum(product: Call, x: StoredOperand, w: StoredOperand) -> int:
-    """Return an upper bound on the magnitude of a sum; more than `SUM_LIMIT` if the number of terms is unknown."""
+def greatest_sum(product: Call, x: StoredOperand, w: StoredOperand) -> int | None:
+    """Return an upper bound on the magnitude of a product's sums; None if the number of terms is symbolic."""
     axes = _summed_axes(product, w)
     weights = w.integers
     if isinstance(weights, Constant) and (w.zero_point is None or isinstance(w.zero_point, Constant)):
@@ -174,7 +175,7 @@ def _greatest_sum(product: Call, x: StoredOperand, w: StoredOperand) -> int:
     for axis in axes:
         extent = w.type.shape[axis]
         if not isinstance(extent, int):
-            return SUM_LIMIT + 1
+            return None
         terms *= extent
     return terms * x.magnitude * w.magnitude
 
