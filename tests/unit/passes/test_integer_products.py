@@ -64,11 +64,9 @@ class Stored:
         self.expr = ops.dequantize(
             constant(self.values) if is_constant else self.var, constant(self.scale), *points, dtype="float32", axis=axis or 0
         )
-        wide = [1] * len(shape)
-        if axis is not None:
-            wide[axis] = -1
-        shift = 0 if point is None else point.astype(np.float64).reshape(wide if axis is not None else ())
-        self.real = (self.values.astype(np.float64) - shift) * self.scale.astype(np.float64).reshape(wide if axis is not None else ())
+        along = () if axis is None else tuple(-1 if index == axis else 1 for index in range(len(shape)))
+        shift = 0 if point is None else point.astype(np.float64).reshape(along)
+        self.real = (self.values.astype(np.float64) - shift) * self.scale.astype(np.float64).reshape(along)
 
 
 @settings(deadline=None, max_examples=150)

@@ -78,7 +78,8 @@ def _expanded(product: Call, context: KernelContext) -> Expr | None:
         return None
     narrow, wide = product_speed(x.dtype, "int8", "int32", context), product_speed(WIDE, WIDE, "int32", context)
     if wide > narrow and is_shared(product):
-        return _wide(product, x, w)
+        is_wide = all(tensor_type(arg.type).dtype.name == WIDE for arg in product.args)
+        return None if is_wide else _wide(product, x, w)
     if narrow <= (False, 0.0):
         return None
     return _narrow(product, x, w)
