@@ -1,8 +1,9 @@
-"""Merge groups of integer convolutions whose groups do not fill vectors.
+"""Merge or pad groups of integer convolutions whose groups do not fill vectors.
 
-Adjacent groups become one, with zero weights where an output does not depend on an input. A dot-product instruction sums four or
-more products at once, so multiplying by zeros costs less than computing channels one by one. Integer sums are unchanged. bfloat16
-is excluded, since zero times infinity is NaN.
+Merged, adjacent groups become one, with zero weights where an output does not depend on an input. A dot-product instruction sums
+four or more products at once, so multiplying by zeros costs less than computing channels one by one. Padded, each group has more
+channels, with zero weights, and data and result are copied: groups of many channels, such as 29, have fewer products then. Integer
+sums are unchanged. bfloat16 is excluded, since zero times infinity is NaN.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import numpy as np
 from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlaid.graph.transform import transform
+from inlaid.ops.compose import scalar
 from inlaid.ops.convolution import ConvAttrs
-from inlaid.passes.supported import Supports, supports_everything
+from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid.tensor.scheduling.dot_products import Dot, find_dots
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import size_hint
@@ -26,6 +28,8 @@ from inlaid_runtime.types import TensorType
 
 PACKING = 4
 """Instructions to pack a vector of data of a product."""
+COPYING = 1.0
+"""Instructions to copy a channel of a pixel to a padded group, or from it."""
 
 
 def merge_groups(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
@@ -44,6 +48,9 @@ def merge_groups(function: Function, context: KernelContext, supports: Supports 
         steps, count = _count(new.args[1].data.shape, new.attrs.groups, dots)
         if count == 1 or _product_steps(new, dots) < steps:
             return new
+        padded = _padded(new, steps, dots)
+        if padded is not None and is_supported(padded, supports, *new.args):
+            return padded
         merged = constant(_merged(new.args[1].data, new.attrs.groups, count), weights)
         conv = call(ops.conv, [new.args[0], merged], replace(new.attrs, groups=new.attrs.groups // count), new.span)
         return conv if supports(conv) else new
@@ -51,6 +58,42 @@ def merge_groups(function: Function, context: KernelContext, supports: Supports 
     changed = transform(function, visit)
     assert isinstance(changed, Function)
     return changed
+
+
+def _padded(product: Call, steps: float, dots: list[Dot]) -> Expr | None:
+    """Pad the channels of each group, so that they fill an instruction; None if that takes more instructions than `steps` per
+    position of the window, pixel and group."""
+    x, weights = product.args
+    assert isinstance(product.attrs, ConvAttrs) and isinstance(product.type, TensorType) and isinstance(weights, Constant)
+    assert isinstance(x.type, TensorType)
+    groups, (outputs, inputs, *window) = product.attrs.groups, weights.data.shape
+    outputs //= groups
+    options = [
+        (-(-inputs // dot.group) * -(-outputs // dot.lanes) + COPYING * (inputs + outputs) / math.prod(window), -dot.lanes, dot)
+        for dot in dots
+    ]
+    cost, _, dot = min(options, key=lambda option: option[:2])
+    if cost >= steps:
+        return None
+    before, after = (-(-inputs // dot.group) * dot.group, -(-outputs // dot.lanes) * dot.lanes)
+    batch, _, *image = x.type.shape
+    filled = np.zeros((groups, after, before, *window), weights.data.dtype)
+    filled[:, :outputs, :inputs] = weights.data.reshape(groups, outputs, inputs, *window)
+    if before != inputs:
+        none = (0,) * len(image)
+        x = ops.reshape(x, shape=(batch, groups, inputs, *image), span=product.span)
+        x = ops.pad(x, scalar(0, x.type.dtype), pads=(0, 0, 0, *none, 0, 0, before - inputs, *none), span=product.span)
+        x = ops.reshape(x, shape=(batch, groups * before, *image), span=product.span)
+    wide: Expr = call(
+        ops.conv, (x, constant(filled.reshape(groups * after, before, *window), span=weights.span)), product.attrs, product.span
+    )
+    if after == outputs:
+        return wide
+    result = product.type.shape[2:]
+    wide = ops.reshape(wide, shape=(batch, groups, after, *result), span=product.span)
+    starts, ends = (0,) * (len(result) + 3), (batch, groups, outputs, *result)
+    wide = ops.strided_slice(wide, begin=starts, end=ends, strides=(1,) * len(starts), span=product.span)
+    return ops.reshape(wide, shape=product.type.shape, span=product.span)
 
 
 def _product_steps(call: Call, dots: list[Dot]) -> float:
