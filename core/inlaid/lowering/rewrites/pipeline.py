@@ -7,6 +7,7 @@ from functools import partial
 
 from inlaid.graph.ir import Function
 from inlaid.lowering.rewrites.unsigned_data import unsigned_data
+from inlaid.lowering.rewrites.wide_floats import wide_floats
 from inlaid.lowering.rewrites.wide_products import wide_products
 from inlaid.lowering.rewrites.zero_points import zero_points
 from inlaid.passes.fixed_products import fixed_products
@@ -49,6 +50,7 @@ def rewrites(
         *([FunctionPass("fixed_products", partial(fixed_products, supports=supports))] if able.vector_bits else ()),
         *([FunctionPass("subsample", partial(subsample, supports=supports))] if vectors else ()),
         FunctionPass("wide_products", partial(wide_products, context=context, supports=supports)),
+        *([FunctionPass("wide_floats", partial(wide_floats, context=context, supports=supports))] if vectors else ()),
         # After choose_convolution: the remaining 1x1 convolutions may become matrix products.
         FunctionPass("choose_convolution", lambda function: choose_convolution(function, context, supports)),
         FunctionPass("pointwise_products", partial(pointwise_products, capabilities=able, supports=supports)),
