@@ -78,9 +78,8 @@ def reduces_along(block: ir.Block, shortest: int = SHORTEST) -> bool:
         if inner in load.free_vars():
             if load.indices[-1] != inner or any(inner in arith.free_vars(index) for index in load.indices[:-1]):
                 return False
-            if rows & load.free_vars() not in (rows, set()):
-                return False  # a matrix product, which should reuse rows for several columns
-    return any(inner in load.free_vars() and (not rows or rows & load.free_vars()) for load in loads)
+    # Where no load depends on all rows, the block is a matrix product, which should reuse rows for several columns.
+    return any(inner in load.free_vars() and rows <= load.free_vars() for load in loads)
 
 
 def reduces_across(block: ir.Block) -> bool:

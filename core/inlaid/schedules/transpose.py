@@ -21,7 +21,7 @@ class TransposeRule:
         """Offer a schedule. Declines kernels that are not permutations of axes."""
         if not context.capabilities.vector_bits or len(program.inputs) != 1 or len(program.outputs) != 1:
             return None
-        if program.outputs[0].dtype.bits < 8:
+        if program.outputs[0].dtype.bits < 8 and program.outputs[0].dtype.kind != "bool":
             return None
         perm = _permutation(program)
         if perm is None:

@@ -7,6 +7,7 @@ from functools import partial
 
 from inlaid.graph.ir import Function
 from inlaid.lowering.rewrites.unsigned_data import unsigned_data
+from inlaid.lowering.rewrites.vector_products import vector_products
 from inlaid.lowering.rewrites.wide_floats import wide_floats
 from inlaid.lowering.rewrites.wide_products import wide_products
 from inlaid.lowering.rewrites.zero_points import zero_points
@@ -51,6 +52,7 @@ def rewrites(
         *([FunctionPass("subsample", partial(subsample, supports=supports))] if vectors else ()),
         FunctionPass("wide_products", partial(wide_products, context=context, supports=supports)),
         *([FunctionPass("wide_floats", partial(wide_floats, context=context, supports=supports))] if vectors else ()),
+        *([FunctionPass("vector_products", partial(vector_products, supports=supports))] if vectors else ()),
         # After choose_convolution: the remaining 1x1 convolutions may become matrix products.
         FunctionPass("choose_convolution", lambda function: choose_convolution(function, context, supports)),
         FunctionPass("pointwise_products", partial(pointwise_products, capabilities=able, supports=supports)),
