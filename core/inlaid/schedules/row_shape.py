@@ -75,9 +75,9 @@ def reduces_along(block: ir.Block, shortest: int = SHORTEST) -> bool:
         return False
     inner = reduced[-1].var
     for load in loads:
-        if inner in load.free_vars():
-            if load.indices[-1] != inner or any(inner in arith.free_vars(index) for index in load.indices[:-1]):
-                return False
+        strided = load.indices[-1] != inner or any(inner in arith.free_vars(index) for index in load.indices[:-1])
+        if inner in load.free_vars() and strided:
+            return False
     # Where no load depends on all rows, the block is a matrix product, which should reuse rows for several columns.
     return any(inner in load.free_vars() and rows <= load.free_vars() for load in loads)
 

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 from inlaid.graph.ir import Function
+from inlaid.lowering.rewrites.padding_taps import padding_taps
 from inlaid.lowering.rewrites.unsigned_data import unsigned_data
 from inlaid.lowering.rewrites.vector_products import vector_products
+from inlaid.lowering.rewrites.volume_windows import volume_windows
 from inlaid.lowering.rewrites.wide_floats import wide_floats
 from inlaid.lowering.rewrites.wide_products import wide_products
 from inlaid.lowering.rewrites.zero_points import zero_points
@@ -44,6 +46,8 @@ def rewrites(
         FunctionPass("dissolve", dissolve),
         FunctionPass("group_concats", partial(group_concats, supports=supports)),
         *([FunctionPass("store_borders", store)] if store is not None else ()),
+        FunctionPass("padding_taps", partial(padding_taps, supports=supports)),
+        *([FunctionPass("volume_windows", partial(volume_windows, supports=supports))] if vectors else ()),
         # Before unsigned_data, which flips the sign of bytes that products read.
         FunctionPass("zero_points", partial(zero_points, context=context, supports=supports)),
         # Before fixed_products, while zero points and limits, which absorb the offset of 128, are still separate operands.

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlaid import ops
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Constant, Function, constant, function, post_order, var
+from inlaid.graph.verify import verify
+from inlaid.lowering.rewrites.padding_taps import padding_taps
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
+
+
+def conv(extents: tuple[int, ...], window: tuple[int, ...], **attrs: tuple[int, ...]) -> Function:
+    rng = np.random.default_rng(0)
+    x = var("x", TensorType((1, 2, *extents), "int32"))
+    w = constant(rng.integers(-9, 9, (3, 2, *window), np.int32))
+    return function([x], ops.conv(x, w, **attrs))
+
+
+def windows(target: Function) -> list[tuple[int, ...]]:
+    return [
+        expr.args[1].data.shape[2:]
+        for expr in post_order(target)
+        if isinstance(expr, Call) and expr.callee is ops.conv and isinstance(expr.args[1], Constant)
+    ]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.tuples(*(st.integers(1, 6),) * 2, *(st.integers(1, 4),) * 2, *(st.integers(0, 5),) * 2), min_size=1, max_size=2))
+def test_the_result_stays(axes: list[tuple[int, ...]]) -> None:
+    extents, window, strides, dilations, before, after = zip(*axes, strict=True)
+    if any(n + p + q < (k - 1) * d + 1 for n, k, d, p, q in zip(extents, window, dilations, before, after, strict=True)):
+        return
+    target = conv(extents, window, strides=strides, dilations=dilations, pads=(*before, *after))
+    changed = padding_taps(target)
+    verify(changed)
+    x = np.random.default_rng(1).integers(-9, 9, (1, 2, *extents), np.int32)
+    assert np.array_equal(evaluate(changed, [x]), evaluate(target, [x]))
+    assert padding_taps(changed) is changed
+
+
+def test_taps_that_read_padding_alone_go() -> None:
+    assert windows(padding_taps(conv((1, 1), (3, 3), pads=(1, 1, 1, 1)))) == [(1, 1)]
+    assert windows(padding_taps(conv((5, 1), (3, 3), pads=(1, 1, 1, 1)))) == [(3, 1)]
+    assert windows(padding_taps(conv((4,), (3,), dilations=(4,), pads=(4, 4)))) == [(1,)]
+    assert windows(padding_taps(conv((2,), (5,), strides=(1,), pads=(3, 1)))) == [(3,)]
+
+
+def test_windows_that_need_all_taps_stay() -> None:
+    for target in (conv((5, 5), (3, 3), pads=(1, 1, 1, 1)), conv((5,), (3,))):
+        assert padding_taps(target) is target
+    n = SizeVar("n")
+    x = var("x", TensorType((1, 2, n, n), "float32"))
+    symbolic = function([x], ops.conv(x, constant(np.zeros((3, 2, 3, 3), np.float32)), pads=(1, 1, 1, 1)))
+    assert padding_taps(symbolic) is symbolic

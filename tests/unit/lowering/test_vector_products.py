@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from inlaid import ops
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, var
+from inlaid.graph.verify import verify
+from inlaid.lowering.rewrites.vector_products import vector_products
+from inlaid_runtime.arith import SizeVar
+from inlaid_runtime.types import TensorType
+
+BATCHES = [(), (2,), (2, 3)]
+
+
+def tensor(name: str, *shape: int, dtype: str = "float32") -> Expr:
+    return var(name, TensorType(shape, dtype))
+
+
+def transposed(x: Expr) -> Expr:
+    rank = x.type.rank  # type: ignore[union-attr]
+    return ops.transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def has_matmul(target: Function) -> bool:
+    return any(isinstance(expr, Call) and expr.callee is ops.matmul for expr in post_order(target))
+
+
+def check(target: Function) -> None:
+    changed = vector_products(target)
+    verify(changed)
+    assert not has_matmul(changed)
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-8, 8, param.type.shape).astype(param.type.dtype.numpy) for param in target.params]  # type: ignore[union-attr]
+    result, expected = evaluate(changed, inputs), evaluate(target, inputs)
+    assert result.shape == expected.shape and np.array_equal(result, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("batch", BATCHES)
+def test_a_column(batch: tuple[int, ...], dtype: str) -> None:
+    x, w = tensor("x", *batch, 4, 6, dtype=dtype), tensor("w", *batch, 6, 1, dtype=dtype)
+    check(function([x, w], ops.matmul(x, w)))
+    shared = tensor("w", 6, 1, dtype=dtype)
+    check(function([x, shared], ops.matmul(x, shared)))
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_a_row_times_a_transposed_matrix(batch: tuple[int, ...]) -> None:
+    x, w = tensor("x", *batch, 1, 6), tensor("w", *batch, 4, 6)
+    check(function([x, w], ops.matmul(x, transposed(w))))
+
+
+def test_a_row_times_a_matrix_with_its_heads_inside() -> None:
+    q, k = tensor("q", 2, 3, 1, 8), tensor("k", 2, 5, 3, 8)
+    check(function([q, k], ops.matmul(q, ops.transpose(k, perm=(0, 2, 3, 1)))))
+
+
+def test_symbolic_depth_and_rows() -> None:
+    n, k = SizeVar("n"), SizeVar("k")
+    x, w = var("x", TensorType((1, k), "float32")), var("w", TensorType((n, k), "float32"))
+    changed = vector_products(function([x, w], ops.matmul(x, transposed(w))))
+    verify(changed)
+    assert not has_matmul(changed)
+
+
+def test_products_that_share_rows_stay() -> None:
+    several = [tensor("x", 2, 1, 6), tensor("w", 4, 6)]  # each row of w is read for two rows
+    columns = [tensor("x", 4, 6), tensor("w", 2, 6, 1)]
+    fixed = constant(np.ones((4, 6), np.float32))
+    for target in (
+        function(several, ops.matmul(several[0], transposed(several[1]))),
+        function(columns, ops.matmul(*columns)),
+        function([several[0]], ops.matmul(several[0], transposed(fixed))),
+        function([x := tensor("x", 1, 6), w := tensor("w", 6, 4)], ops.matmul(x, w)),
+        function([x := tensor("x", 4, 6, dtype="int32"), w := tensor("w", 6, 1, dtype="int32")], ops.matmul(x, w)),
+    ):
+        assert vector_products(target) is target
