@@ -316,6 +316,19 @@ def test_arithmetic(helpers: Any, x: float, y: float, z: float) -> None:
     assert bits_equal(helpers["fmodf"](x, y), fmodf(x, y)) and bits_equal(helpers["fmodf"](y, x), fmodf(y, x))
 
 
+@settings(deadline=None, max_examples=600)
+@given(st.floats(2.0**-100, 2.0**80, width=32), st.integers(0, 2**30), st.sampled_from([-2, -1, 0, 1, 2]), st.booleans())
+def test_remainders_near_multiples(helpers: Any, divisor: float, times: int, steps: int, negative: bool) -> None:
+    """Where a rounded quotient is the next integer, and around the longest quotient that is not divided step by step."""
+    dividend = np.float32(divisor * times)
+    for _ in range(abs(steps)):
+        dividend = np.nextafter(dividend, np.float32(math.copysign(math.inf, steps)))
+    x = -float(dividend) if negative else float(dividend)
+    fmodf = libm("fmodf", ctypes.c_float, 2)
+    for y in (divisor, -divisor):
+        assert bits_equal(helpers["fmodf"](x, y), fmodf(x, y)), (x, y)
+
+
 def test_arithmetic_of_random_bits(helpers: Any) -> None:
     """Every exponent, and exponents that lie close together."""
     rng = np.random.default_rng(1)

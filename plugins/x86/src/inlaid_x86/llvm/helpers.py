@@ -236,14 +236,38 @@ normalize:
 }}"""
 
 _FMODF = """\
+declare double @llvm.fabs.f64(double)
+declare double @llvm.copysign.f64(double, double)
 declare hidden double @fmod(double, double)
 
-; The remainder of two floats is exactly representable as a float, so double arithmetic does not round.
+; The remainder of two floats is exactly representable as a float, so double arithmetic does not round. A quotient below 2^29 times
+; a divisor of 24 bits is exact as well. The rounded quotient may be the next integer: then the remainder has the other sign.
 define hidden float @fmodf(float %x, float %y) #1 {
   %wide.x = fpext float %x to double
   %wide.y = fpext float %y to double
+  %quotient = fdiv double %wide.x, %wide.y
+  %size = call double @llvm.fabs.f64(double %quotient)
+  %divisor = call double @llvm.fabs.f64(double %wide.y)
+  %short = fcmp olt double %size, 0x41C0000000000000
+  %finite = fcmp olt double %divisor, 0x7FF0000000000000
+  %fast = and i1 %short, %finite
+  br i1 %fast, label %divide, label %general
+general:
   %wide = call double @fmod(double %wide.x, double %wide.y)
-  %result = fptrunc double %wide to float
+  %exact = fptrunc double %wide to float
+  ret float %exact
+divide:
+  %whole = fptosi double %quotient to i32
+  %times = sitofp i32 %whole to double
+  %multiple = fmul double %times, %wide.y
+  %rest = fsub double %wide.x, %multiple
+  %agreement = fmul double %rest, %wide.x
+  %past = fcmp olt double %agreement, 0.0
+  %step = call double @llvm.copysign.f64(double %divisor, double %wide.x)
+  %back = fadd double %rest, %step
+  %remainder = select i1 %past, double %back, double %rest
+  %signed = call double @llvm.copysign.f64(double %remainder, double %wide.x)
+  %result = fptrunc double %signed to float
   ret float %result
 }"""
 
