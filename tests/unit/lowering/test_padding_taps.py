@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
@@ -28,18 +29,46 @@ def windows(target: Function) -> list[tuple[int, ...]]:
     ]
 
 
-@settings(deadline=None, max_examples=200)
-@given(st.lists(st.tuples(*(st.integers(1, 6),) * 2, *(st.integers(1, 4),) * 2, *(st.integers(0, 5),) * 2), min_size=1, max_size=2))
-def test_the_result_stays(axes: list[tuple[int, ...]]) -> None:
+AXES = st.lists(st.tuples(*(st.integers(1, 6),) * 2, *(st.integers(1, 4),) * 2, *(st.integers(0, 5),) * 2), min_size=1, max_size=2)
+
+
+def check(axes: list[tuple[int, ...]]) -> Function | None:
+    """Compare a convolution before and after; None if the axes do not fit."""
     extents, window, strides, dilations, before, after = zip(*axes, strict=True)
     if any(n + p + q < (k - 1) * d + 1 for n, k, d, p, q in zip(extents, window, dilations, before, after, strict=True)):
-        return
+        return None
     target = conv(extents, window, strides=strides, dilations=dilations, pads=(*before, *after))
     changed = padding_taps(target)
     verify(changed)
     x = np.random.default_rng(1).integers(-9, 9, (1, 2, *extents), np.int32)
     assert np.array_equal(evaluate(changed, [x]), evaluate(target, [x]))
     assert padding_taps(changed) is changed
+    return changed
+
+
+@settings(deadline=None, max_examples=200)
+@given(AXES)
+def test_the_result_stays(axes: list[tuple[int, ...]]) -> None:
+    check(axes)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(AXES)
+def test_the_result_stays_in_bands(monkeypatch: pytest.MonkeyPatch, axes: list[tuple[int, ...]]) -> None:
+    for name in ("LEAST_BAND", "LEAST_PRODUCTS"):
+        monkeypatch.setattr(f"inlaid.lowering.rewrites.padding_taps.{name}", 0)
+    monkeypatch.setattr("inlaid.lowering.rewrites.padding_taps.MAX_SHARE", 0.99)
+    check(axes)
+
+
+def test_a_dilated_window_is_computed_in_bands() -> None:
+    changed = padding_taps(conv((28, 28), (3, 3), dilations=(12, 12), pads=(12,) * 4))
+    assert windows(changed) == [(3, 3)]  # too few products
+    x = var("x", TensorType((1, 64, 28, 28), "float32"))
+    w = constant(np.zeros((64, 64, 3, 3), np.float32))
+    changed = padding_taps(function([x], ops.conv(x, w, dilations=(12, 12), pads=(12,) * 4)))
+    verify(changed)
+    assert sorted(windows(changed)) == [(2, 2)] * 4 + [(2, 3)] * 2 + [(3, 2)] * 2 + [(3, 3)]
 
 
 def test_taps_that_read_padding_alone_go() -> None:

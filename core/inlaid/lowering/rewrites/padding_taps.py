@@ -1,11 +1,16 @@
-"""Drop the taps of a convolution's window that read padding alone, such as the outer ones of a 3x3 window over an image of 1x1.
+"""Drop the taps of a convolution's window that read padding.
 
-Taps are dropped at both ends of an axis, together with the padding that they read.
+Taps that read padding alone, such as the outer ones of a 3x3 window over an image of 1x1, are dropped at both ends of an axis,
+together with the padding. Where a dilated window reads much padding, the result is computed in bands of positions that read the
+same taps: with a dilation of 12, the first 12 rows of an image need two rows of a 3x3 window, and an image of 28x28 half of all
+products.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 
 from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
@@ -14,6 +19,23 @@ from inlaid.lowering.kernels.kernel import tensor_type
 from inlaid.ops.convolution import ConvAttrs
 from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid_runtime.records import dataclass
+
+MAX_SHARE = 0.8
+"""Maximum share of products that read no padding for a convolution in bands. Slices and the concatenation cost up to a tenth."""
+LEAST_BAND = 4
+"""Minimum positions of a band along an axis: shorter ones do not fill tiles of pixels."""
+LEAST_PRODUCTS = 1 << 22
+"""Minimum products of a convolution in bands."""
+
+
+@dataclass(frozen=True)
+class _Band:
+    """Positions of a result along an axis, from `begin` to `end`, that read the taps from `first` on, `count` of them."""
+
+    begin: int
+    end: int
+    first: int
+    count: int
 
 
 @dataclass(frozen=True)
@@ -43,6 +65,19 @@ class _Axis:
         dropped = first * self.dilation, (self.window - first - count) * self.dilation
         return (first, count) if dropped[0] <= self.before and dropped[1] <= self.after else (0, self.window)
 
+    def bands(self) -> list[_Band]:
+        """Divide the result by which taps read no padding."""
+        result: list[_Band] = []
+        for position in range(self.outputs):
+            start = position * self.stride - self.before
+            taps = [tap for tap in range(self.window) if 0 <= start + tap * self.dilation < self.extent]
+            first, count = (taps[0], len(taps)) if taps else (0, 0)
+            if result and (result[-1].first, result[-1].count) == (first, count):
+                result[-1] = dataclasses.replace(result[-1], end=position + 1)
+            else:
+                result.append(_Band(position, position + 1, first, count))
+        return result
+
 
 def padding_taps(function: Function, supports: Supports = supports_everything) -> Function:
     """Drop taps of convolutions with constant weights and static images. Returns the same object if no tap reads padding alone."""
@@ -50,42 +85,77 @@ def padding_taps(function: Function, supports: Supports = supports_everything) -
     def visit(old: Expr, new: Expr) -> Expr:
         if not isinstance(new, Call) or new.callee is not ops.conv or not isinstance(new.args[1], Constant):
             return new
-        cropped = _cropped(new)
-        return new if cropped is None or not is_supported(cropped, supports, *new.args) else cropped
+        axes = _axes(new)
+        if axes is None:
+            return new
+        for rewritten in (_cropped(new, axes), _in_bands(new, axes)):
+            if rewritten is not None and is_supported(rewritten, supports, *new.args):
+                return rewritten
+        return new
 
     return transform_function(function, visit)
 
 
-def _cropped(conv: Call) -> Call | None:
-    """Rewrite a convolution to the taps that it needs; None if it needs all."""
+def _axes(conv: Call) -> list[_Axis] | None:
+    """Return the spatial axes of a convolution with padding; None if it has none, no elements, or symbolic extents."""
     assert isinstance(conv.attrs, ConvAttrs) and isinstance(conv.args[1], Constant)
-    data, weights = tensor_type(conv.args[0].type).shape, conv.args[1].data
-    rank = weights.ndim - 2
+    data, weights, results = (tensor_type(item.type).shape for item in (*conv.args, conv))
+    rank = len(weights) - 2
     pads = conv.attrs.pads
-    if not any(pads) or 0 in weights.shape:
+    if not any(pads) or 0 in weights or 0 in results:
         return None
     ones = (1,) * rank
-    results = tensor_type(conv.type).shape[2:]
-    columns = zip(
-        data[2:],
-        weights.shape[2:],
-        results,
-        conv.attrs.strides or ones,
-        conv.attrs.dilations or ones,
-        pads[:rank],
-        pads[rank:],
-        strict=True,
-    )
-    axes = []
-    for column in columns:
-        if not all(isinstance(number, int) for number in column) or column[2] == 0:
-            return None
-        axes.append(_Axis(*map(int, column)))
+    steps = conv.attrs.strides or ones, conv.attrs.dilations or ones
+    columns = list(zip(data[2:], weights[2:], results[2:], *steps, pads[:rank], pads[rank:], strict=True))
+    if not all(isinstance(number, int) for column in columns for number in column):
+        return None
+    return [_Axis(*map(int, column)) for column in columns]  # type: ignore[arg-type]
+
+
+def _cropped(conv: Call, axes: list[_Axis]) -> Call | None:
+    """Rewrite a convolution to the taps that it needs; None if it needs all."""
     used = [axis.used_taps() for axis in axes]
     if all(count == axis.window for axis, (_, count) in zip(axes, used, strict=True)):
         return None
-    taps = weights[(..., *(slice(first, first + count) for first, count in used))]
     before = [axis.before - first * axis.dilation for axis, (first, _) in zip(axes, used, strict=True)]
     after = [axis.after - (axis.window - first - count) * axis.dilation for axis, (first, count) in zip(axes, used, strict=True)]
-    attrs = dataclasses.replace(conv.attrs, pads=(*before, *after) if any((*before, *after)) else ())
-    return call(ops.conv, (conv.args[0], constant(taps.copy(), span=conv.args[1].span)), attrs, conv.span)
+    pads = (*before, *after) if any((*before, *after)) else ()
+    return call(ops.conv, (conv.args[0], _taps(conv, used)), dataclasses.replace(conv.attrs, pads=pads), conv.span)
+
+
+def _taps(conv: Call, used: list[tuple[int, int]]) -> Constant:
+    """Return the weights of some taps of each axis."""
+    weights = conv.args[1]
+    assert isinstance(weights, Constant)
+    return constant(weights.data[(..., *(slice(first, first + count) for first, count in used))].copy(), span=weights.span)
+
+
+def _in_bands(conv: Call, axes: list[_Axis]) -> Expr | None:
+    """Compute a convolution in bands without padding; None if that saves too little."""
+    bands = [axis.bands() for axis in axes]
+    share = 1.0
+    for axis, parts in zip(axes, bands, strict=True):
+        share *= sum((band.end - band.begin) * band.count for band in parts) / (axis.outputs * axis.window)
+    batch, channels, *_ = tensor_type(conv.args[0].type).shape
+    taps = math.prod(tensor_type(conv.args[1].type).shape)
+    products = taps * math.prod(axis.outputs for axis in axes) * (batch if isinstance(batch, int) else 1)
+    every = list(itertools.chain(*bands))
+    if share > MAX_SHARE or products < LEAST_PRODUCTS or not all(band.count for band in every):
+        return None
+    if len(every) > len(bands) and min(band.end - band.begin for parts in bands if len(parts) > 1 for band in parts) < LEAST_BAND:
+        return None
+
+    def part(chosen: tuple[_Band, ...]) -> Expr:
+        if len(chosen) < len(axes):
+            pieces = [part((*chosen, band)) for band in bands[len(chosen)]]
+            return ops.concat(*pieces, axis=2 + len(chosen), span=conv.span) if len(pieces) > 1 else pieces[0]
+        starts, ends = [0, 0], [batch, channels]
+        for axis, band in zip(axes, chosen, strict=True):
+            starts.append(band.begin * axis.stride + band.first * axis.dilation - axis.before)
+            last = band.first + band.count - 1
+            ends.append((band.end - 1) * axis.stride + last * axis.dilation - axis.before + 1)
+        data = ops.strided_slice(conv.args[0], begin=tuple(starts), end=tuple(ends), strides=(1,) * len(starts), span=conv.span)
+        weights = _taps(conv, [(band.first, band.count) for band in chosen])
+        return call(ops.conv, (data, weights), dataclasses.replace(conv.attrs, pads=()), conv.span)
+
+    return part(())
