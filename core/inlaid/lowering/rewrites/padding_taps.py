@@ -88,7 +88,7 @@ def padding_taps(function: Function, supports: Supports = supports_everything) -
         axes = _axes(new)
         if axes is None:
             return new
-        for rewritten in (_cropped(new, axes), _in_bands(new, axes)):
+        for rewritten in (_in_bands(new, axes), _cropped(new, axes)):
             if rewritten is not None and is_supported(rewritten, supports, *new.args):
                 return rewritten
         return new
