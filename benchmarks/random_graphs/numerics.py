@@ -174,6 +174,11 @@ def expected(
     except InlaidError:
         plain = values
     spread = tuple(_spread(each, [run[number] for run in runs]) for number, each in enumerate(plain))
+    # A loop without iterations stacks no elements; only engines that infer the shape of one know the other extents.
+    spread = tuple(
+        np.zeros(value.shape) if isinstance(value, np.ndarray) and value.size == 0 and np.size(each) == 0 else each
+        for value, each in zip(values, spread, strict=True)
+    )
     return Expected(tuple(values), spread)
 
 
