@@ -139,6 +139,11 @@ def _pick(condition: bool | ir.Expr, then: Any, otherwise: Any) -> Any:
 def _coordinate(attrs: ResizeAttrs, axis: _ResizedAxis, position: Any) -> Any:
     """Return the source coordinates of output positions. Both are float64 arrays or value expressions."""
     before, after = _number(axis.before), _number(axis.after)
+
+    def unscaled(place: Any) -> Any:
+        # Without a scale a coordinate is a quotient of integers, rounded once: those where "floor" or "ceil" decides are exact.
+        return place * before / after if axis.scale is None else place / axis.scale
+
     scale: Any = axis.scale if axis.scale is not None else after / before
     width = scale * before
     single = _equals_one(width)
@@ -148,17 +153,17 @@ def _coordinate(attrs: ResizeAttrs, axis: _ResizedAxis, position: Any) -> Any:
         case "align_corners":
             return position * _pick(single, 0.0, last) / steps
         case "asymmetric":
-            return position / scale
+            return unscaled(position)
         case "tf_crop_and_resize":
             start, end = axis.crop
             inner = position * _pick(single, 0.0, (end - start) * last) / steps
             return inner + _pick(single, (end - start) * last / 2, 0.0) + start * last
         case "pytorch_half_pixel":
-            return _pick(_equals_one(after), 0 * position, (position + 0.5) / scale - 0.5)
+            return _pick(_equals_one(after), 0 * position, unscaled(position + 0.5) - 0.5)
         case "half_pixel_symmetric":
             # The center of the input maps to the center of the output, although the output is not `width` wide.
-            return before / 2 * (1 - after / width) + (position + 0.5) / scale - 0.5
-    return (position + 0.5) / scale - 0.5
+            return before / 2 * (1 - after / width) + unscaled(position + 0.5) - 0.5
+    return unscaled(position + 0.5) - 0.5
 
 
 def _repeats(attrs: ResizeAttrs, axis: _ResizedAxis) -> int:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid import ops
+from inlaid.graph.interp import evaluate
+from inlaid.graph.ir import constant, function
 from inlaid.ops.interpolation import COORDINATES, NEAREST
 from inlaid_runtime.arith import SizeVar
 
@@ -62,6 +67,27 @@ def test_nearest(before: int, after: int, coordinates: str, rounding: str, dtype
     result = check(ops.resize, x, shape=(after, 2), coordinates=coordinates, rounding=rounding, crop=crop)[0]
     if not crop:
         assert set(result.reshape(-1).tolist()) <= set(x.reshape(-1).tolist())
+
+
+def exact_index(position: int, before: int, after: int, coordinates: str, rounding: str) -> int:
+    """The source of an output position, in fractions."""
+    half = Fraction(1, 2)
+    place = Fraction(position * before, after) if coordinates == "asymmetric" else (position + half) * before / after - half
+    low = math.floor(place)
+    up = {"floor": False, "ceil": place > low, "round_prefer_floor": place - low > half, "round_prefer_ceil": place - low >= half}
+    return min(max(low + up[rounding], 0), before - 1)
+
+
+@pytest.mark.parametrize("rounding", NEAREST)
+@pytest.mark.parametrize("coordinates", ["asymmetric", "half_pixel"])
+def test_nearest_is_exact_where_sizes_are_given(coordinates: str, rounding: str) -> None:
+    for before in range(1, 24):
+        for after in range(1, 24):
+            call = ops.resize(constant(np.arange(before)), shape=(after,), coordinates=coordinates, rounding=rounding)
+            expected = [exact_index(position, before, after, coordinates, rounding) for position in range(after)]
+            assert evaluate(function([], call), []).tolist() == expected, (before, after)
+    result = check(ops.resize, np.arange(15), shape=(11,), coordinates=coordinates, rounding=rounding)[0]
+    assert result.tolist() == [exact_index(position, 15, 11, coordinates, rounding) for position in range(11)]
 
 
 @pytest.mark.parametrize(
