@@ -307,7 +307,7 @@ def drop_alike(function: ir.Function) -> ir.Function:
 
 @pytest.fixture
 def dropping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inlaid.driver.prepare.CANONICAL", (*CANONICAL, FunctionPass("drop_alike", drop_alike)))
+    monkeypatch.setattr("inlaid.passes.pipeline.CANONICAL", (*CANONICAL, FunctionPass("drop_alike", drop_alike)))
 
 
 def compiled(module: ir.Module, folder: Path) -> Iterator[Executable]:
