@@ -172,7 +172,7 @@ _REPLACEMENTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 @contextmanager
-def _print_only(targets: Iterable[str]) -> Iterator[None]:
+def print_only(targets: Iterable[str]) -> Iterator[None]:
     """Make the code generators of targets return what they print instead of compiling it."""
     with ExitStack() as stack:
         for target in targets:
@@ -189,7 +189,7 @@ def texts(targets: str, model: str, folder: Path) -> dict[str, str]:
         if model.startswith(LAYER):
             return {"stream": _layer(model.removeprefix(LAYER), targets)}
         module = _module(model, folder)
-        with _print_only(kinds):
+        with print_only(kinds):
             package = build_package(module, kinds, keep=False)
         return dict(_texts(package))
     except InlaidError as error:

@@ -337,6 +337,21 @@ def test_show(run: Run) -> None:
     assert good(run("show", "small.onnx", "--after", "peel_loops", "--target", "x86:threads=1")).startswith("program matmul_")
 
 
+def test_show_lists_passes(run: Run) -> None:
+    out = good(run("show", "small.onnx", "--passes", "--target", "x86:threads=1"))
+    lines = [line.split() for line in out.splitlines()]
+    titles = [line for line in out.splitlines() if not line.startswith(" ")]
+    assert titles == ["graph", "regions for x86:threads=1", "kernels for x86:threads=1"]
+    assert ["sink_transposes", "no", "change"] in lines and ["partition", "1", "->", "2", "functions"] in lines
+    assert any(line[:6] == ["fuse", "1", "of", "1", "regions,", "6"] for line in lines)
+    assert any(line[0] == "legalize" and line[-2:] == ["(plugin", "x86)"] for line in lines)
+    rows = data(run("show", "small.onnx", "--passes", "--target", "x86:threads=1", "--json"))
+    assert [row["name"] for row in rows] == [line[0] for line, text in zip(lines, out.splitlines(), strict=True) if text[0] == " "]
+    assert {row["plugin"] for row in rows} == {"", "x86"}
+    wrong(run("show", "small.onnx", "--passes", "--after", "fuse"), "mutually exclusive")
+    wrong(run("show", "small.onnx", "--after", "magic", "--target", "x86:threads=1"), "choose from name_sizes", "legalize")
+
+
 def test_symbolic_dimensions(run: Run, folder: Path) -> None:
     good(run("compile", "open.onnx", "-o", "open.inlaid"))
     good(run("run", "open.inlaid", "--input", "x=x.npy", "-o", "out.npz"))

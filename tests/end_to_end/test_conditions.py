@@ -28,7 +28,7 @@ from inlaid.graph.scope_conditions import with_constraints
 from inlaid.graph.text import print_module
 from inlaid.graph.transform import transform_function
 from inlaid.passes.manager import FunctionPass
-from inlaid.passes.pipeline import CANONICAL
+from inlaid.passes.pipeline import canonical
 from inlaid_runtime import aligned_empty, arith, load
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.artifact.plan import Invoke
@@ -307,7 +307,8 @@ def drop_alike(function: ir.Function) -> ir.Function:
 
 @pytest.fixture
 def dropping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inlaid.driver.prepare.CANONICAL", (*CANONICAL, FunctionPass("drop_alike", drop_alike)))
+    drop = FunctionPass("drop_alike", drop_alike)
+    monkeypatch.setattr("inlaid.passes.pipeline.canonical", lambda *options, **named: (*canonical(*options, **named), drop))
 
 
 def compiled(module: ir.Module, folder: Path) -> Iterator[Executable]:

@@ -168,7 +168,7 @@ def test_collected_hooks_come_from_the_owner_first_then_by_name(make_plugin):
     good = registry.target("good")
     assert [rule.name for rule in registry.op_rules(good)] == ["good.relu", "aaa.add", "zzz.mul"]
     assert [rule.name for rule in registry.op_rules(registry.target("aaa"))] == ["aaa.add", "good.relu"]
-    assert registry.passes(good, Phase.AFTER_PARTITION) == ("after-partition",)
+    assert registry.passes(good, Phase.AFTER_PARTITION) == (("zzz", "after-partition"),)
     assert registry.schedules(good) == ("rule",)
     assert registry.target("aaa").kind == "aaa"
 

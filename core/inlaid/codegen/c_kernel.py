@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from inlaid.codegen import c_values
 from inlaid.codegen.c import C_TYPES, c_type
 from inlaid.codegen.c_expressions import WIDTH
 from inlaid.codegen.c_statements import Emitter, Statements
 from inlaid.codegen.c_values import ATOM, Text
+from inlaid.passes.manager import UnitPass, run_passes
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.ranges import Range, Ranges, narrow
 from inlaid.tensor.math import expand_program
@@ -72,10 +74,10 @@ def print_kernel(
 ) -> KernelText:
     """Print a kernel as a static function `name`. `ranges` maps parameter numbers to value ranges; parameters in `shared` may alias
     others (no `restrict`); `names` overrides parameter names. Raises `Unsupported` for loops and intrinsics that C lacks."""
-    return print_prepared(prepared(program, ranges), name, dialect, ranges, shared, names)
+    return print_legalized(run_passes(kernel_passes(ranges), program), name, dialect, ranges, shared, names)
 
 
-def print_prepared(
+def print_legalized(
     program: ir.LoopProgram,
     name: str,
     dialect: Dialect = PLAIN,
@@ -83,16 +85,19 @@ def print_prepared(
     shared: Collection[int] = (),
     names: Sequence[str] = (),
 ) -> KernelText:
-    """Print a kernel that `prepared` has returned, as `print_kernel` does."""
+    """Print a kernel after `kernel_passes`, as `print_kernel` does."""
     return _KernelPrinter(program, name, dialect, _parameter_ranges(program, ranges)).print(
         shared, names or [item.name for item in program.params]
     )
 
 
-def prepared(program: ir.LoopProgram, ranges: Mapping[int, Range] | None = None) -> ir.LoopProgram:
-    """Legalize a kernel to C types and simplify it by `ranges` (see `print_kernel`)."""
-    program = legalize(expand_program(program), c_values.NATIVE)
-    return narrow(program, _parameter_ranges(program, ranges))
+def kernel_passes(ranges: Mapping[int, Range] | None = None) -> tuple[UnitPass[ir.LoopProgram], ...]:
+    """List the passes that legalize a kernel to C types and simplify it by `ranges` (see `print_kernel`)."""
+    return (
+        UnitPass("expand_math", expand_program),
+        UnitPass("legalize", partial(legalize, native=c_values.NATIVE)),
+        UnitPass("narrow", lambda program: narrow(program, _parameter_ranges(program, ranges))),
+    )
 
 
 def _parameter_ranges(program: ir.LoopProgram, ranges: Mapping[int, Range] | None) -> dict[ir.Buffer, Range]:

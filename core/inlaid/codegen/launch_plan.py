@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from inlaid.passes.manager import RunPasses, UnitPass, run_passes
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, RegionProgram, size_vars
+from inlaid.tensor.transform.barriers import to_spmd
 from inlaid.tensor.transform.launches import SplitProgram, SpmdKernel, split_launches
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim, SizeVar
@@ -65,10 +68,15 @@ class ThreadRegion:
         )
 
 
-def thread_region(program: RegionProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> ThreadRegion:
-    """Lower a region to kernels and a launch plan by `split_launches`. Raises the errors of `split_launches`, and `Unsupported` for
-    calls that are predicated on data."""
-    return _Builder(program, scopes, subgroup).build()
+def thread_region(
+    program: RegionProgram,
+    scopes: Sequence[MemoryScope],
+    subgroup: int = 0,
+    run: RunPasses[ir.LoopProgram] = run_passes,
+) -> ThreadRegion:
+    """Lower a region to kernels and a launch plan by `split_launches`. `run`: see `CompileContext.run_passes`. Raises the errors of
+    `split_launches`, and `Unsupported` for calls that are predicated on data."""
+    return _Builder(program, scopes, subgroup, run).build()
 
 
 @dataclass
@@ -76,6 +84,7 @@ class _Builder:
     program: RegionProgram
     scopes: Sequence[MemoryScope]
     subgroup: int
+    run: RunPasses[ir.LoopProgram]
     _kernels: list[ThreadKernel] = field(default_factory=list)
     _functions: list[KernelFunction] = field(default_factory=list)
     _witnesses: list[tuple[arith.Expr, ...]] = field(default_factory=list)
@@ -88,7 +97,7 @@ class _Builder:
         self._workspace = self.program.workspace
         for buffer in self.program.buffers:
             self._places.append(BufferAddress(buffer.storage, buffer.index, self._size(buffer.offset)))
-        split = [split_launches(kernel, self.scopes, self.subgroup) for kernel in self.program.kernels]
+        split = [split_launches(kernel, self.scopes, self.subgroup, self._to_spmd) for kernel in self.program.kernels]
         assumed = {call.kernel: call.assumed for call in self.program.calls}
         numbers: list[dict[str, int]] = []
         for position, launches in enumerate(split):
@@ -108,6 +117,9 @@ class _Builder:
         sizes, dims = (tuple(Size(arith.unwrap(item)) for item in items) for items in (self._sizes, map(SizeVar, self._dims)))
         plan = LaunchPlan(tuple(self._functions), tuple(self._places), sizes, tuple(steps), dims, tuple(self._variables))
         return ThreadRegion(tuple(self._kernels), plan, self._workspace)
+
+    def _to_spmd(self, program: ir.LoopProgram, *options: Any) -> ir.LoopProgram:
+        return self.run((UnitPass("to_spmd", lambda kernel: to_spmd(kernel, *options)),), program)
 
     @property
     def _dims(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from inlaid.graph.ir import Call, Module
 from inlaid.graph.operator import Operator
 from inlaid.lowering.steps import Step, StepProgram
 from inlaid.partitioning.annotate import Candidate
-from inlaid.passes.manager import Instrument
+from inlaid.passes.manager import Instrument, Pass, PassManager, PluginPass
 from inlaid.plugins import Accept, Form, Region, Scratch, Target
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.tensor.ir import LoopProgram
@@ -95,6 +95,16 @@ class DriverContext:
         """Forward the progress of a step."""
         self.progress(step, completed, total)
 
+    def run_passes(self, passes: Sequence[Pass[LoopProgram]], kernel: LoopProgram) -> LoopProgram:
+        """Run passes of the code generator on a kernel, observed by the kernel instruments."""
+        if self.kernel_instruments:
+            plugin = self.registry.owner(self.target.kind)
+            passes = [PluginPass(plugin, step) for step in passes]
+        return self._run(passes, kernel)
+
+    def _run(self, passes: Sequence[Pass[LoopProgram]], kernel: LoopProgram) -> LoopProgram:
+        return PassManager(passes, self.kernel_instruments).run(kernel)
+
     @cached_property
     def _candidate(self) -> Candidate:
         return build_candidate(self.target, self.registry)
@@ -110,7 +120,7 @@ class DriverContext:
             self.fusion,
             self.programs.setdefault(str(self.target), {}),
             self.instruments,
-            self.kernel_instruments,
+            self._run,
             self.watch,
             self.begin,
         )

@@ -7,17 +7,18 @@ from functools import partial
 from typing import Any
 
 from inlaid.driver.composition import choose_convolution, shared_rules, shared_transforms
+from inlaid.driver.target_passes import target_passes
 from inlaid.graph.ir import Function, Module, introduced_sizes, post_order
 from inlaid.graph.scope_conditions import call_conditions
 from inlaid.lowering.control import carries, find_loop, loop_body, lower_loop
-from inlaid.lowering.kernels.finish import LoopPass, finish, without_prefetches
+from inlaid.lowering.kernels.finish import kernel_passes
 from inlaid.lowering.region import RegionSource, lower_region, report_schedules
-from inlaid.lowering.rewrites.pipeline import rewrites
+from inlaid.lowering.rewrites.pipeline import region_passes
 from inlaid.lowering.selection.updates import Exchange
 from inlaid.partitioning.borders import stored_function
 from inlaid.partitioning.compose import dissolve
 from inlaid.partitioning.outline import region_operators
-from inlaid.passes.manager import Instrument, PassManager, UnitPass
+from inlaid.passes.manager import Instrument, PassManager, RunPasses
 from inlaid.passes.supported import Supports
 from inlaid.plugins import Phase, Region, Target
 from inlaid.plugins.registry import PluginRegistry
@@ -50,7 +51,7 @@ class LoopLowering:
     fusion: bool
     programs: dict[Any, LoopProgram]
     instruments: Sequence[Instrument[Module]]
-    kernel_instruments: Sequence[Instrument[LoopProgram]]
+    run_passes: RunPasses[LoopProgram]
     watch: Callable[[Scheduled], None] | None
     begin: Callable[[LoopProgram], object] | None
 
@@ -69,15 +70,15 @@ class LoopLowering:
         source = replace(source, conditions=_conditions_on_computed_sizes(region.function, source.function), exchange=exchange)
         rules, shared = self._rules()
         capabilities = self.context.capabilities
-        early: tuple[LoopPass, ...] = self.registry.passes(self.target, Phase.BEFORE_PEELING)
-        if capabilities.vector_bits and not capabilities.prefetch:
-            early = (UnitPass("drop_prefetches", without_prefetches), *early)
+        before_peeling = target_passes(self.target, Phase.BEFORE_PEELING, self.registry)
         report = partial(self.progress, "lower")
-        finished = partial(finish, target_passes=early, instruments=self.kernel_instruments, able=capabilities)
-        loop_passes = PassManager(self.registry.passes(self.target, Phase.LOOP), self.kernel_instruments)
-        begin = None if loop_passes.passes else self.begin
-        program = lower_region(source, rules, self.context, report, self.programs, finished, self.watch, begin, shared)
-        program = replace(program, kernels=tuple(map(loop_passes.run, program.kernels)))
+        finish = partial(self.run_passes, kernel_passes(capabilities, before_peeling))
+        loop_passes = target_passes(self.target, Phase.LOOP, self.registry)
+        begin = None if loop_passes else self.begin
+        program = lower_region(
+            source, rules, self.context, report, self.programs, finish, self.watch, begin, shared, self.run_passes
+        )
+        program = replace(program, kernels=tuple(self.run_passes(loop_passes, kernel) for kernel in program.kernels))
         for kernel in program.kernels:
             check_scopes(kernel, capabilities.scopes)
         return program
@@ -104,7 +105,7 @@ class LoopLowering:
     def _source(self, region: Region) -> RegionSource:
         """Return a region after its rewrites, with its layouts."""
         store = None if region.borders is None else partial(stored_function, borders=region.borders)
-        steps = rewrites(self.context, dissolve, store, choose_convolution, self.fusion, self.supports)
+        steps = region_passes(self.context, dissolve, store, choose_convolution, self.fusion, self.supports)
         module = PassManager(steps, self.instruments).run(Module({region.symbol: region.function}))
         return RegionSource(region.symbol, module[region.symbol], supports=self.supports)
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from inlaid.driver.context import DriverContext
 from inlaid.driver.generic import warn_of_bytes, warn_of_generic
+from inlaid.driver.target_passes import target_passes
 from inlaid.graph.ir import Module
 from inlaid.partitioning.borders import check_borders
 from inlaid.partitioning.outline import region_operators
-from inlaid.passes.manager import Instrument, PassManager, on_function
+from inlaid.passes.manager import Instrument, PassManager, PluginPass, on_function
 from inlaid.plugins import Borders, Level, Phase, Region
 from inlaid.plugins.registry import PluginRegistry
 from inlaid.tensor.region import KernelSchedule, RegionLoop, RegionProgram
@@ -40,7 +41,10 @@ def _run_target_passes(region: Region, registry: PluginRegistry, instruments: Se
     """Run the target's passes on a region, as the entry function of a module. `instruments` get the region under its symbol."""
     symbol = region.symbol
     with blame(registry.owner(region.target.kind), "passes after partitioning", symbol, source_nodes(region)):
-        passes = [on_function(step, symbol) for step in registry.passes(region.target, Phase.AFTER_PARTITION)]
+        passes = [
+            PluginPass(item.plugin, on_function(item.step, symbol))
+            for item in target_passes(region.target, Phase.AFTER_PARTITION, registry)
+        ]
         return replace(region, function=PassManager(passes, instruments).run(Module({symbol: region.function}))[symbol])
 
 
@@ -67,11 +71,14 @@ def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelS
 
 def watch_region(region: Region, context: DriverContext, kernels: bool) -> None:
     """Run the passes over a region, observed by the context's instruments: its target's passes, the passes before lowering, and,
-    with `kernels`, the passes over kernels. Raises as `compile_region`."""
+    with `kernels`, the passes over kernels up to those of the code generator. Raises as `compile_region`."""
     inside, registry = _run_target_passes(region, context.registry, context.instruments), context.registry
-    if registry.spec(region.target.kind).level is Level.LOOP:
-        with blame(registry.owner(region.target.kind), "the passes over kernels", region.symbol, source_nodes(region)):
-            context.unit(inside) if kernels else context.rewrite(inside)
+    loops = registry.spec(region.target.kind).level is Level.LOOP
+    with blame(registry.owner(region.target.kind), "the passes over kernels", region.symbol, source_nodes(region)):
+        if kernels:
+            registry.codegen(region.target).legalized(context.unit(inside) if loops else inside, context)
+        elif loops:
+            context.rewrite(inside)
 
 
 def _compile(region: Region, context: DriverContext) -> tuple[Artifact, tuple[KernelSchedule, ...]]:

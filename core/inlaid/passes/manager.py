@@ -64,6 +64,25 @@ class FunctionPass:
         return map_functions(unit, self.change)
 
 
+@dataclass(frozen=True)
+class PluginPass(Generic[_Unit]):
+    """A pass that `plugin` provides."""
+
+    plugin: str
+    step: Pass[_Unit]
+
+    @property
+    def name(self) -> str:
+        return self.step.name
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        return self.step.requires
+
+    def run(self, unit: _Unit) -> _Unit:
+        return self.step.run(unit)
+
+
 def on_function(step: Pass[Module], name: str) -> ModulePass:
     """Retarget a pass from the `main` function of a module to the function `name`."""
     return ModulePass(step.name, lambda unit: unit.with_function(name, step.run(Module({"main": unit[name]})).main), step.requires)
@@ -104,6 +123,15 @@ class PassManager(Generic[_Unit]):
                 instrument.after(step, unit, changed)
             unit = changed
         return unit
+
+
+RunPasses = Callable[[Sequence[Pass[_Unit]], _Unit], _Unit]
+"""Runs passes on a unit, in order."""
+
+
+def run_passes(passes: Sequence[Pass[_Unit]], unit: _Unit) -> _Unit:
+    """Run passes on a unit without instruments."""
+    return PassManager(passes).run(unit)
 
 
 def apply(step: Pass[_Unit], unit: _Unit) -> _Unit:

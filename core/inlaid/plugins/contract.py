@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from inlaid.graph.operator import Operator
     from inlaid.graph.pattern import Pattern
     from inlaid.lowering.steps import Step, StepProgram
+    from inlaid.passes.manager import Pass
     from inlaid.tensor.ir import LoopProgram
     from inlaid.tensor.region import RegionProgram
     from inlaid_runtime.artifact import Artifact
@@ -378,6 +379,9 @@ class CompileContext(Protocol):
     def report(self, step: str, completed: int, total: int) -> None:
         """Report that `completed` of `total` parts of a step of the code generator are complete; 0 of 0 if unknown."""
 
+    def run_passes(self, passes: Sequence[Pass[LoopProgram]], kernel: LoopProgram) -> LoopProgram:
+        """Run passes of the code generator on a kernel, observed as the compiler's own passes are."""
+
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # type checkers know it; Python has defaults of type variables from 3.13
@@ -402,6 +406,11 @@ class Codegen(ABC, Generic[Unit]):
         when it is finished, so that code generation can begin while later kernels are lowered. Kernels that may still change are
         left out. Default: no early code generation."""
         return nullcontext(lambda kernel: None)
+
+    def legalized(self, unit: Unit, context: CompileContext) -> object:
+        """Return what `compile` prints of a unit: its kernels after the code generator's own passes, which are run by
+        `context.run_passes`. `inlaid show` calls it to observe them. Default: the unit, without passes."""
+        return unit
 
     def borders(self, region: Region) -> Borders | None:
         """Choose how a region's inputs and results are stored; None for row-major order and the types of the graph. Must be a pure

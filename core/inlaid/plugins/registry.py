@@ -222,9 +222,10 @@ class PluginRegistry(Registry[TargetSpec]):
             op_rules.extend(rules)
         return tuple(op_rules)
 
-    def passes(self, target: Target, phase: Phase) -> tuple[Any, ...]:
-        """Return passes for a target and phase, the owner's first."""
-        return self._collect("inlaid_passes", object, target=target, phase=phase)
+    def passes(self, target: Target, phase: Phase) -> tuple[tuple[str, Any], ...]:
+        """Return passes for a target and phase with their plugins' names, the owner's first."""
+        answers = self._answers("inlaid_passes", object, target=target, phase=phase)
+        return tuple((plugin, step) for plugin, steps in answers for step in steps)
 
     def schedules(self, target: Target) -> tuple[ScheduleRule, ...]:
         """Return the schedule rules for a target, the owner's first."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.lowering.kernels.finish import finish
+from inlaid.passes.manager import run_passes
 from inlaid.plugins import Capabilities, CompileContext, Target
 from inlaid.tensor import interp, ir
 from inlaid.tensor.math import expand_program
@@ -44,6 +45,9 @@ class Context:
 
     def operator(self, name: str) -> Any:
         raise AssertionError
+
+    def run_passes(self, passes: Any, kernel: ir.LoopProgram) -> ir.LoopProgram:
+        return run_passes(passes, kernel)
 
     def report(self, step: str, completed: int, total: int) -> None:
         assert 0 <= completed <= total

@@ -10,7 +10,7 @@ import pytest
 
 from inlaid import ops
 from inlaid.graph import ir as graph
-from inlaid.lowering.kernels.finish import NESTS, PLAIN
+from inlaid.lowering.kernels.finish import kernel_passes
 from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.passes.manager import Capture, UnitPass, Verify
 from inlaid.plugins import Phase
@@ -72,9 +72,9 @@ def test_a_padded_copy_is_recognized_before_peeling_alone() -> None:
 def test_passes_over_kernels_are_watched_by_name() -> None:
     kernels = Capture[ir.LoopProgram]("use_dma")
     kernel(Phase.BEFORE_PEELING, kernels)
-    assert kernels.names == [item.name for item in (*NESTS, UnitPass("use_dma", by_engine), *PLAIN)]
+    assert kernels.names == [item.name for item in kernel_passes(before_peeling=[UnitPass("use_dma", by_engine)])]
     assert [isinstance(program.body, ir.Intrinsic) for program in kernels.units] == [True]
-    nest = Capture[ir.LoopProgram](NESTS[-1].name)
+    nest = Capture[ir.LoopProgram]("lower_vthreads")
     kernel(Phase.LOOP, nest)
     assert nest.names[-1] == "use_dma" and stores(nest.units[0]) == 1
 

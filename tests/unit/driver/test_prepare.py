@@ -11,7 +11,7 @@ from tests.unit.partitioning.fakes import make_registry, taking
 
 from inlaid import ops
 from inlaid.driver.compile import candidates_for, cut
-from inlaid.driver.prepare import FALLBACK, graph_passes
+from inlaid.driver.prepare import FALLBACK, model_passes
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.operator import Operator
@@ -81,7 +81,7 @@ def residual(blocks: int) -> ir.Module:
 def regions(module: ir.Module, registry: PluginRegistry, targets: Sequence[str] = ("toy",)) -> tuple[Counter[str], Counter[str]]:
     """How many regions each target has, after all graph passes, and without the last."""
     partitioned, candidates = cut(module, targets, registry)
-    before = PassManager(graph_passes(candidates, FALLBACK, registry)[:-1]).run(module)
+    before = PassManager(model_passes(candidates, FALLBACK, registry)[:-1]).run(module)
     image = np.random.default_rng(1).integers(-4, 5, (1, 4, 6, 5)).astype(np.float32)
     np.testing.assert_array_equal(evaluate(partitioned.module, [image]), evaluate(module, [image]))
     every = (partitioned, partition(before, candidates))
@@ -118,6 +118,6 @@ def test_graphs_of_targets_that_take_transposes_stay() -> None:
     turned = ops.transpose(ops.relu(ops.transpose(ops.softmax(x, axis=1), perm=LAST)), perm=FIRST)
     module = ir.Module({"main": ir.function([x], turned)})
     registry = default_registry()
-    steps = graph_passes(candidates_for(["x86"], registry), FALLBACK, registry)
+    steps = model_passes(candidates_for(["x86"], registry), FALLBACK, registry)
     before = PassManager(steps[:-1]).run(module)
     assert steps[-1].name == "sink_transposes" and steps[-1].run(before) is before

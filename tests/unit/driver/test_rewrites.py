@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from inlaid import ops
-from inlaid.driver import after_step, build_package
+from inlaid.driver import after_step, build_package, pass_effects
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.verify import verify
-from inlaid.lowering.kernels.finish import NESTS, PLAIN
+from inlaid.lowering.kernels.finish import kernel_passes
 from inlaid.lowering.rewrites import pipeline as listed
 from inlaid.partitioning.compose import dissolve
 from inlaid.passes.manager import Capture, FunctionPass, ModulePass, Timing, UnitPass, Verify, bisect
@@ -86,8 +86,8 @@ def _turned(target: ir.Function) -> ir.Function:
 def test_an_unknown_pass_lists_those_of_regions_too() -> None:
     with pytest.raises(CompileError) as caught:
         after_step(model(), [KIND], "magic", make_registry())
-    kernels = [item.name for item in (*NESTS, *PLAIN)]
-    assert str(caught.value.remedy).endswith(f"sink_transposes, partition, {', '.join((*ALWAYS, *kernels))}")
+    kernels = [item.name for item in kernel_passes()]
+    assert str(caught.value.remedy).endswith(f"sink_transposes, partition, borders, {', '.join((*ALWAYS, *kernels))}")
 
 
 def test_kernels_are_shown_after_their_passes() -> None:
@@ -99,6 +99,27 @@ def test_kernels_are_shown_after_their_passes() -> None:
         assert isinstance(kernels, tuple)
         assert {program.name == "renamed" for program in kernels} == {name == "own"}
         assert not any(isinstance(stmt, Block) for program in kernels for stmt in walk_stmts(program.body))
+
+
+def test_effects_name_the_plugins_of_passes() -> None:
+    """In all three lists, each at its place, and what the passes change."""
+    rename_pass = UnitPass[LoopProgram]("rename", lambda program: replace(program, name="renamed"))
+    passes = {
+        Phase.BEFORE_PARTITION: [FunctionPass("early", lambda function: function)],
+        Phase.AFTER_PARTITION: [ModulePass("own", lambda module: ir.Module({"main": _turned(module.main)}))],
+        Phase.LOOP: [rename_pass],
+    }
+    effects = pass_effects(model(), [KIND], make_registry(passes))
+    assert [(item.level, item.name, item.changed) for item in effects if item.plugin == KIND] == [
+        ("graph", "early", 0),
+        ("region", "own", 1),
+        ("kernel", "rename", 1),
+    ]
+    names = [item.name for item in effects]
+    stages = ["bind_invariants", "early", "sink_transposes", "partition", "borders", "own", "dissolve"]
+    assert names[names.index("bind_invariants") :][: len(stages)] == stages
+    assert names[-2:] == ["hoist_scratch", "rename"]
+    assert next(item for item in effects if item.name == "partition").after == 2
 
 
 def test_capabilities_choose() -> None:
@@ -132,7 +153,7 @@ def test_verification_between_rewrites_names_pass_and_region(monkeypatch) -> Non
 @pytest.mark.parametrize("guilty", ["dissolve", "pointwise_products", "fuse", None])
 def test_bisection_names_the_guilty_rewrite(guilty) -> None:
     context = KernelContext(Capabilities((), vector_bits=256, peak=1e9, bandwidth=1e12))
-    passes = listed.rewrites(context, dissolve, None, choose_convolution)
+    passes = listed.region_passes(context, dissolve, None, choose_convolution)
     wrong = [
         FunctionPass(item.name, lambda f: ir.function(f.params, ops.neg(f.body))) if item.name == guilty else item
         for item in passes

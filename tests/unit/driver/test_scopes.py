@@ -32,13 +32,13 @@ class Registry:
 
     schedules = intrinsics = nothing
 
-    def passes(self, target: Target, phase: Any) -> tuple[UnitPass[ir.LoopProgram], ...]:
+    def passes(self, target: Target, phase: Any) -> tuple[tuple[str, UnitPass[ir.LoopProgram]], ...]:
         def staged(program: ir.LoopProgram) -> ir.LoopProgram:
             stage = ir.Buffer("stage", (1024,), dtype("float32"), "shared")
             store = ir.Store(stage, (arith.ZERO,), ir.const(0, "float32"))
             return replace(program, body=ir.Alloc(stage, ir.Seq((store, program.body))))
 
-        return (UnitPass("stage", staged),) if phase is Phase.LOOP else ()
+        return (("test", UnitPass("stage", staged)),) if phase is Phase.LOOP else ()
 
 
 def lower(*scopes: MemoryScope) -> None:

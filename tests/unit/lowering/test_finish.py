@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inlaid.lowering.kernels.finish import ANY, finish, hoist_scratch, plain
+from inlaid.lowering.kernels.finish import finish, kernel_passes
+from inlaid.lowering.kernels.plain import ANY, hoist_scratch
 from inlaid.plugins import Capabilities, Threads
 from inlaid.tensor import interp, ir, te
 from inlaid.tensor.build import Builder
@@ -77,7 +78,7 @@ def test_targets_say_what_stacks_hold() -> None:
     kernel = program(ir.ForKind.SERIAL, BIG)
     assert hoist_scratch(kernel, large) is kernel
     kernel = program(ir.ForKind.PARALLEL, BIG)
-    assert kinds(hoist_scratch(kernel, small)) == kinds(plain(small)[-1].run(kernel)) == [ir.ForKind.SERIAL]
+    assert kinds(hoist_scratch(kernel, small)) == kinds(kernel_passes(small)[-1].run(kernel)) == [ir.ForKind.SERIAL]
 
 
 def bound(size: Any, axis: str, scope: str = "") -> ir.LoopProgram:

@@ -10,6 +10,7 @@ from inlaid.graph.transform import map_functions
 from inlaid.graph.verify import verify
 from inlaid.passes.decompose import decompose
 from inlaid.passes.fuse import fuse
+from inlaid.passes.integer_products import integer_products
 from inlaid.passes.manager import FunctionPass, PassManager, Verify
 from inlaid.passes.pipeline import CANONICAL
 from inlaid.passes.sink_transposes import sink_transposes
@@ -17,6 +18,7 @@ from inlaid.passes.sink_transposes import sink_transposes
 PASSES = {
     **{step.name: step for step in CANONICAL},
     "decompose": FunctionPass("decompose", lambda target: decompose(target, lambda call: False)),
+    "integer_products": FunctionPass("integer_products", lambda target: integer_products(target, lambda product, integers: True)),
     "fuse": FunctionPass("fuse", fuse),
     "sink_transposes": FunctionPass("sink_transposes", sink_transposes),
     "fuse_small": FunctionPass("fuse_small", lambda target: fuse(target, limit=2)),

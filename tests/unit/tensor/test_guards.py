@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlaid.lowering.kernels.finish import without_prefetches
+from inlaid.lowering.kernels.plain import without_prefetches
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import PREFETCH
 from inlaid.tensor.transform.guards import RUN, free_registers, nest_guards

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from inlaid.codegen import c_values
 from inlaid.codegen.c import c_type
 from inlaid.codegen.c_expressions import WIDTH
 from inlaid.codegen.c_indices import helpers
 from inlaid.codegen.launch_plan import AXES, ThreadKernel, ThreadRegion
 from inlaid.codegen.threads.dialect import ThreadDialect
-from inlaid.codegen.threads.exchange import shuffled
-from inlaid.codegen.threads.float64_calls import FLOAT64_CALL, float64_calls
+from inlaid.codegen.threads.float64_calls import FLOAT64_CALL
 from inlaid.codegen.threads.float64_functions import FUNCTIONS
 from inlaid.codegen.threads.indices import flat_index, index_type
-from inlaid.codegen.threads.lanes import cut_lanes
-from inlaid.codegen.threads.narrow_floats import as_functions
+from inlaid.codegen.threads.passes import legalized_kernels
 from inlaid.codegen.threads.registers import MAX_NAMES, RegisterNames, choose_width
-from inlaid.codegen.threads.shared import declarations, shared_by_threads, with_own_names
+from inlaid.codegen.threads.shared import declarations, shared_by_threads
 from inlaid.codegen.threads.vectors import VECTOR_BYTES, Wide
 from inlaid.codegen.threads.wide import WideExpressions
+from inlaid.passes.manager import RunPasses, run_passes
 from inlaid.tensor import ir
-from inlaid.tensor.analysis.ranges import Ranges, narrow
-from inlaid.tensor.math import expand_program
+from inlaid.tensor.analysis.ranges import Ranges
 from inlaid.tensor.region import size_vars
-from inlaid.tensor.transform.flatten_nests import flatten_nests
-from inlaid.tensor.transform.float64_operands import INTERMEDIATE_FLOAT64
-from inlaid.tensor.transform.legalize import legalize
 from inlaid_runtime import arith
 from inlaid_runtime.errors import CompileError, Unsupported
 from inlaid_runtime.execution.c_source import spread
@@ -52,25 +46,29 @@ class ThreadKernelText:
 
 
 def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadKernelText:
-    """Print a kernel. Its parameters are, in order: base pointer and byte offset of each buffer, scalars, sizes, and the report
-    pointer if it reports, after the descriptors. Raises `Unsupported` for intrinsics that the language lacks."""
-    program, offsets = with_own_names(kernel.kernel.program, kernel.kernel.offsets)
-    sizes = size_vars(program)
-    wide = INTERMEDIATE_FLOAT64 not in program.annotations
-    program = legalize(expand_program(flatten_nests(program), wide=wide), c_values.NATIVE, dialect.converted, wide=wide)
-    program = program if wide else float64_calls(program)
-    program = cut_lanes(as_functions(program, dialect.converted), dialect.lanes)
-    program = dialect.with_waits(narrow(shuffled(program)))
+    """Run `kernel_passes` on a kernel and print it. Its parameters are, in order: base pointer and byte offset of each buffer,
+    scalars, sizes, and the report pointer if it reports, after the descriptors. Raises `Unsupported` for intrinsics that the
+    language lacks."""
+    (legal,) = legalized_kernels((kernel,), dialect, run_passes)
+    return print_legalized(legal, dialect)
+
+
+def print_legalized(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadKernelText:
+    """Print a kernel after `legalized_kernels`, as `print_thread_kernel` does."""
+    program = kernel.kernel.program
     ranges = Ranges(program)
-    return _ThreadKernelPrinter(kernel, program, sizes, dialect, index_type(program, ranges), ranges, offsets).print()
+    return _ThreadKernelPrinter(kernel, program, dialect, index_type(program, ranges), ranges).print()
 
 
-def print_region(region: ThreadRegion, dialect: ThreadDialect, report: Callable[[str, int, int], None]) -> tuple[LaunchPlan, str]:
-    """Print the kernels of a region. Returns its launch plan and source file. `report`: see `CompileContext.report`."""
+def print_region(
+    region: ThreadRegion, dialect: ThreadDialect, run: RunPasses[ir.LoopProgram], report: Callable[[str, int, int], None]
+) -> tuple[LaunchPlan, str]:
+    """Print the kernels of a region. Returns its launch plan and source file. `run` and `report` are `run_passes` and `report` of a
+    `CompileContext`."""
     texts = []
-    for number, kernel in enumerate(region.kernels):
+    for number, kernel in enumerate(legalized_kernels(region.kernels, dialect, run)):
         report("print", number, len(region.kernels))
-        texts.append(print_thread_kernel(kernel, dialect))
+        texts.append(print_legalized(kernel, dialect))
     descriptors = [text.descriptors for text in texts]
     plan = region.completed([text.reports for text in texts], [text.shared for text in texts], descriptors)
     return plan, thread_source(texts, dialect)
@@ -100,15 +98,13 @@ class _ThreadKernelPrinter(WideExpressions):
         self,
         kernel: ThreadKernel,
         program: ir.LoopProgram,
-        sizes: Sequence[arith.SizeVar],
         dialect: ThreadDialect,
         index: str,
         ranges: Ranges,
-        offsets: Mapping[str, int],
     ) -> None:
         super().__init__(program, dialect, index, ranges)
         self.kernel = kernel
-        self.sizes = sizes
+        self.sizes = size_vars(program)
         self.emitters = dialect.emitters
         self.reports = False
         self.waits = any(isinstance(stmt, ir.Barrier) for stmt in ir.walk_stmts(program.body))
@@ -116,7 +112,7 @@ class _ThreadKernelPrinter(WideExpressions):
         self.bodies: dict[ir.Buffer, ir.Stmt] = {}
         self.leave = "return;"
         self.report_name = self.unique("report")
-        self.shared = shared_by_threads(program, offsets)
+        self.shared = shared_by_threads(program, kernel.kernel.offsets)
         for buffer in self.shared:
             self.buffers[buffer] = self.unique(buffer.name)
             self.spaces[buffer], self.bases[buffer] = dialect.shared, math.gcd(self.shared[buffer], VECTOR_BYTES)

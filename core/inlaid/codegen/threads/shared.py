@@ -8,30 +8,19 @@ from collections.abc import Mapping
 from inlaid.codegen.c import c_type
 from inlaid.codegen.threads.dialect import ThreadDialect
 from inlaid.tensor import ir
-from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
 from inlaid_runtime.errors import Unsupported
-from inlaid_runtime.names import unique
 
 _WORD = 8
 """Alignment of the arena: bytes of the largest element."""
 
 
-def with_own_names(program: ir.LoopProgram, offsets: Mapping[ir.Buffer, int]) -> tuple[ir.LoopProgram, dict[str, int]]:
-    """Rename allocated buffers uniquely and key the offsets by name, since names survive passes that rebuild buffers."""
-    names: set[str] = set()
-    local = dict.fromkeys(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))
-    named = {buffer: ir.Buffer(unique(buffer.name, names), buffer.shape, buffer.dtype, buffer.scope) for buffer in local}
-    places = {named[buffer].name: at for buffer, at in offsets.items() if buffer in named}
-    return Rewriter(buffers=named).program(program), places
-
-
-def shared_by_threads(program: ir.LoopProgram, offsets: Mapping[str, int]) -> dict[ir.Buffer, int]:
+def shared_by_threads(program: ir.LoopProgram, offsets: Mapping[ir.Buffer, int]) -> dict[ir.Buffer, int]:
     """Map the buffers that are allocated outside the thread loops to their byte offsets."""
     offsets_by_buffer = {}
     for stmt in ir.walk_stmts(program.body):
         if isinstance(stmt, ir.Alloc) and any(isinstance(node, ir.For) and node.over_threads for node in ir.walk_stmts(stmt.body)):
-            offsets_by_buffer[stmt.buffer] = offsets.get(stmt.buffer.name, 0)
+            offsets_by_buffer[stmt.buffer] = offsets.get(stmt.buffer, 0)
     return offsets_by_buffer
 
 

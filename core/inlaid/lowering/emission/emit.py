@@ -11,12 +11,13 @@ from inlaid.graph import ir as graph
 from inlaid.lowering.emission.buffers import Buffers, Emitted, Planned
 from inlaid.lowering.emission.join import Joiner, run_starts
 from inlaid.lowering.kernels.bodies import is_operator, source_nodes
-from inlaid.lowering.kernels.finish import without_vectors
+from inlaid.lowering.kernels.finish import copy_passes
 from inlaid.lowering.kernels.kernel import result_types, tensor_type
 from inlaid.lowering.selection.branches import Arms, applicable_versions
 from inlaid.lowering.selection.choose import Programs, ScheduleChoice, ScheduleChoices, buffer_alignment
 from inlaid.lowering.selection.views import slice_start
 from inlaid.ops.define import AxisAttrs
+from inlaid.passes.manager import RunPasses, run_passes
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, Predicate, size_vars
 from inlaid.tensor.scheduling.rule import KernelContext, Offer
@@ -59,11 +60,13 @@ def emit(
     progress: Callable[[int, int], None],
     watch: Watch | None = None,
     begin: Begin | None = None,
+    run: RunPasses[ir.LoopProgram] = run_passes,
 ) -> Emission:
     """Emit the calls of a region. Finished kernels are cached in `programs`. `progress` is called with the number of expressions
     done and the total, `watch` with each scheduled kernel, `begin` once with each finished kernel. `begin` is not
-    called with kernels of calls that write or read a part of a strided concatenation, since `Joiner` may rewrite them."""
-    emitter = _Emitter(decisions, context, programs, finish, watch, begin)
+    called with kernels of calls that write or read a part of a strided concatenation, since `Joiner` may rewrite them. `run` runs
+    the passes over copies and joined kernels."""
+    emitter = _Emitter(decisions, context, programs, finish, watch, begin, run)
     for number, param in enumerate(function.params):
         emitter.input(param, number)
     for index, (expr, arms) in enumerate(decisions.exprs):
@@ -85,6 +88,7 @@ class _Emitter:
         finish: Finish,
         watch: Watch | None,
         begin: Begin | None,
+        run: RunPasses[ir.LoopProgram],
     ) -> None:
         self._decisions = decisions
         self._context = context
@@ -92,6 +96,7 @@ class _Emitter:
         self._finish = finish
         self._watch = watch
         self._begin = begin
+        self._run = run
         self._begun: set[int] = set()
         self._movable = _movable_calls(decisions, context)
         self._buffers = Buffers()
@@ -127,7 +132,7 @@ class _Emitter:
             joiner = Joiner(kernels, calls, buffers.planned, [buffers.owner(number)[0] for number in range(len(buffers.planned))])
             for join in self._joins:
                 joiner.join(*join)
-            kernels, calls = joiner.rewrite_kernels()
+            kernels, calls = joiner.rewrite_kernels(self._run)
         weights = self._weights(calls)
         aliases = tuple((self._buffers[root].index, input_index) for root, input_index in self._aliases.items())
         return Emission(tuple(kernels), tuple(calls), self._buffers.settled(), weights, aliases)
@@ -188,7 +193,7 @@ class _Emitter:
     def _relayout(self, shape: tuple[Dim, ...], dtype: DType, source: Layout, target: Layout) -> ir.LoopProgram:
         """Build a kernel that copies between layouts."""
         program = relayout(shape, dtype, source, target, self._context.threads)
-        return program if self._context.capabilities.vector_bits else without_vectors(program)
+        return self._run(copy_passes(self._context.capabilities), program)
 
     def _kernel(self, key: Any, make: Callable[[], ir.LoopProgram], settled: bool = True) -> int:
         """Return the number of the kernel with a key; `make` builds it on first use. A `settled` kernel begins to compile."""
@@ -268,14 +273,15 @@ class _Emitter:
 
     def _finished(self, key: Any, offer: Offer, version: int, source: ir.LoopProgram) -> ir.LoopProgram:
         if key not in self._programs:
-            if self._watch is None:
-                program = offer.schedules[version](source)
-            else:
-                scheduled_kernel = scheduled(source, offer, version, self._context)
-                self._watch(scheduled_kernel)
-                program = scheduled_kernel.program
-            self._programs[key] = self._finish(program)
+            self._programs[key] = self._finish(self._scheduled(offer, version, source))
         return self._programs[key]
+
+    def _scheduled(self, offer: Offer, version: int, source: ir.LoopProgram) -> ir.LoopProgram:
+        if self._watch is None:
+            return offer.schedules[version](source)
+        kernel = scheduled(source, offer, version, self._context)
+        self._watch(kernel)
+        return kernel.program
 
     def _work(self, key: Any, source: ir.LoopProgram) -> Dim:
         """Return the number of arithmetic operations of an unscheduled kernel, memoized."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from inlaid.graph import ir as graph
 from inlaid.lowering.emission.buffers import Planned
 from inlaid.lowering.kernels.kernel import tensor_type
 from inlaid.ops.define import AxisAttrs
+from inlaid.passes.manager import RunPasses, UnitPass
 from inlaid.tensor import ir
 from inlaid.tensor.region import KernelCall, size_vars
 from inlaid.tensor.transform.layouts import as_slice, is_intrinsic_operand
@@ -131,9 +133,9 @@ class Joiner:
         numbers = tuple(result if number == part else number for number in numbers)
         return replace(call, kernel=kernel, inputs=numbers[: len(call.inputs)], outputs=numbers[len(call.inputs) :])
 
-    def rewrite_kernels(self) -> tuple[list[ir.LoopProgram], list[KernelCall]]:
-        """Rewrite the kernels; returns kernels and calls. Kernels that differ only in the position of their outputs become one
-        kernel with the positions as size parameters."""
+    def rewrite_kernels(self, run: RunPasses[ir.LoopProgram]) -> tuple[list[ir.LoopProgram], list[KernelCall]]:
+        """Rewrite the kernels by a pass that `run` runs; returns kernels and calls. Kernels that differ only in the position of
+        their outputs become one kernel with the positions as size parameters."""
         groups: dict[tuple[int, _Moves], set[int]] = {}
         for call in self.calls:
             groups.setdefault(self._alike(call.kernel), set()).add(call.kernel)
@@ -142,10 +144,10 @@ class Joiner:
         for alike, members in groups.items():
             base, _ = alike
             program = self.kernels[base]
-            shared = self._program(program, alike) if len(members) > 1 else None
+            shared = _joined(run, program, alike[1]) if len(members) > 1 else None
             for number in members:
                 moves = self.moved[number][1]
-                rewrites[number] = shared or self._program(program, self.moved[number]), _moved_sizes(program, moves)
+                rewrites[number] = shared or _joined(run, program, moves), _moved_sizes(program, moves)
         calls = []
         for call in self.calls:
             program, moved_sizes = rewrites[call.kernel]
@@ -166,13 +168,19 @@ class Joiner:
 
         return base, tuple((position, sized(position, lists)) for position, lists in moves)
 
-    def _program(self, program: ir.LoopProgram, key: tuple[int, _Moves]) -> ir.LoopProgram:
-        for position, lists in key[1]:
-            for axis, first, extent in lists:
-                program = as_slice(program, position, axis, first, extent)
-                if isinstance(first, arith.SizeVar):
-                    program = replace(program, sizes=(*program.sizes, first))
-        return program
+
+def _joined(run: RunPasses[ir.LoopProgram], program: ir.LoopProgram, moves: _Moves) -> ir.LoopProgram:
+    return run((UnitPass("move_into_joined", partial(move_parameters, moves=moves)),), program) if moves else program
+
+
+def move_parameters(program: ir.LoopProgram, moves: _Moves) -> ir.LoopProgram:
+    """Make parameters slices of larger buffers."""
+    for position, lists in moves:
+        for axis, first, extent in lists:
+            program = as_slice(program, position, axis, first, extent)
+            if isinstance(first, arith.SizeVar):
+                program = replace(program, sizes=(*program.sizes, first))
+    return program
 
 
 def _sizes(program: ir.LoopProgram, position: int, axis: int) -> tuple[arith.SizeVar, arith.SizeVar]:

@@ -1,18 +1,16 @@
-"""Lower a scheduled kernel to the form that code generators print: plain loops without blocks, with large scratch buffers as
-parameters."""
+"""The passes that run on the kernels of a target, in order: they lower scheduled kernels to plain loops without blocks, with large
+scratch buffers as parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
-from inlaid.passes.manager import Instrument, Pass, PassManager, UnitPass
+from inlaid.lowering.kernels.plain import ANY, hoist_scratch, with_checked_registers, without_prefetches, without_vectors
+from inlaid.passes.manager import Pass, UnitPass, run_passes
 from inlaid.plugins.contract import Capabilities
 from inlaid.tensor import ir
 from inlaid.tensor.math.floats import FLOAT32, FLOAT64
-from inlaid.tensor.primitives import PREFETCH
-from inlaid.tensor.scheduling.by_hand import BY_HAND
 from inlaid.tensor.transform.align import align_buffers
 from inlaid.tensor.transform.bind_parallel import bind_parallel
 from inlaid.tensor.transform.block_sums import block_sums
@@ -21,157 +19,56 @@ from inlaid.tensor.transform.divisions import hoist_divisions
 from inlaid.tensor.transform.float64_operands import mark_intermediate_float64
 from inlaid.tensor.transform.guards import free_registers, nest_guards
 from inlaid.tensor.transform.lane_guards import hoist_lane_guards
-from inlaid.tensor.transform.lower_blocks import (
-    check_lanes,
-    check_registers,
-    flatten_blocks,
-    mapped,
-    simplify_program,
-)
+from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_program
 from inlaid.tensor.transform.parallel_loops import parallel_loops
 from inlaid.tensor.transform.peel import peel_loops
-from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid.tensor.transform.unroll import unroll_loops
 from inlaid.tensor.transform.vthread import lower_vthreads
-from inlaid_runtime import arith
-from inlaid_runtime.errors import ScheduleError
 
 LoopPass = Pass[ir.LoopProgram]
-ANY = Capabilities(())
-"""Capabilities of a target that declares no capabilities."""
 
 
-def finish(
-    program: ir.LoopProgram,
-    target_passes: Sequence[LoopPass] = (),
-    instruments: Sequence[Instrument[ir.LoopProgram]] = (),
-    able: Capabilities = ANY,
-) -> ir.LoopProgram:
-    """Lower a kernel to plain loops with simplified indices, within the target's stack limits. `target_passes` are the target's
-    passes, which run between `NESTS` and `PLAIN`. Raises `ScheduleError` for a register buffer with a non-constant index."""
-    return PassManager((*NESTS, *target_passes, *plain(able)), instruments).run(program)
-
-
-def without_vectors(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Replace vectorized loops by serial loops."""
-
-    def serial(stmt: ir.Stmt) -> ir.Stmt | None:
-        return replace(stmt, kind=ir.ForKind.SERIAL) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED else None
-
-    return replace(program, body=Rewriter(stmt=serial).stmt(program.body))
-
-
-def without_prefetches(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Remove prefetches, and loops that contain nothing else."""
-
-    def dropped(stmt: ir.Stmt) -> ir.Stmt | None:
-        idle = isinstance(stmt, (ir.For, ir.If)) and all(map(_is_nothing, ir.substatements(stmt)))
-        return ir.Seq(()) if idle or (isinstance(stmt, ir.Intrinsic) and stmt.name == PREFETCH) else None
-
-    body = Rewriter(stmt=dropped).stmt(program.body)
-    return program if body is program.body else replace(program, body=body)
-
-
-def _is_nothing(stmt: ir.Stmt) -> bool:
-    return isinstance(stmt, ir.Seq) and all(map(_is_nothing, stmt.stmts))
-
-
-def _registers_checked(program: ir.LoopProgram) -> ir.LoopProgram:
-    check_registers(program)
-    if (BY_HAND, True) in program.annotations:  # the rules' own schedules may leave lanes unused for small extents
-        check_lanes(program)
-    return program
-
-
-def hoist_scratch(program: ir.LoopProgram, able: Capabilities = ANY) -> ir.LoopProgram:
-    """Replace allocations by output parameters, except registers, buffers that fit on the stack, and buffers inside parallel and
-    vectorized loops. The new parameters hold scratch data. Outputs that hold sizes defined by the kernel stay last.
-
-    A parallel loop whose iterations need more than the thread's stack becomes serial. Raises `ScheduleError`, naming buffer and
-    loop, for a buffer that threads or blocks would share.
-    """
-    scratch: dict[ir.Buffer, None] = {}
-    body = _hoist(program.body, scratch, able)
-    if body is program.body:
-        return program
-    results = len(program.outputs) - len(program.defines)
-    outputs = (*program.outputs[:results], *scratch, *program.outputs[results:])
-    shown = frozenset().union(*(arith.free_vars(dim) for buffer in scratch for dim in buffer.shape))
-    sizes = tuple(size for size in program.sizes if size not in shown)
-    return replace(program, outputs=outputs, body=body, sizes=sizes)
-
-
-def _hoist(stmt: ir.Stmt, scratch: dict[ir.Buffer, None], able: Capabilities, threads: ir.For | None = None) -> ir.Stmt:
-    match stmt:
-        case ir.For(kind=ir.ForKind.VECTORIZED):
-            return stmt
-        case ir.For(body=body, kind=ir.ForKind.PARALLEL):
-            crowded = any(
-                isinstance(item, ir.Alloc) and not _fits(item.buffer, able.thread_stack_bytes) for item in ir.walk_stmts(body)
-            )
-            return replace(stmt, body=_hoist(body, scratch, able, threads), kind=ir.ForKind.SERIAL) if crowded else stmt
-        case ir.For(kind=ir.ForKind.THREAD | ir.ForKind.VTHREAD):
-            threads = stmt
-        case ir.Alloc(buffer=buffer, body=body) if not _fits(buffer, _stack_bytes(stmt, able)):
-            if threads is not None:
-                actual = f"found {arith.product(buffer.shape)} elements of {buffer.dtype} in main memory"
-                problem = f"expected at most {_stack_bytes(stmt, able)} bytes for each iteration of loop {threads.var}, {actual}"
-                raise ScheduleError(f"buffer {buffer}: {problem}", remedy="give it a memory scope by set_scope, or tile the loop")
-            scratch[buffer] = None
-            return _hoist(body, scratch, able)
-    return mapped(stmt, lambda inner: _hoist(inner, scratch, able, threads))
-
-
-def _stack_bytes(alloc: ir.Alloc, able: Capabilities) -> int:
-    """Return the maximum bytes of a stack buffer; 0 for a buffer that several threads share, since threads have separate stacks."""
-    if able.threads is None:
-        return able.stack_bytes
-    forks = (ir.ForKind.PARALLEL, ir.ForKind.THREAD)
-    shared = any(isinstance(node, ir.For) and node.kind in forks for node in ir.walk_stmts(alloc.body))
-    return 0 if shared else able.thread_stack_bytes
-
-
-def _fits(buffer: ir.Buffer, limit: int) -> bool:
-    size = arith.product(buffer.shape)
-    return buffer.scope != "" or (isinstance(size, int) and size * buffer.dtype.bytes <= limit)
-
-
-NESTS: tuple[LoopPass, ...] = (
-    UnitPass("flatten_blocks", flatten_blocks),
-    UnitPass("simplify_nests", simplify_program),
-    UnitPass("compact_buffers", compact_buffers),
-    UnitPass("align_buffers", align_buffers),
-    UnitPass("free_registers", free_registers),
-    UnitPass("lower_vthreads", lower_vthreads),
-)
-"""Passes that lower blocks to loop nests. Each buffer is still computed in one nest, with bounds conditions."""
-
-
-def plain(able: Capabilities = ANY) -> tuple[LoopPass, ...]:
-    """List the passes after `NESTS` for a target's stack limits. They peel loops so that inner loops need no bounds checks."""
+def kernel_passes(able: Capabilities = ANY, before_peeling: Sequence[LoopPass] = ()) -> tuple[LoopPass, ...]:
+    """List the passes over a scheduled kernel of a target with these capabilities. `before_peeling` are the target's own passes of
+    `Phase.BEFORE_PEELING`. Later, the passes of `Phase.LOOP` and those of the target's code generator run on the kernels of each
+    region, including copies between layouts."""
     threads = able.threads
-    bound = () if threads is None else (UnitPass("bind_parallel", partial(bind_parallel, block=threads.block)),)
-    vectors = () if threads is None else (UnitPass("lane_guards", hoist_lane_guards),)
-    # With one thread per block, the schedule rules for vector CPUs decide what runs in parallel.
     in_integers = threads is not None and not able.full_rate_float64
-    operands = (UnitPass("mark_intermediate_float64", mark_intermediate_float64),) if in_integers else ()
+    # With one thread per block, the schedule rules for vector CPUs decide what runs in parallel.
+    parallel = threads is not None and threads.block != 1
     total = (FLOAT64 if "float64" in able.dtypes or in_integers else FLOAT32).dtype
-    parallel = () if threads is None or threads.block == 1 else (UnitPass("parallel_loops", parallel_loops),)
     return (
-        *operands,
-        *parallel,
+        # Blocks become loop nests. Each buffer is still computed in one nest, with bounds conditions.
+        UnitPass("flatten_blocks", flatten_blocks),
+        UnitPass("simplify_nests", simplify_program),
+        UnitPass("compact_buffers", compact_buffers),
+        UnitPass("align_buffers", align_buffers),
+        UnitPass("free_registers", free_registers),
+        UnitPass("lower_vthreads", lower_vthreads),
+        *([UnitPass("drop_prefetches", without_prefetches)] if able.vector_bits and not able.prefetch else ()),
+        *before_peeling,
+        *([UnitPass("mark_intermediate_float64", mark_intermediate_float64)] if in_integers else ()),
+        *([UnitPass("parallel_loops", parallel_loops)] if parallel else ()),
+        # Loops are peeled, so that inner loops need no bounds checks.
         UnitPass("peel_loops", peel_loops),
         UnitPass("block_sums", partial(block_sums, total=total)),
         UnitPass("unroll_loops", partial(unroll_loops, keep=able.unrolls)),
         UnitPass("nest_guards", nest_guards),
-        *vectors,
+        *([UnitPass("lane_guards", hoist_lane_guards)] if threads is not None else ()),
         UnitPass("simplify_loops", simplify_program),
         UnitPass("hoist_divisions", hoist_divisions),
-        UnitPass("check_registers", _registers_checked),
+        UnitPass("check_registers", with_checked_registers),
         UnitPass("hoist_scratch", partial(hoist_scratch, able=able)),
-        *bound,
+        *([UnitPass("bind_parallel", partial(bind_parallel, block=threads.block))] if threads is not None else ()),
     )
 
 
-PLAIN = plain()
-"""The passes for a target without stack limits."""
+def copy_passes(able: Capabilities) -> tuple[LoopPass, ...]:
+    """List the passes over a copy between layouts, which is not scheduled."""
+    return () if able.vector_bits else (UnitPass("serialize_vectors", without_vectors),)
+
+
+def finish(program: ir.LoopProgram, target_passes: Sequence[LoopPass] = (), able: Capabilities = ANY) -> ir.LoopProgram:
+    """Lower a kernel to plain loops with simplified indices, within the target's stack limits, by `kernel_passes`. `target_passes`
+    are its passes before peeling. Raises `ScheduleError` for a register buffer with a non-constant index."""
+    return run_passes(kernel_passes(able, target_passes), program)

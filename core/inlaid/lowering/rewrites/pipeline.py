@@ -29,7 +29,7 @@ ConvolutionChoice = Callable[[Function, KernelContext, Supports], Function]
 """Rewrites convolutions to the algorithm that is fastest with the target's schedules."""
 
 
-def rewrites(
+def region_passes(
     context: KernelContext,
     dissolve: Rewrite,
     store: Rewrite | None,
@@ -37,9 +37,9 @@ def rewrites(
     fusion: bool = True,
     supports: Supports = supports_everything,
 ) -> tuple[FunctionPass, ...]:
-    """List the passes for a target. `dissolve` inlines the bodies of composites; `store`, for a region with its own border layouts,
-    converts values at the border. Without `fusion` every operator is a kernel. All passes except `dissolve` and `store` create only
-    operators for which `supports` is true."""
+    """List the passes for a target. Its own passes of `Phase.AFTER_PARTITION` run before them. `dissolve` inlines the bodies of
+    composites; `store`, for a region with its own border layouts, converts values at the border. Without `fusion` every operator is
+    a kernel. All passes except `dissolve` and `store` create only operators for which `supports` is true."""
     able = context.capabilities
     vectors = able.vector_bits > 0 and able.threads is None
     return (

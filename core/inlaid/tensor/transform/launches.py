@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Protocol
 
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import full_region, semantic_access, statement_accesses, statement_buffers
@@ -40,7 +41,17 @@ class SplitProgram:
     kernels: Mapping[str, SpmdKernel]
 
 
-def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> SplitProgram:
+class ToSpmd(Protocol):
+    """Lowers a kernel to SPMD form: `to_spmd`, or what runs it as a pass."""
+
+    def __call__(
+        self, program: ir.LoopProgram, scopes: Sequence[MemoryScope], offsets: Mapping[ir.Buffer, int], subgroup: int
+    ) -> ir.LoopProgram: ...
+
+
+def split_launches(
+    program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgroup: int = 0, lower: ToSpmd = to_spmd
+) -> SplitProgram:
     """Split a fork-join program into a host program and kernels.
 
         alloc s: { for b in n // 32, blockIdx.x: for t in 32, threadIdx.x: s[b * 32 + t] = ...; for c in n // 32, blockIdx.x: ... }
@@ -51,17 +62,18 @@ def split_launches(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgr
     and threads around it. Statements next to such nests become a kernel of one thread. Serial loops and branches around nests stay
     on the host, which knows sizes but not data. A size that the program computes is loaded by kernels from the size's buffer, and
     launches must not depend on it. A program that computes sizes and has no threads is one kernel. The program must have
-    no blocks or virtual threads.
+    no blocks or virtual threads. `lower` brings kernels to SPMD form.
 
     Raises `ScheduleError` if a launch depends on data or on a computed size, or if `to_spmd` or `places` raises it.
     """
-    return _Splitter(program, scopes, subgroup).split()
+    return _Splitter(program, scopes, subgroup, lower).split()
 
 
 class _Splitter:
-    def __init__(self, program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgroup: int) -> None:
+    def __init__(self, program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgroup: int, lower: ToSpmd) -> None:
         self._program = program
         self._subgroup = subgroup
+        self._lower = lower
         self._scopes = scopes
         self._kernel_scopes = {"register", SUBGROUP} | {scope.name for scope in scopes if scope.owner != "device"}
         offset_tables = [places(program, scope) for scope in scopes if scope.owner != "thread"]
@@ -130,7 +142,7 @@ class _Splitter:
             sorted(written_buffers, key=[buffer for _, buffer in self._program.defines].__contains__)
         )  # size buffers come last
         kernel = ir.LoopProgram(name, (*inputs, *scalars.values()), outputs, body, defines, self._program.annotations)
-        kernel = to_spmd(replace(kernel, sizes=free_sizes(kernel)), self._scopes, self._offsets, self._subgroup)
+        kernel = self._lower(replace(kernel, sizes=free_sizes(kernel)), self._scopes, self._offsets, self._subgroup)
         owned = [places(kernel, scope) for scope in self._scopes if scope.owner == "thread"]
         kernel_buffers = {buffer for node in ir.walk_stmts(kernel.body) for buffer in statement_buffers(node)}
         offsets = {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from inlaid.codegen.launch_plan import thread_region
+from collections.abc import Sequence
+
+from inlaid.codegen.launch_plan import ThreadKernel, ThreadRegion, thread_region
 from inlaid.codegen.threads.kernel import print_region
+from inlaid.codegen.threads.passes import legalized_kernels
 from inlaid.plugins import Codegen, CompileContext
 from inlaid.tensor.region import RegionProgram, kernel_infos
 from inlaid_cuda.capabilities import WARP, architecture, capabilities, compiler
@@ -22,11 +25,15 @@ class CudaCodegen(Codegen["RegionProgram"]):
         self.options = options
         self.scopes = capabilities(options).scopes
 
+    def legalized(self, unit: RegionProgram, context: CompileContext) -> Sequence[ThreadKernel]:
+        """Return the kernels after the passes that precede printing."""
+        return tuple(legalized_kernels(self._threads(unit, context).kernels, DIALECT, context.run_passes))
+
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
         """Compile a region to an artifact. Equal regions give equal bytes. Raises `CompileError` if NVRTC rejects the source, and
         `TargetError` if no NVRTC is installed whose code the driver of device 0 loads."""
-        region = thread_region(unit, self.scopes, WARP)
-        plan, source = print_region(region, DIALECT, context.report)
+        region = self._threads(unit, context)
+        plan, source = print_region(region, DIALECT, context.run_passes, context.report)
         arch = architecture(self.options)
         requires: tuple[str, ...]
         if arch == HOST:  # the source is compiled at load
@@ -46,3 +53,6 @@ class CudaCodegen(Codegen["RegionProgram"]):
             requires=requires,
             kernels=kernel_infos(unit),
         )
+
+    def _threads(self, unit: RegionProgram, context: CompileContext) -> ThreadRegion:
+        return thread_region(unit, self.scopes, WARP, context.run_passes)

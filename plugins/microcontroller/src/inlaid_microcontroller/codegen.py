@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from inlaid.codegen.c_indices import HELPERS, helpers
-from inlaid.codegen.c_kernel import Dialect, prepared, print_prepared, stored_type
+from inlaid.codegen.c_kernel import Dialect, kernel_passes, print_legalized, stored_type
+from inlaid.passes.manager import UnitPass
 from inlaid.plugins import Codegen, CompileContext
 from inlaid.tensor.analysis.ranges import Range
 from inlaid.tensor.ir import LoopProgram
@@ -20,7 +23,7 @@ from inlaid_microcontroller.counts import count_work
 from inlaid_microcontroller.intrinsics import costs, emitters, function_names, support
 from inlaid_microcontroller.loops import looped
 from inlaid_microcontroller.naming import kernel as kernel_name
-from inlaid_microcontroller.narrow import narrow_constants
+from inlaid_microcontroller.narrow import narrow_constants, narrow_parameters, narrowable_parameters
 from inlaid_microcontroller.options import CPUS, FORMAT, FORMAT_VERSION, MicrocontrollerOptions
 from inlaid_microcontroller.source import role
 from inlaid_microcontroller.unit import PREFIX, Buffer, Call, Kernel, Unit, workspace
@@ -57,22 +60,35 @@ class MicrocontrollerCodegen(Codegen["RegionProgram | RegionLoop"]):
                 node=nodes[0] if nodes else None,
                 remedy=Remedy.join("fix its size: ", dims_setting({unit.signature.dims[0].name: None})),
             )
-        code, constants = self._unit(region, context)
+        code, constants = self._unit(*self.legalized(unit, context), context)
         code = looped(unit, code) if isinstance(unit, RegionLoop) else code
         size = workspace(code.arena, code.fast)
         return Artifact(unit.name, FORMAT, FORMAT_VERSION, code.encode(), unit.signature, constants, {"": size})
 
-    def _unit(self, unit: RegionProgram, context: CompileContext) -> tuple[Unit, Mapping[str, np.ndarray[Any, Any]]]:
-        """Compile the calls of a region. Returns the unit and the constants."""
+    def legalized(
+        self, unit: RegionProgram | RegionLoop, context: CompileContext
+    ) -> tuple[RegionProgram, Sequence[Mapping[int, Range]]]:
+        """Return the region with its kernels after the passes that precede printing, and the ranges of each kernel's parameters."""
+        region = unit.body if isinstance(unit, RegionLoop) else unit
+        param_ranges = [constant_ranges(region, number) for number in range(len(region.kernels))]
+        kernels, narrowed = [], []
+        for kernel, ranges in zip(region.kernels, param_ranges, strict=True):
+            params = narrowable_parameters(kernel, ranges)
+            narrow = UnitPass("narrow_parameters", partial(narrow_parameters, params=params))
+            kernels.append(context.run_passes((narrow, *kernel_passes(ranges)), kernel))
+            narrowed.append(params)
+        return replace(narrow_constants(region, narrowed), kernels=tuple(kernels)), param_ranges
+
+    def _unit(
+        self, unit: RegionProgram, param_ranges: Sequence[Mapping[int, Range]], context: CompileContext
+    ) -> tuple[Unit, Mapping[str, np.ndarray[Any, Any]]]:
+        """Compile the calls of a legalized region. Returns the unit and the constants."""
         names: set[str] = set()
         kernels: list[Kernel] = []
         kernel_args: dict[int, tuple[int, tuple[int, ...]]] = {}
-        param_ranges = [constant_ranges(unit, number) for number in range(len(unit.kernels))]
-        unit = narrow_constants(unit, param_ranges)
         assert isinstance(unit.workspace, int)
-        programs = [prepared(kernel, ranges) for kernel, ranges in zip(unit.kernels, param_ranges, strict=True)]
-        for general in generalize(programs, MAX_INTEGER_PARAMS):
-            context.report("print", len(kernel_args), len(programs))
+        for general in generalize(unit.kernels, MAX_INTEGER_PARAMS):
+            context.report("print", len(kernel_args), len(unit.kernels))
             kernel_args |= {member: (len(kernels), values) for member, values in general.members.items()}
             calls = [call for call in unit.calls if call.kernel in general.members]
             kernels.append(
@@ -114,7 +130,7 @@ class MicrocontrollerCodegen(Codegen["RegionProgram | RegionLoop"]):
         shared = set[int]().union(*(_shared([unit.buffers[n] for n in (*call.inputs, *call.outputs)]) for call in calls))
         cpu = CPUS[self.options.cpu]
         dialect = Dialect(INDEX, emitters(program, param_ranges, cpu), freestanding=True)
-        printed = print_prepared(program, f"{PREFIX}{name}", dialect, param_ranges, shared, _names(unit, calls))
+        printed = print_legalized(program, f"{PREFIX}{name}", dialect, param_ranges, shared, _names(unit, calls))
         work = count_work(program, costs(cpu))
         return Kernel(name, printed.text, printed.checks, work.multiplications, work.loads, work.stores, work.locals)
 

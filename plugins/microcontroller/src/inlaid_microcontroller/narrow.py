@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -17,21 +18,13 @@ from inlaid_runtime.types import dtype
 INT8, INT32 = dtype("int8"), dtype("int32")
 
 
-def narrow_constants(unit: RegionProgram, param_ranges: list[dict[int, Range]]) -> RegionProgram:
-    """Store int32 constants as int8 if their values fit and their readers permit it. param_ranges: value ranges of each
-    kernel's parameters, by number."""
-    kernels, narrowed_params = [], []
-    for kernel, ranges in zip(unit.kernels, param_ranges, strict=True):
-        narrowed = _places(kernel, ranges)
-        buffers = {kernel.params[param]: replace(kernel.params[param], dtype=INT8) for param in narrowed}
-        kernels.append(_Widened(buffers).program(kernel) if buffers else kernel)
-        narrowed_params.append(narrowed)
-    if not any(narrowed_params):
-        return unit
-    return _collected(unit, tuple(kernels), narrowed_params)
+def narrow_parameters(kernel: ir.LoopProgram, params: Collection[int]) -> ir.LoopProgram:
+    """Make int32 parameters of a kernel int8, by number."""
+    buffers = {kernel.params[param]: replace(kernel.params[param], dtype=INT8) for param in params}
+    return _Widened(buffers).program(kernel) if buffers else kernel
 
 
-def _places(kernel: ir.LoopProgram, param_ranges: dict[int, Range]) -> set[int]:
+def narrowable_parameters(kernel: ir.LoopProgram, param_ranges: dict[int, Range]) -> set[int]:
     """Return the numbers of the parameters that can be narrowed: values fit int8, and intrinsics read them only as shifts, if at
     all."""
     read = {region.buffer for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic) for region in stmt.regions}
@@ -57,8 +50,11 @@ class _Widened(Rewriter):
         return ir.Cast(INT32, node) if isinstance(node, ir.Load) and node.buffer in self._narrow else None
 
 
-def _collected(unit: RegionProgram, kernels: tuple[ir.LoopProgram, ...], narrowed_params: list[set[int]]) -> RegionProgram:
-    """Rebuild the region with `kernels`. Each constant is stored in the widths that calls read; unread constants are dropped."""
+def narrow_constants(unit: RegionProgram, narrowed_params: list[set[int]]) -> RegionProgram:
+    """Store the constants of narrowed parameters as int8. narrowed_params: the parameters of each kernel, by number. The kernels
+    stay as they are. Each constant is stored in the widths that calls read; unread constants are dropped."""
+    if not any(narrowed_params):
+        return unit
     names, arrays = list(unit.constants), list(unit.constants.values())
     buffers = [item for item in unit.buffers if item.storage != "constant"]
     moving = (number for number, item in enumerate(unit.buffers) if item.storage != "constant")
@@ -91,4 +87,4 @@ def _collected(unit: RegionProgram, kernels: tuple[ir.LoopProgram, ...], narrowe
             replace(item, condition=moved[item.condition]) if isinstance(item.condition, int) else item for item in call.predicates
         )
         calls.append(replace(call, inputs=inputs, outputs=outputs, predicates=predicates))
-    return replace(unit, kernels=kernels, calls=tuple(calls), buffers=tuple(buffers), constants=constants)
+    return replace(unit, calls=tuple(calls), buffers=tuple(buffers), constants=constants)

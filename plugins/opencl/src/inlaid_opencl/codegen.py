@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from inlaid.codegen.launch_plan import thread_region
+from collections.abc import Sequence
+
+from inlaid.codegen.launch_plan import ThreadKernel, ThreadRegion, thread_region
 from inlaid.codegen.threads.kernel import print_region
+from inlaid.codegen.threads.passes import legalized_kernels
 from inlaid.plugins import Codegen, CompileContext
 from inlaid.tensor.region import RegionProgram, kernel_infos
 from inlaid_opencl.capabilities import capabilities
@@ -22,10 +25,14 @@ class OpenCLCodegen(Codegen["RegionProgram"]):
         self.scopes = able.scopes
         self.subgroup = able.threads.subgroup if able.threads is not None and able.threads.shuffles else 0
 
+    def legalized(self, unit: RegionProgram, context: CompileContext) -> Sequence[ThreadKernel]:
+        """Return the kernels after the passes that precede printing."""
+        return tuple(legalized_kernels(self._threads(unit, context).kernels, DIALECT, context.run_passes))
+
     def compile(self, unit: RegionProgram, context: CompileContext) -> Artifact:
         """Compile a region to an artifact. Equal regions give equal bytes."""
-        region = thread_region(unit, self.scopes, self.subgroup)
-        plan, source = print_region(region, DIALECT, context.report)
+        region = self._threads(unit, context)
+        plan, source = print_region(region, DIALECT, context.run_passes, context.report)
         return Artifact(
             symbol=unit.name,
             format=FORMAT,
@@ -38,3 +45,6 @@ class OpenCLCodegen(Codegen["RegionProgram"]):
             requires=code_requirements(region.kernels, source),
             kernels=kernel_infos(unit),
         )
+
+    def _threads(self, unit: RegionProgram, context: CompileContext) -> ThreadRegion:
+        return thread_region(unit, self.scopes, self.subgroup, context.run_passes)

@@ -14,8 +14,8 @@ from inlaid.graph.operator import Operator
 from inlaid.ops.elementwise import add, mul, sub
 from inlaid.ops.quantized import dequantize, quantize, requantize
 from inlaid.passes.decompose import decompose
-from inlaid.passes.manager import FunctionPass, PassManager
-from inlaid.passes.pipeline import CANONICAL, CONSTRAINTS
+from inlaid.passes.manager import run_passes
+from inlaid.passes.pipeline import quantization_passes
 from inlaid_quantization.agreement import Agreement
 from inlaid_quantization.calibrate import Compile, Run, Sample, Scales, gather, node_name, observed
 from inlaid_quantization.histogram import unmasked
@@ -50,7 +50,7 @@ def quantize_module(
     without anything to quantize, for samples that do not fit the model, and for unknown names.
     """
     named = _names(module)
-    module = PassManager((*CONSTRAINTS, *CANONICAL, FunctionPass("in_parts", _in_parts), *CANONICAL)).run(module)
+    module = run_passes(quantization_passes(_in_parts), module)
     named |= _names(module)
     for name in settings.keep_float:
         if name not in named:

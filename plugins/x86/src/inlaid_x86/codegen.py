@@ -19,6 +19,7 @@ from inlaid_x86.linking import X86_64, link_image
 from inlaid_x86.llvm.loop import print_loop
 from inlaid_x86.llvm.region import print_entry
 from inlaid_x86.machine import feature_text
+from inlaid_x86.passes import kernel_passes
 from inlaid_x86_runtime.cpu import vector_bits
 from inlaid_x86_runtime.options import FORMAT, FORMAT_VERSION, X86Options
 
@@ -43,6 +44,12 @@ class X86Codegen(LibraryCodegen):
                 yield kernels.add
             finally:
                 self._kernels = None
+
+    def legalized(self, unit: RegionProgram | RegionLoop, context: CompileContext) -> tuple[LoopProgram, ...]:
+        """Return the kernels after the passes that precede printing."""
+        region = unit.body if isinstance(unit, RegionLoop) else unit
+        passes = kernel_passes(self.options)
+        return tuple(context.run_passes(passes, kernel) for kernel in region.kernels)
 
     def compile(self, unit: RegionProgram | RegionLoop, context: CompileContext) -> Artifact:
         """Compile a region to an artifact. Compilation is deterministic: equal regions give equal bytes."""

@@ -6,24 +6,18 @@ from dataclasses import dataclass
 
 from inlaid.plugins import CompileContext
 from inlaid.tensor import ir
-from inlaid.tensor.math import expand_program
-from inlaid.tensor.transform.legalize import legalize
 from inlaid_runtime.types import dtype
 from inlaid_x86 import amx
 from inlaid_x86.compilers import Compilers
-from inlaid_x86.conversions import expand_conversions
 from inlaid_x86.emit import EXPLICIT, FULL, KERNEL
-from inlaid_x86.fork import serialize_short_loops
 from inlaid_x86.instructions import tensor_instructions
 from inlaid_x86.interrupts import CHUNK, cycles, polled_loops
 from inlaid_x86.llvm.kernel import is_deep, is_explicit
 from inlaid_x86.llvm.region import Dialect, print_kernel
-from inlaid_x86.llvm.values import CONVERTED, FLUSHED, NATIVE, scalar_type
-from inlaid_x86.lookup import table_emitters
+from inlaid_x86.llvm.values import FLUSHED, scalar_type
 from inlaid_x86.machine import TRIPLE, data_layout
-from inlaid_x86.scale import math_emitters
+from inlaid_x86.passes import base_features, kernel_passes, math_functions
 from inlaid_x86_runtime.cpu import features, vector_bits
-from inlaid_x86_runtime.instruction_sets import extensions
 from inlaid_x86_runtime.options import X86Options
 
 
@@ -58,11 +52,9 @@ class Kernels:
         self._instructions = {each.intrinsic.name: each for each in (*tensor_instructions(available), *context.instructions)}
         emitted = {name: each.emitter for name, each in self._instructions.items()}
         files = amx.register_files(available)
-        math = {**math_emitters(available), **table_emitters(available), "flush": lambda p, args: args[0]}
-        self.dialect = Dialect(TRIPLE, data_layout(), attributes, emitted, files, math, options.check)
-        tables = (CONVERTED, FLUSHED)
-        self._converted = [frozenset(name for name, feature in each.items() if feature in available) for each in tables]
-        self.level = tuple(name for name in available if name not in extensions(available))
+        self.dialect = Dialect(TRIPLE, data_layout(), attributes, emitted, files, math_functions(options), options.check)
+        self._passes = kernel_passes(options)
+        self.level = base_features(options)
         self.compilers = Compilers(self.level, context.objects)
         self._queued: dict[ir.LoopProgram, Queued] = {}
 
@@ -87,10 +79,9 @@ class Kernels:
         """Print a kernel, or return its text from the cache that all regions share."""
         key = (str(self._context.target), kernel)
         if key not in self._context.printed:
-            legal = legalize(expand_program(kernel, frozenset(self.dialect.math)), NATIVE, *self._converted)
-            short = serialize_short_loops(expand_conversions(legal, self.level), self._width)
-            length = cycles(short, self._width)
-            polls = polled_loops(short, self._width) if length >= CHUNK else {}
-            self._context.printed[key] = _Printed(short, length, print_kernel(short, KERNEL, self.dialect, polls))
+            legal = self._context.run_passes(self._passes, kernel)
+            length = cycles(legal, self._width)
+            polls = polled_loops(legal, self._width) if length >= CHUNK else {}
+            self._context.printed[key] = _Printed(legal, length, print_kernel(legal, KERNEL, self.dialect, polls))
         printed: _Printed = self._context.printed[key]
         return printed

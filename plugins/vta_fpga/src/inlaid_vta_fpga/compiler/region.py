@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from inlaid.lowering.steps import StepProgram
+from inlaid.passes.manager import RunPasses, run_passes
+from inlaid.tensor.ir import LoopProgram
 from inlaid_runtime.errors import CompileError
 from inlaid_vta_fpga.checker import check
 from inlaid_vta_fpga.compiler.kernels import PLANES, kernel
@@ -23,15 +25,18 @@ from inlaid_vta_fpga.options import VtaOptions
 Array = np.ndarray[Any, Any]
 
 
-def lower_steps(program: StepProgram, options: VtaOptions) -> Image:
+def lower_steps(program: StepProgram, options: VtaOptions, run: RunPasses[LoopProgram] = run_passes) -> Image:
     """Compile the steps of a region to an image and add constants to the program. Raises `Unsupported` for a step that no layer
     implements, and for a layer of which no tile fits the buffers."""
     outputs = frozenset(number for number, buffer in enumerate(program.buffers) if buffer.storage == "output")
-    return compile_layers(program, layers(program.steps, outputs, options.config.block), options)
+    return compile_layers(program, layers(program.steps, outputs, options.config.block), options, run)
 
 
-def compile_layers(program: StepProgram, layers: list[Layer], options: VtaOptions) -> Image:
-    """Compile layers, which use the buffers of `program`, to an image. The checker verifies its stream."""
+def compile_layers(
+    program: StepProgram, layers: list[Layer], options: VtaOptions, run: RunPasses[LoopProgram] = run_passes
+) -> Image:
+    """Compile layers, which use the buffers of `program`, to an image. The checker verifies its stream. `run`: see
+    `CompileContext.run_passes`."""
     dram, config = _Dram(program), options.config
     scheduled, slots = [], options.slots
     for number, layer in enumerate(layers):
@@ -41,7 +46,7 @@ def compile_layers(program: StepProgram, layers: list[Layer], options: VtaOption
         tile = choose_tile(layer, shapes[main], config, options.threads)
         # If a layer has too few tiles for all threads, a second slot in SRAM lets loads run ahead instead.
         slots = max(slots, options.threads // tile.threads)
-        loops = schedule_kernel(kernel(layer, shapes, config.block, f"layer{number}"), tile, config.block)
+        loops = schedule_kernel(kernel(layer, shapes, config.block, f"layer{number}"), tile, config.block, run)
         buffers = [dram.constant(constant_vector(config.block))]
         for stage in layer.stages:
             if isinstance(stage, BiasStage):

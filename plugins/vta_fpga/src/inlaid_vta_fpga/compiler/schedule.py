@@ -4,7 +4,9 @@ become GEMM intrinsics."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
+from inlaid.passes.manager import RunPasses, UnitPass, run_passes
 from inlaid.tensor import ir
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.transform.compact import compact_buffers
@@ -33,8 +35,20 @@ class TileSizes:
     threads: int = 1
 
 
-def schedule_kernel(kernel: Kernel, tile: TileSizes, block: int) -> ir.LoopProgram:
-    """Schedule and lower a kernel: tile it, stage its operands, tensorize GEMM, accumulate in place, interleave virtual threads."""
+def kernel_passes(chain: tuple[str, ...]) -> tuple[UnitPass[ir.LoopProgram], ...]:
+    """List the passes that lower a scheduled kernel with a chain of stages to loops, for `stream.lower_region`."""
+    return (
+        UnitPass("accumulate_in_place", partial(accumulate_in_place, chain=chain)),
+        UnitPass("flatten_blocks", flatten_blocks),
+        UnitPass("simplify_nests", simplify_program),
+        UnitPass("compact_buffers", compact_buffers),
+        UnitPass("lower_vthreads", lower_vthreads),
+    )
+
+
+def schedule_kernel(kernel: Kernel, tile: TileSizes, block: int, run: RunPasses[ir.LoopProgram] = run_passes) -> ir.LoopProgram:
+    """Schedule and lower a kernel: tile it, stage its operands, tensorize GEMM, accumulate in place, interleave virtual threads.
+    `run`: see `CompileContext.run_passes`."""
     s = Schedule(kernel.program, intrinsics(block))
     main = kernel.main
     for name in kernel.chain:
@@ -51,8 +65,7 @@ def schedule_kernel(kernel: Kernel, tile: TileSizes, block: int) -> ir.LoopProgr
     if thread is not None:
         # `simplify_program` removes a loop of one iteration, and the annotation with it.
         s.vthread(thread, step if tile.steps > 1 else thread)
-    program = accumulate_in_place(s.program, kernel.chain)
-    return lower_vthreads(compact_buffers(simplify_program(flatten_blocks(program))))
+    return run(kernel_passes(kernel.chain), s.program)
 
 
 def _tiled(s: Schedule, kernel: Kernel, tile: TileSizes) -> tuple[Var, Var, Var | None]:
