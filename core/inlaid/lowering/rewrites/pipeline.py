@@ -57,8 +57,8 @@ def region_passes(
         FunctionPass("wide_products", partial(wide_products, context=context, supports=supports)),
         *([FunctionPass("wide_floats", partial(wide_floats, context=context, supports=supports))] if vectors else ()),
         *([FunctionPass("vector_products", partial(vector_products, supports=supports))] if vectors else ()),
-        # After choose_convolution: the remaining 1x1 convolutions may become matrix products.
         FunctionPass("choose_convolution", lambda function: choose_convolution(function, context, supports)),
+        # After choose_convolution: the remaining 1x1 convolutions may become matrix products.
         FunctionPass("pointwise_products", partial(pointwise_products, capabilities=able, supports=supports)),
         FunctionPass("tabulate", partial(tabulate, repeated=vectors, supports=supports)),
         # After tabulate, which looks for functions of bytes.
