@@ -42,7 +42,7 @@ Model = Union["Module", "Function", str, Path, bytes, "onnx.ModelProto"]
 USUAL = ("x86",)
 """Default targets, if they are installed."""
 RELEASED = 1 << 24
-"""Least bytes of weights whose memory is released after compilation."""
+"""Minimum bytes of weights for which a compilation returns freed memory to the operating system."""
 
 
 @reports_faults

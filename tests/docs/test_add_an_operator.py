@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,12 +11,11 @@ import pytest
 from inlaid.plugins.registry import default_registry
 
 from .pages import page_blocks
+from .steps import ROOT, apply_edit, copy_checkout, run_in
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "add-an-operator.md"
 COPIED = ("core", "plugins/onnx", "tests", "tools", "docs")
 """Folders that the page's edits and commands write, or that find their files by their own place."""
-LINKED = ("runtime", "benchmarks", "examples", "conftest.py", "pyproject.toml", "Makefile")
 CHECK = """
 import sys
 
@@ -52,35 +49,10 @@ for target in sys.argv[2:]:
 """What a user of the new operator sees. Arguments: the folder of the sources, and targets."""
 
 
-def apply_edit(folder: Path, body: str) -> Path:
-    """Replace the lines of a block that start with `-` by those with `+`. Returns the file, which the first line names."""
-    header, *lines = body.splitlines()
-    assert header.startswith("--- ") and {line[:1] for line in lines} == {"-", "+"}, f"expected an edit of a file, got\n{body}"
-    path = folder / header.removeprefix("--- ")
-    old, new = ("".join(f"{line[1:]}\n" for line in lines if line[0] == sign) for sign in "-+")
-    text = path.read_text(encoding="utf-8")
-    assert text.count(old) == 1, f"{PAGE.name} replaces lines that {header[4:]} must have once; correct the page:\n{old}"
-    path.write_text(text.replace(old, new), encoding="utf-8")
-    return path
-
-
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     """A folder like this checkout, whose files may be changed."""
-    folder = tmp_path / "checkout"
-    (folder / "plugins").mkdir(parents=True)
-    ignored = shutil.ignore_patterns("__pycache__", "_build", "*.svg", "*.png", "benchmarks*", "conformance", "images")
-    for name in COPIED:
-        shutil.copytree(ROOT / name, folder / name, ignore=ignored if name == "docs" else shutil.ignore_patterns("__pycache__"))
-    for path in [*(ROOT / name for name in LINKED), *(path for path in (ROOT / "plugins").iterdir() if path.name != "onnx")]:
-        (folder / path.relative_to(ROOT)).symlink_to(path)
-    return folder
-
-
-def run_in(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    paths = [folder / "core", folder / "runtime" / "src", folder / "docs", *sorted((folder / "plugins").glob("*/src"))]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONWARNINGS": "error"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return copy_checkout(tmp_path / "checkout", COPIED)
 
 
 def test_the_page_adds_an_operator(sources: Path) -> None:

@@ -45,8 +45,9 @@ GUIDE = [
 
 
 def programs_on(page: Path) -> str:
-    """The Python code of a page."""
-    return "\n".join(block.body for block in page_blocks(page.read_text(encoding="utf-8")) if block.language == "python")
+    """The Python programs of a page; files that it shows are none."""
+    blocks = page_blocks(page.read_text(encoding="utf-8"))
+    return "\n".join(block.body for block in blocks if block.language == "python" and not block.file)
 
 
 PROGRAMS = [page for page in PAGES if page in GUIDE or (page != TUTORIAL and programs_on(page))]

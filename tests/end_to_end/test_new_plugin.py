@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from tests.docs.steps import link_project
 
 from inlaid.plugins import Level
 from inlaid_cli import main
@@ -97,18 +97,6 @@ def test_nothing_is_overwritten(tmp_path, capsys):
     assert new_plugin("acme", "-o", str(tmp_path / "empty")) == 0
 
 
-def beside(project: Path, site: Path) -> None:
-    """Put a project's package where Python finds it, with the facts of an installed one."""
-    facts = tomllib.loads((project / "pyproject.toml").read_text())["project"]
-    shutil.copytree(project / "src", site)
-    info = site / f"{facts['name'].replace('-', '_')}-{facts['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {facts['name']}\nVersion: {facts['version']}\n")
-    groups = facts["entry-points"].items()
-    lines = [f"[{group}]\n" + "".join(f"{name} = {module}\n" for name, module in points.items()) for group, points in groups]
-    (info / "entry_points.txt").write_text("\n".join(lines))
-
-
 def test_what_a_plugin_may_import_is_held_by_a_lint(tmp_path, run_command):
     """With the project's own settings. None of the modules that they ban is in the table of docs/contract.md."""
     folder = tmp_path / "p"
@@ -136,7 +124,7 @@ def test_its_tests_pass_and_its_declarations_conform(tmp_path, tmp_path_factory,
         pytest.skip("there is no C compiler: apt-get install gcc")
     project, site = tmp_path / "p", tmp_path / "site"
     assert new_plugin("acme", *kind, "-o", str(project)) == 0
-    beside(project, site)
+    link_project(project, site)
     path = os.pathsep.join([str(site), *filter(None, sys.path)])
     run_command(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder=project, PYTHONPATH=path)
     types = ("--strict", "--cache-dir", tmp_path_factory.getbasetemp() / "mypy")  # what it knows of the core holds for every kind

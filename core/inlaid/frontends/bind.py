@@ -59,7 +59,7 @@ class Binder:
         return dimension
 
     def clamped(self, value: Expr, name: str, span: Span) -> Dim:
-        """Bind max(element, 0) to a dimension, for the only element of `value`."""
+        """Bind max(x, 0) to a dimension, where x is the only element of `value`. Raises `ValueError` for several elements."""
         elements = self.values.elements(value)
         if elements is None or len(elements) != 1:
             raise ValueError(f"expected one element, got {value.type!r}")

@@ -75,7 +75,8 @@ class ErrorPropagation(Enum):
     PRESERVES = "preserves"
     """The result's error is about as large as the operands': each element depends on few elements."""
     DAMPS = "damps"
-    """The result's error is no larger than the operands', as in a reduction or normalization. Operands may always be rounded."""
+    """The result's error is no larger than the operands', as in a reduction or normalization. So a pass may round the
+    operands."""
     AMPLIFIES = "amplifies"
     """The result's error may be much larger than the operands', as in an exponential, a logarithm or rounding."""
 

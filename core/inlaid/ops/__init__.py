@@ -39,7 +39,7 @@ for _operator in OPERATORS:
             "expected unique names of operators, got two operators of one name", operator=_operator.name, remedy="rename one"
         )
 for _name in [name for name, value in globals().items() if isinstance(value, ModuleType) and hasattr(value, "OPERATORS")]:
-    del globals()[_name]  # the module of a family, such as `linear`, is no operator; an import finds it in `sys.modules`
+    del globals()[_name]  # `ops.linear` would be the module of a family, not an operator; `import` still finds it in `sys.modules`
 
 
 def __getattr__(name: str) -> Operator:

@@ -156,7 +156,7 @@ def _groups(kernel: Dim, stride: int, dilation: int, begin: int = 0) -> tuple[_G
 
 def _phased_axis(axis: WindowAxis, extent: Dim, more: Dim) -> _PhasedAxis:
     groups, stride = _groups(axis.kernel, axis.stride, axis.dilation), axis.stride
-    # The whole output has (extent - 1) * stride + room elements that are kept or cropped before.
+    # The output has (extent - 1) * stride + room elements before its beginning is cropped.
     room = axis.span + more - axis.after
     ceiling = simple(arith.maximum(arith.ceildiv(room, stride), 1 + max(group.shift for group in groups)))
     first: Dim = simple(arith.wrap(axis.before) // stride)

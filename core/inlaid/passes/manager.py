@@ -110,7 +110,9 @@ class PassManager(Generic[_Unit]):
         for step in self.passes:
             missing = [name for name in step.requires if name not in run]
             if missing:
-                raise CompileError(f"pass {step.name} must run after {', '.join(missing)}")
+                raise CompileError(
+                    f"pass {step.name} must run after {', '.join(missing)}", remedy=f"move {step.name} down in the list of passes"
+                )
             run.add(step.name)
 
     def run(self, unit: _Unit) -> _Unit:

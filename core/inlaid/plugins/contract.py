@@ -333,8 +333,8 @@ class Scratch:
     """A temporary buffer that a step of a region needs, of `size` bytes. A double buffer is two of them.
 
     scope: "" for the region's arena, else a scope of the capabilities that is addressed by bytes. In the arena, the size may be
-    symbolic; in a scope, it must have an upper bound, which is planned. early: number of earlier steps in which the buffer is in
-    use already, such as 1 for weights that are fetched during the previous step.
+    symbolic. In a scope, a symbolic size must have an upper bound, and that many bytes are reserved. early: number of earlier steps
+    in which the buffer is in use already, such as 1 for weights that are fetched during the previous step.
     """
 
     size: Dim

@@ -57,8 +57,8 @@ def embed(image: Image) -> Embedded:
 
 
 def assign_addresses(parts: Sequence[OutputSegment | Embedded], page: int) -> None:
-    """Assign every piece an address and a file offset, congruent modulo the page size, in order. A memory page belongs to one part;
-    the only padding between parts in the file is for alignment."""
+    """Assign every piece of the parts, in order, an address and a file offset that are congruent modulo the page size. No two parts
+    share a page of memory. In the file, parts are adjacent but for alignment."""
     address = offset = 0
     for item in parts:
         if isinstance(item, Embedded):

@@ -46,8 +46,8 @@ def with_waits(instructions: Sequence[Instruction], values: Sequence[Value], res
 
 
 def with_donations(instructions: Sequence[Instruction], donated: Collection[int]) -> list[Instruction]:
-    """Mark copies of `donated` inputs to devices as donating. If such an input is already on the device, no copy is made, and the
-    value that reuses the copy's buffer reuses the input's buffer."""
+    """Mark copies of `donated` inputs to a device as donating if a later value reuses the buffer of the copy. If the caller passes
+    such an input on that device, the copy is skipped, and the later value reuses the buffer of the input."""
     reads = Counter(number for item in instructions for number in read_by(item))
     donated_sources = {item.source for item in instructions if isinstance(item, Move) and item.donate}
 

@@ -33,8 +33,8 @@ def shared_scope(context: KernelContext) -> MemoryScope | None:
 
 
 def within_shared(context: KernelContext, thread_bytes: int, buffers: int) -> KernelContext:
-    """Return the context with the most threads per block, the maximum halved as often as needed, for which shared memory has
-    `thread_bytes` bytes per thread, and room to align `buffers` buffers. Returns the context unchanged without shared memory."""
+    """Halve the context's maximum of threads per block until shared memory has `thread_bytes` bytes for each thread, and room to
+    align `buffers` buffers. Returns the context unchanged without shared memory."""
     threads, scope = device_threads(context), shared_scope(context)
     if scope is None:
         return context

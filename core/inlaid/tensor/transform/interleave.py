@@ -74,7 +74,8 @@ class _Printer:
     def __init__(self, name: str, tapes: Sequence[Tape], plan: LoopPlan, windows: Mapping[int, RollingWindow]) -> None:
         self._name, self._tapes, self._plan, self._windows = name, tapes, plan, windows
         self._iteration = arith.Var("iteration")
-        # A kernel may be several members, so all buffers are copied. An external buffer is one parameter per shape it is used with.
+        # Several members may be the same kernel, with the same buffer objects, so each member gets copies. Members that read an
+        # external buffer with different shapes get a parameter for each shape.
         inputs: dict[tuple[int, tuple[arith.Dim, ...]], ir.Buffer] = {}
         outputs: dict[int, ir.Buffer] = {}
         self._params: list[dict[ir.Buffer, ir.Buffer]] = []

@@ -193,7 +193,7 @@ def _symbolic_loop(loop: ir.For, ranges: Ranges) -> ir.Stmt | None:
             return _cut(loop, [pieces], limits, full_count, extent, ranges)
     if not loop_pieces:
         return None
-    # Limits with the same number of pieces may differ in the number of whole pieces.
+    # A piece must be whole for every limit, and limits with equally many pieces may differ in how many of them are whole.
     full_count = arith.simplify(reduce(arith.minimum, (pieces.full_count for pieces in loop_pieces)))
     return _cut(loop, loop_pieces, limits, full_count, loop.extent, ranges)
 

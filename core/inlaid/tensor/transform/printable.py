@@ -9,9 +9,12 @@ from inlaid_runtime import arith
 
 
 def printable_loops(stmt: ir.Stmt) -> Iterator[ir.For]:
-    """Find the unrolled loops that a code generator can print iteration by iteration: they only store elements, and their variables
-    occur only in indices that `separate` can separate, along axes of static strides. Loops beside a guard are excluded, since
-    `nest_guards` rearranges their copies. It never moves copies out of a loop, a binding, or a branch that has an `else`."""
+    """Yield the unrolled loops of which a code generator can print each iteration from the same body.
+
+    Such a loop only stores elements. Its variable occurs only in indices that `separate` accepts, along axes with static strides.
+    Loops that share a sequence with a guard are excluded, because `nest_guards` may move their copies. It moves nothing out of a
+    loop, a binding, or a branch with an `else`, so a guard inside one of these does not concern the loops outside.
+    """
     scopes = [stmt]
     while scopes:
         stack, unrolled, guarded = [scopes.pop()], [], False

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import click
 
 from inlaid import __version__
-from inlaid_runtime.errors import NotInstalled
-from inlaid_runtime.plugins.entry_points import installed
+from inlaid_runtime.errors import NotInstalled, PluginError
+from inlaid_runtime.plugins.entry_points import EntryPoint, installed
 
 GROUP = "inlaid.commands"
 """Group of the entry points. A name is that of the subcommand, a value the module and the `click.Command`."""
@@ -30,7 +30,13 @@ class _Commands(Mapping[str, click.Command]):
             raise NotInstalled(
                 f"inlaid {name} is provided by {distribution}, not installed here", remedy=f"pip install {distribution}"
             )
-        command: click.Command = self._points[name].load()
+        point = self._points[name]
+        try:
+            command = point.load()
+        except Exception as error:
+            return _unusable_command(point, f"{type(error).__name__}: {error}", error)
+        if not isinstance(command, click.Command):
+            return _unusable_command(point, f"expected a click.Command, got {type(command).__name__}")
         return command
 
     def __iter__(self) -> Iterator[str]:
@@ -39,6 +45,21 @@ class _Commands(Mapping[str, click.Command]):
 
     def __len__(self) -> int:
         return len(self._points)
+
+
+def _unusable_command(point: EntryPoint, problem: str, cause: Exception | None = None) -> click.Command:
+    """Create a command that stands in for one that cannot be imported, so that the help and the other commands work. Running it
+    raises `PluginError`."""
+
+    def fail(arguments: tuple[str, ...]) -> None:
+        raise PluginError(
+            f"cannot load the command {point.name} from {point.value!r}: {problem}",
+            remedy=f"correct the entry point in the group {GROUP}, or its module, and install the distribution again",
+        ) from cause
+
+    arguments = click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)
+    settings = {"ignore_unknown_options": True}
+    return click.Command(point.name, settings, fail, [arguments], f"Unusable: {problem}", add_help_option=False)
 
 
 @click.group(commands=_Commands(), context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -63,7 +63,8 @@ _CASES = 3
 _LEVELS = 16
 """Depth of recursion beyond which subexpressions are analyzed before the expressions that contain them."""
 _LARGEST_DIVISOR = 1 << 31
-"""Largest divisor that divisions one after the other are merged into. Larger ones exceed the integers of kernels in the end."""
+"""Largest divisor that merging nested divisions may produce, as from x // a // b to x // (a * b). A larger one could exceed the
+integers of kernels."""
 _MERGES = 16
 """Maximum number of divisions one after the other that are merged with one division."""
 _DEEP = 40

@@ -1,7 +1,7 @@
 """Conditions that divisors are not 0.
 
-`Evaluation` raises ZeroDivisionError, and a condition that it cannot evaluate does not hold. Generated code computes some number
-instead, and such a condition would hold there.
+`Evaluation` raises ZeroDivisionError for x // 0, so a condition with such a term does not hold. Generated code computes some number
+for x // 0, so the same condition might hold there. These conditions make both agree.
 """
 
 from __future__ import annotations

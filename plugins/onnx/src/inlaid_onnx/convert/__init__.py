@@ -65,4 +65,5 @@ _MODULES = (
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {name: convert for module in _MODULES for name, convert in module.CONVERTERS.items()}
 )
-assert len(CONVERTERS) == sum(len(module.CONVERTERS) for module in _MODULES), "two modules convert the same operator"
+_NAMES = [name for module in _MODULES for name in module.CONVERTERS]
+assert len(_NAMES) == len(CONVERTERS), f"two modules convert {', '.join({name for name in _NAMES if _NAMES.count(name) > 1})}"
