@@ -109,7 +109,7 @@ CONSEQUENCES = {
 """What may fail as well: the same check on other examples, a model that has them, or a check that needs the first to pass."""
 IN_PROCESSES = {
     "plugin/loads-lazily", "codegen/gives-the-same-elsewhere", "codegen/needs-no-device", "runtime/keeps-no-memory",
-    "package/runs-elsewhere", "package/runs-without-the-compiler", "package/exports",
+    "package/runs-elsewhere", "package/runs-without-the-compiler", "package/refuses-damaged-code", "package/exports",
 }  # fmt: skip
 """Cases that start processes, which takes seconds: only the plugins that are meant for one of them are put through it."""
 OPERATORS = (
