@@ -25,9 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--inlaid-report", metavar="FILE", help="Write the results to this JSON file, and next to it as Markdown and SVG."
     )
-    group.addoption(
-        "--inlaid-limit", metavar="SECONDS", type=float, default=600.0, help="Seconds after which a case fails, 600 by default."
-    )
+    group.addoption("--inlaid-limit", metavar="SECONDS", type=float, help="Seconds after which a case fails, 600 by default.")
 
 
 def pytest_configure(config: pytest.Config) -> None:

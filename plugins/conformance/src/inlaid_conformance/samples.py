@@ -24,7 +24,7 @@ from inlaid.partitioning.annotate import Claim
 from inlaid.partitioning.compose import alone
 from inlaid.plugins import OpRule, Region, Reject, Tiles, Tolerance
 from inlaid_conformance.case import NotClaimed, Undefined
-from inlaid_conformance.corpus import Choices, Entry, Form, find_entry
+from inlaid_conformance.corpus import CONSTANTS, Choices, Entry, Form, find_entry
 from inlaid_conformance.corpus.product import MAX_SCRATCH, several
 from inlaid_conformance.coverage import may_claim, search
 from inlaid_conformance.levels import composites
@@ -151,6 +151,15 @@ def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> 
         if named_form is not None:
             yield _sample(tested, *named_form)
             covered_dtypes |= _elements(named_form[1].inputs)
+
+
+def with_constants(tested: TargetUnderTest) -> Iterator[Sample]:
+    """Yield one example of each supported operator whose arguments but the first are constants, as weights are."""
+    for name in OPERATORS:
+        forms = (form for element in _entry(name).dtypes for form in _plain_forms(tested, name, element))
+        form = next((form for form in forms if form.kind == CONSTANTS), None)
+        if form is not None:
+            yield _sample(tested, name, form)
 
 
 def varied(tested: TargetUnderTest) -> Iterator[Sample]:

@@ -12,6 +12,7 @@ from inlaid_conformance.case import Case, Outcome
 from inlaid_conformance.pytest_plugin import LOG, PROPERTY
 from inlaid_conformance.suite import cases, run_case
 from inlaid_conformance.target_under_test import TargetUnderTest
+from inlaid_conformance.time_limit import CASE_LIMIT
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -35,7 +36,8 @@ def test_target(
     request: pytest.FixtureRequest,
 ) -> None:
     """Run one case. An expected failure is reported as xfail."""
-    result = run_case(under_test, case, request.config.getoption("inlaid_limit"), request.config.stash[LOG])
+    limit = request.config.getoption("inlaid_limit") or CASE_LIMIT
+    result = run_case(under_test, case, limit, request.config.stash[LOG])
     record_property(PROPERTY, asdict(result))
     if result.outcome is Outcome.FAILED:
         pytest.fail(result.reason, pytrace=False)

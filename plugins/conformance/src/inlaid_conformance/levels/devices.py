@@ -266,7 +266,7 @@ def keeps_kernels_apart(tested: TargetUnderTest, device: Device) -> None:
     runtime_device = runtime.device()
     assert runtime_device is not None
     tried = False
-    for sample in samples.claimed(tested):
+    for sample in (*samples.claimed(tested), *samples.with_constants(tested)):
         other = sample.with_other_constants(tested)
         if other is None:
             continue
