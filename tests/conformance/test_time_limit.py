@@ -80,18 +80,27 @@ def test_the_timer_of_others_stays() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def test_the_watchdog_ends_a_call_that_does_not_return() -> None:
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        ("collections.deque(itertools.repeat(0), maxlen=0)", False),
+        ("lock(mutex); lock(mutex)", True),
+    ],
+)
+def test_the_watchdog_ends_a_call_that_does_not_return(call: str, named: bool) -> None:
+    """The first call holds Python's lock, so that it is not named."""
     code = (
-        "import collections, itertools; from inlaid_conformance import time_limit\n"
-        "def computes(): collections.deque(itertools.repeat(0), maxlen=0)  # without looking for signals\n"
-        f"time_limit.GRACE = {LIMIT}\n"
-        f"with time_limit.limited({LIMIT}, 2): computes()\n"
+        "import collections, ctypes, itertools; from inlaid_conformance import time_limit\n"
+        "mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock; time_limit.GRACE = 1\n"
+        f"def waits(): {call}\n"
+        f"with time_limit.limited('devices/waits', {LIMIT}, 2): waits()\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
     assert process.returncode == 1
+    assert ("devices/waits: it took more than 0.2 s, in a call that does not return" in process.stderr) == named
     text = describe_end(process.stderr)
-    assert text is not None and text.startswith("it took more than 0:00:00.4") and ", in computes (<string>, line 2)" in text
+    assert text is not None and text.startswith("it took more than 0:00:01.2") and "waits (<string>, line 3)" in text
 
 
 def test_other_ends_are_not_of_the_watchdog() -> None:

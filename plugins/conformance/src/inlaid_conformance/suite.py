@@ -61,7 +61,7 @@ def matches(expected: ExpectedFailure, case: Case) -> bool:
 
 def run_case(tested: TargetUnderTest, case: Case, limit: float = CASE_LIMIT, log: int | None = None) -> Result:
     """Run a case for at most `limit` seconds. An expected failure that passes counts as a failure. If a call outside Python does
-    not return in time, the process ends, with a traceback in the file descriptor `log`; it goes on waiting without one."""
+    not return in time, the process ends, with a traceback in the file descriptor `log`; without one it goes on waiting."""
     result = _tried(tested, case, limit, log)
     outcome, reason = result.outcome, result.reason
     if case.level in ON_DEVICE and tested.problem is None:
@@ -82,7 +82,7 @@ def _tried(tested: TargetUnderTest, case: Case, limit: float, log: int | None) -
     if case.level in ON_DEVICE and not tested.device.available:
         return result(Outcome.SKIPPED, f"it cannot run here: {tested.device.detail}")
     try:
-        with limited(limit, log):
+        with limited(case.id, limit, log):
             unexercised = case.check(tested) or ()
     except NotClaimed as error:
         return result(Outcome.SKIPPED, str(error), False)

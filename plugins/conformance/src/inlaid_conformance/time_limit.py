@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import itertools
+import os
 import re
 import signal
 import sys
@@ -42,10 +43,10 @@ class TimedOut(BaseException):
 
 
 @contextmanager
-def limited(seconds: float, log: int | None = None) -> Iterator[None]:
+def limited(name: str, seconds: float, log: int | None = None) -> Iterator[None]:
     """Limit the time of the calling thread. Raises `TimedOut` in it, with the place of the plugin that it is in. With a file
-    descriptor `log`, a call that does not return ends the process, after a traceback in this file. There is no limit on systems
-    without interval timers, in other threads than the main one, or if another timer is set."""
+    descriptor `log`, a call that does not return ends the process, after `name` and a traceback in this file. There is no limit on
+    systems without interval timers, in other threads than the main one, or if another timer is set."""
     if (
         not hasattr(signal, "setitimer")
         or threading.current_thread() is not threading.main_thread()
@@ -60,7 +61,12 @@ def limited(seconds: float, log: int | None = None) -> Iterator[None]:
         raise TimedOut(f"it took more than {seconds:g} s, {_current_place(frame, others)}")
 
     handler = signal.signal(signal.SIGALRM, interrupt)
+    # The watchdog, which also ends a call that holds Python's lock, does not print names.
+    text = f"\n{name}: it took more than {seconds:g} s, in a call that does not return; this ends the process\n"
+    notice = threading.Timer(seconds + GRACE / 2, lambda: log is None or os.write(log, text.encode()))
+    notice.daemon = True
     if log is not None:
+        notice.start()
         faulthandler.dump_traceback_later(seconds + GRACE, exit=True, file=log)
     signal.setitimer(signal.ITIMER_REAL, seconds, REPEAT)
     try:
@@ -68,6 +74,7 @@ def limited(seconds: float, log: int | None = None) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
+        notice.cancel()
         if log is not None:
             faulthandler.cancel_dump_traceback_later()
 
