@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -340,16 +340,18 @@ def closes_alone(tested: TargetUnderTest) -> None:
     for sample in samples.claimed(tested):
         artifact = samples.compile_artifact(tested, sample)
         if not artifact.signature.dims:
-            kernels.append((sample, artifact, runtime.load(artifact, artifact.constants)))
+            loaded, stored = runtime.load(artifact, artifact.constants), StoredForm(tested, sample)
+            with suppress(Failed):  # other cases report it
+                guarded_memory.run(sample.name, runtime, artifact, loaded, stored)
+                kernels.append((sample.name, artifact, loaded, stored))
             others.append(other.load(artifact, artifact.constants))
     other.close()
-    for sample, artifact, loaded in kernels:
-        stored = StoredForm(tested, sample)
+    for name, artifact, loaded, stored in kernels:
         try:
             for kernel in (loaded, runtime.load(artifact, artifact.constants)):
-                guarded_memory.run(sample.name, runtime, artifact, kernel, stored)
+                guarded_memory.run(name, runtime, artifact, kernel, stored)
         except Exception as error:  # whatever a plugin raises
-            reason = str(error) if isinstance(error, Failed) else f"{sample.name} raises {fault_text(error)}"
+            reason = str(error) if isinstance(error, Failed) else f"{name} raises {fault_text(error)}"
             raise Failed(f"after close() of another runtime module, {reason}") from error
 
 
