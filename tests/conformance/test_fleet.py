@@ -104,12 +104,15 @@ CONSEQUENCES = {
     "flips_a_coin": (
         *("runtime/gives-new-results", "runtime/runs-interleaved", "runtime/takes-any-array", "runtime/keeps-to-its-buffers"),
         *("runtime/refuses-wrong-inputs", "runtime/runs-in-two-threads", "runtime/survives-collections"),
+        *("runtime/runs-in-parallel", "runtime/closes-alone"),
     ),
+    "shares_scratch": ("runtime/runs-in-parallel",),
+    "shares_sums": ("runtime/runs-in-parallel",),
 }
 """What may fail as well: the same check on other examples, a model that has them, or a check that needs the first to pass."""
 IN_PROCESSES = {
     "plugin/loads-lazily", "codegen/gives-the-same-elsewhere", "codegen/needs-no-device", "runtime/keeps-no-memory",
-    "package/runs-elsewhere", "package/runs-without-the-compiler", "package/exports",
+    "package/runs-elsewhere", "package/runs-without-the-compiler", "package/refuses-damaged-code", "package/exports",
 }  # fmt: skip
 """Cases that start processes, which takes seconds: only the plugins that are meant for one of them are put through it."""
 OPERATORS = (

@@ -18,18 +18,21 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "examples" / "acme" / "src" / "inlaid_acme"
 SAMPLE = 4
 """Number of mistakes that run without `--mistakes`."""
+LIMIT = 300
+"""Seconds in which a case has to end."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """`before`, which occurs once in a file of the example, becomes `after`; the case `case` fails. `edits` are further changes of
-    the same mistake: file, text before and text after."""
+    """`before`, which occurs once in a file of the example, becomes `after`; the case `case` of the target fails. `edits` are
+    further changes of the same mistake: file, text before and text after."""
 
     file: str
     before: str
     after: str
     case: str
     edits: tuple[tuple[str, str, str], ...] = ()
+    target: str = "acme"
 
 
 MISTAKES = {
@@ -369,6 +372,133 @@ MISTAKES = {
         "row.reshape(-1, LANES)[: tile.group.stop - tile.group.start]",
         "operators/composite[matmul]",
     ),
+    "ignores-device-numbers": Mistake(
+        "runtime_plugin.py", "return AcmeRuntime(device)", "return AcmeRuntime()", "runtime/refuses-other-devices"
+    ),
+    "flattens-equal-bytes": Mistake(
+        "rules.py",
+        "    if sorted(map(len, shapes)) != [2, 4] or any(shape[2:] not in ((), (1, 1)) for shape in shapes):\n"
+        '        return Reject(f"reshapes must be between N C 1 1 and N C, got {shapes[0]} to {shapes[1]}")\n'
+        "    if shapes[0][:2] != shapes[1][:2]:\n",
+        "    if sorted(map(len, shapes)) != [2, 4] or any(shape[2:] not in ((), (1, 1)) for shape in shapes):\n"
+        '        return Reject(f"reshapes must be between N C 1 1 and N C, got {shapes[0]} to {shapes[1]}")\n'
+        "    if shapes[0][0] * -(-shapes[0][1] // LANES) != shapes[1][0] * -(-shapes[1][1] // LANES):\n",
+        "operators/reshapes",
+    ),
+    "flattens-equal-bytes-of-one-rank": Mistake(
+        "rules.py",
+        "    if sorted(map(len, shapes)) != [2, 4] or any(shape[2:] not in ((), (1, 1)) for shape in shapes):\n"
+        '        return Reject(f"reshapes must be between N C 1 1 and N C, got {shapes[0]} to {shapes[1]}")\n'
+        "    if shapes[0][:2] != shapes[1][:2]:\n",
+        "    if {*map(len, shapes)} - {2, 4} or any(shape[2:] not in ((), (1, 1)) for shape in shapes):\n"
+        '        return Reject(f"reshapes must be between N C 1 1 and N C, got {shapes[0]} to {shapes[1]}")\n'
+        "    if len({shape[0] * -(-shape[1] // LANES) for shape in shapes}) > 1:\n",
+        "operators/reshapes",
+    ),
+    "waits-for-memory": Mistake(
+        "device.py",
+        '                raise OutOfMemory(f"acme needs {size} bytes of device memory, '
+        '{CAPACITY - self._allocated_bytes} are free")\n',
+        "                while size > CAPACITY - self._allocated_bytes:\n                    time.sleep(0.01)\n",
+        "devices/has-room",
+        (("device.py", "import threading\n", "import threading\nimport time\n"),),
+    ),
+    "refuses-code-with-the-compiler": Mistake(
+        "runtime.py",
+        "            raise Unsupported(",
+        "            from inlaid.errors import Unsupported\n\n            raise Unsupported(",
+        "package/refuses-damaged-code",
+        (("runtime.py", "import TargetError, Unsupported", "import TargetError"),),
+    ),
+    "sizes-scratch-for-64-KiB": Mistake(
+        "vector.py",
+        '{"": unit.workspace}',
+        '{"": unit.workspace if isinstance(unit.workspace, int) else 1 << 16}',
+        "runtime/keeps-to-its-workspace",
+        target="acme_vector",
+    ),
+    "shares-scratch-between-programs": Mistake(
+        "simulator.py",
+        "    def run(self, arrays):\n        scratch = np.empty(SCRATCH, np.uint8)\n"
+        "        for word in self._program:\n            run_layer(word, arrays, scratch)",
+        "        self._lock = threading.Lock()\n\n"
+        "    scratch = np.empty(SCRATCH, np.uint8)\n\n"
+        "    def run(self, arrays):\n        with self._lock:\n"
+        "            for word in self._program:\n                run_layer(word, arrays, self.scratch)",
+        "runtime/runs-in-parallel",
+        (
+            ("simulator.py", "from types import", "import threading\nfrom types import"),
+            (
+                "device.py",
+                "        queue, number = event\n        with self.lock:\n            queue.run",
+                "        queue, number = event\n        queue.run",
+            ),
+        ),
+    ),
+    "frees-constants-before-the-launch-runs": Mistake(
+        "runtime.py",
+        "        banks = {",
+        "        self._constants = [self._uploaded(array) for array in self._arrays]\n        banks = {",
+        "devices/keeps-kernels-apart",
+        (
+            (
+                "runtime.py",
+                "        self._constants = [self._uploaded(array) for array in constants]",
+                "        self._arrays = constants",
+            ),
+            ("runtime.py", "        weakref.finalize(self, device.free, tensor.buffer)\n", ""),
+            (
+                "runtime.py",
+                "        device.release(queue)\n",
+                "        device.release(queue)\n        device.free(tensor.buffer)\n",
+            ),
+            (
+                "device.py",
+                "            size = self._memory.pop(buffer).size  # first",
+                "            size = self._memory[buffer].size\n            self._pool[size] = buffer  # first",
+            ),
+            ("device.py", "        self._memory = {}\n", "        self._memory, self._pool = {}, {}\n"),
+            (
+                "device.py",
+                "            handle = next(self._handles)\n            self._memory[handle] = np.empty(size, np.uint8)\n",
+                "            handle = self._pool.pop(size, None) or next(self._handles)\n"
+                "            self._memory.setdefault(handle, np.empty(size, np.uint8))\n",
+            ),
+        ),
+    ),
+    "closes-the-shared-device": Mistake(
+        "runtime.py",
+        "    def live_bytes(self):\n",
+        "    closed = False\n\n"
+        "    def close(self):\n"
+        "        self.closed = True\n"
+        "        self._device.reset()\n\n"
+        "    def live_bytes(self):\n",
+        "runtime/closes-alone",
+        (
+            ("runtime.py", "        try:\n", '        if self.closed:\n            raise TargetError("closed")\n        try:\n'),
+            (
+                "device.py",
+                "            size = self._memory.pop(buffer).size",
+                "            size = self._memory.pop(buffer, np.empty(0)).size",
+            ),
+            (
+                "device.py",
+                "    def memory(self):\n",
+                "    def reset(self):\n        self._memory.clear()\n        self._allocated_bytes = 0\n\n    def memory(self):\n",
+            ),
+        ),
+    ),
+    "binds-tensors-by-buffer": Mistake(
+        "runtime.py",
+        "        tensors = {number: self._tensor(*buffer, banks, workspace) for number, buffer in self._buffers.items()}\n",
+        "        key = tuple(each.buffer for each in (*inputs, *outputs, *([workspace] if workspace else [])))\n"
+        "        if key not in self._bindings:\n"
+        "            self._bindings[key] = {n: self._tensor(*buffer, banks, workspace) for n, buffer in self._buffers.items()}\n"
+        "        tensors = self._bindings[key]\n",
+        "devices/tells-tensors-apart",
+        (("runtime.py", "        self._buffers = {\n", "        self._bindings = {}\n        self._buffers = {\n"),),
+    ),
 }
 """Mistakes by name."""
 
@@ -394,8 +524,9 @@ def test_a_mistake_is_caught(name: str, tmp_path: Path, request: pytest.FixtureR
     if not request.config.getoption("mistakes") and [*MISTAKES].index(name) % -(-len(MISTAKES) // SAMPLE):
         pytest.skip("it is not in the sample: add --mistakes to run every mistake")
     mistake = MISTAKES[name]
-    line = [sys.executable, "-m", "inlaid", "conformance", "--target", "acme", "--only", mistake.case, "--jobs", "1", "--json"]
-    process = subprocess.run(line, env=_environment(tmp_path, mistake), capture_output=True, text=True, timeout=600)
+    line = [sys.executable, "-m", "inlaid", "conformance", "--target", mistake.target, "--only", mistake.case]
+    options = ["--jobs", "1", "--limit", str(LIMIT), "--json"]
+    process = subprocess.run([*line, *options], env=_environment(tmp_path, mistake), capture_output=True, text=True, timeout=600)
     assert process.returncode in (0, 1), process.stderr
     outcomes = {result["id"]: result["outcome"] for result in json.loads(process.stdout)["results"]}
     assert outcomes == {mistake.case: "failed"}

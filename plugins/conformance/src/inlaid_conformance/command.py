@@ -11,6 +11,7 @@ from rich.table import Table
 
 from inlaid_cli.common import echo, json_option, progress_bar
 from inlaid_cli.exit_codes import ExitCode
+from inlaid_conformance.time_limit import CASE_LIMIT
 from inlaid_runtime.cores import usable_cores
 from inlaid_runtime.errors import InputError
 
@@ -35,10 +36,24 @@ if TYPE_CHECKING:
 @click.option(
     "--jobs", default=usable_cores, show_default="one per usable core", type=click.IntRange(1), help="Parallel processes."
 )
+@click.option(
+    "--limit",
+    default=CASE_LIMIT,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds after which a case fails, for a slow simulator or a device that may block.",
+)
 @json_option
 @click.pass_obj
 def conformance_command(
-    debug: bool | None, target: str, path: Path | None, only: tuple[str, ...], examples: int, jobs: int, as_json: bool
+    debug: bool | None,
+    target: str,
+    path: Path | None,
+    only: tuple[str, ...],
+    examples: int,
+    jobs: int,
+    limit: float,
+    as_json: bool,
 ) -> None:
     """Check that a target's plugin fulfils the plugin contract.
 
@@ -58,7 +73,7 @@ def conformance_command(
     if not selection:
         raise InputError(f"no case id starts with {' or '.join(only)}", remedy="leave out --only to run all cases")
     with progress_bar(as_json) as progress:
-        results = run_in_processes(tested, selection, jobs, lambda count: progress("check", count, len(selection)))
+        results = run_in_processes(tested, selection, jobs, lambda count: progress("check", count, len(selection)), limit)
     report = reports.make_report(tested, results, complete=len(selection) == len(cases(tested)))
     written = reports.write_report(report, path) if path is not None else ()
     if debug:

@@ -23,7 +23,7 @@ import numpy as np
 from inlaid.graph.pattern import pattern_operators
 from inlaid.partitioning.rules import ANY
 from inlaid.plugins import AcceptIf, Reject, Tiles
-from inlaid_conformance.corpus import FILLS, Choices, Entry, Example, Form, Unfit
+from inlaid_conformance.corpus import CONSTANTS, FILLS, Choices, Entry, Example, Form, Unfit
 from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_conformance.values import MIXES, Mix
 from inlaid_runtime import arith
@@ -79,7 +79,7 @@ class Trial:
     def mixes(self) -> tuple[Mix, ...]:
         """Return the mixes of data to try besides plain ones: those with which the kernel is the same, and the one that fills an
         accumulator."""
-        mixes = MIXES[1:] if self.form.kind != "constants" else ()
+        mixes = MIXES[1:] if self.form.kind != CONSTANTS else ()
         return (*mixes, "full") if FILLS in self.values.values() else mixes
 
 

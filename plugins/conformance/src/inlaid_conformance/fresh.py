@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inlaid_conformance.case import Failed
+from inlaid_conformance.time_limit import GRACE, describe_end
 
 LIMIT = 300
 """Time limit of a process in seconds."""
@@ -26,7 +27,7 @@ def ask(
     command: str,
     plugins: Mapping[str, Mapping[str, str]],
     environment: Mapping[str, str] | None = None,
-    limit: int = LIMIT,
+    limit: float = LIMIT,
     **arguments: Json,
 ) -> Json:
     """Run a command in a new process and return its answer. Raises `Failed` if the process crashes, raises, or exceeds `limit`
@@ -41,21 +42,26 @@ def ask_each(
     command: str,
     plugins: Mapping[str, Mapping[str, str]],
     environment: Mapping[str, str] | None = None,
-    limit: int = LIMIT,
+    limit: float = LIMIT,
     **arguments: Json,
 ) -> tuple[list[Json], str | None]:
     """Run a command in a new process. Returns all answers, and a description of the failure if the process crashes, raises, exceeds
     `limit` seconds or gives no answer."""
-    request = {"command": command, "plugins": plugins, **arguments}
+    request = {"command": command, "plugins": plugins, "limit": limit, **arguments}
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(environment or {})}
     line = [sys.executable, "-m", "inlaid_conformance.inside"]
     try:
-        process = subprocess.run(line, input=json.dumps(request).encode(), env=surroundings, capture_output=True, timeout=limit)
+        process = subprocess.run(
+            line, input=json.dumps(request).encode(), env=surroundings, capture_output=True, timeout=limit + GRACE
+        )
     except subprocess.TimeoutExpired as error:
-        return _answers(error.stdout), f"a new process took more than {limit} s"
+        return _answers(error.stdout), f"a new process took more than {limit:g} s"
     answers = _answers(process.stdout)
     if process.returncode == 0 and answers:
         return answers, None
+    timeout = describe_end(process.stderr.decode(errors="replace"))
+    if timeout is not None:
+        return answers, f"a new process had to be ended: {timeout}"
     last = (process.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
     ended = f"signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
     return answers, f"a new process exited with {ended}: {last}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from inlaid.support.collector import collect_rarely
 from inlaid_conformance.fresh import Json, answer
+from inlaid_conformance.time_limit import EXIT, end_after
 
 if TYPE_CHECKING:
     from inlaid.plugins import DeviceKernel
@@ -59,7 +60,8 @@ def run_cases(request: Request) -> Json:
     tested = _subject(request)
     cases_by_id = {case.id: case for case in cases(tested)}
     for name in request["cases"]:
-        answer(asdict(run_case(tested, cases_by_id[name])))
+        answer(asdict(run_case(tested, cases_by_id[name], request["case_limit"], sys.stderr.fileno())))
+    end_after(EXIT)  # a thread that is left may block the end
     return len(request["cases"])
 
 
@@ -89,6 +91,16 @@ def release(request: Request) -> Json:
     from inlaid_conformance.levels.devices import release
 
     return _on_device(request, release)
+
+
+def room(request: Request) -> Json:
+    """Allocate and free memory of the target's device. Returns a description of a fault, if any."""
+    from inlaid_conformance.levels.devices import find_room_fault
+
+    tested = _subject(request)
+    runtime = tested.registry.runtime(tested.target)
+    device = runtime.device()
+    return None if device is None else find_room_fault(runtime, device)
 
 
 def _on_device(request: Request, use: Callable[[Device], str | None]) -> Json:
@@ -145,6 +157,30 @@ def run_kernels(request: Request) -> Json:
     return len(request["kernels"])
 
 
+def load_damaged(request: Request) -> Json:
+    """Load the artifacts of a package with damaged code in a process without the compiler. Returns a description of a fault, if
+    any. `both_halves`: the plugin has one module for both halves, so the contract may be imported."""
+    from inlaid_conformance.case import Failed
+    from inlaid_conformance.levels.runtime import refuse_damaged
+    from inlaid_runtime.execution.package import read_package
+    from inlaid_runtime.plugins.hookspecs import GROUP
+    from inlaid_runtime.plugins.registry import RuntimeRegistry
+
+    if not request["both_halves"]:
+        for name in [name for name in sys.modules if f"{name}.".startswith(f"{COMPILER}.")]:
+            del sys.modules[name]
+    sys.meta_path.insert(0, _NoCompiler(CONTRACT if request["both_halves"] else None))
+    registry = RuntimeRegistry.from_modules(request["plugins"][GROUP])
+    runtime = registry.runtime(registry.target(request["target"]))
+    try:
+        for artifact in read_package(Path(request["package"])).artifacts:
+            if artifact.symbol == request["symbol"]:
+                refuse_damaged(runtime, artifact)
+    except Failed as error:
+        return str(error)
+    return None
+
+
 def plain(array: Any) -> Any:
     """Return an array as a file holds it: element types that numpy does not define as unsigned integers."""
     return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
@@ -177,12 +213,17 @@ def _launch(device: Any, kernel: DeviceKernel, inputs: Sequence[Any], outputs: S
 
 
 class _NoCompiler(MetaPathFinder):
-    """Import hook that blocks the compiler's packages."""
+    """Import hook that blocks the compiler's packages, but for one that is `allowed` and the package around it, if any."""
+
+    def __init__(self, allowed: str | None = CONTRACT) -> None:
+        self._allowed = allowed
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        """Raise `ImportError` for modules of the compiler."""
-        if fullname.startswith(f"{COMPILER}.") and not f"{fullname}.".startswith(f"{CONTRACT}."):
-            raise ImportError(f"{fullname} belongs to the compiler, which running a package must not need")
+        """Raise `ModuleNotFoundError` for modules of the compiler."""
+        free = () if self._allowed is None else (COMPILER, self._allowed)
+        if f"{fullname}.".startswith(f"{COMPILER}.") and fullname not in free and not fullname.startswith(f"{self._allowed}."):
+            message = f"{fullname} belongs to the compiler, which running a package must not need"
+            raise ModuleNotFoundError(message, name=fullname)
 
 
 def run_libraries(request: Request) -> Json:
@@ -232,16 +273,19 @@ COMMANDS: Mapping[str, Callable[[Request], Json]] = {
     "collections": collections,
     "alternate": alternate,
     "release": release,
+    "room": room,
     "packages": run_packages,
     "kernels": run_kernels,
+    "damaged": load_damaged,
     "libraries": run_libraries,
 }
 
 
 def main() -> None:
-    """Run the command of the request on standard input."""
+    """Run the command of the request on standard input, within its time limit."""
     collect_rarely()
     request = json.loads(sys.stdin.read())
+    end_after(request["limit"])
     answer(COMMANDS[request["command"]](request))
 
 

@@ -33,6 +33,12 @@ ENTRIES = 4
 """Greatest number of integers of an attribute of which every subset is changed."""
 
 
+IMAGES = 2
+"""Number of images of a reshape."""
+BLOCKS = (4, 8, 16, 32, 64)
+"""Numbers of channels that hardware may store in a block."""
+
+
 @dataclass(frozen=True)
 class Neighbor:
     """A function that differs from an example, its inputs, and a description of the difference. `names` are the attributes or
@@ -108,9 +114,6 @@ def with_broadcasts(function: ir.Function, inputs: Sequence[Any], shape: Sequenc
 def with_other_reshapes(function: ir.Function, inputs: Sequence[Any], channels: int) -> Iterator[Neighbor]:
     """Yield neighbors of a function of one input and one reshape, which moves between images, matrices and others: with a number of
     channels, of which hardware stores whole blocks, or fewer, and with several images, rows and columns."""
-    calls = [call for call in _calls(function) if call.callee.name == "reshape"]  # type: ignore[union-attr]
-    if len(calls) != 1 or len(inputs) != 1:
-        return
     for images, count, rows, columns in itertools.product((1, 2), (channels, 6), (1, 2), (1, 3)):
         pixels = rows * columns
         shapes = (
@@ -119,12 +122,31 @@ def with_other_reshapes(function: ir.Function, inputs: Sequence[Any], channels: 
             *((images, count, pixels), (images, pixels, count), (images * count * pixels,), (images, count * pixels, 1, 1)),
         )
         for source, target in itertools.permutations(dict.fromkeys(shapes), 2):
-            data = np.resize(inputs[0], source)
-            param = ir.var(function.params[0].name, TensorType(source, from_numpy(data.dtype)))
-            attrs = dataclasses.replace(calls[0].attrs, shape=target)
-            rebuilt = _rebuilt(function, {id(function.params[0]): param}, {id(calls[0]): attrs})
-            if rebuilt is not None:
-                yield Neighbor(rebuilt, (data,), f"a reshape from {source} to {target}")
+            yield from _reshaped(function, inputs, source, target)
+
+
+def with_reshapes_across_blocks(function: ir.Function, inputs: Sequence[Any]) -> Iterator[Neighbor]:
+    """Yield neighbors of a function of one input and one reshape, whose data and result have equally many blocks of channels of
+    some width but other places of the elements: one and a half blocks per image, and three quarters of a block for twice as many
+    images, in either direction."""
+    for width, pixel in itertools.product(BLOCKS, ((), (1, 1))):
+        wide, narrow = (IMAGES, width + width // 2), (2 * IMAGES, width // 2 + width // 4)
+        for other in ((), (1, 1)):
+            for source, target in (((*wide, *pixel), (*narrow, *other)), ((*narrow, *pixel), (*wide, *other))):
+                yield from _reshaped(function, inputs, source, target)
+
+
+def _reshaped(function: ir.Function, inputs: Sequence[Any], source: tuple[int, ...], target: tuple[int, ...]) -> Iterator[Neighbor]:
+    """Yield the neighbor of a function of one input and one reshape with other shapes, if there is one."""
+    calls = [call for call in _calls(function) if call.callee.name == "reshape"]  # type: ignore[union-attr]
+    if len(calls) != 1 or len(inputs) != 1:
+        return
+    data = np.resize(inputs[0], source)
+    param = ir.var(function.params[0].name, TensorType(source, from_numpy(data.dtype)))
+    attrs = dataclasses.replace(calls[0].attrs, shape=target)
+    rebuilt = _rebuilt(function, {id(function.params[0]): param}, {id(calls[0]): attrs})
+    if rebuilt is not None:
+        yield Neighbor(rebuilt, (data,), f"a reshape from {source} to {target}")
 
 
 def with_large_attributes(function: ir.Function, inputs: Sequence[Any], values: Sequence[int]) -> Iterator[Iterator[Neighbor]]:

@@ -5,6 +5,7 @@ pytest always loads this module, since it is an entry point; other modules of In
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 
 PROPERTY = "inlaid_conformance"
 """Name of the test property that contains a result, which pytest-xdist also sends between processes."""
+
+LOG = pytest.StashKey[int]()
+"""Key of a file descriptor of standard error."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,10 +25,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--inlaid-report", metavar="FILE", help="Write the results to this JSON file, and next to it as Markdown and SVG."
     )
+    group.addoption("--inlaid-limit", metavar="SECONDS", type=float, help="Seconds after which a case fails, 600 by default.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the reporter if a report is requested; with pytest-xdist only in the main process."""
+    """Keep standard error, which pytest redirects during tests, for the traceback of a call that does not return. Register the
+    reporter if a report is requested; with pytest-xdist only in the main process."""
+    if config.getoption("inlaid_target"):
+        config.stash[LOG] = os.dup(2)
     path = config.getoption("inlaid_report")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Reporter(config.getoption("inlaid_target"), Path(path)))

@@ -17,13 +17,14 @@ from inlaid import ops
 from inlaid.driver.build import ALONE
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
+from inlaid.graph.keys import structural_key
 from inlaid.graph.operator import Operator
 from inlaid.graph.transform import transform
 from inlaid.partitioning.annotate import Claim
 from inlaid.partitioning.compose import alone
 from inlaid.plugins import OpRule, Region, Reject, Tiles, Tolerance
 from inlaid_conformance.case import NotClaimed, Undefined
-from inlaid_conformance.corpus import Choices, Entry, Form, find_entry
+from inlaid_conformance.corpus import CONSTANTS, Choices, Entry, Form, find_entry
 from inlaid_conformance.corpus.product import MAX_SCRATCH, several
 from inlaid_conformance.coverage import may_claim, search
 from inlaid_conformance.levels import composites
@@ -32,6 +33,7 @@ from inlaid_conformance.nets import NETS
 from inlaid_conformance.pattern_examples import PatternExample, draw_inputs
 from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_conformance.tolerance import compare, composite_tolerance, hold, model_tolerance, operator_tolerance
+from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.execution.executable import Executable
@@ -58,6 +60,17 @@ FEWER = 13
 """Number of rows and columns if the window of a layer, such as a mean, may not have more."""
 ATTEMPTS = 6
 """Number of ways to give an axis another size that are tried until one is accepted."""
+ROWS = (1, 100, 3000)
+"""Rows of regions of symbolic sizes."""
+REGIONS_OF_SYMBOLIC_SIZES: Mapping[str, Callable[[], ir.Function]] = {
+    "softmax over columns, then rows": lambda: _of_rows(1000, lambda x: ops.softmax(ops.softmax(x, axis=1), axis=0)),
+    "the sum of softmax over rows": lambda: _of_rows(1000, lambda x: ops.reduce_sum(ops.softmax(ops.relu(x), axis=0), axes=(0,))),
+    "two matrix products": lambda: _of_rows(256, lambda x: ops.matmul(ops.matmul(x, _square(256)), _square(256))),
+    "two softmax of one value": lambda: _of_rows(
+        1000, lambda x: ops.add(ops.softmax(value := ops.softmax(x, axis=1), axis=0), value)
+    ),
+}
+"""Regions of one input, a matrix of any number of rows, whose values between operators are as large."""
 Array = np.ndarray[Any, Any]
 
 
@@ -89,10 +102,32 @@ class Sample:
         inputs = reversed_inputs(self.function, dict(zip(names, self.inputs, strict=True)))
         return replace(self, inputs=tuple(inputs.values()))
 
+    def with_other_constants(self, tested: TargetUnderTest) -> Sample | None:
+        """Return the sample with the elements of constants in reverse order; None if these are equal, or it is rejected or has no
+        result."""
+        other, composed = reversed_constants(self.function), reversed_constants(self.composed)
+        if structural_key(other) == structural_key(self.function) or not tested.claims(other):
+            return None
+        names = [param.name for param in self.function.params]
+        if not _has_result(other, dict(zip(names, self.inputs, strict=True))):
+            return None
+        return replace(self, function=other, composed=composed)
+
     def check(self, tested: TargetUnderTest) -> None:
         """Compare with the reference. A sample without a defined result passes. Raises `Failed`."""
         with contextlib.suppress(Undefined):
             hold(tested, self.name, self.function, self.inputs, self.allowed, self.composed)
+
+
+def _of_rows(columns: int, body: Callable[[ir.Expr], ir.Expr]) -> ir.Function:
+    """Make a function of a matrix of any number of rows."""
+    x = ir.var("x", TensorType((SizeVar("rows"), columns), "float32"))
+    return ir.function((x,), body(x))
+
+
+def _square(size: int) -> ir.Constant:
+    """Make a random matrix that keeps the magnitude of rows."""
+    return ir.constant((np.random.default_rng(1).standard_normal((size, size)) / math.sqrt(size)).astype(np.float32))
 
 
 def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> Iterator[Sample]:
@@ -116,6 +151,15 @@ def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> 
         if named_form is not None:
             yield _sample(tested, *named_form)
             covered_dtypes |= _elements(named_form[1].inputs)
+
+
+def with_constants(tested: TargetUnderTest) -> Iterator[Sample]:
+    """Yield one example of each supported operator whose arguments but the first are constants, as weights are."""
+    for name in OPERATORS:
+        forms = (form for element in _entry(name).dtypes for form in _plain_forms(tested, name, element))
+        form = next((form for form in forms if form.kind == CONSTANTS), None)
+        if form is not None:
+            yield _sample(tested, name, form)
 
 
 def varied(tested: TargetUnderTest) -> Iterator[Sample]:
@@ -203,6 +247,21 @@ def large_shape(rank: int, tiles: Tiles) -> tuple[int, ...]:
         return (pixels | 1, channels)[2 - rank :]
     side = math.ceil(pixels ** (1 / (rank - 2))) | 1
     return (IMAGES, channels, *(side for _ in range(rank - 2)))
+
+
+def of_symbolic_sizes(tested: TargetUnderTest) -> Iterator[Sample]:
+    """Yield what the target runs of regions of symbolic sizes that keep whole values between operators, at several sizes."""
+    for name, build in REGIONS_OF_SYMBOLIC_SIZES.items():
+        whole = build()
+        (data_type,) = (param.type for param in whole.params)
+        for region in tested.cut(ir.Module({"main": whole})):
+            if region.borders is not None or [param.type for param in region.function.params] != [data_type]:
+                continue
+            for rows in ROWS:
+                shape = (rows, *_shape(data_type))
+                data = np.random.default_rng(rows).uniform(-1, 1, shape).astype(np.float32)
+                allowed = functools.partial(model_tolerance, tested)
+                yield Sample(f"{name} of {rows} rows", region.function, (data,), region.function, allowed)
 
 
 def _covers(shape: Sequence[int], other: Sequence[int]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.driver.build import ALONE
+from inlaid.driver.shadow import flat
 from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.partitioning.borders import decode, encode, stored_function
@@ -35,8 +36,8 @@ class StoredTensor:
 
 
 class StoredForm:
-    """Inputs and results of a sample of static sizes as its kernel reads and writes them. `inputs` are the stored arrays, `outputs`
-    describe the buffers of the results."""
+    """Inputs and results of a sample as its kernel reads and writes them. A sample of symbolic sizes has no borders. `inputs` are
+    the stored arrays, `outputs` describe the buffers of the results."""
 
     def __init__(self, tested: TargetUnderTest, sample: Sample) -> None:
         self._sample = sample
@@ -47,7 +48,17 @@ class StoredForm:
         if region.borders is not None:
             self.inputs = _encoded(sample.inputs, region.borders.inputs)
         parts = [part for part in _fields(inside.body.type) if isinstance(part, TensorType)]
-        self.outputs = [StoredTensor(_static(part), part.dtype.numpy) for part in parts]
+        if all(isinstance(dim, int) for part in parts for dim in part.shape):
+            shapes = [_static(part) for part in parts]
+        else:  # of symbolic sizes
+            type_ = sample.function.body.type
+            shapes = [np.shape(value) for _, value in flat(type_, evaluate(sample.function, sample.inputs))]
+        self.outputs = [StoredTensor(shape, part.dtype.numpy) for shape, part in zip(shapes, parts, strict=True)]
+
+    @property
+    def bytes(self) -> int:
+        """Size of all inputs and results."""
+        return sum(value.nbytes for value in self.inputs) + sum(tensor.bytes for tensor in self.outputs)
 
     def check(self, results: Sequence[Array]) -> None:
         """Compare stored results with the reference, and their padding with the zero point. Raises `Failed`."""

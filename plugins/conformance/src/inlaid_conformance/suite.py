@@ -15,6 +15,7 @@ from inlaid_conformance.levels import annotations as annotations_level
 from inlaid_conformance.levels import chains, codegen, composites, devices, models, neighbors, operators, package, plugin, runtime
 from inlaid_conformance.origin import fault_text
 from inlaid_conformance.target_under_test import TargetUnderTest
+from inlaid_conformance.time_limit import CASE_LIMIT, GRACE, TimedOut, limited
 
 
 def expects_what_there_is(tested: TargetUnderTest) -> None:
@@ -58,9 +59,10 @@ def matches(expected: ExpectedFailure, case: Case) -> bool:
     return case.id == expected.check
 
 
-def run_case(tested: TargetUnderTest, case: Case) -> Result:
-    """Run a case. An expected failure that passes counts as a failure."""
-    result = _tried(tested, case)
+def run_case(tested: TargetUnderTest, case: Case, limit: float = CASE_LIMIT, log: int | None = None) -> Result:
+    """Run a case for at most `limit` seconds. An expected failure that passes counts as a failure. If a call outside Python does
+    not return in time, the process ends, with a traceback in the file descriptor `log`; without one it goes on waiting."""
+    result = _tried(tested, case, limit, log)
     outcome, reason = result.outcome, result.reason
     if case.level in ON_DEVICE and tested.problem is None:
         expected = next((item for item in tested.conformance.expected_failures if matches(item, case)), None)
@@ -71,7 +73,7 @@ def run_case(tested: TargetUnderTest, case: Case) -> Result:
     return replace(result, outcome=outcome, reason=reason)
 
 
-def _tried(tested: TargetUnderTest, case: Case) -> Result:
+def _tried(tested: TargetUnderTest, case: Case, limit: float, log: int | None) -> Result:
     result = partial(Result, case.id, case.level)
     if case.check is not plugin.loads and tested.problem is not None:
         return result(Outcome.SKIPPED, "the plugin is unusable")
@@ -80,14 +82,15 @@ def _tried(tested: TargetUnderTest, case: Case) -> Result:
     if case.level in ON_DEVICE and not tested.device.available:
         return result(Outcome.SKIPPED, f"it cannot run here: {tested.device.detail}")
     try:
-        unexercised = case.check(tested) or ()
+        with limited(case.id, limit, log):
+            unexercised = case.check(tested) or ()
     except NotClaimed as error:
         return result(Outcome.SKIPPED, str(error), False)
     except Unexercised as error:
         return result(Outcome.SKIPPED, str(error), unexercised=(str(error),))
     except Skipped as error:
         return result(Outcome.SKIPPED, str(error))
-    except Failed as error:
+    except (Failed, TimedOut) as error:
         return result(Outcome.FAILED, str(error), trace=_trace(error))
     except (Exception, SystemExit) as error:  # whatever a plugin raises
         return result(Outcome.FAILED, fault_text(error), trace=_trace(error))
@@ -109,22 +112,27 @@ def run(tested: TargetUnderTest, cases: Iterable[Case]) -> tuple[Result, ...]:
 
 
 def run_in_processes(
-    tested: TargetUnderTest, cases: Sequence[Case], jobs: int, report_progress: Callable[[int], None] = lambda count: None
+    tested: TargetUnderTest,
+    cases: Sequence[Case],
+    jobs: int,
+    report_progress: Callable[[int], None] = lambda count: None,
+    limit: float = CASE_LIMIT,
 ) -> tuple[Result, ...]:
-    """Run cases in new processes, `jobs` in parallel, and return their results in order. A plugin that crashes a process fails only
-    the current case. `report_progress` is called with the number of finished cases."""
+    """Run cases in new processes, `jobs` in parallel, each case for at most `limit` seconds, and return their results in order. A
+    plugin that crashes or blocks a process fails only the current case. `report_progress` is called with the number of finished
+    cases."""
     size = max(min(PART, -(-len(cases) // (SHARES * jobs))), 1)
     parts = [cases[start : start + size] for start in range(0, len(cases), size)]
     results: dict[str, Result] = {}
     with ThreadPoolExecutor(jobs) as pool:
         # The last cases take the longest.
-        for future in as_completed([pool.submit(_in_process, tested, part) for part in reversed(parts)]):
+        for future in as_completed([pool.submit(_in_process, tested, part, limit) for part in reversed(parts)]):
             results.update({result.id: result for result in future.result()})
             report_progress(len(results))
     return tuple(results[case.id] for case in cases)
 
 
-def _in_process(tested: TargetUnderTest, cases: Sequence[Case]) -> list[Result]:
+def _in_process(tested: TargetUnderTest, cases: Sequence[Case], limit: float) -> list[Result]:
     """Run cases in a process. If a case ends the process, run the remaining cases in a new process."""
     results: list[Result] = []
     while len(results) < len(cases):
@@ -132,10 +140,11 @@ def _in_process(tested: TargetUnderTest, cases: Sequence[Case]) -> list[Result]:
         answers, problem = fresh.ask_each(
             "run",
             tested.registry.plugin_modules(),
-            limit=fresh.LIMIT + SECONDS * len(rest),
+            limit=limit + GRACE + SECONDS * len(rest),
             target=tested.text,
             examples=tested.examples,
             cases=[case.id for case in rest],
+            case_limit=limit,
         )
         results += [Result.from_json(item) for item in answers if isinstance(item, dict)]
         if problem is not None:

@@ -9,9 +9,10 @@ import pytest
 
 from inlaid.plugins.registry import default_registry
 from inlaid_conformance.case import Case, Outcome
-from inlaid_conformance.pytest_plugin import PROPERTY
+from inlaid_conformance.pytest_plugin import LOG, PROPERTY
 from inlaid_conformance.suite import cases, run_case
 from inlaid_conformance.target_under_test import TargetUnderTest
+from inlaid_conformance.time_limit import CASE_LIMIT
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -28,9 +29,15 @@ def under_test(request: pytest.FixtureRequest) -> TargetUnderTest:
     return TargetUnderTest(request.config.getoption("inlaid_target"), default_registry())
 
 
-def test_target(case: Case, under_test: TargetUnderTest, record_property: Callable[[str, object], None]) -> None:
+def test_target(
+    case: Case,
+    under_test: TargetUnderTest,
+    record_property: Callable[[str, object], None],
+    request: pytest.FixtureRequest,
+) -> None:
     """Run one case. An expected failure is reported as xfail."""
-    result = run_case(under_test, case)
+    limit = request.config.getoption("inlaid_limit") or CASE_LIMIT
+    result = run_case(under_test, case, limit, request.config.stash[LOG])
     record_property(PROPERTY, asdict(result))
     if result.outcome is Outcome.FAILED:
         pytest.fail(result.reason, pytrace=False)

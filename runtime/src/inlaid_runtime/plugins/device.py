@@ -48,7 +48,7 @@ class Device(ABC):
 
     @abstractmethod
     def allocate(self, size: int) -> Opaque:
-        """Allocate a buffer of at least `size` > 0 bytes. Raises `OutOfMemory`."""
+        """Allocate a buffer of at least `size` > 0 bytes. Raises `OutOfMemory` at once, without waiting for other threads."""
 
     @abstractmethod
     def free(self, buffer: Opaque) -> None:
@@ -156,4 +156,6 @@ class DeviceKernel(Protocol):
     ) -> None:
         """Enqueue the region. `workspace` has at least the bytes that the artifact requires, None if it requires none. `dims` is as
         for `Kernel`, in host memory: computed dimensions are written when the queue has executed the region. An output with a
-        computed dimension is allocated at the upper bound. Must be thread-safe for different queues."""
+        computed dimension is allocated at the upper bound. The caller keeps the kernel until the queue has executed the
+        region; memory that the kernel allocates, such as that of constants, must last as long. Must be thread-safe for different
+        queues."""

@@ -33,7 +33,8 @@ def inlaid_runtimes() -> Sequence[RuntimeSpec]:
 
 @hookspec
 def inlaid_runtime(target: Target, device: int) -> RuntimeModule:
-    """Create the runtime module for device number `device`, 0 by default. Called only for the plugin's own targets."""
+    """Create the runtime module for device number `device`, 0 by default. Called only for the plugin's own targets. Raises
+    `TargetError` if regions use device memory and this machine has no device of the number."""
     raise AssertionError
 
 

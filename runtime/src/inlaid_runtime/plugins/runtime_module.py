@@ -115,7 +115,8 @@ class RuntimeModule(ABC):
         return None
 
     def close(self) -> None:  # noqa: B027 (optional)
-        """Release all resources. May be called twice. If the module held resources, later calls of `load` raise an Inlaid error."""
+        """Release all resources of this module, but none that another module of the same device uses. May be called twice. If the
+        module held resources, later calls of `load` raise an Inlaid error."""
 
 
 class Runtimes(Protocol):

@@ -6,7 +6,18 @@ The definition of an operator may have them (`inlaid.graph.examples.Examples`); 
 from inlaid import ops
 from inlaid.graph.operator import Operator
 from inlaid_conformance.corpus.elementwise import ENTRIES as ELEMENTWISE
-from inlaid_conformance.corpus.example import COMMON, RANKS, TILES, Choices, Entry, Example, Form, Unfit, definition_entry
+from inlaid_conformance.corpus.example import (
+    COMMON,
+    CONSTANTS,
+    RANKS,
+    TILES,
+    Choices,
+    Entry,
+    Example,
+    Form,
+    Unfit,
+    definition_entry,
+)
 from inlaid_conformance.corpus.host import ENTRIES as HOST
 from inlaid_conformance.corpus.product import ENTRIES as PRODUCT
 from inlaid_conformance.corpus.product import FILLS, SEVERAL
@@ -26,4 +37,18 @@ def find_entry(operator: Operator) -> Entry | None:
 
 _BY_OPERATOR = {entry.operator: entry for entry in CORPUS}
 
-__all__ = ["COMMON", "CORPUS", "FILLS", "RANKS", "SEVERAL", "TILES", "Choices", "Entry", "Example", "Form", "Unfit", "find_entry"]
+__all__ = [
+    "COMMON",
+    "CONSTANTS",
+    "CORPUS",
+    "FILLS",
+    "RANKS",
+    "SEVERAL",
+    "TILES",
+    "Choices",
+    "Entry",
+    "Example",
+    "Form",
+    "Unfit",
+    "find_entry",
+]

@@ -214,6 +214,10 @@ class Choices:
         return self._draw_count
 
 
+CONSTANTS = "constants"
+"""Kind of the form whose arguments but the first are constants."""
+
+
 @dataclass(frozen=True)
 class Example:
     """A call of an operator, and values for its arguments. `types` has the types of sequences, optionals and strings among them;
@@ -233,7 +237,7 @@ class Example:
         if len(self.inputs) > 1 and not self.types:
             first = ir.var("x0", self._type(0))
             body = self.operator(first, *map(ir.constant, self.inputs[1:]), **self.attrs)
-            forms.append(Form(self, "constants", ir.function((first,), body), self.inputs[:1]))
+            forms.append(Form(self, CONSTANTS, ir.function((first,), body), self.inputs[:1]))
         if not self.types and any(dim > 1 for value in self.inputs for dim in value.shape):
             # Equal sizes share a name, since the operator may require them to be equal.
             shapes = [tuple(SizeVar(f"n{dim}") if dim > 1 else dim for dim in value.shape) for value in self.inputs]

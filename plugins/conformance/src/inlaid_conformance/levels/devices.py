@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from inlaid.plugins import Artifact, CapturingDevice, Device, DeviceKernel, DeviceTensor
+from inlaid.plugins import Artifact, CapturingDevice, Device, DeviceKernel, RuntimeModule
 from inlaid_conformance import fresh, samples
 from inlaid_conformance.case import Case, Failed, NotClaimed, Skipped
+from inlaid_conformance.guarded_memory import POISON, Arena, Launch, Memory, launch
 from inlaid_conformance.samples import Array
 from inlaid_conformance.stored_form import StoredForm
 from inlaid_conformance.target_under_test import TargetUnderTest
@@ -20,9 +21,6 @@ from inlaid_runtime import arith
 from inlaid_runtime.errors import OutOfMemory
 from inlaid_runtime.execution.device_memory import DeviceArray
 
-POISON = 0xA5
-GUARD = 4096
-"""Number of guard bytes on either side of a tensor, which no kernel may write; a multiple of 64."""
 SIZES = (1, 63, 4096, 1 << 16, (1 << 18) + 4)
 """Numbers of bytes that are copied to the device and back."""
 TURNS = 20
@@ -54,34 +52,14 @@ def _bytes(size: int, seed: int) -> Array:
     return np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
 
 
-class _Memory:
-    """A device buffer, filled with poison or with given bytes."""
-
-    def __init__(self, device: Device, queue: Any, size: int, content: Array | None = None) -> None:
-        self.device, self.queue = device, queue
-        self.tensor = DeviceTensor(device.allocate(size), 0, (size,), np.dtype(np.uint8))
-        device.upload(np.full(size, POISON, np.uint8) if content is None else content, self.tensor, queue)
-
-    def read(self, queue: Any = None) -> Array:
-        """Read the bytes, after all work on the buffer's queue or on `queue`."""
-        content, queue = np.zeros(self.tensor.shape, np.uint8), self.queue if queue is None else queue
-        self.device.download(self.tensor, content, queue)
-        self.device.synchronize(self.device.event(queue))
-        return content
-
-    def part(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTensor:
-        """Return a tensor in the buffer."""
-        return DeviceTensor(self.tensor.buffer, offset, shape, dtype)
-
-
 def copies(tested: TargetUnderTest, device: Device) -> None:
     """Check that data is unchanged by upload, copy and download of buffers and parts. An upload's source may change at once."""
     queue = device.queue()
     for turn, size in enumerate(SIZES * TURNS):
         content = _bytes(size, turn)
-        first = _Memory(device, queue, size, changing := content.copy())
+        first = Memory(device, queue, size, changing := content.copy())
         changing[:] = POISON
-        second = _Memory(device, queue, size + 128)
+        second = Memory(device, queue, size + 128)
         device.copy(first.tensor, second.part(64, (size,), np.dtype(np.uint8)), queue)
         if (first.read() != content).any():
             raise Failed(f"{size} bytes changed in an upload and download")
@@ -99,7 +77,7 @@ def copies(tested: TargetUnderTest, device: Device) -> None:
 def _copies_rows(device: Device, queue: Any) -> None:
     """Check that matrix rows, which may start at any element, can be copied in both directions."""
     rows = np.arange(35, dtype=np.float32).reshape(5, 7)
-    first, second = _Memory(device, queue, rows.nbytes, rows.reshape(-1).view(np.uint8)), _Memory(device, queue, rows.nbytes)
+    first, second = Memory(device, queue, rows.nbytes, rows.reshape(-1).view(np.uint8)), Memory(device, queue, rows.nbytes)
     for number in range(5):
         source, target = (memory.part(at * 28, (7,), rows.dtype) for memory, at in ((first, number), (second, 4 - number)))
         device.copy(source, target, queue)
@@ -112,7 +90,7 @@ def _copies_rows(device: Device, queue: Any) -> None:
 def keeps_order(tested: TargetUnderTest, device: Device) -> None:
     """Check that a queue executes in order, and waits for events of another queue, and for its own."""
     first, second = device.queue(), device.queue()
-    shared = _Memory(device, first, 1 << 16)
+    shared = Memory(device, first, 1 << 16)
     content = np.zeros(1 << 16, np.uint8)
     for turn in range(TURNS):
         for step in range(3):
@@ -144,7 +122,7 @@ def release(device: Device) -> str | None:
     """Release queues with work whose event is awaited. Returns a description of a fault."""
     for turn in range(TURNS):
         first, second = device.queue(), device.queue()
-        shared = _Memory(device, second, 1 << 16)
+        shared = Memory(device, second, 1 << 16)
         device.wait(first, device.event(second))
         content = _bytes(1 << 16, turn)
         device.upload(content, shared.tensor, first)
@@ -182,8 +160,8 @@ def alternate(device: Device) -> str | None:
     """Make two queues, each of which waits for an earlier event of the other one many times before any of them is awaited. Returns
     a description of a fault."""
     queues = device.queue(), device.queue()
-    shared = _Memory(device, queues[0], 256)
-    log = _Memory(device, queues[0], ALTERNATIONS)
+    shared = Memory(device, queues[0], 256)
+    log = Memory(device, queues[0], ALTERNATIONS)
     event = device.event(queues[0])
     for turn, queue in zip(range(ALTERNATIONS), itertools.cycle(reversed(queues))):
         device.wait(queue, event)
@@ -199,38 +177,43 @@ def alternate(device: Device) -> str | None:
     return "a step sees memory of another step" if wrong else None
 
 
-def has_room(tested: TargetUnderTest, device: Device) -> None:
-    """Check that freed memory is available again, and that an allocation beyond the memory raises `OutOfMemory`, after which the
-    device still works."""
-    runtime = tested.registry.runtime(tested.target)
+def has_room(tested: TargetUnderTest) -> None:
+    """Check, in a process of its own, that freed memory is available again, and that an allocation beyond the memory raises
+    `OutOfMemory`, instead of waiting for memory, after which the device still works."""
+    _in_process(tested, "room", "memory must be counted, and an allocation that does not fit must raise OutOfMemory at once")
+
+
+def find_room_fault(runtime: RuntimeModule, device: Device) -> str | None:
+    """Allocate and free memory of a device, and more than it has. Returns a description of a fault."""
     before = runtime.live_bytes()
     facts = device.memory()
     if not 0 <= facts.free <= facts.total:
-        raise Failed(f"expected 0 <= free <= total bytes of memory, got {facts.free} of {facts.total}")
+        return f"expected 0 <= free <= total bytes of memory, got {facts.free} of {facts.total}"
     buffer = device.allocate(ROOM)
     if device.memory().free > facts.free - ROOM:
-        raise Failed(f"memory().free must fall by {ROOM} bytes that are allocated, got {device.memory().free} after {facts.free}")
+        return f"memory().free must fall by {ROOM} bytes that are allocated, got {device.memory().free} after {facts.free}"
     if before is not None and (runtime.live_bytes() or 0) < before + ROOM:
-        raise Failed(f"live_bytes() must grow by {ROOM} bytes that are allocated, got {runtime.live_bytes()} after {before}")
+        return f"live_bytes() must grow by {ROOM} bytes that are allocated, got {runtime.live_bytes()} after {before}"
     device.free(buffer)
     for _ in range(50):
         device.free(device.allocate(ROOM))
     if device.memory().free < facts.free - ROOM:
-        raise Failed("freed memory is not available again")
+        return "freed memory is not available again"
     try:
         device.free(device.allocate(facts.total + (1 << 40)))
     except OutOfMemory:
         pass
     else:
-        raise Failed(f"an allocation beyond the device's {facts.total} bytes must raise OutOfMemory")
+        return f"an allocation beyond the device's {facts.total} bytes must raise OutOfMemory"
     queue = device.queue()
-    memory = _Memory(device, queue, 256)
+    memory = Memory(device, queue, 256)
     if (memory.read() != POISON).any():
-        raise Failed("the device copies wrongly after an allocation has failed")
+        return "the device copies wrongly after an allocation has failed"
     device.free(memory.tensor.buffer)
     device.release(queue)
     if runtime.live_bytes() != before:
-        raise Failed(f"live_bytes() must be {before} after freeing everything, got {runtime.live_bytes()}")
+        return f"live_bytes() must be {before} after freeing everything, got {runtime.live_bytes()}"
+    return None
 
 
 def keeps_to_its_tensors(tested: TargetUnderTest, device: Device) -> None:
@@ -249,7 +232,7 @@ def keeps_to_its_tensors(tested: TargetUnderTest, device: Device) -> None:
         tried = True
         stored = StoredForm(tested, sample)
         try:
-            stored.check(_launched(runtime_device, artifact, kernel, stored, sample.name))
+            stored.check(launch(runtime_device, artifact, kernel, stored, sample.name))
         except Failed as error:
             raise Failed(f"the kernel of {sample.name}, on memory that is not zeroed: {error}") from None
     if not tried:
@@ -269,86 +252,86 @@ def keeps_launches_apart(tested: TargetUnderTest, device: Device) -> None:
         if kernel is None or artifact.signature.dims:
             continue
         tried = True
-        forms = [StoredForm(tested, each) for each in (sample, sample.reversed())]
-        for queues in ([runtime_device.queue()], [runtime_device.queue(), runtime_device.queue()]):
-            launches = [
-                _Launch(runtime_device, artifact, kernel, stored, queue)
-                for stored, queue in zip(forms, itertools.cycle(queues), strict=False)
-            ]
-            for launch in launches:
-                launch.enqueue()
-            for stored, launch in reversed([*zip(forms, launches, strict=True)]):
-                try:
-                    stored.check(launch.results(sample.name))
-                except Failed as error:
-                    raise Failed(f"one of two launches of the kernel of {sample.name} on {len(queues)} queues: {error}") from None
-            for launch in launches:
-                launch.free()
-            for queue in queues:
-                runtime_device.release(queue)
+        works = [(StoredForm(tested, each), artifact, kernel) for each in (sample, sample.reversed())]
+        for count in (1, 2):
+            _check_pending(runtime_device, works, count, f"two launches of the kernel of {sample.name}")
     if not tried:
         raise Skipped("no kernel has static sizes")
 
 
-def _launched(device: Device, artifact: Artifact, kernel: DeviceKernel, stored: StoredForm, what: str) -> list[Array]:
-    """Launch a kernel on tensors between guards and return its results."""
-    queue = device.queue()
-    launch = _Launch(device, artifact, kernel, stored, queue)
-    launch.enqueue()
-    results = launch.results(what)
-    launch.free()
-    device.release(queue)
-    return results
-
-
-class _Launch:
-    """A launch of a kernel on tensors between guards."""
-
-    def __init__(self, device: Device, artifact: Artifact, kernel: DeviceKernel, stored: StoredForm, queue: Any) -> None:
-        self._device, self._kernel, self._stored, self._queue = device, kernel, stored, queue
-        self._inputs = [self._guarded(value.nbytes) for value in stored.inputs]
-        self._outputs = [self._guarded(tensor.bytes) for tensor in stored.outputs]
-        self._size = int(arith.evaluate(artifact.workspace.get("", 0), {}))
-        self._scratch = self._guarded(self._size)
-
-    def _guarded(self, size: int) -> _Memory:
-        return _Memory(self._device, self._queue, size + 2 * GUARD)
-
-    def enqueue(self) -> None:
-        """Upload the inputs and launch the kernel."""
-        pairs = zip(self._inputs, self._stored.inputs, strict=True)
-        tensors = [memory.part(GUARD, value.shape, value.dtype) for memory, value in pairs]
-        for tensor, value in zip(tensors, self._stored.inputs, strict=True):
-            self._device.upload(value, tensor, self._queue)
-        results = [
-            memory.part(GUARD, tensor.shape, tensor.dtype)
-            for memory, tensor in zip(self._outputs, self._stored.outputs, strict=True)
+def keeps_kernels_apart(tested: TargetUnderTest, device: Device) -> None:
+    """Check that launches of two kernels of equal shapes and other constants are all correct if they are enqueued before any has to
+    be done, on one queue and on two. What a kernel holds must last until its launches are done."""
+    runtime = tested.registry.runtime(tested.target)
+    runtime_device = runtime.device()
+    assert runtime_device is not None
+    tried = False
+    for sample in (*samples.claimed(tested), *samples.with_constants(tested)):
+        other = sample.with_other_constants(tested)
+        if other is None:
+            continue
+        pairs = [(StoredForm(tested, each), samples.compile_artifact(tested, each)) for each in (sample, other)]
+        kernels = [runtime.load(artifact, artifact.constants).launching for _, artifact in pairs]
+        works = [
+            (stored, artifact, kernel)
+            for (stored, artifact), kernel in zip(pairs, kernels, strict=True)
+            if kernel is not None and not artifact.signature.dims
         ]
-        workspace = self._scratch.part(GUARD, (self._size,), np.dtype(np.uint8)) if self._size else None
-        self._kernel.launch(tensors, results, workspace, np.zeros(0, np.int64), self._queue)
+        if len(works) == len(pairs):
+            tried = True
+            for count in (1, 2):
+                _check_pending(runtime_device, works, count, f"two kernels of {sample.name}, which differ in constants,")
+    if not tried:
+        raise Skipped("no kernel of static sizes has constants")
 
-    def results(self, what: str) -> list[Array]:
-        """Wait for the launch and return its results. Raises `Failed` if it has written outside of its tensors."""
-        for name, memory, length in (
-            *(("an input", memory, value.nbytes) for memory, value in zip(self._inputs, self._stored.inputs, strict=True)),
-            *(("an output", memory, tensor.bytes) for memory, tensor in zip(self._outputs, self._stored.outputs, strict=True)),
-            ("its workspace", self._scratch, self._size),
-        ):
-            content = memory.read()
-            if (content[:GUARD] != POISON).any() or (content[GUARD + length :] != POISON).any():
-                raise Failed(f"the kernel of {what} writes outside of {name}")
-        for memory, value in zip(self._inputs, self._stored.inputs, strict=True):
-            if memory.read()[GUARD : GUARD + value.nbytes].tobytes() != value.tobytes():
-                raise Failed(f"the kernel of {what} writes to an input")
-        return [
-            memory.read()[GUARD : GUARD + tensor.bytes].view(tensor.dtype).reshape(tensor.shape)
-            for memory, tensor in zip(self._outputs, self._stored.outputs, strict=True)
-        ]
 
-    def free(self) -> None:
-        """Free the tensors."""
-        for memory in (*self._inputs, *self._outputs, self._scratch):
-            self._device.free(memory.tensor.buffer)
+def tells_tensors_apart(tested: TargetUnderTest, device: Device) -> None:
+    """Check that a kernel reads and writes the tensors of each launch, if those of two launches are in one buffer."""
+    runtime = tested.registry.runtime(tested.target)
+    runtime_device = runtime.device()
+    assert runtime_device is not None
+    tried = False
+    for sample in samples.claimed(tested):
+        artifact = samples.compile_artifact(tested, sample)
+        kernel = runtime.load(artifact, artifact.constants).launching
+        if kernel is not None and not artifact.signature.dims:
+            tried = True
+            works = [(StoredForm(tested, each), artifact, kernel) for each in (sample, sample.reversed())]
+            arena = Arena(runtime_device, sum(Launch.arena_bytes(artifact, stored) for stored, *_ in works))
+            _check_pending(
+                runtime_device, works, 1, f"two launches, with tensors in one buffer, of the kernel of {sample.name}", arena
+            )
+            runtime_device.free(arena.buffer)
+    if not tried:
+        raise Skipped("no kernel has static sizes")
+
+
+def _check_pending(
+    device: Device,
+    works: Sequence[tuple[StoredForm, Artifact, DeviceKernel]],
+    queue_count: int,
+    what: str,
+    arena: Arena | None = None,
+) -> None:
+    """Launch kernels on some queues in turn before any has to be done, and compare their results with the reference, those of the
+    last launch first. Raises `Failed`."""
+    queues = [device.queue() for _ in range(queue_count)]
+    launches = [
+        Launch(device, artifact, kernel, stored, queue, arena)
+        for (stored, artifact, kernel), queue in zip(works, itertools.cycle(queues), strict=False)
+    ]
+    for pending in launches:
+        pending.enqueue()
+    for (stored, *_), pending in reversed([*zip(works, launches, strict=True)]):
+        try:
+            stored.check(pending.results(what))
+        except Failed as error:
+            queues_text = "one queue" if queue_count == 1 else f"{queue_count} queues"
+            raise Failed(f"one of {what} on {queues_text}: {error}") from None
+    for pending in launches:
+        pending.free()
+    for queue in queues:
+        device.release(queue)
 
 
 def replays(tested: TargetUnderTest, device: Device) -> None:
@@ -372,12 +355,12 @@ def replays(tested: TargetUnderTest, device: Device) -> None:
 def _replayed(device: CapturingDevice, artifact: Artifact, kernel: DeviceKernel, stored: StoredForm, what: str) -> bool:
     """Check a kernel's recording. Returns whether the kernel can be recorded."""
     first, second = device.queue(), device.queue()
-    input_memories = [_Memory(device, first, max(value.nbytes, 1)) for value in stored.inputs]
-    output_memories = [_Memory(device, first, max(output.bytes, 1)) for output in stored.outputs]
+    input_memories = [Memory(device, first, max(value.nbytes, 1)) for value in stored.inputs]
+    output_memories = [Memory(device, first, max(output.bytes, 1)) for output in stored.outputs]
     tensors = [memory.part(0, value.shape, value.dtype) for memory, value in zip(input_memories, stored.inputs, strict=True)]
     results = [memory.part(0, output.shape, output.dtype) for memory, output in zip(output_memories, stored.outputs, strict=True)]
     size = int(arith.evaluate(artifact.workspace.get("", 0), {}))
-    scratch = _Memory(device, first, max(size, 1))
+    scratch = Memory(device, first, max(size, 1))
     device.synchronize(device.event(first))
     workspace = scratch.part(0, (size,), np.dtype(np.uint8)) if size else None
     device.begin_capture(first)
@@ -436,9 +419,11 @@ CASES = (
     Case("devices", "keeps-order", on_device(keeps_order)),
     Case("devices", "finishes-released-work", finishes_released_work),
     Case("devices", "waits-in-turn", waits_in_turn),
-    Case("devices", "has-room", on_device(has_room)),
+    Case("devices", "has-room", has_room),
     Case("devices", "keeps-to-its-tensors", on_device(keeps_to_its_tensors)),
     Case("devices", "keeps-launches-apart", on_device(keeps_launches_apart)),
+    Case("devices", "keeps-kernels-apart", on_device(keeps_kernels_apart)),
+    Case("devices", "tells-tensors-apart", on_device(tells_tensors_apart)),
     Case("devices", "replays", on_device(replays)),
     Case("devices", "keeps-results", on_device(keeps_results)),
 )

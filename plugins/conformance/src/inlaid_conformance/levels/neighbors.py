@@ -27,6 +27,7 @@ from inlaid_conformance.neighbors import (
     with_other_attributes,
     with_other_reshapes,
     with_other_sizes,
+    with_reshapes_across_blocks,
 )
 from inlaid_conformance.samples import Sample
 from inlaid_conformance.target_under_test import TargetUnderTest
@@ -133,18 +134,24 @@ def agree_if_broadcast(tested: TargetUnderTest) -> None:
 
 def agree_if_reshaped(tested: TargetUnderTest) -> None:
     """Check that accepted reshapes agree with the reference, among images of several rows and columns too, whose elements may be
-    stored in another order than those of a matrix."""
+    stored in another order than those of a matrix, and among data of equally many blocks of channels that mixes the lanes."""
     tiles, tried, keys = tested.capabilities.tiles, Counter[object](), set[str]()
     channels = min(2 * max(tiles.inputs, tiles.outputs), LARGEST_BLOCK)
     for sample in (*samples.declared(tested), *samples.claimed(tested, ("reshape",))):
-        for neighbor in with_other_reshapes(sample.function, sample.inputs, channels):
-            key = structural_key(neighbor.function)
-            ranks = sample.rule, *(len(array.shape) for array in (neighbor.inputs[0], evaluate(neighbor.function, neighbor.inputs)))
-            changed = sample.changed(tested, neighbor) if key not in keys and tried[ranks] < MAX_NEIGHBORS else None
-            keys.add(key)
-            if changed is not None:
-                tried[ranks] += 1
-                changed.check(tested)
+        function, inputs = sample.function, sample.inputs
+        for kind, neighbors in (
+            ("whole", with_other_reshapes(function, inputs, channels)),
+            ("across", with_reshapes_across_blocks(function, inputs)),
+        ):
+            for neighbor in neighbors:
+                key = structural_key(neighbor.function)
+                results = evaluate(neighbor.function, neighbor.inputs)
+                ranks = kind, sample.rule, *(len(array.shape) for array in (neighbor.inputs[0], results))
+                changed = sample.changed(tested, neighbor) if key not in keys and tried[ranks] < MAX_NEIGHBORS else None
+                keys.add(key)
+                if changed is not None:
+                    tried[ranks] += 1
+                    changed.check(tested)
     if not tried:
         raise NotClaimed("the target supports no reshape")
 

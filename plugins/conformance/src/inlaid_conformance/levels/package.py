@@ -15,7 +15,7 @@ from inlaid.driver.build import ALONE
 from inlaid.driver.export import export_library
 from inlaid.graph.keys import structural_key
 from inlaid_conformance import fresh, samples
-from inlaid_conformance.case import Case, Failed, Skipped
+from inlaid_conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid_conformance.inside import plain
 from inlaid_conformance.samples import Run, Sample
 from inlaid_conformance.stored_form import StoredForm
@@ -61,6 +61,30 @@ def runs_without_the_compiler(tested: TargetUnderTest) -> None:
         raise Skipped("the target runs no model completely")
     _run_elsewhere(tested, alone, alone=True)
     _run_kernels_elsewhere(tested, kernels)
+
+
+def refuses_damaged_code(tested: TargetUnderTest) -> None:
+    """Check that damaged code raises an error of Inlaid's family also where the compiler is not installed, as on a device."""
+    runtimes = tested.registry.runtimes
+    run, compile_ = runtimes.module(runtimes.owner(tested.target.kind)), tested.registry.module(tested.plugin)
+    if run.startswith("inlaid."):
+        raise Skipped("its run half belongs to the compiler")
+    sample = next(samples.claimed(tested), None)
+    if sample is None:
+        raise NotClaimed(samples.NOTHING)
+    with _folder() as folder:
+        path = folder / "sample.inlaid"
+        write_package(tested.package(sample.composed), path)
+        fault = fresh.ask(
+            "damaged",
+            tested.registry.plugin_modules(),
+            target=tested.text,
+            package=str(path),
+            symbol=ALONE,
+            both_halves=run == compile_,
+        )
+    if fault is not None:
+        raise Failed(f"where the compiler is not installed, {fault}")
 
 
 def _is_alone(tested: TargetUnderTest, run: Run) -> bool:
@@ -163,5 +187,6 @@ CASES = (
     Case("package", "survives-a-file", survives_a_file),
     Case("package", "runs-elsewhere", runs_elsewhere),
     Case("package", "runs-without-the-compiler", runs_without_the_compiler),
+    Case("package", "refuses-damaged-code", refuses_damaged_code),
     Case("package", "exports", exports),
 )

@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -19,23 +20,19 @@ from typing import Any
 import numpy as np
 
 from inlaid.graph.interp import evaluate
-from inlaid.plugins import Device, DeviceTensor, Kernel, RuntimeModule
-from inlaid_conformance import fresh, samples
+from inlaid.plugins import Device, DeviceTensor, RuntimeModule
+from inlaid_conformance import fresh, guarded_memory, samples
 from inlaid_conformance.case import Case, Failed, NotClaimed, Skipped
 from inlaid_conformance.nets import NETS
-from inlaid_conformance.samples import Array, Run, Sample
+from inlaid_conformance.origin import fault_text
+from inlaid_conformance.samples import Array, Run
 from inlaid_conformance.stored_form import StoredForm
 from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_conformance.tolerance import compare, model_tolerance
-from inlaid_runtime import arith
 from inlaid_runtime.artifact import ALIGNMENT, Artifact
 from inlaid_runtime.errors import InlaidError, InputError, KernelFault, PluginError
-from inlaid_runtime.execution.arrays import address, aligned_empty
 from inlaid_runtime.execution.executable import Executable
 
-GUARD = 4096
-"""Number of guard bytes on either side of a buffer, which must stay unchanged."""
-POISON = 0xA5
 TURNS = 40
 """Number of runs of a model in each of two threads."""
 TURNS_OF_TILES = 10
@@ -55,8 +52,8 @@ PATIENCE = 2.0
 """Seconds in which a thread has to end."""
 AGAIN = 3
 """Number of runs of an executable that have to give equal bits."""
-MISSING_DEVICE = 10_000
-"""A device number that no machine has."""
+MISSING_DEVICES = (10_000, -1)
+"""Device numbers that no machine has."""
 COLLECTED = 3
 """Number of samples that run while the garbage collector frees kernels and buffers."""
 KERNELS, PIECES, BYTES = 40, 1600, 256
@@ -83,7 +80,11 @@ def checks_artifacts(tested: TargetUnderTest) -> None:
 
 def refuses_damaged_code(tested: TargetUnderTest) -> None:
     """Check that `load` raises an error of Inlaid's family, or none, for empty, truncated and foreign code."""
-    artifact, runtime = _artifact(tested), tested.registry.runtime(tested.target)
+    refuse_damaged(tested.registry.runtime(tested.target), _artifact(tested))
+
+
+def refuse_damaged(runtime: RuntimeModule, artifact: Artifact) -> None:
+    """Load an artifact with damaged code. Raises `Failed` if this raises an error that is not of Inlaid's family."""
     for code in (b"", artifact.code[: len(artifact.code) // 2], b"null", b"[]", b"{}"):
         try:
             runtime.load(dataclasses.replace(artifact, code=code), artifact.constants)
@@ -94,15 +95,20 @@ def refuses_damaged_code(tested: TargetUnderTest) -> None:
 
 
 def refuses_other_devices(tested: TargetUnderTest) -> None:
-    """Check that a device number that no machine has raises an error of Inlaid's family, unless the target ignores numbers."""
-    try:
-        tested.registry.runtime(tested.target, MISSING_DEVICE)
-    except PluginError as error:
-        cause = error.__cause__
-        if cause is not None and not isinstance(cause, InlaidError):
-            raise Failed(f"device {MISSING_DEVICE} must raise an error of inlaid_runtime.errors, got {cause!r}") from error
-    except InlaidError:
-        pass
+    """Check that a device number that no machine has raises an error of Inlaid's family. A target without device memory may ignore
+    numbers."""
+    for number in MISSING_DEVICES:
+        try:
+            tested.registry.runtime(tested.target, number)
+        except PluginError as error:
+            cause = error.__cause__
+            if cause is not None and not isinstance(cause, InlaidError):
+                raise Failed(f"device {number} must raise an error of inlaid_runtime.errors, got {cause!r}") from error
+        except InlaidError:
+            pass
+        else:
+            if tested.capabilities.device_memory:
+                raise Failed(f"device {number} must raise TargetError, since this machine has none, but inlaid_runtime ignores it")
 
 
 def _artifact(tested: TargetUnderTest) -> Artifact:
@@ -199,49 +205,23 @@ def keeps_to_its_buffers(tested: TargetUnderTest) -> None:
         if kernel is None:
             continue
         tried = True
-        _invoke_guarded(sample, StoredForm(tested, sample), artifact, kernel)
+        guarded_memory.invoke(sample.name, StoredForm(tested, sample), artifact, kernel)
     if not tried:
         raise Skipped("no kernel of static sizes takes its caller's buffers")
 
 
-def _invoke_guarded(sample: Sample, stored: StoredForm, artifact: Artifact, kernel: Kernel) -> None:
-    inputs = [_Guarded(value.nbytes) for value in stored.inputs]
-    arrays = [guarded.view(value.shape, value.dtype) for guarded, value in zip(inputs, stored.inputs, strict=True)]
-    for array, value in zip(arrays, stored.inputs, strict=True):
-        array[...] = value
-    outputs = [_Guarded(type_.bytes) for type_ in stored.outputs]
-    workspace = _Guarded(int(arith.evaluate(artifact.workspace.get("", 0), {})))
-    results = [guarded.view(type_.shape, type_.dtype) for guarded, type_ in zip(outputs, stored.outputs, strict=True)]
-    kernel.invoke(arrays, results, workspace.view((workspace.size,), np.dtype(np.uint8)), np.zeros(0, np.int64))
-    for what, every in (("an input", inputs), ("an output", outputs), ("its workspace", [workspace])):
-        if not all(guarded.intact for guarded in every):
-            raise Failed(f"the kernel of {sample.name} writes outside of {what}")
-    if any(array.tobytes() != value.tobytes() for array, value in zip(arrays, stored.inputs, strict=True)):
-        raise Failed(f"the kernel of {sample.name} writes to an input")
-    try:
-        stored.check(results)
-    except Failed as error:
-        raise Failed(f"the kernel of {sample.name}, on buffers that are not zeroed: {error}") from None
-
-
-class _Guarded:
-    """Poisoned memory with a guard on either side."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._memory = aligned_empty((size + 2 * GUARD,), np.uint8)
-        self._memory[:] = POISON
-
-    def view(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return the memory between the guards as an array."""
-        view: Array = self._memory[GUARD : GUARD + self.size].view(dtype).reshape(shape)
-        assert not view.size or address(view) % ALIGNMENT == 0
-        return view
-
-    @property
-    def intact(self) -> bool:
-        """Whether the guards are unchanged."""
-        return bool((self._memory[:GUARD] == POISON).all() and (self._memory[GUARD + self.size :] == POISON).all())
+def keeps_to_its_workspace(tested: TargetUnderTest) -> None:
+    """Check that kernels of symbolic sizes write nothing outside of the workspace that their artifact asks for, at sizes at which
+    it has more than 64 KiB, and some MiB."""
+    runtime, sizes = tested.registry.runtime(tested.target), [-1]
+    for sample in samples.of_symbolic_sizes(tested):
+        artifact = samples.compile_artifact(tested, sample)
+        stored = StoredForm(tested, sample)
+        if guarded_memory.region_sizes(artifact, stored):
+            guarded_memory.run(sample.name, runtime, artifact, runtime.load(artifact, artifact.constants), stored)
+            sizes.append(guarded_memory.workspace_bytes(artifact, stored))
+    if max(sizes) <= 0:
+        raise NotClaimed("the target supports no region of symbolic sizes" if len(sizes) == 1 else "no region needs a workspace")
 
 
 def refuses_wrong_inputs(tested: TargetUnderTest) -> None:
@@ -349,6 +329,32 @@ def closes(tested: TargetUnderTest) -> None:
         raise Failed("a closed runtime must not load a kernel")
 
 
+def closes_alone(tested: TargetUnderTest) -> None:
+    """Check that `close()` of one runtime module of a device leaves the kernels and later loads of another one as they are."""
+    runtime, other = (tested.registry.runtime(tested.target) for _ in range(2))
+    if type(runtime).close is RuntimeModule.close:
+        raise Skipped("its runtime holds nothing to close")
+    if runtime is other:
+        raise Skipped("the target has one runtime module for all executables")
+    kernels, others = [], []
+    for sample in samples.claimed(tested):
+        artifact = samples.compile_artifact(tested, sample)
+        if not artifact.signature.dims:
+            loaded, stored = runtime.load(artifact, artifact.constants), StoredForm(tested, sample)
+            with suppress(Failed):  # other cases report it
+                guarded_memory.run(sample.name, runtime, artifact, loaded, stored)
+                kernels.append((sample.name, artifact, loaded, stored))
+            others.append(other.load(artifact, artifact.constants))
+    other.close()
+    for name, artifact, loaded, stored in kernels:
+        try:
+            for kernel in (loaded, runtime.load(artifact, artifact.constants)):
+                guarded_memory.run(name, runtime, artifact, kernel, stored)
+        except Exception as error:  # whatever a plugin raises
+            reason = str(error) if isinstance(error, Failed) else f"{name} raises {fault_text(error)}"
+            raise Failed(f"after close() of another runtime module, {reason}") from error
+
+
 def ends_its_threads(tested: TargetUnderTest) -> None:
     """Check that the threads of executables end once these are dropped. Threads that a process has once may stay."""
     packages = [(run.load().package, run.inputs) for run in samples.runs(tested)]
@@ -431,25 +437,45 @@ def _resident() -> int | None:
 def runs_in_two_threads(tested: TargetUnderTest) -> None:
     """Check that two threads that run one executable on different inputs get the same results as one thread. Runs of several tiles
     overlap, since threads take turns often."""
+    with _frequent_turns():
+        for run, turns in _runs_of_threads(tested):
+            executable = run.load()
+            _check_in_threads(run, turns, [(executable, run.inputs), (executable, run.other_inputs)])
+
+
+def runs_in_parallel(tested: TargetUnderTest) -> None:
+    """Check that two executables of equal shapes, which two threads run at the same time, get the same results as in one thread."""
+    with _frequent_turns():
+        for run, turns in _runs_of_threads(tested):
+            _check_in_threads(run, turns, [(run.load(), run.inputs), (run.load_other(), run.other_inputs)])
+
+
+def _runs_of_threads(tested: TargetUnderTest) -> list[tuple[Run, int]]:
+    """Return what is run in two threads, and how often."""
     small = [(run, TURNS) for run in samples.runs(tested)]
     large = [(samples.make_run(tested, sample), TURNS_OF_TILES) for sample in tested.once(samples.tiled)[:TILED]]
+    return [*small, *large]
+
+
+@contextmanager
+def _frequent_turns() -> Iterator[None]:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(INTERVAL)
     try:
-        for run, turns in (*small, *large):
-            _check_in_two_threads(run, turns)
+        yield
     finally:
         sys.setswitchinterval(interval)
 
 
-def _check_in_two_threads(run: Run, turns: int) -> None:
-    executable = run.load()
-    input_sets = [dict(run.inputs), run.other_inputs]
-    expected = [_bits(executable.run(inputs)) for inputs in input_sets]
-    start = threading.Barrier(len(input_sets))
+def _check_in_threads(run: Run, turns: int, works: Sequence[tuple[Executable, Mapping[str, Array]]]) -> None:
+    """Run executables on inputs, each in a thread of its own. Raises `Failed` if results differ from those of one thread."""
+    expected = [_bits(executable.run(inputs)) for executable, inputs in works]
+    start = threading.Barrier(len(works))
     wrong: list[str] = []
-    works = [partial(_run_often, executable, turns, *pair, start, wrong) for pair in zip(input_sets, expected, strict=True)]
-    threads = [threading.Thread(target=work) for work in works]
+    threads = [
+        threading.Thread(target=_run_often, args=(executable, turns, inputs, bits, start, wrong), daemon=True)
+        for (executable, inputs), bits in zip(works, expected, strict=True)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -585,13 +611,16 @@ CASES = (
     Case("runtime", "runs-interleaved", runs_interleaved),
     Case("runtime", "takes-any-array", takes_any_array),
     Case("runtime", "keeps-to-its-buffers", keeps_to_its_buffers),
+    Case("runtime", "keeps-to-its-workspace", keeps_to_its_workspace),
     Case("runtime", "refuses-wrong-inputs", refuses_wrong_inputs),
     Case("runtime", "runs-at-other-sizes", runs_at_other_sizes),
     Case("runtime", "reports-faults", reports_faults),
     Case("runtime", "counts-its-memory", counts_its_memory),
     Case("runtime", "survives-collections", survives_collections),
     Case("runtime", "closes", closes),
+    Case("runtime", "closes-alone", closes_alone),
     Case("runtime", "ends-its-threads", ends_its_threads),
     Case("runtime", "keeps-no-memory", keeps_no_memory),
     Case("runtime", "runs-in-two-threads", runs_in_two_threads),
+    Case("runtime", "runs-in-parallel", runs_in_parallel),
 )
