@@ -41,7 +41,8 @@ def legs(every: Iterable[Measurement], rows: Mapping[str, Row]) -> list[Leg]:
     for item in every:
         if item.name in rows:
             by_leg.setdefault((item.kind, item.limit.threads), {})[item.name] = item
-    return [Leg(kind, threads, items) for (kind, threads), items in sorted(by_leg.items(), reverse=True)]
+    order = sorted(by_leg, key=lambda leg: (leg[0] != AVX512, leg))
+    return [Leg(*leg, by_leg[leg]) for leg in order]
 
 
 def sibling_ratio(item: Measurement) -> float | None:

@@ -68,7 +68,7 @@ def quantized_product(
     if weights:
         w = net.input("w", weights, types.weights)
     else:
-        w = net.initializer("w", integers(net, form.weights, types.weights, types.weights_zero))
+        w = net.initializer("w", integers(net, form.weights, types.weights))
         if not types.weights_zero and not form.batched:  # ONNX Runtime refuses a scale per channel of batched weights
             scales = channel_scales(net, form.outputs, scale)
     biases: Mapping[str, Callable[[], str]] = {

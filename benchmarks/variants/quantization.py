@@ -33,11 +33,11 @@ def weights_scale(depth: int) -> float:
     return RESULT_DEVIATION / (DEVIATION**2 * DATA_SCALE * math.sqrt(depth))
 
 
-def integers(net: Net, shape: tuple[int, ...], dtype: str, zero: int = 0) -> Array:
-    """Draw integers over the range of an 8-bit type, around a zero point."""
-    bounds = np.iinfo(dtype)
-    drawn = np.rint(net.uniform(shape, 127.0)) + zero
-    return np.clip(drawn, max(bounds.min, -127), bounds.max).astype(dtype)
+def integers(net: Net, shape: tuple[int, ...], dtype: str) -> Array:
+    """Draw integers over the range of an 8-bit type but its least number. With a zero point other than 0, or 128 in uint8, their
+    differences from it leave 8 bits."""
+    middle = 128 if dtype == "uint8" else 0
+    return (np.rint(net.uniform(shape, 127.0)) + middle).astype(dtype)
 
 
 def channel_scales(net: Net, count: int, middle: float) -> Array:

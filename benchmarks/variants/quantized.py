@@ -196,7 +196,7 @@ def _long_sum() -> onnx.ModelProto:
     """Sums that do not fit in int32: nearly all data and weights are above 0, and neither has a zero point."""
     net, depth = Net("variant"), 40_000
     x = dequantize(net, net.input("x", (8, depth), "uint8"), DATA_SCALE, 0, "uint8")
-    w = net.initializer("w", integers(net, (depth, 16), "uint8", 128))
+    w = net.initializer("w", integers(net, (depth, 16), "uint8"))
     y = net.node("MatMul", x, dequantize(net, w, DATA_SCALE, 0, "uint8"))
     net.output(quantize(net, y, DATA_SCALE**2 * depth * 100, 0, "uint8"), "y", (8, 16), "uint8")
     return net.build()
@@ -232,7 +232,7 @@ def dynamic_linear(net: Net, quantized: tuple[str, str, str], width: int, column
     """A product as `quantize_dynamic` writes it: MatMulInteger of the results of `dynamic`, its scale and a bias."""
     data, scale, data_zero = quantized
     with net.scope(name):
-        weights = net.initializer("weight_quantized", integers(net, (width, columns), "int8", zero))
+        weights = net.initializer("weight_quantized", integers(net, (width, columns), "int8"))
         total = net.node("MatMulInteger", data, weights, data_zero, net.constant(zero, "int8"))
         product_scale = net.node("Mul", scale, net.constant(math.sqrt(1 / width) / DEVIATION))
         y = net.node("Mul", net.node("Cast", total, to=onnx.TensorProto.FLOAT), product_scale)
