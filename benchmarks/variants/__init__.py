@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from variants import convolutions, floats, generated, operands, operators, quantized, windows
+from variants import convolutions, floats, full_models, generated, operands, operators, quantized, windows
 from variants.row import PARTS, Row, Sibling
 
 __all__ = ["PARTS", "Row", "Sibling", "named", "rows"]
@@ -20,7 +20,7 @@ __all__ = ["PARTS", "Row", "Sibling", "named", "rows"]
 @cache
 def rows() -> Mapping[str, Row]:
     """Return the rows of the matrix by name, listed ones first."""
-    listed = (row for module in (quantized, floats, operands, convolutions, windows) for row in module.rows())
+    listed = (row for module in (quantized, floats, full_models, operands, convolutions, windows) for row in module.rows())
     return MappingProxyType({row.name: row for row in (*listed, *generated.thinned(), *operators.thinned())})
 
 
