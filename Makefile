@@ -35,7 +35,7 @@ MINOR := import sys; print(*sys.version_info[:2], sep=".")
 # Output folder of `make conformance`.
 REPORTS := docs/conformance
 
-.PHONY: help generate demo dist dist-install test test-avx2 test-fast test-newest properties fuzz check lint format types contracts docs conformance conformance-cuda bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-micro bench-real bench-gpu bench-vta opencl-drivers random-models peers clean
+.PHONY: help generate demo dist dist-install test test-avx2 test-fast test-newest properties fuzz check lint format types contracts docs conformance conformance-cuda bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-variants bench-micro bench-real bench-gpu bench-vta opencl-drivers random-models peers clean
 
 help: ## list the make targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-19s %s\n", $$1, $$2}'
@@ -159,6 +159,10 @@ bench-micro: $(DEVELOPING) ## count instructions and memory on emulated microcon
 
 bench-operators: $(DEVELOPING) ## time every canonical operator against ONNX Runtime, about 30 minutes; writes docs/benchmarks-operators.md
 	$(BIN)/python benchmarks/sweep.py --write docs/benchmarks-operators.md
+
+bench-variants: $(DEVELOPING) $(OLDER_HOST)/older_host.so ## time variants of ordinary models, also held to AVX2, about 3 hours; QUICK=1: a part, 10 minutes; writes docs/benchmarks-variants.md
+	$(BIN)/python benchmarks/variants_bench.py $(if $(QUICK),--quick --threads 1 --limit 285) --write docs/benchmarks-variants.md
+	$(AS_AVX2) $(BIN)/python benchmarks/variants_bench.py $(if $(QUICK),--quick --threads 1 --limit 285) --write docs/benchmarks-variants.md
 
 bench-real: $(DEVELOPING) ## compare exported models with ONNX Runtime, values and times; installs exporters (4 GB); writes docs/benchmarks-real.md
 	$(BIN)/python benchmarks/bench_real.py --install --write docs/benchmarks-real.md
