@@ -25,7 +25,6 @@ from inlaid.ops.unfold import unfold
 from inlaid.ops.window import window_axes
 from inlaid.ops.winograd import HALVES, INTEGER, TRANSFORMS, WINDOW, is_exact, transform_weights, winograd_conv
 from inlaid.passes.integer_ranges import Range, integer_ranges
-from inlaid.passes.pointwise_products import ONE_BY_ONE
 from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.conv import choose_pixels
@@ -47,18 +46,6 @@ KINDS = (*FLOATS, *INTEGERS)
 ROUNDED = (2,)
 """Tiles whose transformed data may be rounded to bfloat16: their products have 1.9 times the error of direct ones in root mean
 square, for uncorrelated data; tiles of 4 have about ten times."""
-GAIN = 0.85
-"""An algorithm other than direct is chosen only if its predicted time is at most this fraction of the direct time. A smaller gain
-does not justify the prediction error, memory, and rounding errors of transforms."""
-EXPOSED = 0.25
-"""Fraction of the shorter of compute time and weight fetch time that does not overlap with the longer. Measured on 14 x 14 by 256
-and 7 x 7 by 512 channels, with weights in no cache."""
-UNFOLDING = 2
-"""Cycles per vector to copy unfolded windows; with a stride, one cycle per element."""
-STRIDED = 2
-"""Factor by which the shuffles that gather strided data slow down a convolution."""
-REMAINDER = 3
-"""Cost of the remainder pixels of a line, in vectors. Measured with lines of 28 and 56 pixels, 1 to 4 channels."""
 UNFOLDED_BYTES = 1 << 27
 """Maximum bytes of unfolded windows, which add to the model's memory."""
 
@@ -167,10 +154,11 @@ def _problem(expr: Expr) -> _ConvolutionSizes | None:
 
 
 def _ways(problem: _ConvolutionSizes, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr | None]]]:
-    """Yield the predicted seconds (times `GAIN` if direct) of each algorithm, and a function that builds it (None if inexact)."""
+    """Yield the predicted seconds (times `required_ratio` if direct) of each algorithm, and a function that builds it (None if
+    inexact)."""
     attrs, capabilities, size = problem.attrs, context.capabilities, problem.weights.size
     direct = _narrow_cycles(problem, context) if problem.narrow else _direct_cycles(problem, context)
-    yield GAIN * _seconds(direct, problem.weights.nbytes, capabilities), lambda: problem.call
+    yield capabilities.core.costs.required_ratio * _seconds(direct, problem.weights.nbytes, capabilities), lambda: problem.call
     windows = 4 * problem.images * problem.depth * problem.pixels
     if problem.static and windows <= UNFOLDED_BYTES and not problem.narrow:
         # Traffic beyond L2: write and read in L3; in memory also write-allocate.
@@ -194,7 +182,7 @@ def _ways(problem: _ConvolutionSizes, context: KernelContext) -> Iterator[tuple[
 def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float:
     """Predict the seconds for compute cycles, distributed over all cores, and bytes fetched from memory."""
     computing, fetching = seconds(cycles, capabilities), fetched / capabilities.bandwidth
-    return max(computing, fetching) + EXPOSED * min(computing, fetching)
+    return max(computing, fetching) + capabilities.core.costs.exposed * min(computing, fetching)
 
 
 def _direct_cycles(problem: _ConvolutionSizes, context: KernelContext) -> float:
@@ -202,15 +190,16 @@ def _direct_cycles(problem: _ConvolutionSizes, context: KernelContext) -> float:
     computed one by one: in vectors along a line, bound by the latency of additions, or element by element for short lines."""
     widest, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
     outputs, core = problem.outputs, context.capabilities.core
+    costs = core.costs
     for lanes in (widest, widest // 2):
         fills_vectors = outputs % lanes == 0 or (problem.attrs.groups == 1 and 2 * outputs > lanes)
         if lanes > 1 and fills_vectors and problem.inputs > 1:
             return problem.images * choose_pixels(-(-outputs // lanes), *_lines(problem), problem.depth, lanes, registers, core)[1]
     height, width = _lines(problem)
     if width < widest:
-        return problem.images * outputs * problem.pixels * problem.depth / (core.units * ONE_BY_ONE)
-    waits = STRIDED * core.latency if problem.strided else core.latency
-    vectors = width // widest + REMAINDER * (width % widest > 0)
+        return problem.images * outputs * problem.pixels * problem.depth / (core.units * costs.chain_rate)
+    waits = costs.strided_factor * core.latency if problem.strided else core.latency
+    vectors = width // widest + costs.remainder_vectors * (width % widest > 0)
     return problem.images * outputs * height * vectors * problem.depth * waits
 
 
@@ -249,7 +238,7 @@ def _product_cycles(problem: _ConvolutionSizes, context: KernelContext) -> float
         context.capabilities.core,
     )
     size = problem.outputs, problem.pixels, problem.depth
-    tile, copying = choose_tile(*size, lanes, registers, core), lanes if problem.strided else UNFOLDING
+    tile, copying = choose_tile(*size, lanes, registers, core), lanes if problem.strided else core.costs.unfold_cycles
     return problem.images * problem.depth * (cycles(*size, tile, core) + copying * -(-problem.pixels // lanes))
 
 

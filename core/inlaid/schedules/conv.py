@@ -11,10 +11,10 @@ from functools import lru_cache
 from math import gcd
 
 from inlaid.plugins.contract import Core
+from inlaid.plugins.costs import CostConstants
 from inlaid.schedules.bands import band_rows
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import (
-    MAX_VECTORS,
     ConvTile,
     DirectConv,
     channel_layouts,
@@ -27,8 +27,8 @@ from inlaid.schedules.direct_conv import (
     stream_weights,
     tile_nest,
 )
-from inlaid.schedules.flat_conv import DEEP, STORE_WHOLE_TILES, FlatAxis, flatten, in_text, join_pixels, needs_copy, plan_pixels
-from inlaid.schedules.register_tile import STRIP_REGISTERS, fits, seconds, steps
+from inlaid.schedules.flat_conv import STORE_WHOLE_TILES, FlatAxis, flatten, in_text, join_pixels, needs_copy, plan_pixels
+from inlaid.schedules.register_tile import fits, seconds, steps
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -47,19 +47,6 @@ from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid_runtime.arith import ONE, Var, affine
 from inlaid_runtime.records import dataclass, replace
 from inlaid_runtime.types import ROW_MAJOR, Layout
-
-LEAST_RUN = 4
-"""Minimum input channels of a run for which weights are packed. Shorter runs are no faster than single channels."""
-SHALLOW = 512
-"""Maximum reduction length for which tiles are stored unconditionally (see `store_whole_tiles`)."""
-FLAT_TILE_PIXELS = 6
-"""Maximum pixels of a tile of `MAX_VECTORS` vectors over flat images of symbolic size. It computes less beyond the end of an image
-than a tile of 14 pixels and two vectors: with stride 2, an image of 4 x 4 pixels takes 0.6 of the time. It is as fast otherwise, if
-its weights leave room in the L2 cache: 128 channels of 28 x 28 pixels take 1.08 of the time."""
-WEIGHTS_SHARE = 1 / 4
-"""Fraction of the L2 cache that the weights of such a tile may fill."""
-PANELS_PER_THREAD = 8
-"""Minimum panels per thread for which an imbalance of one panel is negligible."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +94,7 @@ def _product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
 
 
 def _offer(plan: _ConvTiling, context: KernelContext) -> Offer:
-    layouts = _layouts(plan)
+    layouts = _layouts(plan, context.capabilities.core.costs)
     params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in plan.conv.program.params)
     shares = context.decide("share", ("panels", "rows"), "panels" if _shares_panels(plan, context) else "rows")
     decisions = (plan.decision,) if context.threads == 1 else (plan.decision, shares)
@@ -134,15 +121,17 @@ def _plan(conv: DirectConv, lanes: int, context: KernelContext, inputs: tuple[In
     images, channels = map(expected_extent, filled.anchor.spatial[:2])
     outputs = channels if conv.single_group else conv.outputs
     depth, able, registers = conv.inputs * conv.taps, context.capabilities, context.capabilities.vector_registers
-    small = not is_static(conv.program) and DEEP <= depth <= WEIGHTS_SHARE * able.core.l2_bytes / (4 * lanes * MAX_VECTORS)
-    wide = small and outputs // lanes % MAX_VECTORS == 0 and fits(FLAT_TILE_PIXELS, MAX_VECTORS, registers)
+    costs = able.core.costs
+    max_depth = costs.wide_tile_share * able.core.l2_bytes / (4 * lanes * costs.tile_vectors)
+    small = not is_static(conv.program) and costs.deep <= depth <= max_depth
+    wide = small and outputs // lanes % costs.tile_vectors == 0 and fits(costs.wide_tile_pixels, costs.tile_vectors, registers)
 
     def choose(height: int, width: int, max_pixels: int | None) -> tuple[ConvTile, Decision, float]:
-        max_pixels = FLAT_TILE_PIXELS if wide and max_pixels is not None else max_pixels
+        max_pixels = costs.wide_tile_pixels if wide and max_pixels is not None else max_pixels
         best, cycles = choose_pixels(outputs // lanes, height, width, depth, lanes, registers, able.core, max_pixels)
         return *decide_tile(best, outputs // lanes, height, width, registers, max_pixels, context), cycles
 
-    tile_choice = plan_pixels(filled, choose)
+    tile_choice = plan_pixels(filled, choose, costs)
     if tile_choice is None:
         return None
     tile, decision, cycles, flat = tile_choice
@@ -163,7 +152,7 @@ def choose_pixels(
     """Choose the tile of at most `max_pixels` pixels that minimizes cycles, for `count` vectors of output channels; returns tile
     and cycles."""
     best: tuple[float, int, ConvTile] | None = None
-    for tile in conv_tiles(count, height, width, lanes, registers):
+    for tile in conv_tiles(count, height, width, lanes, registers, core.costs):
         size = tile.rows * tile.pixels
         if max_pixels is not None and size > max_pixels:
             continue
@@ -178,10 +167,10 @@ def choose_pixels(
     return best[2], best[0]
 
 
-def _layouts(plan: _ConvTiling) -> dict[ir.Buffer, Layout]:
+def _layouts(plan: _ConvTiling, costs: CostConstants) -> dict[ir.Buffer, Layout]:
     """Return the layouts of parameters and intermediate buffers."""
     conv, panel = plan.conv, (0, plan.tile.width)
-    layouts = {conv.weights.buffer: Layout(((1, plan.run), panel) if plan.run >= LEAST_RUN else (panel,))}
+    layouts = {conv.weights.buffer: Layout(((1, plan.run), panel) if plan.run >= costs.packed_run else (panel,))}
     if plan.block:
         layouts[conv.data.buffer] = layouts[conv.source] = Layout(((1, plan.block),))
     return channel_layouts(conv, plan.tile, layouts)
@@ -199,6 +188,7 @@ def _schedule(plan: _ConvTiling, layouts: dict[ir.Buffer, Layout], share_panels:
         out = after(acc)
     """
     s, conv, anchor, tile = plan.conv.schedule.copy(), plan.conv, plan.conv.anchor, plan.tile
+    costs = context.capabilities.core.costs
     name, final = anchor.block.name, accumulate_in_registers(s, anchor)
     local = {} if anchor.after else {final: Layout(((1, tile.lanes),))}
     copies = [block.name for block in anchor.before]
@@ -222,9 +212,9 @@ def _schedule(plan: _ConvTiling, layouts: dict[ir.Buffer, Layout], share_panels:
         s.reorder(bands, nest.panels)
         nest = replace(nest, rows=bands)
     blocks = c = nest.channels
-    if c is not None and plan.run >= LEAST_RUN:
+    if c is not None and plan.run >= costs.packed_run:
         blocks, c = s.split(c, (None, plan.run))
-    has_strip_registers = context.capabilities.vector_registers >= STRIP_REGISTERS
+    has_strip_registers = context.capabilities.vector_registers >= costs.strip_registers
     if nest.rows is not None and (cut or (has_strip_registers and context.threads == 1 and not is_static(conv.program))):
         s.annotate(nest.rows, REMAINDERS.name, int(cut))
     outer = present(blocks, *nest.taps)
@@ -236,7 +226,7 @@ def _schedule(plan: _ConvTiling, layouts: dict[ir.Buffer, Layout], share_panels:
     if context.threads != 1:
         rows = None if share_panels else nest.rows
         panels = share_rows(s, [nest.images], rows, [nest.panels], context.threads)
-    if copied and not cut and conv.inputs * conv.taps <= SHALLOW:
+    if copied and not cut and conv.inputs * conv.taps <= costs.whole_tile_depth:
         s.apply(STORE_WHOLE_TILES, final, in_text(plan.flat), tile.pixels)
     lay_out(s, layouts, local)
     stream_weights(s, conv, tile, panels, outer[-1], context.capabilities.core)
@@ -248,7 +238,9 @@ def _schedule(plan: _ConvTiling, layouts: dict[ir.Buffer, Layout], share_panels:
 def _shares_panels(plan: _ConvTiling, context: KernelContext) -> bool:
     """Test whether to distribute panels of output channels over threads instead of rows, so that each thread reads different
     weights: if there are more weights than inputs, and each thread gets an equal number of panels, or at least
-    `PANELS_PER_THREAD`."""
+    `conv_panels`."""
     data, weights = (count_elements(load.buffer) for load in (plan.conv.data, plan.conv.weights))
     panels = plan.conv.channels // plan.tile.width
-    return weights > data and (panels % max(context.threads, 1) == 0 or panels >= PANELS_PER_THREAD * context.threads)
+    return weights > data and (
+        panels % max(context.threads, 1) == 0 or panels >= context.capabilities.core.costs.conv_panels * context.threads
+    )

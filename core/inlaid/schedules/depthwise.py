@@ -37,7 +37,7 @@ class DepthwiseRule:
         axes, (s, final) = flat_axes(conv), _with_epilogue(conv)
         if not axes or all(axis.size == ONE for axis in axes) or not _reads_own_sums(s.program, conv, final):
             return None
-        lines = fit_lines(axes, lanes)
+        lines = fit_lines(axes, lanes, able.core.costs)
         layouts = (ROW_MAJOR,) * len(program.params)
         return Offer(layouts, Traced(lambda: _schedule(s.copy(), conv, final, lines, lanes, context)))
 

@@ -18,9 +18,6 @@ from inlaid_runtime.arith import Var
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import Layout
 
-LONGEST_ROW = 8
-"""Vectors of columns in a tile of a single row. They keep enough additions in flight to hide their latency."""
-
 
 @dataclass(frozen=True)
 class DotTile:

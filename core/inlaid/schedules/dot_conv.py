@@ -14,7 +14,6 @@ from math import gcd
 from inlaid.plugins.contract import Core
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import (
-    MAX_VECTORS,
     ConvTile,
     DirectConv,
     channel_layouts,
@@ -38,13 +37,6 @@ from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Of
 from inlaid_runtime.arith import Var
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import ROW_MAJOR, Layout
-
-SPARE = 1
-"""Registers that tiles leave free for the epilogue. A tile of 28 accumulators is as fast as one of 30, and avoids spills."""
-
-SHORT_RUN = 2
-"""Maximum groups of input channels in a run that is unrolled inside the window loops: in a loop, LLVM would spill the
-accumulators."""
 
 
 @dataclass(frozen=True)
@@ -104,13 +96,15 @@ def _plan(conv: DirectConv, dot: Dot, context: KernelContext, inputs: tuple[Inpu
         return None
     images, channels = map(expected_extent, filled.anchor.spatial[:2])
     outputs = channels if conv.single_group else conv.outputs
-    depth, registers = groups * conv.taps, context.capabilities.vector_registers
+    depth, registers, costs = groups * conv.taps, context.capabilities.vector_registers, context.capabilities.core.costs
 
     def choose(height: int, width: int, max_pixels: int | None) -> tuple[ConvTile, Decision, float]:
         best, count = choose_dot_tile(dot, outputs, height, width, depth, registers, context.capabilities.core, max_pixels)
-        return *decide_tile(best, outputs // dot.lanes, height, width, registers - SPARE, max_pixels, context), count
+        return *decide_tile(
+            best, outputs // dot.lanes, height, width, registers - costs.spare_registers, max_pixels, context
+        ), count
 
-    tile_choice = plan_pixels(filled, choose, padded, joins=True)
+    tile_choice = plan_pixels(filled, choose, costs, padded, joins=True)
     if tile_choice is None:
         return None
     tile, decision, count, flat = tile_choice
@@ -135,9 +129,9 @@ def choose_dot_tile(
     channels; returns tile and cycles."""
     best: tuple[float, int, ConvTile] | None = None
     count = outputs // dot.lanes
-    for tile in conv_tiles(count, height, width, dot.lanes, registers - SPARE):
+    for tile in conv_tiles(count, height, width, dot.lanes, registers - core.costs.spare_registers, core.costs):
         # The broadcast is a separate instruction here, which a tile of a single vector would not amortize.
-        if tile.vectors == 1 and any(count % vectors == 0 for vectors in range(2, MAX_VECTORS + 1)):
+        if tile.vectors == 1 and any(count % vectors == 0 for vectors in range(2, core.costs.tile_vectors + 1)):
             continue
         size = tile.rows * tile.pixels
         if max_pixels is not None and size > max_pixels:
@@ -197,7 +191,7 @@ def _schedule(plan: _DotConvTiling, layouts: dict[ir.Buffer, Layout], context: K
     assert nest.channels is not None, "an instruction sums several channels"
     blocks, groups, part = s.split(nest.channels, (None, plan.run // group, group))
     s.reorder(blocks, *nest.taps, groups, *nest.pixels, nest.vector, nest.lane, part)
-    if plan.run <= SHORT_RUN * group:
+    if plan.run <= context.capabilities.core.costs.unrolled_groups * group:
         s.unroll(groups)
     panels: Var | None = nest.panels
     if context.threads != 1:

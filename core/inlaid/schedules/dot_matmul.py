@@ -94,11 +94,11 @@ def _round_up(extent: int, size: int) -> int:
 def _choose_tile(product: MatmulAxes, dot: Dot, context: KernelContext) -> tuple[Tile, Decision]:
     """Choose the tile that minimizes cycles. A partial panel of columns costs as much as a full one."""
     _, columns, depth = product.expected
-    rows = product.likely_rows
+    rows = product.likely_rows(context.capabilities.core.costs)
     counts = (rows,) if isinstance(rows, int) else rows
     threads = 1 if product.shared else max(context.threads, 1)
     able = context.capabilities
-    tiles = list_tiles(max(counts), columns, dot.lanes, able.vector_registers - dot.intrinsic.scratch, able.core.l1_ways)
+    tiles = list_tiles(max(counts), columns, dot.lanes, able.vector_registers - dot.intrinsic.scratch, able.core)
     if max(counts) == 1:
         # Panels are read at memory speed; starting a panel costs about as much as one vector.
         best = min(tiles, key=lambda tile: -(-columns // tile.width) * (tile.vectors + 1))

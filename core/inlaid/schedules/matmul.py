@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inlaid.plugins.costs import CostConstants
 from inlaid.schedules.collapse import collapsed
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.last_tile import SUM_WHOLE_VECTORS
-from inlaid.schedules.register_tile import LONGEST_ROW, Tile, choose_tile, list_tiles
+from inlaid.schedules.register_tile import Tile, choose_tile, list_tiles
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -32,29 +33,8 @@ from inlaid_runtime.arith import Var
 from inlaid_runtime.records import dataclass, replace
 from inlaid_runtime.types import ROW_MAJOR, Layout
 
-PACKED_ROWS = 64
-"""Minimum rows for which panels of the right operand are copied. The copy costs about four cycles per vector of the panel."""
-PACKED_SHARE = 1
-"""Fraction of the L2 cache above which the right operand is packed: unpacked, its distant rows would be evicted and fetched again.
-With 1 MiB of L2, products of size 512 and 1024 run at 95 % and 49 % of peak unpacked, at 90 % and 94 % packed."""
-
-AHEAD = 4
-"""Row tiles over which the next panel is prefetched if the number of rows is symbolic. One tile is shorter than the memory latency
-(57 to 197 rows take 1.04 to 1.10 of the static time; with four tiles 1.01 to 1.04). With more tiles the panel is late for few
-rows."""
-STEPS = 8
-"""Steps of the inner dimension per prefetch. The address of a prefetch takes 15 instructions: one prefetch per step of a tile of
-4 x 3 vectors in 16 registers takes 1.15 of the time of one per 8 steps (128 rows, 768 x 3072)."""
-BURST = 4
-"""Maximum prefetches at once. With 8, Winograd convolutions of few tiles take 1.1 of the time (256 channels of 14 x 14 pixels)."""
 ELEMENT = 4
 """Bytes of an element of a panel."""
-SMALL_ROWS = 8
-"""Number of rows up to which every row count is considered if it is a single symbolic dimension, such as a batch. With remainder
-code for every row count of a tile of 8, 5 to 7 rows take 1.05 of the static time; in tiles of 4 they took 1.2."""
-SHARES = 4
-"""Minimum panels per thread to distribute columns over threads: the imbalance of one panel is then at most a quarter. Threads over
-rows would read all panels once per row tile: 1.7 times ONNX Runtime's time for size 1024 on 2 threads."""
 
 
 @dataclass(frozen=True)
@@ -88,16 +68,15 @@ class MatmulAxes:
         """Whether the number of rows is a single symbolic dimension, such as a batch, and so may be small."""
         return self.row is not None and isinstance(self.anchor.spatial[self.row].extent, arith.SizeVar)
 
-    @property
-    def likely_rows(self) -> int | tuple[int, ...]:
+    def likely_rows(self, costs: CostConstants) -> int | tuple[int, ...]:
         """Number of rows, or if symbolic the representative row counts for which to choose a tile: powers of two up to the size
-        hint, and if `rows_may_be_small` every number up to `SMALL_ROWS`. A tile chosen for these suits few rows as well as many,
-        and never covers all rows."""
+        hint, and if `rows_may_be_small` every number up to `costs.small_rows`. A tile chosen for these suits few rows as well as
+        many, and never covers all rows."""
         row_hint = self.expected[0]
         if self.rows is not None or row_hint < 2:
             return row_hint
         powers = tuple(1 << power for power in range(1, row_hint.bit_length()))
-        return tuple(sorted({*powers, *range(2, min(row_hint, SMALL_ROWS) + 1)})) if self.rows_may_be_small else powers
+        return tuple(sorted({*powers, *range(2, min(row_hint, costs.small_rows) + 1)})) if self.rows_may_be_small else powers
 
     @property
     def columns(self) -> int | None:
@@ -142,9 +121,10 @@ class MatmulRule:
         if not lanes:
             return None
         threads = 1 if product.shared else max(context.threads, 1)
-        rows, able = product.likely_rows, context.capabilities
+        able = context.capabilities
+        rows = product.likely_rows(able.core.costs)
         best = choose_tile(rows, *product.expected[1:], lanes, able.vector_registers, able.core, threads)
-        tiles = list_tiles(max_rows(rows), product.expected[1], lanes, able.vector_registers, able.core.l1_ways)
+        tiles = list_tiles(max_rows(rows), product.expected[1], lanes, able.vector_registers, able.core)
         tile, chosen = decide_tile(tiles, best, context)
         layouts = _layouts(program, merged, product, tile, inputs)
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in merged.params)
@@ -153,7 +133,8 @@ class MatmulRule:
         versions: tuple[Version, ...] = ()
         if layouts and product.row is not None and product.rows is None:
             # A single row (each step of an LSTM with batch 1) needs more vectors per tile to hide the latency of additions.
-            panels = context.decide("panels", range(1, LONGEST_ROW + 1), max(LONGEST_ROW // tile.vectors, 1))
+            most = able.core.costs.row_vectors
+            panels = context.decide("panels", range(1, most + 1), max(most // tile.vectors, 1))
             low = replace(tile, vectors=panels.number * tile.vectors, rows=1)
             single = arith.compare("==", product.anchor.spatial[product.row].extent, 1)
             row_schedule = Traced(lambda: _schedule(s.copy(), product, low, layouts, packed, context))
@@ -235,7 +216,8 @@ def _packs(product: MatmulAxes, layouts: dict[ir.Buffer, Layout], context: Kerne
     if product.right.buffer in layouts or rows is None or columns is None or depth is None:
         return ()
     size = product.right.buffer.dtype.bytes * depth * columns
-    worth = rows >= PACKED_ROWS and size >= PACKED_SHARE * context.capabilities.core.l2_bytes
+    core = context.capabilities.core
+    worth = rows >= core.costs.packed_rows and size >= core.costs.packed_share * core.l2_bytes
     return (context.decide("pack", (0, 1), int(worth)),)
 
 
@@ -255,7 +237,7 @@ def _schedule(
             out = after(acc)
     """
     anchor = product.anchor
-    matmul, final = anchor.block.name, accumulate_in_registers(s, anchor)
+    costs, matmul, final = context.capabilities.core.costs, anchor.block.name, accumulate_in_registers(s, anchor)
     if len(anchor.buffer.shape) > 1:
         # Align rows, so that the last vector of a row does not overlap the next row.
         s.storage_align(anchor.buffer.name if anchor.after else final, len(anchor.buffer.shape) - 2, tile.lanes)
@@ -264,8 +246,8 @@ def _schedule(
     streamed = bool(layouts) and nest.rows is not None and tile.rows > 1
     tiles = max(product.expected[0] // tile.rows, 1)
     if product.rows is None:
-        tiles = min(tiles, AHEAD)
-    outer, *inner = between_prefetches(s, nest.k, tile, tiles) if streamed else (nest.k,)
+        tiles = min(tiles, costs.prefetch_tiles)
+    outer, *inner = between_prefetches(s, nest.k, tile, tiles, costs) if streamed else (nest.k,)
     s.reorder(outer, *inner, *nest.tile_rows, nest.vector, nest.lane)
     if product.columns is None:
         s.annotate(nest.columns, REMAINDERS.name, tile.lanes)
@@ -313,12 +295,14 @@ def tile_nest(s: Schedule, product: MatmulAxes, tile: Tile, final: str) -> Produ
     return ProductNest(tuple(shared), columns, tuple(free), rows, k, tuple(tile_rows), vector, lane)
 
 
-def between_prefetches(s: Schedule, k: Var, tile: Tile, tiles: int) -> tuple[Var, ...]:
-    """Split the inner dimension of a product into the loop that prefetches the next panel over `tiles` row tiles, and `STEPS`
-    steps. Returns only `k` if these do not divide its extent, or would need bursts of more than `BURST` prefetches."""
-    depth, lines = loop_extent(s, k), STEPS * ELEMENT * tile.width / LINE
-    divides = isinstance(depth, arith.Const) and depth.value > STEPS and depth.value % STEPS == 0
-    return s.split(k, (None, STEPS)) if divides and lines <= BURST * tiles else (k,)
+def between_prefetches(s: Schedule, k: Var, tile: Tile, tiles: int, costs: CostConstants) -> tuple[Var, ...]:
+    """Split the inner dimension of a product into the loop that prefetches the next panel over `tiles` row tiles, and
+    `prefetch_steps` steps. Returns only `k` if these do not divide its extent, or would need bursts of more than `prefetch_burst`
+    prefetches."""
+    depth, steps = loop_extent(s, k), costs.prefetch_steps
+    lines = steps * ELEMENT * tile.width / LINE
+    divides = isinstance(depth, arith.Const) and depth.value > steps and depth.value % steps == 0
+    return s.split(k, (None, steps)) if divides and lines <= costs.prefetch_burst * tiles else (k,)
 
 
 def _pack(s: Schedule, product: MatmulAxes, tile: Tile, columns: Var, context: KernelContext) -> dict[str, Layout]:
@@ -348,7 +332,7 @@ def share_out(s: Schedule, nest: ProductNest, product: MatmulAxes, tile: Tile, c
         return
     rows, columns, _ = product.expected
     panels, stripes = -(-columns // tile.width), -(-rows // tile.rows)
-    too_few_panels = panels < SHARES * max(context.threads, 1)
+    too_few_panels = panels < context.capabilities.core.costs.product_panels * max(context.threads, 1)
     if too_few_panels and stripes > panels and not nest.free and nest.rows is not None:
         s.reorder(nest.rows, nest.columns)
         s.parallel(nest.rows)

@@ -19,13 +19,11 @@ from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlaid.graph.transform import transform
 from inlaid.ops.convolution import ConvAttrs
 from inlaid.passes.supported import Supports, supports_everything
+from inlaid.plugins.costs import CostConstants
 from inlaid.tensor.scheduling.dot_products import Dot, find_dots
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import size_hint
 from inlaid_runtime.types import TensorType
-
-PACKING = 4
-"""Instructions to pack a vector of data of a product."""
 
 
 def merge_groups(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
@@ -42,7 +40,7 @@ def merge_groups(function: Function, context: KernelContext, supports: Supports 
         data, weights, total = (item.dtype.name for item in types if isinstance(item, TensorType))
         dots = find_dots(data, weights, total, context)
         steps, count = _count(new.args[1].data.shape, new.attrs.groups, dots)
-        if count == 1 or _product_steps(new, dots) < steps:
+        if count == 1 or _product_steps(new, dots, context.capabilities.core.costs) < steps:
             return new
         merged = constant(_merged(new.args[1].data, new.attrs.groups, count), weights)
         conv = call(ops.conv, [new.args[0], merged], replace(new.attrs, groups=new.attrs.groups // count), new.span)
@@ -53,7 +51,7 @@ def merge_groups(function: Function, context: KernelContext, supports: Supports 
     return changed
 
 
-def _product_steps(call: Call, dots: list[Dot]) -> float:
+def _product_steps(call: Call, dots: list[Dot], costs: CostConstants) -> float:
     """Predict the instructions per pixel and group of a 1x1 convolution as matrix products over pixels (see
     `schedules.split_groups`), which pack their data first. Infinite for any other convolution."""
     assert isinstance(call.attrs, ConvAttrs) and isinstance(call.type, TensorType) and isinstance(call.args[1], Constant)
@@ -61,7 +59,7 @@ def _product_steps(call: Call, dots: list[Dot]) -> float:
     dot = next((dot for dot in dots if dot.lanes <= pixels), None)
     if dot is None or any(item != 1 for item in (*window, *call.attrs.strides)) or any(call.attrs.pads):
         return math.inf
-    steps: float = -(-inputs // dot.group) * outputs / call.attrs.groups + PACKING * inputs
+    steps: float = -(-inputs // dot.group) * outputs / call.attrs.groups + costs.packing_instructions * inputs
     return steps * -(-pixels // dot.lanes) / pixels
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from operator import attrgetter
 
+from inlaid.plugins.costs import CostConstants
 from inlaid.schedules.conv import choose_pixels
 from inlaid.schedules.dot import narrow_product
 from inlaid.schedules.matmul import between_prefetches
-from inlaid.schedules.register_tile import STRIP_REGISTERS, Tile
+from inlaid.schedules.register_tile import Tile
 from inlaid.schedules.shape import (
     Anchor,
     axis_loops,
@@ -36,20 +37,6 @@ from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim, Var
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import ROW_MAJOR, Layout, dtype
-
-TRANSFORM_IN, TRANSFORM_OUT = 4, 3
-"""Transform cycles per vector of one tile element: arithmetic, loads and stores. Measured on 56 x 56 by 64 channels, without
-product."""
-
-STRIPE = 36
-"""Tiles per stripe if their number is symbolic and weights fill the L2 cache. With fewer tiles, weights are refetched too often
-(256 channels, 12 tiles: 1.25 times the time); twice as many tiles gain nothing. Weights that fit in L2 use stripes of two register
-tiles, which leaves more of L2 to the weights."""
-SMALL_TILE_ROWS = 6
-"""Rows of register tiles if weights fit in L2 and the number of tiles is symbolic: remainders and intermediate data are smaller (64
-channels: 3 to 9 % less time than 12 rows). Weights in L3 are read again per tile; 12 rows take 12 % less time."""
-MAX_GROUP = 16
-"""Maximum consecutive tiles of a channel block that one thread transforms."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +83,9 @@ def winograd_plans(
     tile_elements, count, depth = (tile + 2) ** 2, down * across, inputs // group
     weights = size * tile_elements * inputs * outputs
     between = tile_elements * (size * inputs + 4 * outputs)
-    transforms = tile_elements * count * (TRANSFORM_IN * inputs / lanes_in + TRANSFORM_OUT * outputs / lanes_out)
+    costs = context.capabilities.core.costs
+    transform = costs.transform_in_cycles * inputs / lanes_in + costs.transform_out_cycles * outputs / lanes_out
+    transforms = tile_elements * count * transform
     registers, core = context.capabilities.vector_registers - (dot.intrinsic.scratch if dot else 0), context.capabilities.core
     is_static = isinstance(height, int) and isinstance(width, int)
     if is_static:
@@ -104,10 +93,12 @@ def winograd_plans(
     else:
         large_rows, small_rows = (
             choose_pixels(outputs // lanes_out, 1, large_rows, depth, lanes_out, registers, core)[0].pixels
-            for large_rows in (core.l1_ways, SMALL_TILE_ROWS)
+            for large_rows in (core.l1_ways, costs.small_tile_rows)
         )
         fits_in_l2 = weights + 2 * large_rows * between <= core.l2_bytes
-        rows, stripes = (small_rows, [2 * small_rows]) if fits_in_l2 else (large_rows, [-(-STRIPE // large_rows) * large_rows])
+        rows, stripes = (
+            (small_rows, [2 * small_rows]) if fits_in_l2 else (large_rows, [-(-costs.symbolic_stripe // large_rows) * large_rows])
+        )
     plans = []
     for stripe in stripes:
         if stripe * between > core.llc_bytes and stripe > stripes[0]:
@@ -220,7 +211,7 @@ def _schedule(
         for outputs, tiles:                   # parallel, by groups of tiles
             y = after(transform(products))    # in registers, lane vectorized
     """
-    s = Schedule(program, context.intrinsics, annotation_keys=(REMAINDERS,))
+    s, costs = Schedule(program, context.intrinsics, annotation_keys=(REMAINDERS,)), context.capabilities.core.costs
     *pads, rows, tiles = (block.name for block in anchor.before)
     product = anchor.block.name
     columns, element, *after = (block.name for block in anchor.after)
@@ -237,7 +228,7 @@ def _schedule(
     s.reorder(*present(n), channel, down, across, i, j, lane)
     stripe, t = s.split(s.fuse(down, across), (None, plan.stripe))
     s.reorder(*present(n), stripe, channel, t)
-    tile_group, across = s.split(t, (None, _group(plan.stripe)))
+    tile_group, across = s.split(t, (None, _group(plan.stripe, costs)))
     mark_tile(s, i, j, lane)
     if after:
         s.compute_at(element, across)
@@ -253,10 +244,10 @@ def _schedule(
     s.compute_at(product, stripe)
     s.compute_at(tiles, stripe)
     symbolic = not isinstance(loop_extent(s, stripe), arith.Const)
-    element_loop, panel, rows_of_tiles, depth, element_lane = _product(s, product, stored, plan, symbolic)
+    element_loop, panel, rows_of_tiles, depth, element_lane = _product(s, product, stored, plan, symbolic, costs)
     a, b, c, t = s.loops(tiles)[-4:]
     c, lane = s.split(c, (None, plan.lanes_in))
-    tile_group_in, across = s.split(t, (None, _group(plan.stripe)))
+    tile_group_in, across = s.split(t, (None, _group(plan.stripe, costs)))
     s.reorder(c, tile_group_in, across, a, b, lane)
     mark_tile(s, a, b, lane)
     s.set_scope(rows, "register")
@@ -272,7 +263,7 @@ def _schedule(
         s.vectorize(lane)
         more[pad] = Layout(((1, plan.lanes_in),))
     if symbolic:
-        full_strips = plan.dot is None and context.capabilities.vector_registers >= STRIP_REGISTERS
+        full_strips = plan.dot is None and context.capabilities.vector_registers >= costs.strip_registers
         s.annotate(rows_of_tiles, REMAINDERS.name, 0 if full_strips else 1)
     if context.threads != 1:
         s.parallel(element_loop)
@@ -291,9 +282,10 @@ def _schedule(
     return s
 
 
-def _group(stripe: int) -> int:
-    """Return the number of consecutive tiles that a thread transforms: the largest divisor of `stripe` up to `MAX_GROUP`."""
-    return max(size for size in range(1, MAX_GROUP + 1) if stripe % size == 0)
+def _group(stripe: int, costs: CostConstants) -> int:
+    """Return the number of consecutive tiles that a thread transforms: the largest divisor of `stripe` up to
+    `transformed_tiles`."""
+    return max(size for size in range(1, costs.transformed_tiles + 1) if stripe % size == 0)
 
 
 def _tiled(s: Schedule, loop: Var | None, size: int) -> tuple[Var, Var]:
@@ -309,7 +301,9 @@ def _marked(s: Schedule, block: str) -> None:
     mark_tile(s, other, outer, lane)
 
 
-def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan, symbolic: bool) -> tuple[Var, Var, Var, Var, Var]:
+def _product(
+    s: Schedule, product: str, stored: str, plan: WinogradPlan, symbolic: bool, costs: CostConstants
+) -> tuple[Var, Var, Var, Var, Var]:
     """Schedule the product inside a stripe; returns its loops over tile elements, panels, row tiles, input channels and lanes."""
     shape = plan.product
     a, b, o, t = s.loops(stored)[-4:]
@@ -326,7 +320,7 @@ def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan, symboli
     steps: list[Var] = []
     if plan.dot is None:
         # Each row tile of a symbolic number prefetches the whole panel, but at least half of the prefetches hit the cache.
-        c, *steps = between_prefetches(s, c, shape, 2 if symbolic else -(-plan.stripe // shape.rows))
+        c, *steps = between_prefetches(s, c, shape, 2 if symbolic else -(-plan.stripe // shape.rows), costs)
     s.reorder(c, *steps, row, vector, lane, *part)
     init = s.decompose_reduction(product, c)
     mark_tile(s, *s.loops(init)[-3:])

@@ -44,7 +44,7 @@ def rewrites(
         # Before fixed_products, while zero points and limits, which absorb the offset of 128, are still separate operands.
         FunctionPass("unsigned_data", partial(unsigned_data, context=context, supports=supports)),
         *([FunctionPass("fixed_products", partial(fixed_products, supports=supports))] if able.vector_bits else ()),
-        *([FunctionPass("subsample", partial(subsample, supports=supports))] if vectors else ()),
+        *([FunctionPass("subsample", partial(subsample, costs=able.core.costs, supports=supports))] if vectors else ()),
         FunctionPass("wide_products", partial(wide_products, context=context, supports=supports)),
         # After choose_convolution: the remaining 1x1 convolutions may become matrix products.
         FunctionPass("choose_convolution", lambda function: choose_convolution(function, context, supports)),

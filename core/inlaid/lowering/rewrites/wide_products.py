@@ -27,8 +27,6 @@ from inlaid_runtime.arith import size_hint
 
 WIDE = "int16"
 BYTES = ("int8", "uint8")
-REUSE = 4
-"""Minimum rows of data of a widened product. Fewer rows are bound by reading weights, which have twice the bytes in int16."""
 
 
 def wide_products(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
@@ -67,7 +65,9 @@ def _is_faster_wide(expr: Call, context: KernelContext) -> bool:
             return False
         rows = math.prod(map(size_hint, data.shape[:-1] if weights.rank == 2 else data.shape[-2:-1]))
     wide = product_speed(WIDE, WIDE, "int32", context)
-    return rows >= REUSE and wide > product_speed(data.dtype.name, weights.dtype.name, "int32", context)
+    return rows >= context.capabilities.core.costs.widened_rows and wide > product_speed(
+        data.dtype.name, weights.dtype.name, "int32", context
+    )
 
 
 class _Widening:
