@@ -11,6 +11,7 @@ from math import prod
 
 from inlaid.plugins.contract import Core
 from inlaid.plugins.costs import CostConstants
+from inlaid.schedules.conv_sizes import fills_lanes
 from inlaid.schedules.fill import fill
 from inlaid.schedules.register_tile import fits
 from inlaid.schedules.shape import (
@@ -112,7 +113,7 @@ class DirectConv:
     def fills(self, lanes: int) -> bool:
         """Test whether the output channels of each group fill vectors, or a single group can be padded with less than half of the
         lanes empty."""
-        return self.outputs % lanes == 0 or (self.single_group and -(-self.outputs // lanes) * lanes < 2 * self.outputs)
+        return fills_lanes(self.outputs, lanes, self.single_group)
 
 
 def find_conv(program: ir.LoopProgram, find_product: FindProduct, intrinsics: tuple[TensorIntrin, ...] = ()) -> DirectConv | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import COLLAPSE
+from inlaid.schedules.conv_sizes import ConvSizes
 from inlaid.schedules.shape import loop_extent, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.blocks import block_size, collect_blocks
@@ -32,6 +33,20 @@ class GenericRule:
         """Offer row-major layouts and the unscheduled program."""
         layouts = (ROW_MAJOR,) * len(program.params)
         return Offer(layouts, Traced(lambda: _schedule(program, context)), utilization=Utilization.SCALAR)
+
+    def estimate(self, sizes: ConvSizes, context: KernelContext) -> float | None:
+        """Predict the cycles of a convolution in float32, whose channels are computed one by one: in vectors along a line, bound by
+        the latency of additions, or element by element for short lines. None for other element types, to which no model is
+        fitted."""
+        core, lanes = context.capabilities.core, context.capabilities.vector_bits // 32
+        if not sizes.is_float32:
+            return None
+        height, width = sizes.lines
+        if width < lanes:
+            return sizes.images * sizes.outputs * sizes.pixels * sizes.depth / (core.units * core.costs.chain_rate)
+        waits = core.costs.strided_factor * core.latency if sizes.is_strided else core.latency
+        vectors = width // lanes + core.costs.remainder_vectors * (width % lanes > 0)
+        return sizes.images * sizes.outputs * height * vectors * sizes.depth * waits
 
 
 def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:

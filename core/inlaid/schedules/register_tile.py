@@ -67,12 +67,33 @@ def list_tiles(rows: int, columns: int, lanes: int, registers: int, core: Core) 
     return tuple(Tile(lanes, v, r) for v in range(widest, 0, -1) for r in range(1, max_rows + 1) if fits(r, v, registers))
 
 
+def likely_counts(rows: int | tuple[int, ...]) -> tuple[int, ...]:
+    """Return the likely row counts of a product: one, or several."""
+    return (rows,) if isinstance(rows, int) else rows
+
+
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def choose_tile(
-    rows: int | tuple[int, ...], columns: int, depth: int, lanes: int, registers: int, core: Core, threads: int = 1
+    rows: int | tuple[int, ...],
+    columns: int,
+    depth: int,
+    lanes: int,
+    registers: int,
+    core: Core,
+    threads: int = 1,
+    whole_panels: bool = False,
 ) -> Tile:
     """Choose the tile of a product that minimizes cycles; on ties, the wider tile. `rows` is the number of rows, or several equally
-    likely numbers, over which cycles per row are averaged. `columns` and `depth` are size hints if symbolic."""
-    counts = (rows,) if isinstance(rows, int) else rows
+    likely numbers, over which cycles per row are averaged. `columns` and `depth` are size hints if symbolic. With `whole_panels`, a
+    partial panel of columns costs as much as a full one."""
+    counts = likely_counts(rows)
     tiles = list_tiles(max(counts), columns, lanes, registers, core)
-    return min(tiles, key=lambda tile: sum(cycles(count, columns, depth, tile, core, threads) / count for count in counts))
+    if whole_panels and max(counts) == 1:
+        # Panels are read at memory speed; starting a panel costs about as much as one vector.
+        return min(tiles, key=lambda tile: -(-columns // tile.width) * (tile.vectors + 1))
+
+    def cost(tile: Tile) -> float:
+        width = -(-columns // tile.width) * tile.width if whole_panels else columns
+        return sum(cycles(count, width, depth, tile, core, threads) / count for count in counts)
+
+    return min(tiles, key=cost)

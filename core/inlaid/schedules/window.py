@@ -8,6 +8,7 @@ from math import prod
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import WITHOUT_EMPTY, without_empty
 from inlaid.schedules.direct_conv import schedule_padding
+from inlaid.schedules.dot import find_factors
 from inlaid.schedules.fill import fill
 from inlaid.schedules.float_sums import FLOAT_SUMS
 from inlaid.schedules.last_tile import SHIFT_LAST_TILE
@@ -148,9 +149,10 @@ def _loads(anchor: Anchor) -> _Loads | None:
 
 def _multiplies_matrices(anchor: Anchor, loads: _Loads) -> bool:
     """Test whether the window sums products of data with data, which is a matrix product per channel."""
-    if anchor.product is None:
+    factors = find_factors(anchor)
+    if factors is None:
         return False
-    left, right = anchor.product
+    left, right = factors
     return left.indices != right.indices and left.buffer in loads.data and right.buffer in loads.data
 
 
