@@ -20,9 +20,6 @@ from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim, size_hint
 from inlaid_runtime.types import TensorType
 
-ONE_BY_ONE = 1 / 6
-"""Fraction of one lane's peak (two multiply-adds per cycle) for channels computed one by one: additions form a chain."""
-
 
 def pointwise_products(function: Function, capabilities: Capabilities, supports: Supports = supports_everything) -> Function:
     """Rewrite float32 1x1 convolutions, and grouped bfloat16 ones, to products if that is predicted to be faster on a target.
@@ -93,17 +90,19 @@ def _pays(call: Call, lanes: int, capabilities: Capabilities) -> bool:
     seconds = 2 * elements * depth / capabilities.peak
     copies = 2 * 4 * (elements + math.prod(_sizes(call.args[0]))) / capabilities.bandwidth
     image = _sizes(call)[2:]
-    by_channels = _filled_by_channels(channels // attrs.groups, lanes, attrs.groups == 1) if len(image) == 2 else ONE_BY_ONE / lanes
+    by_one = capabilities.core.costs.chain_rate / lanes
+    by_channels = _filled_by_channels(channels // attrs.groups, lanes, attrs.groups == 1, by_one) if len(image) == 2 else by_one
     return seconds / _filled(math.prod(image), lanes) + copies < seconds / by_channels
 
 
-def _filled_by_channels(channels: int, lanes: int, alone: bool) -> float:
+def _filled_by_channels(channels: int, lanes: int, alone: bool, by_one: float) -> float:
     """Return the fraction of lanes that the output channels of a group fill, in vectors or half vectors. A single group may be
-    padded; channels of several groups that fill no half vectors are computed one by one."""
+    padded; channels of several groups that fill no half vectors are computed one by one, at the rate
+    `by_one`."""
     half = max(lanes // 2, 1)
     if channels % lanes == 0 or (alone and 2 * channels > lanes):
         return _filled(channels, lanes)
-    return half / lanes if channels % half == 0 or (alone and 2 * channels > half) else ONE_BY_ONE / lanes
+    return half / lanes if channels % half == 0 or (alone and 2 * channels > half) else by_one
 
 
 def _filled(count: int, lanes: int) -> float:

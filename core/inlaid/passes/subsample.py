@@ -14,19 +14,17 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Expr, Function, call
 from inlaid.graph.transform import transform_function
 from inlaid.passes.supported import Supports, is_supported, supports_everything
+from inlaid.plugins.costs import CostConstants
 from inlaid_runtime.types import TensorType
 
-REUSE = 64
-"""Minimum output channels for each copied element."""
 
-
-def subsample(target: Function, supports: Supports = supports_everything) -> Function:
-    """Rewrite strided convolutions with windows of one element, if the target supports the copy. Returns the same object if it
-    rewrites none."""
+def subsample(target: Function, costs: CostConstants, supports: Supports = supports_everything) -> Function:
+    """Rewrite strided convolutions with windows of one element and at least `costs.subsampled_outputs` output channels, if the
+    target supports the copy. Returns the same object if it rewrites none."""
     copies: dict[tuple[int, tuple[int, ...]], Expr] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
-        if not isinstance(new, Call) or new.callee is not ops.conv or not _is_strided(new):
+        if not isinstance(new, Call) or new.callee is not ops.conv or not _is_strided(new, costs.subsampled_outputs):
             return new
         x, w = new.args
         attrs: Any = new.attrs
@@ -41,9 +39,9 @@ def subsample(target: Function, supports: Supports = supports_everything) -> Fun
     return transform_function(target, visit)
 
 
-def _is_strided(conv: Call) -> bool:
+def _is_strided(conv: Call, min_outputs: int) -> bool:
     attrs: Any = conv.attrs
     assert isinstance(conv.type, TensorType) and isinstance(conv.args[1].type, TensorType)
     outputs, _, *window = conv.args[1].type.shape
     one = all(size == 1 for size in window) and not any(attrs.pads)
-    return one and max((1, *attrs.strides)) > 1 and isinstance(outputs, int) and outputs // attrs.groups >= REUSE
+    return one and max((1, *attrs.strides)) > 1 and isinstance(outputs, int) and outputs // attrs.groups >= min_outputs

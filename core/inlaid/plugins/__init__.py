@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from inlaid.plugins.contract import Tiles as Tiles
     from inlaid.plugins.contract import Tolerance as Tolerance
     from inlaid.plugins.contract import Verdict as Verdict
+    from inlaid.plugins.costs import CostConstants as CostConstants
     from inlaid.plugins.frontend import Frontend as Frontend
     from inlaid.plugins.frontend import ModelSource as ModelSource
     from inlaid.plugins.target_spec import Level as Level
@@ -97,6 +98,7 @@ _NAMES = {
         "Tolerance",
         "Verdict",
     ),
+    "inlaid.plugins.costs": ("CostConstants",),
     "inlaid.plugins.frontend": ("Frontend", "ModelSource"),
     "inlaid.plugins.target_spec": ("Level", "TargetSpec"),
     "inlaid_runtime.types": ("MemoryScope",),

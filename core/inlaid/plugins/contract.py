@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
+from inlaid.plugins.costs import CostConstants
 from inlaid_runtime.arith import Dim
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import ROW_MAJOR, Layout, MemoryScope, TensorType, TupleType
@@ -119,7 +120,8 @@ class Core:
     its associativity, which bounds the rows of a tile. alias_bytes: rows at a multiple of this distance map to the same few cache
     sets. alias_cycles: cost of an aliasing row per step. l2_bytes: size of the L2 cache per core. l2_load: time of a load from L2.
     load_stall: delay of multiply-adds by an L2 load. l3_load: time of a load that misses L2. llc_bytes: share of the last-level
-    cache that one kernel may use. llc_rate: bandwidth of the last-level cache in bytes/cycle.
+    cache that one kernel may use. llc_rate: bandwidth of the last-level cache in bytes/cycle. costs: thresholds of shared rules and
+    rewrites, fitted to measurements.
     """
 
     latency: float = 4
@@ -135,6 +137,7 @@ class Core:
     l3_load: float = 2.75
     llc_bytes: int = 8 << 20
     llc_rate: float = 12
+    costs: CostConstants = CostConstants()
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,6 @@ from inlaid.schedules.direct_conv import ConvTile, DirectConv, count_elements
 from inlaid.schedules.shape import constant_extent
 from inlaid_runtime import arith
 
-BAND_SHARE = 1 / 2
-"""Fraction of the L2 cache that the data of a band may fill. The rest is left to weights and results."""
-REUSED = 32
-"""Products per fetched element of data above which fetches from beyond L2 cost nothing. Measured with 1 MiB of L2: with tiles of 16
-output channels, 1x1 convolutions of 256 and 512 channels take 0.80 to 0.87 of the time in bands; with tiles of 32 output channels
-or 3x3 windows of stride 2 they take 1.00 to 1.03."""
-
 
 def band_rows(conv: DirectConv, tile: ConvTile, core: Core, threads: int) -> int:
     """Return the rows of tiles of a band that minimize the bytes read from beyond the L2 cache; 0 if a single band does. Only
@@ -24,7 +17,7 @@ def band_rows(conv: DirectConv, tile: ConvTile, core: Core, threads: int) -> int
     """
     if not conv.is_plane or not isinstance(conv.data.buffer.shape[-2], int):
         return 0
-    anchor, limit = conv.anchor, BAND_SHARE * core.l2_bytes
+    anchor, limit = conv.anchor, core.costs.band_share * core.l2_bytes
     height, window = constant_extent(anchor.spatial[2]), constant_extent(anchor.reduced[1])
     step = arith.affine(conv.data.indices[2], anchor.spatial[2].var)
     rows, rest = divmod(height, tile.rows)
@@ -42,7 +35,11 @@ def band_rows(conv: DirectConv, tile: ConvTile, core: Core, threads: int) -> int
     share = rows // max(threads, 1)
     band = max((count for count in range(1, share) if share % count == 0 and data(count) <= limit), default=0)
     width, products = constant_extent(anchor.spatial[3]), conv.inputs * conv.taps * tile.width
-    if data(share) <= limit or not band or share * tile.rows * width * products >= REUSED * data(share) / conv.data.dtype.bytes:
+    if (
+        data(share) <= limit
+        or not band
+        or share * tile.rows * width * products >= core.costs.band_reuse * data(share) / conv.data.dtype.bytes
+    ):
         return 0
     bands = share // band
     again = bands if weights > core.l2_bytes - limit else 1

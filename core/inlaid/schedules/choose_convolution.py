@@ -1,15 +1,15 @@
 """Choose the algorithm of each convolution by an analytic model of a core: direct, im2col (a matrix product of unfolded windows),
 or Winograd. A bfloat16 convolution is either direct, by dot-product instructions, or Winograd: in float32, or, with small tiles
-(`ROUNDED`), with transformed data and weights rounded to bfloat16.
+(`winograd.ROUNDED`), with transformed data and weights rounded to bfloat16.
 
-The model counts the cycles of the register tiles that the schedules use, and the bytes of unfolded windows and weights from memory.
-A Winograd transform enlarges weights by 16/9 or 4. Kernel names contain the chosen algorithm.
+The schedule rules say whether they apply to a convolution, and estimate its cycles. This pass adds the time to fetch weights and
+unfolded windows from memory, and compares. A Winograd transform enlarges weights by 16/9 or 4. Kernel names contain the chosen
+algorithm.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -23,19 +23,19 @@ from inlaid.lowering.kernels.kernel import tensor_type
 from inlaid.ops.convolution import ConvAttrs
 from inlaid.ops.unfold import unfold
 from inlaid.ops.window import window_axes
-from inlaid.ops.winograd import HALVES, INTEGER, TRANSFORMS, WINDOW, is_exact, transform_weights, winograd_conv
+from inlaid.ops.winograd import HALVES, WINDOW, is_exact, transform_weights, winograd_conv
 from inlaid.passes.integer_ranges import Range, integer_ranges
-from inlaid.passes.pointwise_products import ONE_BY_ONE
 from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid.plugins.contract import Capabilities
-from inlaid.schedules.conv import choose_pixels
-from inlaid.schedules.dot_conv import choose_dot_tile
+from inlaid.schedules.conv import ConvRule
+from inlaid.schedules.conv_sizes import ConvSizes
+from inlaid.schedules.generic import GenericRule
+from inlaid.schedules.matmul import MatmulRule
 from inlaid.schedules.merge_groups import merge_groups
-from inlaid.schedules.register_tile import choose_tile, cycles, seconds
-from inlaid.schedules.winograd import plan_winograd
-from inlaid.tensor.scheduling.dot_products import find_dots, multiplies_in_scopes
+from inlaid.schedules.register_tile import seconds
+from inlaid.schedules.winograd import WinogradRule
 from inlaid.tensor.scheduling.rule import KernelContext
-from inlaid_runtime.arith import IMAGE_SIDE, size_hint
+from inlaid_runtime.arith import size_hint
 from inlaid_runtime.records import dataclass, replace
 from inlaid_runtime.types import TensorType, dtype
 
@@ -44,73 +44,20 @@ INTEGERS = (("int16", "int16", "int32"), ("uint8", "int8", "int32"))
 KINDS = (*FLOATS, *INTEGERS)
 """The dtypes (data, weights, accumulator) of convolutions for which an algorithm is chosen."""
 
-ROUNDED = (2,)
-"""Tiles whose transformed data may be rounded to bfloat16: their products have 1.9 times the error of direct ones in root mean
-square, for uncorrelated data; tiles of 4 have about ten times."""
-GAIN = 0.85
-"""An algorithm other than direct is chosen only if its predicted time is at most this fraction of the direct time. A smaller gain
-does not justify the prediction error, memory, and rounding errors of transforms."""
-EXPOSED = 0.25
-"""Fraction of the shorter of compute time and weight fetch time that does not overlap with the longer. Measured on 14 x 14 by 256
-and 7 x 7 by 512 channels, with weights in no cache."""
-UNFOLDING = 2
-"""Cycles per vector to copy unfolded windows; with a stride, one cycle per element."""
-STRIDED = 2
-"""Factor by which the shuffles that gather strided data slow down a convolution."""
-REMAINDER = 3
-"""Cost of the remainder pixels of a line, in vectors. Measured with lines of 28 and 56 pixels, 1 to 4 channels."""
 UNFOLDED_BYTES = 1 << 27
 """Maximum bytes of unfolded windows, which add to the model's memory."""
 
 
 @dataclass(frozen=True)
-class _ConvolutionSizes:
-    """Sizes of a convolution with static channels and windows. `inputs` and `outputs` are channels per group, `positions` the
-    spatial extents of the result; `images` is batch times groups. Symbolic sizes are replaced by hints; `static`: no size is
-    symbolic. `reach`: for integers, the interval of the data, and a bound on the absolute values of results."""
+class ConstantConv:
+    """A convolution of constant weights for which an algorithm is chosen. `reach`: for integers, the interval of the data, and a
+    bound on the absolute values of results."""
 
     call: Call
     attrs: ConvAttrs
     weights: np.ndarray[Any, Any]
-    images: int
-    inputs: int
-    outputs: int
-    window: tuple[int, ...]
-    positions: tuple[int, ...]
-    static: bool
+    sizes: ConvSizes
     reach: tuple[tuple[int, int], int] | None = None
-
-    @property
-    def kinds(self) -> tuple[str, str, str]:
-        """The dtypes of data, weights and accumulator."""
-        return _kinds(self.call)
-
-    @property
-    def transformed(self) -> Mapping[str, Sequence[int]]:
-        """The tiles of each dtype of transformed weights and data."""
-        if self.kinds in INTEGERS:
-            return {INTEGER: tuple(TRANSFORMS)}
-        return {"float32": tuple(TRANSFORMS)} | ({self.kinds[1]: ROUNDED} if self.narrow else {})
-
-    @property
-    def narrow(self) -> bool:
-        """Whether the operands are narrower than float32."""
-        return self.kinds != FLOATS[0]
-
-    @property
-    def strided(self) -> bool:
-        """Whether windows move along a line in steps of more than one element."""
-        return any(step != 1 for step in self.attrs.strides[-1:])
-
-    @property
-    def depth(self) -> int:
-        """Length of the reduction of one result element."""
-        return self.inputs * math.prod(self.window)
-
-    @property
-    def pixels(self) -> int:
-        """Number of result elements per channel."""
-        return math.prod(self.positions)
 
 
 def choose_convolution(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
@@ -123,15 +70,15 @@ def choose_convolution(function: Function, context: KernelContext, supports: Sup
     ranges = integer_ranges(function) if integers else {}
 
     def visit(old: Expr, new: Expr) -> Expr:
-        problem = _problem(new)
-        if problem is None:
+        conv = match_convolution(new)
+        if conv is None:
             return new
-        if isinstance(old, Call) and problem.kinds in INTEGERS:
+        if isinstance(old, Call) and conv.sizes.dtypes in INTEGERS:
             data_bounds, total = (_bounds(ranges, expr) for expr in (old.args[0], old))
-            problem = replace(problem, reach=(data_bounds, max(-total[0], total[1])))
-        by_time = (make() for _, make in sorted(_ways(problem, context), key=itemgetter(0)))
-        data = problem.call.args[0]
-        return next(way for way in by_time if way is not None and (way is new or is_supported(way, supports, data)))
+            conv = replace(conv, reach=(data_bounds, max(-total[0], total[1])))
+        by_time = (build() for _, build in sorted(_algorithms(conv, context), key=itemgetter(0)))
+        data = conv.call.args[0]
+        return next(expr for expr in by_time if expr is not None and (expr is new or is_supported(expr, supports, data)))
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)
@@ -149,7 +96,7 @@ def _bounds(ranges: Mapping[int, Range], expr: Expr) -> tuple[int, int]:
     return int(interval.low.min()), int(interval.high.max())
 
 
-def _problem(expr: Expr) -> _ConvolutionSizes | None:
+def match_convolution(expr: Expr) -> ConstantConv | None:
     """Match a convolution with constant weights and dtypes in `KINDS`. None for any other expression, and for 1x1 and depthwise
     convolutions, which have no alternative algorithm."""
     if not isinstance(expr, Call) or expr.callee is not ops.conv or not isinstance(expr.args[1], Constant):
@@ -158,119 +105,89 @@ def _problem(expr: Expr) -> _ConvolutionSizes | None:
     if not isinstance(expr.attrs, ConvAttrs) or _kinds(expr) not in KINDS:
         return None
     batch, _, *image = types[0].shape
-    positions, weights = tuple(size_hint(dim, IMAGE_SIDE) for dim in image), expr.args[1].data
-    groups, (outputs, inputs, *window) = expr.attrs.groups, weights.shape
-    images, static = size_hint(batch) * groups, all(item.is_static for item in types)
-    if min(images, *positions) < 1 or not weights.size or math.prod(window) == 1 or (inputs == 1 < groups and len(window) == 2):
+    attrs, weights = expr.attrs, expr.args[1].data
+    groups, (outputs, inputs, *window), ones = attrs.groups, weights.shape, (1,) * len(image)
+    strides, dilations, static = attrs.strides or ones, attrs.dilations or ones, all(item.is_static for item in types)
+    sizes = ConvSizes(
+        _kinds(expr), batch, tuple(image), groups, inputs, outputs // groups, tuple(window), strides, dilations, (0, 0), static
+    )
+    if (
+        min(sizes.images, *sizes.positions) < 1
+        or not weights.size
+        or sizes.taps == 1
+        or (inputs == 1 < groups and len(window) == 2)
+    ):
         return None
-    return _ConvolutionSizes(expr, expr.attrs, weights, images, inputs, outputs // groups, tuple(window), positions, static)
+    return ConstantConv(expr, attrs, weights, replace(sizes, lines=_lines(attrs, sizes)))
 
 
-def _ways(problem: _ConvolutionSizes, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr | None]]]:
-    """Yield the predicted seconds (times `GAIN` if direct) of each algorithm, and a function that builds it (None if inexact)."""
-    attrs, capabilities, size = problem.attrs, context.capabilities, problem.weights.size
-    direct = _narrow_cycles(problem, context) if problem.narrow else _direct_cycles(problem, context)
-    yield GAIN * _seconds(direct, problem.weights.nbytes, capabilities), lambda: problem.call
-    windows = 4 * problem.images * problem.depth * problem.pixels
-    if problem.static and windows <= UNFOLDED_BYTES and not problem.narrow:
-        # Traffic beyond L2: write and read in L3; in memory also write-allocate.
-        core = capabilities.core
-        moved = 3 * windows if windows > core.llc_bytes else 0
-        spilt = 2 * windows / core.llc_rate if core.l2_bytes < windows <= core.llc_bytes else 0
-        yield _seconds(_product_cycles(problem, context) + spilt, 4 * size + moved, capabilities), lambda: _unfolded(problem)
-    single = attrs.groups == 1 and all(step == 1 for step in (*attrs.strides, *attrs.dilations))
-    tiles = [(dtype_name, tile) for dtype_name, every in problem.transformed.items() for tile in every]
-    for dtype_name, tile in tiles if problem.window == (WINDOW, WINDOW) and single else ():
-        batch, _, height, width = tensor_type(problem.call.type).shape
-        plan = plan_winograd(batch, problem.inputs, problem.outputs, height, width, tile, context, dtype_name)
-        if plan is not None:
-            more = (tile + WINDOW - 1) ** 2 / WINDOW**2
-            yield (
-                _seconds(plan.cycles, dtype(dtype_name).bytes * size * more, capabilities),
-                partial(_tiled, problem, tile, dtype_name),
-            )
-
-
-def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float:
-    """Predict the seconds for compute cycles, distributed over all cores, and bytes fetched from memory."""
-    computing, fetching = seconds(cycles, capabilities), fetched / capabilities.bandwidth
-    return max(computing, fetching) + EXPOSED * min(computing, fetching)
-
-
-def _direct_cycles(problem: _ConvolutionSizes, context: KernelContext) -> float:
-    """Predict the cycles of direct convolution. Vectors are over output channels if few lanes stay empty. Otherwise channels are
-    computed one by one: in vectors along a line, bound by the latency of additions, or element by element for short lines."""
-    widest, registers = context.capabilities.vector_bits // 32, context.capabilities.vector_registers
-    outputs, core = problem.outputs, context.capabilities.core
-    for lanes in (widest, widest // 2):
-        fills_vectors = outputs % lanes == 0 or (problem.attrs.groups == 1 and 2 * outputs > lanes)
-        if lanes > 1 and fills_vectors and problem.inputs > 1:
-            return problem.images * choose_pixels(-(-outputs // lanes), *_lines(problem), problem.depth, lanes, registers, core)[1]
-    height, width = _lines(problem)
-    if width < widest:
-        return problem.images * outputs * problem.pixels * problem.depth / (core.units * ONE_BY_ONE)
-    waits = STRIDED * core.latency if problem.strided else core.latency
-    vectors = width // widest + REMAINDER * (width % widest > 0)
-    return problem.images * outputs * height * vectors * problem.depth * waits
-
-
-def _lines(problem: _ConvolutionSizes) -> tuple[int, int]:
+def _lines(attrs: ConvAttrs, sizes: ConvSizes) -> tuple[int, int]:
     """Return the height and width of the result. Symbolic and non-2-d images are flat: height 1, and the width includes the halo
     between lines."""
-    image = tensor_type(problem.call.type).shape[2:]
-    if len(image) == 2 and all(isinstance(dim, int) for dim in image):
-        height, width = problem.positions
+    if len(sizes.image) == 2 and all(isinstance(dim, int) for dim in sizes.image):
+        height, width = sizes.positions
         return height, width
-    pixels = problem.positions[0]
-    for axis, size in zip(window_axes(problem.attrs, problem.window)[1:], problem.positions[1:], strict=True):
+    pixels = sizes.positions[0]
+    for axis, size in zip(window_axes(attrs, sizes.window)[1:], sizes.positions[1:], strict=True):
         shared = min(size_hint(axis.before), size_hint(axis.after)) if axis.stride == 1 else 0
         pixels *= size + size_hint(axis.span - 1) // axis.stride - shared
     return 1, pixels
 
 
-def _narrow_cycles(problem: _ConvolutionSizes, context: KernelContext) -> float:
-    """Predict the cycles by dot-product instructions; 0 without such instructions or with matrix units, which have no model."""
-    dots = find_dots(*problem.kinds, context)
-    if not dots or len(problem.positions) != 2 or multiplies_in_scopes(*problem.kinds, context):
-        return 0
-    registers, taps = context.capabilities.vector_registers, math.prod(problem.window)
-    outputs, groups = -(-problem.outputs // dots[0].lanes) * dots[0].lanes, -(-problem.inputs // dots[0].group)
-    return (
-        problem.images
-        * choose_dot_tile(dots[0], outputs, *problem.positions, groups * taps, registers, context.capabilities.core)[1]
-    )
+def _algorithms(conv: ConstantConv, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr | None]]]:
+    """Yield the predicted seconds (times `required_ratio` if direct) of each algorithm, and a function that builds it (None if
+    inexact). Only direct, in no time, if the rules have no estimate of that."""
+    sizes, capabilities, count = conv.sizes, context.capabilities, conv.weights.size
+    estimates = (rule.estimate(sizes, context) for rule in (ConvRule(), GenericRule()))
+    direct = next((cycles for cycles in estimates if cycles is not None), None)
+    if direct is None:
+        yield 0, lambda: conv.call
+        return
+    yield capabilities.core.costs.required_ratio * _seconds(direct, conv.weights.nbytes, capabilities), lambda: conv.call
+    windows = 4 * sizes.images * sizes.depth * sizes.pixels
+    if sizes.static and sizes.is_float32 and windows <= UNFOLDED_BYTES:
+        # Traffic beyond L2: write and read in L3; in memory also write-allocate.
+        core = capabilities.core
+        moved = 3 * windows if windows > core.llc_bytes else 0
+        spilt = 2 * windows / core.llc_rate if core.l2_bytes < windows <= core.llc_bytes else 0
+        yield _seconds(_unfolded_cycles(sizes, context) + spilt, 4 * count + moved, capabilities), lambda: _unfolded(conv)
+    for dtype_name, plan in WinogradRule().estimate(sizes, context):
+        elements = count * (plan.tile + WINDOW - 1) ** 2 / WINDOW**2
+        predicted = _seconds(plan.cycles, dtype(dtype_name).bytes * elements, capabilities)
+        yield predicted, partial(_tiled, conv, plan.tile, dtype_name)
 
 
-def _product_cycles(problem: _ConvolutionSizes, context: KernelContext) -> float:
+def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float:
+    """Predict the seconds for compute cycles, distributed over all cores, and bytes fetched from memory."""
+    computing, fetching = seconds(cycles, capabilities), fetched / capabilities.bandwidth
+    return max(computing, fetching) + capabilities.core.costs.exposed * min(computing, fetching)
+
+
+def _unfolded_cycles(sizes: ConvSizes, context: KernelContext) -> float:
     """Predict the cycles of im2col: a matrix product per image and group; a store and half a load per unfolded vector."""
-    lanes, registers, core = (
-        context.capabilities.vector_bits // 32,
-        context.capabilities.vector_registers,
-        context.capabilities.core,
-    )
-    size = problem.outputs, problem.pixels, problem.depth
-    tile, copying = choose_tile(*size, lanes, registers, core), lanes if problem.strided else UNFOLDING
-    return problem.images * problem.depth * (cycles(*size, tile, core) + copying * -(-problem.pixels // lanes))
+    lanes, costs = context.capabilities.vector_bits // 32, context.capabilities.core.costs
+    copying = sizes.depth * (lanes if sizes.is_strided else costs.unfold_cycles) * -(-sizes.pixels // lanes)
+    return sizes.images * (MatmulRule().estimate(sizes.outputs, sizes.pixels, sizes.depth, context) + copying)
 
 
-def _unfolded(problem: _ConvolutionSizes) -> Expr:
+def _unfolded(conv: ConstantConv) -> Expr:
     """Build im2col as a 1x1 convolution whose channels are the elements of windows."""
-    attrs, call, window = problem.attrs, problem.call, problem.window
+    attrs, call, sizes = conv.attrs, conv.call, conv.sizes
     x, span = call.args[0], call.span
-    windows = unfold(x, kernel=window, strides=attrs.strides, pads=attrs.pads, dilations=attrs.dilations, span=span)
+    windows = unfold(x, kernel=sizes.window, strides=attrs.strides, pads=attrs.pads, dilations=attrs.dilations, span=span)
     assert isinstance(x.type, TensorType)
-    channels = x.type.shape[1] * math.prod(window)
-    flat = ops.reshape(windows, shape=(x.type.shape[0], channels, *problem.positions), span=span)
-    weights = problem.weights.reshape(len(problem.weights), problem.depth, *(1 for _ in window))
-    rank = len(window)
+    channels = x.type.shape[1] * sizes.taps
+    flat = ops.reshape(windows, shape=(x.type.shape[0], channels, *sizes.positions), span=span)
+    rank = len(sizes.window)
+    weights = conv.weights.reshape(len(conv.weights), sizes.depth, *(1,) * rank)
     ones, zeros = (1,) * rank, (0,) * 2 * rank
     return ops.conv(flat, constant(weights), strides=ones, pads=zeros, dilations=ones, groups=attrs.groups, span=span)
 
 
-def _tiled(problem: _ConvolutionSizes, tile: int, dtype_name: str) -> Expr | None:
-    call, reach, options = problem.call, problem.reach, (False, True) if tile in HALVES else (False,)
-    halves = next((each for each in options if reach is None or is_exact(problem.weights, tile, *reach, each)), None)
+def _tiled(conv: ConstantConv, tile: int, dtype_name: str) -> Expr | None:
+    call, reach, options = conv.call, conv.reach, (False, True) if tile in HALVES else (False,)
+    halves = next((each for each in options if reach is None or is_exact(conv.weights, tile, *reach, each)), None)
     if halves is None:
         return None
-    weights = constant(transform_weights(problem.weights.astype(dtype(dtype_name).numpy), tile, halves))
-    return winograd_conv(call.args[0], weights, pads=problem.attrs.pads, tile=tile, halves=halves, span=call.span)
+    weights = constant(transform_weights(conv.weights.astype(dtype(dtype_name).numpy), tile, halves))
+    return winograd_conv(call.args[0], weights, pads=conv.attrs.pads, tile=tile, halves=halves, span=call.span)

@@ -1,8 +1,11 @@
-"""Direct float32 convolution on vector CPUs, in channel-blocked layout, over register tiles.
+"""Direct convolution on vector CPUs, in channel-blocked layout, over register tiles of pixels times output channels.
 
-Activations have layout N C/v H W v, weights O/b C/v KH KW v b, with v lanes per vector and b output channels per panel, a multiple
-of v. A tile of pixels times b channels is accumulated in registers over all input channels and taps; the epilogue is applied before
-the only store. Images of symbolic size, and images that are not 2-d, are flattened (see `flat_conv`), so that tiles are full.
+Sums are dot products on vectors (see `dot`): multiply-adds of floats, or instructions for narrow operands. Activations have layout
+N C/b H W b, with b a multiple of the dot product's group g; weights O/w C/r KH KW r/g w g, with w the output channels of a tile and
+r input channels, which divide b. A tile is accumulated in registers over all input channels and taps; the epilogue is applied
+before the only store. Output channels are padded to whole vectors. Input channels that do not fill groups, such as RGB, are copied
+with zero padding first. Images of symbolic size, and images that are not 2-d, are flattened (see `flat_conv`), so that tiles are
+full.
 """
 
 from __future__ import annotations
@@ -11,10 +14,11 @@ from functools import lru_cache
 from math import gcd
 
 from inlaid.plugins.contract import Core
+from inlaid.plugins.costs import CostConstants
 from inlaid.schedules.bands import band_rows
 from inlaid.schedules.borders import SPLIT_BORDERS
+from inlaid.schedules.conv_sizes import ConvSizes
 from inlaid.schedules.direct_conv import (
-    MAX_VECTORS,
     ConvTile,
     DirectConv,
     channel_layouts,
@@ -27,87 +31,94 @@ from inlaid.schedules.direct_conv import (
     stream_weights,
     tile_nest,
 )
-from inlaid.schedules.flat_conv import DEEP, STORE_WHOLE_TILES, FlatAxis, flatten, in_text, join_pixels, needs_copy, plan_pixels
-from inlaid.schedules.register_tile import STRIP_REGISTERS, fits, seconds, steps
+from inlaid.schedules.dot import VectorDot, begin_sum, find_factors, find_vector_dots, use_instruction
+from inlaid.schedules.flat_conv import STORE_WHOLE_TILES, FlatAxis, flatten, in_text, join_pixels, needs_copy, plan_pixels
+from inlaid.schedules.register_tile import fits, seconds, steps
 from inlaid.schedules.shape import (
-    Anchor,
     accumulate_in_registers,
     channel_block,
     expected_extent,
     is_static,
     lay_out,
-    mark_tile,
     present,
     share_rows,
 )
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
+from inlaid.tensor.scheduling.dot_products import multiplies_in_scopes
 from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Offer, Traced
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid_runtime.arith import ONE, Var, affine
 from inlaid_runtime.records import dataclass, replace
 from inlaid_runtime.types import ROW_MAJOR, Layout
 
-LEAST_RUN = 4
-"""Minimum input channels of a run for which weights are packed. Shorter runs are no faster than single channels."""
-SHALLOW = 512
-"""Maximum reduction length for which tiles are stored unconditionally (see `store_whole_tiles`)."""
-FLAT_TILE_PIXELS = 6
-"""Maximum pixels of a tile of `MAX_VECTORS` vectors over flat images of symbolic size. It computes less beyond the end of an image
-than a tile of 14 pixels and two vectors: with stride 2, an image of 4 x 4 pixels takes 0.6 of the time. It is as fast otherwise, if
-its weights leave room in the L2 cache: 128 channels of 28 x 28 pixels take 1.08 of the time."""
-WEIGHTS_SHARE = 1 / 4
-"""Fraction of the L2 cache that the weights of such a tile may fill."""
-PANELS_PER_THREAD = 8
-"""Minimum panels per thread for which an imbalance of one panel is negligible."""
-
 
 @dataclass(frozen=True)
 class _ConvTiling:
-    """A convolution whose channels fill vectors, and its tile. The input has `block` channels per block (0: not blocked); `run`
-    channels are summed together. `cost` is in seconds. `flat` are the axes of flattened images."""
+    """A convolution whose channels fill vectors, its dot product, and its tile. The input has `block` channels per block (0: not
+    blocked); `run` channels are summed together. `padded`: input channels are padded by a copy. `cost` is in seconds. `flat` are
+    the axes of flattened images."""
 
     conv: DirectConv
+    dot: VectorDot
     tile: ConvTile
     block: int
     run: int
+    padded: bool
     cost: float
     decision: Decision
     flat: tuple[FlatAxis, ...] = ()
 
 
 class ConvRule:
-    """Schedules float32 convolutions whose output channels per group fill vectors, or fill more than half a vector in a single
-    group. For symbolic sizes, and images that are not 2-d, 2 output channels in a single group suffice, since there is no
-    im2col."""
+    """Schedules convolutions of float32 and float64, and of narrow operands by instructions, whose output channels per group fill
+    vectors, or fill more than half a vector in a single group. For float images of symbolic size, and those that are not 2-d, 2
+    output channels in a single group suffice, since there is no im2col."""
 
     name = "conv2d"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
-        """Offer schedules. Declines kernels other than float32 convolutions, and symbolic channels or windows."""
-        conv = find_conv(program, _product) if context.capabilities.vector_bits else None
-        # A static 2-d image of one channel uses im2col; groups of one channel use WindowRule.
-        if conv is None or (
-            conv.inputs < 2 and (not conv.single_group or conv.taps < 2 or (conv.is_plane and is_static(conv.program)))
-        ):
+        """Offer schedules. Declines other kernels, symbolic channels or windows, groups whose input channels do not fill the groups
+        of an instruction, and empty results."""
+        able = bool(context.capabilities.vector_bits or context.intrinsics) and 0 not in program.outputs[0].shape
+        conv = find_conv(program, find_factors, context.intrinsics) if able else None
+        if conv is None:
             return ()
-        widest = context.capabilities.vector_bits // 32
         offers: list[Offer] = []
-        # Half vectors only if they leave fewer lanes empty.
-        for lanes in (widest, widest // 2):
-            if lanes > 1 and (not offers or conv.outputs % lanes == 0) and (plan := _plan(conv, lanes, context, inputs)):
+        # Shorter vectors only if they leave fewer lanes empty.
+        for dot in _dots(conv, context):
+            if (not offers or conv.outputs % dot.lanes == 0) and (plan := _plan(conv, dot, context, inputs)):
                 offers.append(_offer(plan, context))
-            if conv.outputs % lanes == 0:
+            if offers and conv.outputs % dot.lanes == 0:
                 break
         return tuple(offers)
 
+    def estimate(self, sizes: ConvSizes, context: KernelContext) -> float | None:
+        """Predict the cycles of a convolution. None if the rule declines it, if a rule for a matrix unit takes it, or if no model
+        is fitted: to a single input channel, and to narrow images that are not 2-d."""
+        lines = sizes.lines if sizes.sums_floats else sizes.positions
+        if len(lines) != 2 or sizes.inputs < 2 or multiplies_in_scopes(*sizes.dtypes, context):
+            return None
+        dots = find_vector_dots(*sizes.dtypes, context)
+        dot = next((dot for dot in dots if sizes.fills(dot.lanes)), None)
+        if dot is None:
+            return None
+        core, count, depth = context.capabilities.core, -(-sizes.outputs // dot.lanes), dot.groups(sizes.inputs) * sizes.taps
+        registers = _registers(dot, context)
+        return sizes.images * choose_pixels(count, *lines, depth, dot.lanes, registers, core, None, dot.interleaves)[1]
 
-def _product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
-    return anchor.product if anchor.buffer.dtype.name == "float32" else None
+
+def _dots(conv: DirectConv, context: KernelContext) -> list[VectorDot]:
+    """Return the dot products that may compute a convolution, the widest first. Of floats, static 2-d images of one channel use
+    im2col, and groups of one channel use `WindowRule`."""
+    dots = find_vector_dots(conv.data.dtype.name, conv.weights.dtype.name, conv.anchor.buffer.dtype.name, context)
+    single = conv.inputs < 2 and (not conv.single_group or conv.taps < 2 or (conv.is_plane and is_static(conv.program)))
+    return [dot for dot in dots if dot.interleaves or not single]
 
 
 def _offer(plan: _ConvTiling, context: KernelContext) -> Offer:
-    layouts = _layouts(plan)
+    layouts = _layouts(plan, context.capabilities.core.costs)
     params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in plan.conv.program.params)
     shares = context.decide("share", ("panels", "rows"), "panels" if _shares_panels(plan, context) else "rows")
     decisions = (plan.decision,) if context.threads == 1 else (plan.decision, shares)
@@ -115,39 +126,61 @@ def _offer(plan: _ConvTiling, context: KernelContext) -> Offer:
     return Offer(params, Traced(lambda: _schedule(plan, layouts, panels, context)), plan.cost, decisions=decisions)
 
 
-def _plan(conv: DirectConv, lanes: int, context: KernelContext, inputs: tuple[InputInfo, ...]) -> _ConvTiling | None:
-    """Plan the convolution with vectors of `lanes`; None if its output channels neither fill vectors nor can be padded."""
-    static = conv.is_plane and is_static(conv.program)
-    # A single output channel is vectorized over pixels by another rule, if these are contiguous.
-    step = affine(conv.data.indices[-1], conv.anchor.spatial[-1].var)
-    single = conv.outputs == 1 and step is not None and step[0] == ONE
-    half_vectors = conv.single_group and not static and not single and 2 * lanes <= context.capabilities.vector_bits // 32
-    if not conv.fills(lanes) and not half_vectors:
+def _plan(conv: DirectConv, dot: VectorDot, context: KernelContext, inputs: tuple[InputInfo, ...]) -> _ConvTiling | None:
+    """Plan the convolution by a dot product; None if channels do not fill lanes and groups and cannot be padded."""
+    if not _fills(conv, dot, context):
         return None
-    read_twice = any(node.buffer is conv.source for block in conv.anchor.after for node in _loads(block))
-    block = channel_block(inputs[conv.program.inputs.index(conv.source)].layout)
-    if read_twice or (not block and conv.inputs % lanes == 0):
-        block = lanes
-    filled = fill_channels(conv, lanes, block, _product)
+    padded, groups = conv.inputs % dot.group != 0, dot.groups(conv.inputs)
+    block = _block(conv, dot, channel_block(inputs[conv.program.inputs.index(conv.source)].layout))
+    filled = fill_channels(conv, dot.lanes, 0 if padded else block, find_factors)
     if filled is None:
         return None
     images, channels = map(expected_extent, filled.anchor.spatial[:2])
-    outputs = channels if conv.single_group else conv.outputs
-    depth, able, registers = conv.inputs * conv.taps, context.capabilities, context.capabilities.vector_registers
-    small = not is_static(conv.program) and DEEP <= depth <= WEIGHTS_SHARE * able.core.l2_bytes / (4 * lanes * MAX_VECTORS)
-    wide = small and outputs // lanes % MAX_VECTORS == 0 and fits(FLAT_TILE_PIXELS, MAX_VECTORS, registers)
+    outputs, depth = channels if conv.single_group else conv.outputs, groups * conv.taps
+    core, count = context.capabilities.core, outputs // dot.lanes
+    registers = _registers(dot, context)
+    wide = dot.peels and not is_static(conv.program) and _takes_wide_tile(count, depth, dot.lanes, registers, core)
 
     def choose(height: int, width: int, max_pixels: int | None) -> tuple[ConvTile, Decision, float]:
-        max_pixels = FLAT_TILE_PIXELS if wide and max_pixels is not None else max_pixels
-        best, cycles = choose_pixels(outputs // lanes, height, width, depth, lanes, registers, able.core, max_pixels)
-        return *decide_tile(best, outputs // lanes, height, width, registers, max_pixels, context), cycles
+        max_pixels = core.costs.wide_tile_pixels if wide and max_pixels is not None else max_pixels
+        best, cycles = choose_pixels(count, height, width, depth, dot.lanes, registers, core, max_pixels, dot.interleaves)
+        return *decide_tile(best, count, height, width, registers, max_pixels, context), cycles
 
-    tile_choice = plan_pixels(filled, choose)
+    tile_choice = plan_pixels(filled, choose, core.costs, padded, joins=dot.interleaves)
     if tile_choice is None:
         return None
     tile, decision, cycles, flat = tile_choice
     cost = seconds(images * channels // outputs * cycles, context.capabilities)
-    return _ConvTiling(filled, tile, block, gcd(block, conv.inputs) if block else 1, cost, decision, flat)
+    run = gcd(block, groups * dot.group) if block else 1
+    return _ConvTiling(filled, dot, tile, block, run, padded, cost, decision, flat)
+
+
+def _fills(conv: DirectConv, dot: VectorDot, context: KernelContext) -> bool:
+    """Test whether channels fill lanes and groups, or can be padded."""
+    if conv.fills(dot.lanes):
+        return conv.inputs % dot.group == 0 or conv.single_group
+    if dot.interleaves or not conv.single_group or (conv.is_plane and is_static(conv.program)):
+        return False
+    # A single output channel is vectorized over pixels by another rule, if these are contiguous.
+    step = affine(conv.data.indices[-1], conv.anchor.spatial[-1].var)
+    single = conv.outputs == 1 and step is not None and step[0] == ONE
+    return not single and 2 * dot.lanes <= context.capabilities.vector_bits // conv.anchor.buffer.dtype.bits
+
+
+def _registers(dot: VectorDot, context: KernelContext) -> int:
+    """Return the vector registers that tiles may use."""
+    able = context.capabilities
+    return able.vector_registers - (able.core.costs.spare_registers if dot.interleaves else 0)
+
+
+def _block(conv: DirectConv, dot: VectorDot, layout_block: int) -> int:
+    """Choose the channels per block of the data: those of its layout if the dot product allows it. Otherwise, whole groups, at most
+    the lanes of a vector; for a multiply-add, the lanes of a vector, or 0 (not blocked)."""
+    if dot.interleaves:
+        allowed = layout_block % dot.group == 0 and conv.inputs % dot.group == 0
+        return layout_block if layout_block and allowed else gcd(dot.groups(conv.inputs) * dot.group, max(dot.lanes, dot.group))
+    read_twice = any(node.buffer is conv.source for block in conv.anchor.after for node in _loads(block))
+    return dot.lanes if read_twice or (not layout_block and conv.inputs % dot.lanes == 0) else layout_block
 
 
 def _loads(block: ir.Block) -> list[ir.Load]:
@@ -156,20 +189,39 @@ def _loads(block: ir.Block) -> list[ir.Load]:
     return [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]
 
 
+def _takes_wide_tile(count: int, depth: int, lanes: int, registers: int, core: Core) -> bool:
+    """Test whether tiles of few pixels and all vectors are as fast over flat images as those of more pixels."""
+    costs = core.costs
+    max_depth = costs.wide_tile_share * core.l2_bytes / (4 * lanes * costs.tile_vectors)
+    fitting = fits(costs.wide_tile_pixels, costs.tile_vectors, registers)
+    return costs.deep <= depth <= max_depth and count % costs.tile_vectors == 0 and fitting
+
+
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def choose_pixels(
-    count: int, height: int, width: int, depth: int, lanes: int, registers: int, core: Core, max_pixels: int | None = None
+    count: int,
+    height: int,
+    width: int,
+    depth: int,
+    lanes: int,
+    registers: int,
+    core: Core,
+    max_pixels: int | None = None,
+    instruction: bool = False,
 ) -> tuple[ConvTile, float]:
-    """Choose the tile of at most `max_pixels` pixels that minimizes cycles, for `count` vectors of output channels; returns tile
-    and cycles."""
+    """Choose the tile of at most `max_pixels` pixels that minimizes cycles, for `count` vectors of output channels, with `depth`
+    groups per sum; returns tile and cycles. `instruction`: data are broadcast by an instruction of their own."""
     best: tuple[float, int, ConvTile] | None = None
-    for tile in conv_tiles(count, height, width, lanes, registers):
+    crowded = instruction and any(4 * extent % core.alias_bytes == 0 for extent in (depth, count * lanes))
+    # A tile of a single vector would not amortize the broadcast.
+    amortizes = not instruction or all(count % vectors for vectors in range(2, core.costs.tile_vectors + 1))
+    for tile in conv_tiles(count, height, width, lanes, registers, core.costs):
         size = tile.rows * tile.pixels
-        if max_pixels is not None and size > max_pixels:
+        if (max_pixels is not None and size > max_pixels) or (tile.vectors == 1 and not amortizes):
             continue
         lines, length = (1, height * width) if tile.pixels == width else (height, width)
         full_steps, edge_steps = (
-            steps(extent, tile.vectors, lanes, depth, length > size, False, core) for extent in (size, length % size)
+            steps(extent, tile.vectors, lanes, depth, length > size, crowded, core) for extent in (size, length % size)
         )
         cycles = count // tile.vectors * lines * depth * (length // size * full_steps + (edge_steps if length % size else 0))
         if best is None or (cycles, -size) < best[:2]:
@@ -178,11 +230,16 @@ def choose_pixels(
     return best[2], best[0]
 
 
-def _layouts(plan: _ConvTiling) -> dict[ir.Buffer, Layout]:
+def _packs_runs(plan: _ConvTiling, costs: CostConstants) -> bool:
+    """Test whether the weights of a run of input channels are contiguous."""
+    return plan.dot.interleaves or plan.run >= costs.packed_run
+
+
+def _layouts(plan: _ConvTiling, costs: CostConstants) -> dict[ir.Buffer, Layout]:
     """Return the layouts of parameters and intermediate buffers."""
-    conv, panel = plan.conv, (0, plan.tile.width)
-    layouts = {conv.weights.buffer: Layout(((1, plan.run), panel) if plan.run >= LEAST_RUN else (panel,))}
-    if plan.block:
+    conv, runs = plan.conv, ((1, plan.run),) if _packs_runs(plan, costs) else ()
+    layouts = {conv.weights.buffer: Layout((*runs, (0, plan.tile.width), *plan.dot.interleaved(1)))}
+    if plan.block and not plan.padded:
         layouts[conv.data.buffer] = layouts[conv.source] = Layout(((1, plan.block),))
     return channel_layouts(conv, plan.tile, layouts)
 
@@ -194,61 +251,104 @@ def _schedule(plan: _ConvTiling, layouts: dict[ir.Buffer, Layout], share_panels:
         acc[row, pixel, vector, lane] = 0
         for channels, ky, kx:
             prefetch a part of the next panel of weights
-            for channel:
-                acc += data * weights         # row, pixel and vector unrolled, lane vectorized
+            for group of channels:
+                acc += dot(data, weights)     # row, pixel and vector unrolled, lane vectorized
         out = after(acc)
     """
-    s, conv, anchor, tile = plan.conv.schedule.copy(), plan.conv, plan.conv.anchor, plan.tile
-    name, final = anchor.block.name, accumulate_in_registers(s, anchor)
+    s, conv, anchor, tile, dot = plan.conv.schedule.copy(), plan.conv, plan.conv.anchor, plan.tile, plan.dot
+    costs, name, final = context.capabilities.core.costs, anchor.block.name, accumulate_in_registers(s, anchor)
     local = {} if anchor.after else {final: Layout(((1, tile.lanes),))}
-    copies = [block.name for block in anchor.before]
-    copied = bool(plan.flat) and needs_copy(conv, plan.flat)
+    data, copies = conv.data.buffer.name, [block.name for block in anchor.before]
+    if plan.padded:
+        data = _pad_channels(s, plan)
+        copies = [data]
+    copied = bool(plan.flat) and (plan.padded or needs_copy(conv, plan.flat))
     # With several threads, tiles of all images are distributed, so that no tile is the last of its loop.
-    cut = copied and len(plan.flat) == 1 and context.threads == 1
+    cut = copied and dot.peels and len(plan.flat) == 1 and context.threads == 1
     if copied:
-        copy = flatten(s, name, conv.data.buffer.name, plan.flat, final, tile.pixels, cut)
-        copies = [copy]
-        if plan.block:
-            local[copy] = Layout(((1, plan.block),))
+        copies = [flatten(s, name, data, plan.flat, final, tile.pixels, cut)]
     elif plan.flat:
-        join_pixels(s, name, conv.data.buffer.name, plan.flat, final)
+        join_pixels(s, name, data, plan.flat, final)
+    if plan.block and (plan.flat or plan.padded):
+        local.update(dict.fromkeys(copies, Layout(((1, plan.block),))))
     lines: dict[str, Var | None] = {}
     for copy in copies:
-        lines[copy] = schedule_padding(s, copy, plan.block, context)
+        if plan.padded:
+            _schedule_channels(s, copy, context)
+        else:
+            lines[copy] = schedule_padding(s, copy, plan.block, context)
     nest = tile_nest(s, conv, tile, final)
-    band = 0 if share_panels or nest.rows is None else band_rows(conv, tile, context.capabilities.core, context.threads)
+    # Bands were measured with multiply-adds alone.
+    banded = dot.peels and not share_panels and nest.rows is not None
+    band = band_rows(conv, tile, context.capabilities.core, context.threads) if banded else 0
     if band and nest.rows is not None:
         bands, _ = s.split(nest.rows, (None, band))
         s.reorder(bands, nest.panels)
         nest = replace(nest, rows=bands)
-    blocks = c = nest.channels
-    if c is not None and plan.run >= LEAST_RUN:
-        blocks, c = s.split(c, (None, plan.run))
-    has_strip_registers = context.capabilities.vector_registers >= STRIP_REGISTERS
-    if nest.rows is not None and (cut or (has_strip_registers and context.threads == 1 and not is_static(conv.program))):
+    strips = context.capabilities.vector_registers >= costs.strip_registers and context.threads == 1 and not is_static(conv.program)
+    if nest.rows is not None and dot.peels and (cut or strips):
         s.annotate(nest.rows, REMAINDERS.name, int(cut))
+    blocks, groups, part = _split_channels(s, plan, nest.channels, costs)
     outer = present(blocks, *nest.taps)
-    s.reorder(*dict.fromkeys((*outer, *present(c), *nest.pixels, nest.vector, nest.lane)))
-    init = s.decompose_reduction(name, outer[0])
-    for part in (init, name):
-        mark_tile(s, *s.loops(part)[-2 - len(nest.pixels) :])
+    s.reorder(*dict.fromkeys((*outer, *present(groups), *nest.pixels, nest.vector, nest.lane, *present(part))))
+    begin_sum(s, name, outer[0], (*nest.pixels, nest.vector), nest.lane, dot)
     panels: Var | None = nest.panels
     if context.threads != 1:
-        rows = None if share_panels else nest.rows
-        panels = share_rows(s, [nest.images], rows, [nest.panels], context.threads)
-    if copied and not cut and conv.inputs * conv.taps <= SHALLOW:
+        panels = share_rows(s, [nest.images], None if share_panels else nest.rows, [nest.panels], context.threads)
+    if copied and dot.peels and not cut and conv.inputs * conv.taps <= costs.whole_tile_depth:
         s.apply(STORE_WHOLE_TILES, final, in_text(plan.flat), tile.pixels)
     lay_out(s, layouts, local)
+    use_instruction(s, nest.lane, dot)
     stream_weights(s, conv, tile, panels, outer[-1], context.capabilities.core)
     for copy, line in lines.items():
         s.apply(SPLIT_BORDERS, copy, line)
     return s
 
 
+def _split_channels(
+    s: Schedule, plan: _ConvTiling, channels: Var | None, costs: CostConstants
+) -> tuple[Var | None, Var | None, Var | None]:
+    """Split the loop over input channels into loops over runs, over the groups of a run, and over a group. The first two are the
+    same loop if runs are not packed; the last is None for groups of one."""
+    if channels is None or not _packs_runs(plan, costs):
+        return channels, channels, None
+    if not plan.dot.interleaves:
+        blocks, groups = s.split(channels, (None, plan.run))
+        return blocks, groups, None
+    blocks, groups, part = s.split(channels, (None, plan.run // plan.dot.group, plan.dot.group))
+    if plan.run <= costs.unrolled_groups * plan.dot.group:
+        s.unroll(groups)
+    return blocks, groups, part
+
+
 def _shares_panels(plan: _ConvTiling, context: KernelContext) -> bool:
     """Test whether to distribute panels of output channels over threads instead of rows, so that each thread reads different
     weights: if there are more weights than inputs, and each thread gets an equal number of panels, or at least
-    `PANELS_PER_THREAD`."""
+    `conv_panels`. Measured with multiply-adds; by an instruction, rows are distributed."""
     data, weights = (count_elements(load.buffer) for load in (plan.conv.data, plan.conv.weights))
     panels = plan.conv.channels // plan.tile.width
-    return weights > data and (panels % max(context.threads, 1) == 0 or panels >= PANELS_PER_THREAD * context.threads)
+    even = panels % max(context.threads, 1) == 0 or panels >= context.capabilities.core.costs.conv_panels * context.threads
+    return plan.dot.peels and weights > data and even
+
+
+def _pad_channels(s: Schedule, plan: _ConvTiling) -> str:
+    """Copy the data with zero-padded channels; the copy absorbs spatial padding. Returns the name of its buffer and block."""
+    anchor, earlier_blocks = plan.conv.anchor, s.blocks
+    (block,) = (block for block in collect_blocks(s.program) if block.name == anchor.block.name)
+    inputs = next(item for item in block.iters if item.kind is ir.IterKind.REDUCTION)
+    multiples = tuple(plan.dot.group if item is inputs else 1 for item in block.iters)
+    s.pad(block.name, multiples, (plan.conv.weights.buffer.name,))
+    (copy,) = (block for block in collect_blocks(s.program) if block.name not in earlier_blocks)
+    for before in anchor.before:
+        s.compute_inline(before.name)
+    assert copy.writes[0].buffer.name == copy.name
+    return copy.name
+
+
+def _schedule_channels(s: Schedule, block: str, context: KernelContext) -> None:
+    """Schedule a copy of few channels pixel by pixel."""
+    n, channel, *image = s.loops(block)
+    s.reorder(*image, channel)
+    s.unroll(channel)
+    if context.threads != 1:
+        share_rows(s, [n], image[0], [], context.threads)

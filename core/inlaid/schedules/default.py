@@ -8,8 +8,6 @@ from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import COLLAPSE, WITHOUT_EMPTY
 from inlaid.schedules.conv import ConvRule
 from inlaid.schedules.depthwise import DepthwiseRule
-from inlaid.schedules.dot_conv import DotConvRule
-from inlaid.schedules.dot_matmul import DotMatmulRule
 from inlaid.schedules.fill import FILL
 from inlaid.schedules.flat_conv import FLATTEN, JOIN_PIXELS, STORE_WHOLE_TILES
 from inlaid.schedules.float_sums import FLOAT_SUMS
@@ -26,8 +24,6 @@ from inlaid.tensor.schedule import Transform
 from inlaid.tensor.scheduling.rule import ScheduleRule
 
 SHARED_RULES: tuple[ScheduleRule, ...] = (
-    DotMatmulRule(),
-    DotConvRule(),
     ConvRule(),
     WinogradRule(),
     RowsRule(),

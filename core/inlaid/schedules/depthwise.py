@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.direct_conv import DirectConv, find_conv
-from inlaid.schedules.dot import narrow_product
+from inlaid.schedules.dot import find_factors
 from inlaid.schedules.flat_conv import FlatAxis, fit_lines, flat_axes, flat_pixels, flatten
-from inlaid.schedules.shape import Anchor, axis_loops, inline_blocks, last_epilogue, present
+from inlaid.schedules.shape import axis_loops, inline_blocks, last_epilogue, present
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
@@ -30,20 +30,16 @@ class DepthwiseRule:
     def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines kernels other than depthwise convolutions, and images of one pixel."""
         able = context.capabilities
-        conv = find_conv(program, _product) if able.vector_bits and able.masks else None
+        conv = find_conv(program, find_factors) if able.vector_bits and able.masks else None
         if conv is None or conv.inputs != 1 or conv.single_group:
             return None
         lanes = able.vector_bits // (8 * conv.anchor.buffer.dtype.bytes)
         axes, (s, final) = flat_axes(conv), _with_epilogue(conv)
         if not axes or all(axis.size == ONE for axis in axes) or not _reads_own_sums(s.program, conv, final):
             return None
-        lines = fit_lines(axes, lanes)
+        lines = fit_lines(axes, lanes, able.core.costs)
         layouts = (ROW_MAJOR,) * len(program.params)
         return Offer(layouts, Traced(lambda: _schedule(s.copy(), conv, final, lines, lanes, context)))
-
-
-def _product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
-    return anchor.product or narrow_product(anchor)
 
 
 def _with_epilogue(conv: DirectConv) -> tuple[Schedule, str]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 from inlaid.plugins.contract import Core
+from inlaid.plugins.costs import CostConstants
+from inlaid.schedules.conv_sizes import fills_lanes
 from inlaid.schedules.fill import fill
 from inlaid.schedules.register_tile import fits
 from inlaid.schedules.shape import (
@@ -34,11 +36,6 @@ from inlaid_runtime import arith
 from inlaid_runtime.arith import Var
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import Layout
-
-MAX_VECTORS = 4
-"""Maximum vectors of output channels per tile: with more, too few pixels reuse a weight."""
-STREAMED_SHARE = 1 / 2
-"""Fraction of the L1 cache above which weights are prefetched panel by panel. Smaller weights stay in the cache."""
 
 FindProduct = Callable[[Anchor], tuple[ir.Load, ir.Load] | None]
 """Match the loads of data and weights in an anchor's product; None if the anchor is not a product."""
@@ -116,7 +113,7 @@ class DirectConv:
     def fills(self, lanes: int) -> bool:
         """Test whether the output channels of each group fill vectors, or a single group can be padded with less than half of the
         lanes empty."""
-        return self.outputs % lanes == 0 or (self.single_group and -(-self.outputs // lanes) * lanes < 2 * self.outputs)
+        return fills_lanes(self.outputs, lanes, self.single_group)
 
 
 def find_conv(program: ir.LoopProgram, find_product: FindProduct, intrinsics: tuple[TensorIntrin, ...] = ()) -> DirectConv | None:
@@ -162,10 +159,10 @@ def fill_channels(conv: DirectConv, lanes: int, block: int, find_product: FindPr
     return DirectConv(s, anchor, *product, axes)
 
 
-def conv_tiles(count: int, height: int, width: int, lanes: int, registers: int) -> Iterator[ConvTile]:
+def conv_tiles(count: int, height: int, width: int, lanes: int, registers: int, costs: CostConstants) -> Iterator[ConvTile]:
     """Yield the tiles that fit in registers for `count` vectors of output channels; `vectors` divides `count`. A tile with several
     rows covers whole rows."""
-    for vectors in (vectors for vectors in range(1, MAX_VECTORS + 1) if count % vectors == 0):
+    for vectors in (vectors for vectors in range(1, costs.tile_vectors + 1) if count % vectors == 0):
         for size in range(1, height * width + 1):
             if size > 1 and not fits(size, vectors, registers):
                 break
@@ -180,7 +177,7 @@ def decide_tile(
     `best`."""
     legal = (
         (tile.vectors, tile.rows, tile.pixels)
-        for tile in conv_tiles(count, height, width, best.lanes, registers)
+        for tile in conv_tiles(count, height, width, best.lanes, registers, context.capabilities.core.costs)
         if max_pixels is None or tile.rows * tile.pixels <= max_pixels
     )
     decision = context.decide("tile", legal, (best.vectors, best.rows, best.pixels))
@@ -242,7 +239,7 @@ def stream_weights(s: Schedule, conv: DirectConv, tile: ConvTile, panels: Var | 
     distributed together."""
     weights = conv.weights.buffer
     bytes_ = weights.dtype.bytes * count_elements(weights)
-    if panels is None or weights.shape[0] == tile.width or bytes_ < STREAMED_SHARE * core.l1_bytes:
+    if panels is None or weights.shape[0] == tile.width or bytes_ < core.costs.streamed_share * core.l1_bytes:
         return
     name = next(block.name for block in collect_blocks(s.program) if any(item.buffer.name == weights.name for item in block.reads))
     pixels = prod(arith.size_hint(arith.unwrap(item.extent), arith.IMAGE_SIDE) for item in conv.anchor.spatial[2:])

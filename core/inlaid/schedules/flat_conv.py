@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import gcd
 
+from inlaid.plugins.costs import CostConstants
 from inlaid.schedules.direct_conv import ConvTile, DirectConv
 from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, find_anchor, read_size, size_text
 from inlaid.tensor import ir
@@ -24,14 +25,6 @@ from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Const, Expr, Var
 from inlaid_runtime.records import dataclass, replace
-
-FLAT_PIXELS = 16
-"""Maximum pixels per tile, so that a tile spans at most two line ends."""
-FLAT_LINE, SHORT_LINE = 8, 4
-"""Minimum pixels of a line, to which shorter lines are padded: padding to more would be wasteful for small images. Deep reductions
-(`DEEP`) use `SHORT_LINE`, since they amortize the divisions that short lines need."""
-DEEP = 512
-"""Minimum length of a deep reduction."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +101,11 @@ def _shared_halo(conv: DirectConv, axis: int, limit: int) -> int:
     return 0
 
 
-def fit_lines(axes: Sequence[FlatAxis], pixels: int, depth: int = 0) -> tuple[FlatAxis, ...]:
-    """Lengthen lines to at least half a tile of `pixels`, or less for a reduction of length `DEEP` or more. A tile then spans at
+def fit_lines(axes: Sequence[FlatAxis], pixels: int, costs: CostConstants, depth: int = 0) -> tuple[FlatAxis, ...]:
+    """Lengthen lines to at least half a tile of `pixels`, or less for a `deep` reduction. A tile then spans at
     most two line ends, and the positions of its pixels follow from the first pixel's without divisions. Lines are also at least as
     long as the reach of a window. Windows of the last tile then read less than a tile and two lines beyond the image."""
-    line = min(pixels, FLAT_LINE if depth < DEEP else SHORT_LINE)
+    line = min(pixels, costs.flat_line if depth < costs.deep else costs.deep_flat_line)
     first, *inner_axes = axes
     least = [axis.reach + 1 for axis in inner_axes[:-1]] + [max(line, axis.reach) for axis in inner_axes[-1:]]
     pitches = (arith.simplify(arith.maximum(axis.pitch, size)) for axis, size in zip(inner_axes, least, strict=True))
@@ -150,6 +143,7 @@ def needs_copy(conv: DirectConv, axes: Sequence[FlatAxis]) -> bool:
 def plan_pixels(
     conv: DirectConv,
     choose: Callable[[int, int, int | None], tuple[ConvTile, Decision, float]],
+    costs: CostConstants,
     copied: bool = False,
     joins: bool = False,
 ) -> tuple[ConvTile, Decision, float, tuple[FlatAxis, ...]] | None:
@@ -164,8 +158,8 @@ def plan_pixels(
         return None
     copied = copied or needs_copy(conv, axes)
     pixels = arith.size_hint(arith.unwrap(flat_pixels(axes)), arith.IMAGE_SIDE)
-    tile, decision, cost = choose(1, pixels, FLAT_PIXELS if copied and len(axes) > 1 else None)
-    return tile, decision, cost, fit_lines(axes, tile.pixels, conv.inputs * conv.taps) if copied else axes
+    tile, decision, cost = choose(1, pixels, costs.flat_pixels if copied and len(axes) > 1 else None)
+    return tile, decision, cost, fit_lines(axes, tile.pixels, costs, conv.inputs * conv.taps) if copied else axes
 
 
 AxisText = tuple[int | str, int, int, int, int | str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import COLLAPSE
+from inlaid.schedules.conv_sizes import ConvSizes
 from inlaid.schedules.shape import loop_extent, merge_chains
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.blocks import block_size, collect_blocks
@@ -15,10 +16,6 @@ from inlaid_runtime.arith import Var
 from inlaid_runtime.errors import ScheduleError
 from inlaid_runtime.types import ROW_MAJOR
 
-PARALLEL_WORK = 1 << 15
-"""Minimum iterations of a block that runs on several threads."""
-PIECE = 256
-"""Columns per chunk if columns are the only parallel loop of a reduction."""
 SHORT = 8
 """Minimum columns for which windows and products are accumulated row by row."""
 REPEATS = 8
@@ -37,21 +34,35 @@ class GenericRule:
         layouts = (ROW_MAJOR,) * len(program.params)
         return Offer(layouts, Traced(lambda: _schedule(program, context)), utilization=Utilization.SCALAR)
 
+    def estimate(self, sizes: ConvSizes, context: KernelContext) -> float | None:
+        """Predict the cycles of a convolution in float32, whose channels are computed one by one: in vectors along a line, bound by
+        the latency of additions, or element by element for short lines. None for other element types, to which no model is
+        fitted."""
+        core, lanes = context.capabilities.core, context.capabilities.vector_bits // 32
+        if not sizes.is_float32:
+            return None
+        height, width = sizes.lines
+        if width < lanes:
+            return sizes.images * sizes.outputs * sizes.pixels * sizes.depth / (core.units * core.costs.chain_rate)
+        waits = core.costs.strided_factor * core.latency if sizes.is_strided else core.latency
+        vectors = width // lanes + core.costs.remainder_vectors * (width % lanes > 0)
+        return sizes.images * sizes.outputs * height * vectors * sizes.depth * waits
+
 
 def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
-    s = Schedule(program)
+    s, costs = Schedule(program), context.capabilities.core.costs
     merge_chains(s)
     if context.capabilities.vector_bits:
         # Rows of an image are often shorter than a vector; collapsed they are one long row.
         s.apply(COLLAPSE)
     for block in collect_blocks(s.program):
         if _sums_rows(block, vectors=context.capabilities.vector_bits > 0):
-            _add_row_by_row(s, block)
+            _add_row_by_row(s, block, costs.column_chunk)
         else:
             _write_repeats(s, block)
     if context.threads != 1:
         for block in collect_blocks(s.program):
-            if _iterations(block) >= PARALLEL_WORK:
+            if _has_work(block, costs.parallel_work):
                 _parallel(s, block)
     _split_choices(s)
     return s
@@ -92,12 +103,12 @@ def _steps(load: ir.Load, column: Var) -> bool:
     return within and not any(column in arith.free_vars(index) for index in load.indices[:-1])
 
 
-def _add_row_by_row(s: Schedule, block: ir.Block) -> None:
+def _add_row_by_row(s: Schedule, block: ir.Block, chunk: int) -> None:
     """Interchange the loops of a reduction over rows:
 
     for column: for rows: acc[column] += row[column]    becomes    for rows: for column: acc[column] += row[column]
 
-    so that the inner loop vectorizes. If columns are the only parallel loop, they are split into chunks of `PIECE`.
+    so that the inner loop vectorizes. If columns are the only parallel loop, they are split into chunks of `chunk`.
     """
     # Dimensions of one element have no loop.
     bound = [(v, item.kind) for v, item in zip(block.bindings, block.iters, strict=True) if v != arith.ZERO]
@@ -108,7 +119,7 @@ def _add_row_by_row(s: Schedule, block: ir.Block) -> None:
         return
     column = spatial[-1]
     if len(spatial) == 1:
-        _, column = s.split(column, (None, PIECE))
+        _, column = s.split(column, (None, chunk))
     s.reorder(*rows, column)
     s.decompose_reduction(block.name, rows[0])
 
@@ -145,11 +156,11 @@ def _write_repeats(s: Schedule, block: ir.Block) -> None:
         s.unroll(s.split(loops[-1], (None, count))[1])
 
 
-def _iterations(block: ir.Block) -> int:
-    """Estimate the iterations of a block; `PARALLEL_WORK` if its extents depend on other loops or on data."""
+def _has_work(block: ir.Block, min_iterations: int) -> bool:
+    """Test whether a block is estimated to have enough iterations, or its extents depend on other loops or on data."""
     size = block_size(block)
     is_static = not arith.reads_data(size) and all(isinstance(var, arith.SizeVar) for var in arith.free_vars(size))
-    return arith.size_hint(arith.unwrap(size)) if is_static else PARALLEL_WORK
+    return not is_static or arith.size_hint(arith.unwrap(size)) >= min_iterations
 
 
 def _parallel(s: Schedule, block: ir.Block) -> None:

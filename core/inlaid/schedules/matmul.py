@@ -1,17 +1,17 @@
 """Matrix product on vector CPUs: a register tile of rows times columns is accumulated over the whole inner dimension.
 
-The right operand is read in contiguous panels as wide as a tile: a constant operand is packed at compile time; a panel of any other
-operand is copied before its first use if enough rows use the panel.
+Sums are dot products on vectors (see `dot`): multiply-adds of float32 and int32, or instructions for narrow operands. The right
+operand is read in contiguous panels as wide as a tile, K/g N g each for groups of g: a constant operand is packed at compile time;
+a panel of any other operand is copied before its first use if an instruction needs it or enough rows use the panel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from inlaid.plugins.costs import CostConstants
 from inlaid.schedules.collapse import collapsed
-from inlaid.schedules.dot import narrow_product
+from inlaid.schedules.dot import VectorDot, begin_sum, find_factors, instructions, use_instruction
 from inlaid.schedules.last_tile import SUM_WHOLE_VECTORS
-from inlaid.schedules.register_tile import LONGEST_ROW, Tile, choose_tile, list_tiles
+from inlaid.schedules.register_tile import Tile, choose_tile, cycles, likely_counts, list_tiles
 from inlaid.schedules.shape import (
     Anchor,
     accumulate_in_registers,
@@ -22,7 +22,9 @@ from inlaid.schedules.shape import (
     mark_tile,
     present,
 )
+from inlaid.schedules.split_groups import SPLIT_GROUPS
 from inlaid.tensor import ir
+from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.primitives.stream import LINE
 from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import Decision, InputInfo, KernelContext, Offer, Traced, Version
@@ -32,29 +34,11 @@ from inlaid_runtime.arith import Var
 from inlaid_runtime.records import dataclass, replace
 from inlaid_runtime.types import ROW_MAJOR, Layout
 
-PACKED_ROWS = 64
-"""Minimum rows for which panels of the right operand are copied. The copy costs about four cycles per vector of the panel."""
-PACKED_SHARE = 1
-"""Fraction of the L2 cache above which the right operand is packed: unpacked, its distant rows would be evicted and fetched again.
-With 1 MiB of L2, products of size 512 and 1024 run at 95 % and 49 % of peak unpacked, at 90 % and 94 % packed."""
-
-AHEAD = 4
-"""Row tiles over which the next panel is prefetched if the number of rows is symbolic. One tile is shorter than the memory latency
-(57 to 197 rows take 1.04 to 1.10 of the static time; with four tiles 1.01 to 1.04). With more tiles the panel is late for few
-rows."""
-STEPS = 8
-"""Steps of the inner dimension per prefetch. The address of a prefetch takes 15 instructions: one prefetch per step of a tile of
-4 x 3 vectors in 16 registers takes 1.15 of the time of one per 8 steps (128 rows, 768 x 3072)."""
-BURST = 4
-"""Maximum prefetches at once. With 8, Winograd convolutions of few tiles take 1.1 of the time (256 channels of 14 x 14 pixels)."""
 ELEMENT = 4
 """Bytes of an element of a panel."""
-SMALL_ROWS = 8
-"""Number of rows up to which every row count is considered if it is a single symbolic dimension, such as a batch. With remainder
-code for every row count of a tile of 8, 5 to 7 rows take 1.05 of the static time; in tiles of 4 they took 1.2."""
-SHARES = 4
-"""Minimum panels per thread to distribute columns over threads: the imbalance of one panel is then at most a quarter. Threads over
-rows would read all panels once per row tile: 1.7 times ONNX Runtime's time for size 1024 on 2 threads."""
+
+SUM_TYPES = ("float32", "float64", "int32", "int64")
+"""Element types of sums."""
 
 
 @dataclass(frozen=True)
@@ -88,16 +72,15 @@ class MatmulAxes:
         """Whether the number of rows is a single symbolic dimension, such as a batch, and so may be small."""
         return self.row is not None and isinstance(self.anchor.spatial[self.row].extent, arith.SizeVar)
 
-    @property
-    def likely_rows(self) -> int | tuple[int, ...]:
+    def likely_rows(self, costs: CostConstants) -> int | tuple[int, ...]:
         """Number of rows, or if symbolic the representative row counts for which to choose a tile: powers of two up to the size
-        hint, and if `rows_may_be_small` every number up to `SMALL_ROWS`. A tile chosen for these suits few rows as well as many,
-        and never covers all rows."""
+        hint, and if `rows_may_be_small` every number up to `costs.small_rows`. A tile chosen for these suits few rows as well as
+        many, and never covers all rows."""
         row_hint = self.expected[0]
         if self.rows is not None or row_hint < 2:
             return row_hint
         powers = tuple(1 << power for power in range(1, row_hint.bit_length()))
-        return tuple(sorted({*powers, *range(2, min(row_hint, SMALL_ROWS) + 1)})) if self.rows_may_be_small else powers
+        return tuple(sorted({*powers, *range(2, min(row_hint, costs.small_rows) + 1)})) if self.rows_may_be_small else powers
 
     @property
     def columns(self) -> int | None:
@@ -124,55 +107,112 @@ class ProductNest:
     lane: Var
 
 
+@dataclass(frozen=True)
+class _MatmulTiling:
+    """A product, its dot product and its tile. `constant`: the right operand is packed at compile time; `copied`: panels of it are
+    packed before use."""
+
+    product: MatmulAxes
+    dot: VectorDot
+    tile: Tile
+    constant: bool
+    copied: bool
+
+    @property
+    def packed(self) -> Layout:
+        """Layout of the packed right operand. Panels are contiguous if the depth is known."""
+        k, n = self.product.anchor.reduced[0].var, len(self.product.right.indices) - 1
+        axis, depth = self.product.right.indices.index(k), self.product.depth
+        panel = () if depth is None else ((axis, _round_up(depth, self.dot.group)),)
+        return Layout((*panel, (n, self.tile.width), *self.dot.interleaved(axis)))
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the next panel is prefetched. With a single row, each panel is read once at memory speed anyway. A constant of
+        symbolic depth, such as a broadcast weight, has no constant number of cache lines."""
+        return self.constant and self.product.depth is not None and self.product.row is not None and self.tile.rows > 1
+
+    def tiles_per_prefetch(self, costs: CostConstants) -> int:
+        """Return the row tiles over which the next panel is prefetched. An instruction has fewer steps, with more bytes each: one
+        tile suffices."""
+        tiles = 1 if self.dot.interleaves else max(self.product.expected[0] // self.tile.rows, 1)
+        return tiles if self.product.rows is not None else min(tiles, costs.prefetch_tiles)
+
+
 class MatmulRule:
-    """Schedules out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n] in float32 or int32, with operands cast to it."""
+    """Schedules out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n]. Sums are in one of `SUM_TYPES`, and operands of that
+    type or narrower; b may be constant."""
 
     name = "matmul"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines kernels other than products, fewer columns than half a vector, and empty results."""
-        if not context.capabilities.vector_bits or 0 in program.outputs[0].shape:
+        match = None if 0 in program.outputs[0].shape else _match(program, context)
+        if match is None:
             return None
-        s = collapsed(program)
-        merged = s.program
-        product = find_product(merged)
-        if product is None:
-            return None
-        lanes = _lanes(product, context)
-        if not lanes:
-            return None
-        threads = 1 if product.shared else max(context.threads, 1)
-        rows, able = product.likely_rows, context.capabilities
-        best = choose_tile(rows, *product.expected[1:], lanes, able.vector_registers, able.core, threads)
-        tiles = list_tiles(max_rows(rows), product.expected[1], lanes, able.vector_registers, able.core.l1_ways)
-        tile, chosen = decide_tile(tiles, best, context)
-        layouts = _layouts(program, merged, product, tile, inputs)
-        params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in merged.params)
-        packs = _packs(product, layouts, context)
-        packed = any(decision.number for decision in packs)
+        s, product, dot = match
+        tile, chosen = _choose_tile(product, dot, context)
+        constant = _is_constant(program, s.program, product, dot, inputs)
+        packs = () if constant or dot.interleaves else _packs(product, context)
+        plan = _MatmulTiling(product, dot, tile, constant, (dot.interleaves and not constant) or any(item.number for item in packs))
+        layouts = {product.right.buffer: plan.packed} if constant else {}
+        params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in s.program.params)
         versions: tuple[Version, ...] = ()
-        if layouts and product.row is not None and product.rows is None:
+        if constant and dot.peels and product.row is not None and product.rows is None:
             # A single row (each step of an LSTM with batch 1) needs more vectors per tile to hide the latency of additions.
-            panels = context.decide("panels", range(1, LONGEST_ROW + 1), max(LONGEST_ROW // tile.vectors, 1))
-            low = replace(tile, vectors=panels.number * tile.vectors, rows=1)
+            most = context.capabilities.core.costs.row_vectors
+            panels = context.decide("panels", range(1, most + 1), max(most // tile.vectors, 1))
+            low = replace(plan, tile=replace(tile, vectors=panels.number * tile.vectors, rows=1))
             single = arith.compare("==", product.anchor.spatial[product.row].extent, 1)
-            row_schedule = Traced(lambda: _schedule(s.copy(), product, low, layouts, packed, context))
-            versions = (Version(single, row_schedule, (chosen, panels)),)
-        schedule = Traced(lambda: _schedule(s.copy(), product, tile, layouts, packed, context))
+            versions = (Version(single, Traced(lambda: _schedule(s.copy(), low, layouts, context)), (chosen, panels)),)
+        schedule = Traced(lambda: _schedule(s.copy(), plan, layouts, context))
         return Offer(params, schedule, versions=versions, decisions=(chosen, *packs))
+
+    def estimate(self, rows: int, columns: int, depth: int, context: KernelContext) -> float:
+        """Predict the cycles of a product in float32 on one core."""
+        able = context.capabilities
+        lanes = able.vector_bits // 32
+        tile = choose_tile(rows, columns, depth, lanes, able.vector_registers, able.core)
+        return depth * cycles(rows, columns, depth, tile, able.core)
 
 
 def _constant(extent: arith.Expr) -> int | None:
     return extent.value if isinstance(extent, arith.Const) else None
 
 
-def find_product(program: ir.LoopProgram) -> MatmulAxes | None:
-    """Match a kernel as a matrix product; None if it is not a matrix product."""
-    anchor = find_anchor(program)
-    if anchor is None or anchor.before or len(anchor.reduced) != 1 or not anchor.spatial:
+def _round_up(extent: int, size: int) -> int:
+    """Round an extent up to a multiple of a size."""
+    return -(-extent // size) * size
+
+
+def _match(program: ir.LoopProgram, context: KernelContext) -> tuple[Schedule, MatmulAxes, VectorDot] | None:
+    """Match a kernel as a matrix product, after merging its axes, and choose the widest dot product whose lanes the columns fill:
+    an instruction, else a multiply-add. The groups of a 1x1 convolution of narrow operands are a batch of products."""
+    if not context.capabilities.vector_bits and not context.intrinsics:
         return None
-    factors = anchor.product or narrow_product(anchor)
-    if factors is None or anchor.buffer.dtype.name not in ("float32", "int32"):
+    s = collapsed(program, context.intrinsics)
+    anchor = find_anchor(s.program)
+    if anchor is None:
+        return None
+    product, dots = find_product(anchor), instructions(anchor, context)
+    sums = [] if product is None else _multiply_adds(product, context)
+    if product is None and dots:
+        s = collapsed(program, context.intrinsics, (SPLIT_GROUPS, min(dot.lanes for dot in dots), dots[-1].group))
+        anchor = find_anchor(s.program)
+        assert anchor is not None
+        product, dots = find_product(anchor), instructions(anchor, context)
+    if product is None:
+        return None
+    filled = [dot for dot in dots if dot.lanes <= product.expected[1]] if _is_plain(s.program, product) else []
+    return next(((s, product, dot) for dot in (*filled, *sums)), None)
+
+
+def find_product(anchor: Anchor) -> MatmulAxes | None:
+    """Match a kernel's reduction as a matrix product; None if it is not a matrix product."""
+    if anchor.before or len(anchor.reduced) != 1 or not anchor.spatial:
+        return None
+    factors = find_factors(anchor)
+    if factors is None or anchor.buffer.dtype.name not in SUM_TYPES:
         return None
     left, right = factors
     k, n = anchor.reduced[0].var, anchor.spatial[-1].var
@@ -195,95 +235,135 @@ def _length(extent: arith.Expr) -> float:
     return float("inf") if constant is None else constant
 
 
-def _lanes(product: MatmulAxes, context: KernelContext) -> int:
-    """Choose the lanes to use: all; half if the number of columns equals that; 0 (decline) for fewer columns. A partial last vector
-    of a row costs less than half vectors."""
-    widest = context.capabilities.vector_bits // 32
+def _is_plain(program: ir.LoopProgram, product: MatmulAxes) -> bool:
+    """Test whether the left operand is contiguous along k, and the right operand is an input that is row-major in (k, n)."""
+    k, n = product.anchor.reduced[0].var, product.anchor.spatial[-1].var
+    left, right = product.left, product.right
+    return (
+        left.indices[-1] == k
+        and right.indices[-2:] == (k, n)
+        and right.buffer in program.inputs
+        and left.buffer is not right.buffer
+    )
+
+
+def _multiply_adds(product: MatmulAxes, context: KernelContext) -> list[VectorDot]:
+    """Return the multiply-add to use: of all lanes; of half if the number of columns equals that; none for fewer columns. A partial
+    last vector of a row costs less than half vectors."""
+    widest = context.capabilities.vector_bits // product.anchor.buffer.dtype.bits
     columns = product.expected[1]
-    if 2 * columns > widest:
-        return widest
-    return widest // 2 if widest > 2 and 2 * columns == widest else 0
+    if 0 < widest < 2 * columns:
+        return [VectorDot(widest)]
+    return [VectorDot(widest // 2)] if widest > 2 and 2 * columns == widest else []
 
 
-def _layouts(
-    program: ir.LoopProgram, merged: ir.LoopProgram, product: MatmulAxes, tile: Tile, inputs: tuple[InputInfo, ...]
-) -> dict[ir.Buffer, Layout]:
-    """Return the layouts of buffers: panels of the tile's columns for a constant right operand; row-major otherwise."""
+def _is_constant(
+    program: ir.LoopProgram, merged: ir.LoopProgram, product: MatmulAxes, dot: VectorDot, inputs: tuple[InputInfo, ...]
+) -> bool:
+    """Test whether the right operand is a constant matrix that can be packed. Multiply-adds read a constant of symbolic depth, such
+    as a broadcast weight, as it is."""
     right = product.right.buffer
-    if right not in merged.inputs or product.depth is None:
-        return {}
+    if right not in merged.inputs or (product.depth is None and not dot.interleaves):
+        return False
     position = merged.inputs.index(right)
-    if not inputs[position].constant or len(right.shape) != 2 or len(program.inputs[position].shape) != 2:
-        return {}
-    return {right: Layout(((0, product.depth), (1, tile.width)))}
+    return inputs[position].constant and len(right.shape) == len(program.inputs[position].shape) == 2
 
 
-def max_rows(rows: int | tuple[int, ...]) -> int:
-    """Return the maximum of the likely row counts."""
-    return rows if isinstance(rows, int) else max(rows)
-
-
-def decide_tile(tiles: Sequence[Tile], best: Tile, context: KernelContext) -> tuple[Tile, Decision]:
-    """Record the tile as a decision (vectors, rows) among `tiles`, with default `best`."""
+def _choose_tile(product: MatmulAxes, dot: VectorDot, context: KernelContext) -> tuple[Tile, Decision]:
+    """Choose the tile that minimizes cycles, and record it as a decision (vectors, rows)."""
+    able, threads = context.capabilities, 1 if product.shared else max(context.threads, 1)
+    rows, columns, depth = product.likely_rows(able.core.costs), product.expected[1], dot.groups(product.expected[2])
+    registers = able.vector_registers - dot.scratch
+    best = choose_tile(rows, columns, depth, dot.lanes, registers, able.core, threads, dot.interleaves)
+    tiles = list_tiles(max(likely_counts(rows)), columns, dot.lanes, registers, able.core)
     decision = context.decide("tile", ((tile.vectors, tile.rows) for tile in tiles), (best.vectors, best.rows))
     return Tile(best.lanes, *decision.numbers), decision
 
 
-def _packs(product: MatmulAxes, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> tuple[Decision, ...]:
+def _packs(product: MatmulAxes, context: KernelContext) -> tuple[Decision, ...]:
     """Decide whether to copy panels of the right operand before use; no decision if they cannot be copied."""
     rows, columns, depth = product.rows, product.columns, product.depth
-    if product.right.buffer in layouts or rows is None or columns is None or depth is None:
+    if rows is None or columns is None or depth is None:
         return ()
     size = product.right.buffer.dtype.bytes * depth * columns
-    worth = rows >= PACKED_ROWS and size >= PACKED_SHARE * context.capabilities.core.l2_bytes
+    core = context.capabilities.core
+    worth = rows >= core.costs.packed_rows and size >= core.costs.packed_share * core.l2_bytes
     return (context.decide("pack", (0, 1), int(worth)),)
 
 
-def _schedule(
-    s: Schedule, product: MatmulAxes, tile: Tile, layouts: dict[ir.Buffer, Layout], packed: bool, context: KernelContext
-) -> Schedule:
+def _schedule(s: Schedule, plan: _MatmulTiling, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
     """Build the nest:
 
     for shared ..., columns:                  # parallel: see `share_out`
-        panel = b                             # if copied: see `_packs`
+        panel = b                             # if copied: see `_pack`
         for free ..., rows:
             acc[row, vector, lane] = 0
             for groups of k:
                 prefetch a part of the next panel
                 for k:
-                    acc += a * panel          # row and vector unrolled, lane vectorized
+                    acc += dot(a, panel)      # row and vector unrolled, lane vectorized
             out = after(acc)
     """
-    anchor = product.anchor
-    matmul, final = anchor.block.name, accumulate_in_registers(s, anchor)
-    if len(anchor.buffer.shape) > 1:
+    product, tile, dot, costs = plan.product, plan.tile, plan.dot, context.capabilities.core.costs
+    matmul, right = product.anchor.block.name, _copies(s, plan, context)
+    anchor = find_anchor(s.program)
+    assert anchor is not None
+    final = accumulate_in_registers(s, anchor)
+    if dot.peels and len(anchor.buffer.shape) > 1:
         # Align rows, so that the last vector of a row does not overlap the next row.
         s.storage_align(anchor.buffer.name if anchor.after else final, len(anchor.buffer.shape) - 2, tile.lanes)
     nest = tile_nest(s, product, tile, final)
-    # With a single row, each panel is read once at memory speed anyway: no prefetch.
-    streamed = bool(layouts) and nest.rows is not None and tile.rows > 1
-    tiles = max(product.expected[0] // tile.rows, 1)
-    if product.rows is None:
-        tiles = min(tiles, AHEAD)
-    outer, *inner = between_prefetches(s, nest.k, tile, tiles) if streamed else (nest.k,)
-    s.reorder(outer, *inner, *nest.tile_rows, nest.vector, nest.lane)
-    if product.columns is None:
+    tiles = plan.tiles_per_prefetch(costs)
+    if dot.interleaves:
+        outer, *inner = s.split(nest.k, (None, dot.group))
+        s.reorder(outer, *nest.tile_rows, nest.vector, nest.lane, *inner)
+    else:
+        outer, *inner = between_prefetches(s, nest.k, tile, tiles, costs) if plan.streamed else (nest.k,)
+        s.reorder(outer, *inner, *nest.tile_rows, nest.vector, nest.lane)
+    if dot.peels and product.columns is None:
         s.annotate(nest.columns, REMAINDERS.name, tile.lanes)
-    if product.rows_may_be_small and nest.rows is not None and layouts:
+    if dot.peels and product.rows_may_be_small and nest.rows is not None and layouts:
         s.annotate(nest.rows, REMAINDERS.name, 1)
-    init = s.decompose_reduction(matmul, outer)
-    for part in (init, matmul):
-        mark_tile(s, *s.loops(part)[-2 - len(nest.tile_rows) :])
     more: dict[str, Layout] = {}
-    if packed:
-        more = _pack(s, product, tile, nest.columns, context)
-    share_out(s, replace(nest, rows=None) if packed else nest, product, tile, context)
-    for part in (init, matmul):
-        s.apply(SUM_WHOLE_VECTORS, part, s.loops(part)[-1], tuple(buffer.name for buffer in layouts))
+    if plan.copied:
+        more[right] = plan.packed
+        _pack(s, right, plan, nest.columns, context)
+    init = begin_sum(s, matmul, outer, (*nest.tile_rows, nest.vector), nest.lane, dot)
+    share_out(s, nest if dot.interleaves or not plan.copied else replace(nest, rows=None), product, tile, context)
+    for block in (init, matmul) if dot.peels else ():
+        s.apply(SUM_WHOLE_VECTORS, block, s.loops(block)[-1], tuple(buffer.name for buffer in layouts))
     lay_out(s, layouts, more)
-    if streamed:
-        s.stream(matmul, product.right.buffer.name, nest.columns, outer, expected=tiles)
+    use_instruction(s, nest.lane, dot)
+    if plan.streamed:
+        name = next(block.name for block in collect_blocks(s.program) if any(region.buffer.name == right for region in block.reads))
+        s.stream(name, right, nest.columns, outer, expected=tiles)
     return s
+
+
+def _copies(s: Schedule, plan: _MatmulTiling, context: KernelContext) -> str:
+    """Copy operands that do not fill whole groups or panels of an instruction, with zero padding, and a right operand that is
+    packed before use. Returns the name of the right operand or its copy."""
+    anchor, earlier_blocks = plan.product.anchor, s.blocks
+    left, right = plan.product.left.buffer.name, plan.product.right.buffer.name
+    sizes = {anchor.spatial[-1]: plan.tile.width, anchor.reduced[0]: plan.dot.group} if plan.dot.interleaves else {}
+    multiples = tuple(sizes.get(item, 1) for item in anchor.block.iters)
+    if any(arith.simplify(item.extent % size) != arith.ZERO for item, size in sizes.items()):
+        s.pad(anchor.block.name, multiples, (right,) if plan.constant else ())
+    copies = {
+        region.buffer.name: block
+        for block in collect_blocks(s.program)
+        if block.name not in earlier_blocks
+        for region in block.reads
+    }
+    if left in copies:
+        loops = s.loops(copies[left].name)
+        _, lane = s.split(loops[-1], (None, context.capabilities.vector_bits // 8 // plan.product.left.dtype.bytes))
+        s.vectorize(lane)
+        if context.threads != 1 and len(loops) > 1:
+            s.parallel(loops[0])
+    if not plan.copied:
+        return right
+    return copies[right].name if right in copies else s.cache_read(anchor.block.name, right)
 
 
 def tile_nest(s: Schedule, product: MatmulAxes, tile: Tile, final: str) -> ProductNest:
@@ -313,29 +393,30 @@ def tile_nest(s: Schedule, product: MatmulAxes, tile: Tile, final: str) -> Produ
     return ProductNest(tuple(shared), columns, tuple(free), rows, k, tuple(tile_rows), vector, lane)
 
 
-def between_prefetches(s: Schedule, k: Var, tile: Tile, tiles: int) -> tuple[Var, ...]:
-    """Split the inner dimension of a product into the loop that prefetches the next panel over `tiles` row tiles, and `STEPS`
-    steps. Returns only `k` if these do not divide its extent, or would need bursts of more than `BURST` prefetches."""
-    depth, lines = loop_extent(s, k), STEPS * ELEMENT * tile.width / LINE
-    divides = isinstance(depth, arith.Const) and depth.value > STEPS and depth.value % STEPS == 0
-    return s.split(k, (None, STEPS)) if divides and lines <= BURST * tiles else (k,)
+def between_prefetches(s: Schedule, k: Var, tile: Tile, tiles: int, costs: CostConstants) -> tuple[Var, ...]:
+    """Split the inner dimension of a product into the loop that prefetches the next panel over `tiles` row tiles, and
+    `prefetch_steps` steps. Returns only `k` if these do not divide its extent, or would need bursts of more than `prefetch_burst`
+    prefetches."""
+    depth, steps = loop_extent(s, k), costs.prefetch_steps
+    lines = steps * ELEMENT * tile.width / LINE
+    divides = isinstance(depth, arith.Const) and depth.value > steps and depth.value % steps == 0
+    return s.split(k, (None, steps)) if divides and lines <= costs.prefetch_burst * tiles else (k,)
 
 
-def _pack(s: Schedule, product: MatmulAxes, tile: Tile, columns: Var, context: KernelContext) -> dict[str, Layout]:
-    """Copy the right operand, one panel at a time, or all panels at once if several threads share them. Returns the copy's layout
-    by name."""
-    depth, rank = product.depth, len(product.right.indices)
-    assert depth is not None
-    block = s.cache_read(product.anchor.block.name, product.right.buffer.name)
+def _pack(s: Schedule, block: str, plan: _MatmulTiling, columns: Var, context: KernelContext) -> None:
+    """Schedule the copy of the right operand, in groups: one panel at a time, or all panels at once if several threads share
+    them."""
     if context.threads == 1:
         s.compute_at(block, columns)
-    first, *_, n = s.loops(block)[-rank:]
-    _, lane = s.split(n, (None, tile.lanes))
+    k, n = s.loops(block)[-2:]
+    n, lane = s.split(n, (None, plan.dot.lanes))
+    if plan.dot.interleaves:
+        k, part = s.split(k, (None, plan.dot.group))
+        s.reorder(k, n, lane, part)
+        s.unroll(part)
     s.vectorize(lane)
     if context.threads != 1:
-        s.parallel(first)
-    k = product.right.indices.index(product.anchor.reduced[0].var)
-    return {block: Layout(((k, depth), (rank - 1, tile.width)))}
+        s.parallel(s.loops(block)[0])
 
 
 def share_out(s: Schedule, nest: ProductNest, product: MatmulAxes, tile: Tile, context: KernelContext) -> None:
@@ -348,7 +429,7 @@ def share_out(s: Schedule, nest: ProductNest, product: MatmulAxes, tile: Tile, c
         return
     rows, columns, _ = product.expected
     panels, stripes = -(-columns // tile.width), -(-rows // tile.rows)
-    too_few_panels = panels < SHARES * max(context.threads, 1)
+    too_few_panels = panels < context.capabilities.core.costs.product_panels * max(context.threads, 1)
     if too_few_panels and stripes > panels and not nest.free and nest.rows is not None:
         s.reorder(nest.rows, nest.columns)
         s.parallel(nest.rows)

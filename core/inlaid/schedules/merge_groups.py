@@ -21,15 +21,11 @@ from inlaid.graph.transform import transform
 from inlaid.ops.compose import scalar
 from inlaid.ops.convolution import ConvAttrs
 from inlaid.passes.supported import Supports, is_supported, supports_everything
+from inlaid.plugins.costs import CostConstants
 from inlaid.tensor.scheduling.dot_products import Dot, find_dots
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import size_hint
 from inlaid_runtime.types import TensorType
-
-PACKING = 4
-"""Instructions to pack a vector of data of a product."""
-COPYING = 1.0
-"""Instructions to copy a channel of a pixel to a padded group, or from it."""
 
 
 def merge_groups(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
@@ -46,9 +42,9 @@ def merge_groups(function: Function, context: KernelContext, supports: Supports 
         data, weights, total = (item.dtype.name for item in types if isinstance(item, TensorType))
         dots = find_dots(data, weights, total, context)
         steps, count = _count(new.args[1].data.shape, new.attrs.groups, dots)
-        if count == 1 or _product_steps(new, dots) < steps:
+        if count == 1 or _product_steps(new, dots, context.capabilities.core.costs) < steps:
             return new
-        padded = _padded(new, steps, dots)
+        padded = _padded(new, steps, dots, context.capabilities.core.costs)
         if padded is not None and is_supported(padded, supports, *new.args):
             return padded
         merged = constant(_merged(new.args[1].data, new.attrs.groups, count), weights)
@@ -60,7 +56,7 @@ def merge_groups(function: Function, context: KernelContext, supports: Supports 
     return changed
 
 
-def _padded(product: Call, steps: float, dots: list[Dot]) -> Expr | None:
+def _padded(product: Call, steps: float, dots: list[Dot], costs: CostConstants) -> Expr | None:
     """Pad the channels of each group, so that they fill an instruction; None if that takes more instructions than `steps` per
     position of the window, pixel and group."""
     x, weights = product.args
@@ -68,10 +64,8 @@ def _padded(product: Call, steps: float, dots: list[Dot]) -> Expr | None:
     assert isinstance(x.type, TensorType)
     groups, (outputs, inputs, *window) = product.attrs.groups, weights.data.shape
     outputs //= groups
-    options = [
-        (-(-inputs // dot.group) * -(-outputs // dot.lanes) + COPYING * (inputs + outputs) / math.prod(window), -dot.lanes, dot)
-        for dot in dots
-    ]
+    copies = costs.copied_channel * (inputs + outputs) / math.prod(window)
+    options = [(-(-inputs // dot.group) * -(-outputs // dot.lanes) + copies, -dot.lanes, dot) for dot in dots]
     cost, _, dot = min(options, key=lambda option: option[:2])
     if cost >= steps:
         return None
@@ -96,7 +90,7 @@ def _padded(product: Call, steps: float, dots: list[Dot]) -> Expr | None:
     return ops.reshape(wide, shape=product.type.shape, span=product.span)
 
 
-def _product_steps(call: Call, dots: list[Dot]) -> float:
+def _product_steps(call: Call, dots: list[Dot], costs: CostConstants) -> float:
     """Predict the instructions per pixel and group of a 1x1 convolution as matrix products over pixels (see
     `schedules.split_groups`), which pack their data first. Infinite for any other convolution."""
     assert isinstance(call.attrs, ConvAttrs) and isinstance(call.type, TensorType) and isinstance(call.args[1], Constant)
@@ -104,7 +98,7 @@ def _product_steps(call: Call, dots: list[Dot]) -> float:
     dot = next((dot for dot in dots if dot.lanes <= pixels), None)
     if dot is None or any(item != 1 for item in (*window, *call.attrs.strides)) or any(call.attrs.pads):
         return math.inf
-    steps: float = -(-inputs // dot.group) * outputs / call.attrs.groups + PACKING * inputs
+    steps: float = -(-inputs // dot.group) * outputs / call.attrs.groups + costs.packing_instructions * inputs
     return steps * -(-pixels // dot.lanes) / pixels
 
 

@@ -7,14 +7,6 @@ from functools import lru_cache
 from inlaid.plugins.contract import Capabilities, Core
 from inlaid_runtime.records import dataclass
 
-PANEL_SHARE = 900 / 1024
-"""Fraction of the L2 cache that a panel may fill to stay there between row tiles."""
-LONGEST_ROW = 8
-"""Maximum vectors of columns in a tile of a single row: long contiguous reads, and additions in flight to hide their latency."""
-
-STRIP_REGISTERS = 32
-"""Vector registers from which strips of whole rows are as fast as code for each number of rows."""
-
 
 @dataclass(frozen=True)
 class Tile:
@@ -38,7 +30,7 @@ def fits(rows: int, vectors: int, registers: int) -> bool:
 def steps(rows: int, vectors: int, lanes: int, depth: int, again: bool, crowded: bool, core: Core) -> float:
     """Predict the cycles of a tile per step of the inner dimension, including the step's share of the tile's fixed cost. `again`:
     the panel was read for previous rows, so it is in L2 if it fits; `crowded`: rows map to the same cache sets."""
-    fits_in_l2 = 4 * depth * vectors * lanes <= PANEL_SHARE * core.l2_bytes
+    fits_in_l2 = 4 * depth * vectors * lanes <= core.costs.panel_share * core.l2_bytes
     load = core.l3_load if again and not fits_in_l2 else core.l2_load
     work = max(rows * vectors / core.units, core.latency, (rows + vectors) / core.units, load * vectors)
     work += core.load_stall * (vectors + rows / lanes) + (core.alias_cycles * rows if crowded else 0)
@@ -65,22 +57,43 @@ def seconds(cycles: float, capabilities: Capabilities) -> float:
 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
-def list_tiles(rows: int, columns: int, lanes: int, registers: int, ways: int) -> tuple[Tile, ...]:
-    """Enumerate the tiles that fit in registers for a product of at most `rows` rows, with at most `ways` rows (cache
-    associativity), widest first."""
-    widest = min(LONGEST_ROW, -(-columns // lanes))
+def list_tiles(rows: int, columns: int, lanes: int, registers: int, core: Core) -> tuple[Tile, ...]:
+    """Enumerate the tiles that fit in registers for a product of at most `rows` rows, with at most as many rows as the
+    cache has ways, widest first."""
+    widest = min(core.costs.row_vectors, -(-columns // lanes))
     if rows == 1:
         return tuple(Tile(lanes, v, 1) for v in range(widest, 0, -1))
-    max_rows = min(rows, ways)
+    max_rows = min(rows, core.l1_ways)
     return tuple(Tile(lanes, v, r) for v in range(widest, 0, -1) for r in range(1, max_rows + 1) if fits(r, v, registers))
+
+
+def likely_counts(rows: int | tuple[int, ...]) -> tuple[int, ...]:
+    """Return the likely row counts of a product: one, or several."""
+    return (rows,) if isinstance(rows, int) else rows
 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
 def choose_tile(
-    rows: int | tuple[int, ...], columns: int, depth: int, lanes: int, registers: int, core: Core, threads: int = 1
+    rows: int | tuple[int, ...],
+    columns: int,
+    depth: int,
+    lanes: int,
+    registers: int,
+    core: Core,
+    threads: int = 1,
+    whole_panels: bool = False,
 ) -> Tile:
     """Choose the tile of a product that minimizes cycles; on ties, the wider tile. `rows` is the number of rows, or several equally
-    likely numbers, over which cycles per row are averaged. `columns` and `depth` are size hints if symbolic."""
-    counts = (rows,) if isinstance(rows, int) else rows
-    tiles = list_tiles(max(counts), columns, lanes, registers, core.l1_ways)
-    return min(tiles, key=lambda tile: sum(cycles(count, columns, depth, tile, core, threads) / count for count in counts))
+    likely numbers, over which cycles per row are averaged. `columns` and `depth` are size hints if symbolic. With `whole_panels`, a
+    partial panel of columns costs as much as a full one."""
+    counts = likely_counts(rows)
+    tiles = list_tiles(max(counts), columns, lanes, registers, core)
+    if whole_panels and max(counts) == 1:
+        # Panels are read at memory speed; starting a panel costs about as much as one vector.
+        return min(tiles, key=lambda tile: -(-columns // tile.width) * (tile.vectors + 1))
+
+    def cost(tile: Tile) -> float:
+        width = -(-columns // tile.width) * tile.width if whole_panels else columns
+        return sum(cycles(count, width, depth, tile, core, threads) / count for count in counts)
+
+    return min(tiles, key=cost)

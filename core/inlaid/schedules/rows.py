@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
+from inlaid.plugins.costs import CostConstants
 from inlaid.schedules.collapse import collapsed, without_empty
 from inlaid.schedules.row_shape import inline_around, is_loose, reduces_across, reduces_along, row_buffers
 from inlaid.schedules.shape import axis_loops, loop_extent, present
@@ -22,23 +23,13 @@ from inlaid_runtime.errors import ScheduleError
 from inlaid_runtime.records import dataclass, replace
 from inlaid_runtime.types import ROW_MAJOR
 
-ACCUMULATORS = 8
-"""Independent vector accumulators of a long row: additions have a latency of 3 to 4 cycles, and two start per cycle."""
 UNROLLED = 4
 """Vectors per iteration of an element-wise loop."""
-LONG = 2048
-"""Minimum columns of rows that are processed one at a time."""
 STEP = 4
 """Fan-in of the reduction tree over the lanes of a vector. A fan-in of 2 has a shorter chain of additions, but needs twice the
 primitives."""
-TOGETHER = (4, 3, 2)
-"""Candidate numbers of rows to process together. The first that divides the number of rows is used; the first of all if that number
-is symbolic. The per-row scalars of one row are then computed while the next row is read. Softmax of rows of 128 takes 42 instead of
-50 microseconds."""
 SHORT = 8
 """Maximum steps of a reduction that is unrolled."""
-PARALLEL_WORK = 1 << 15
-"""Minimum reduced elements of a kernel that runs on several threads."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +40,8 @@ class _Shape:
 
     across: bool
     rows: tuple[int, ...]
-    together: int = TOGETHER[0]
-    accumulators: int = ACCUMULATORS
+    together: int = 1
+    accumulators: int = 1
 
 
 @dataclass(frozen=True)
@@ -71,8 +62,9 @@ class RowsRule:
             return None
         if without_empty(program) is None:
             return None
-        together = context.decide("rows", (1, *reversed(TOGETHER)), TOGETHER[0])
-        accumulators = context.decide("accumulators", (1, 2, 4, ACCUMULATORS), ACCUMULATORS)
+        costs = context.capabilities.core.costs
+        together = context.decide("rows", (1, *reversed(costs.rows_together)), costs.rows_together[0])
+        accumulators = context.decide("accumulators", (1, 2, 4, costs.row_accumulators), costs.row_accumulators)
         try:
             scheduled = _schedule(collapsed(program), together.number, accumulators.number, context)
         except ScheduleError:
@@ -156,7 +148,13 @@ def _along(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int,
     row = group = outer = None
     if rows:
         row = outer = s.fuse(*rows) if len(rows) > 1 else rows[0]
-        together = _together(loop_extent(s, row), [loop_extent(s, loop) for loop in columns], shape.together) if names else 1
+        together = (
+            _together(
+                loop_extent(s, row), [loop_extent(s, loop) for loop in columns], shape.together, context.capabilities.core.costs
+            )
+            if names
+            else 1
+        )
         if together > 1:
             group, row = s.split(row, (None, together))
             outer = group
@@ -173,7 +171,7 @@ def _along(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int,
             _vectorize_last(s, name, row_loop, lanes)
     if columns:
         _vectorize_last(s, final, row, lanes)
-    if outer is not None and context.threads != 1 and work >= PARALLEL_WORK:
+    if outer is not None and context.threads != 1 and work >= context.capabilities.core.costs.parallel_work:
         s.parallel(outer)
     return group is not None
 
@@ -184,13 +182,18 @@ def _after(s: Schedule, name: str, outer: Var | None) -> list[Var]:
     return loops[loops.index(outer) + 1 :] if outer is not None else loops
 
 
-def _together(rows: arith.Expr, columns: list[arith.Expr], max_rows: int) -> int:
+def _together(rows: arith.Expr, columns: list[arith.Expr], max_rows: int, costs: CostConstants) -> int:
     """Return the number of rows to process together, so that the results stay in the L1 cache."""
-    if not columns or prod(arith.size_hint(arith.unwrap(extent)) for extent in columns) > LONG:
+    if not columns or prod(arith.size_hint(arith.unwrap(extent)) for extent in columns) > costs.long_row:
         return 1
     is_static = isinstance(rows, arith.Const)
     return next(
-        (count for count in TOGETHER if count <= max_rows and (not is_static or arith.simplify(rows % count) == arith.ZERO)), 1
+        (
+            count
+            for count in costs.rows_together
+            if count <= max_rows and (not is_static or arith.simplify(rows % count) == arith.ZERO)
+        ),
+        1,
     )
 
 
@@ -296,7 +299,7 @@ def _across(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int
             _mark(s, name, length, lanes)
     _mark(s, final, length, lanes)
     work = max(_work(block) for block in collect_blocks(s.program))
-    if context.threads != 1 and work >= PARALLEL_WORK:
+    if context.threads != 1 and work >= context.capabilities.core.costs.parallel_work:
         extents = [loop_extent(s, loop) for loop in outer]
         enough = not all(isinstance(extent, arith.Const) for extent in extents)
         count = prod(extent.value for extent in extents if isinstance(extent, arith.Const))

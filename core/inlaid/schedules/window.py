@@ -8,6 +8,7 @@ from math import prod
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import WITHOUT_EMPTY, without_empty
 from inlaid.schedules.direct_conv import schedule_padding
+from inlaid.schedules.dot import find_factors
 from inlaid.schedules.fill import fill
 from inlaid.schedules.float_sums import FLOAT_SUMS
 from inlaid.schedules.last_tile import SHIFT_LAST_TILE
@@ -38,8 +39,6 @@ from inlaid_runtime.types import ROW_MAJOR, Layout
 
 UNROLLED = 5
 """Maximum taps of a window row that are unrolled, so that their addresses differ by constants."""
-PIXELS = 8
-"""Maximum pixels of a row that are accumulated together, one vector each."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +105,9 @@ def _offer(s: Schedule, anchor: Anchor, lanes: int, context: KernelContext) -> O
     layouts = _layouts(program, anchor, loads, lanes, axes)
     params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
     width = anchor.spatial[3].extent
-    best = _tile(width)
-    size = context.decide("pixels", range(1, min(PIXELS, width.value) + 1 if isinstance(width, arith.Const) else best + 1), best)
+    limit = context.capabilities.core.costs.window_pixels
+    best = _tile(width, limit)
+    size = context.decide("pixels", range(1, min(limit, width.value) + 1 if isinstance(width, arith.Const) else best + 1), best)
     taps, pixels = (
         prod(arith.size_hint(arith.unwrap(item.extent)) for item in items) for items in (anchor.reduced, anchor.spatial)
     )
@@ -119,12 +119,12 @@ def _offer(s: Schedule, anchor: Anchor, lanes: int, context: KernelContext) -> O
     )
 
 
-def _tile(width: arith.Expr) -> int:
-    """Choose the pixels per tile. If the width is symbolic, a tile has at most half of the maximum width."""
+def _tile(width: arith.Expr, limit: int) -> int:
+    """Choose the pixels per tile, at most `limit`. If the width is symbolic, a tile has at most half of the maximum width."""
     if isinstance(width, arith.Const):
-        return tile_size(width.value, PIXELS)
+        return tile_size(width.value, limit)
     max_width = arith.bounds(width)[1]
-    return PIXELS if max_width is None or max_width > PIXELS else max(max_width // 2, 1)
+    return limit if max_width is None or max_width > limit else max(max_width // 2, 1)
 
 
 def _loads(anchor: Anchor) -> _Loads | None:
@@ -149,9 +149,10 @@ def _loads(anchor: Anchor) -> _Loads | None:
 
 def _multiplies_matrices(anchor: Anchor, loads: _Loads) -> bool:
     """Test whether the window sums products of data with data, which is a matrix product per channel."""
-    if anchor.product is None:
+    factors = find_factors(anchor)
+    if factors is None:
         return False
-    left, right = anchor.product
+    left, right = factors
     return left.indices != right.indices and left.buffer in loads.data and right.buffer in loads.data
 
 

@@ -9,12 +9,16 @@ height and width may be symbolic.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from operator import attrgetter
 
+from inlaid.ops.winograd import INTEGER, TRANSFORMS, WINDOW
+from inlaid.plugins.costs import CostConstants
 from inlaid.schedules.conv import choose_pixels
-from inlaid.schedules.dot import narrow_product
+from inlaid.schedules.conv_sizes import ConvSizes
+from inlaid.schedules.dot import VectorDot, begin_sum, find_factors, use_instruction
 from inlaid.schedules.matmul import between_prefetches
-from inlaid.schedules.register_tile import STRIP_REGISTERS, Tile
+from inlaid.schedules.register_tile import Tile
 from inlaid.schedules.shape import (
     Anchor,
     axis_loops,
@@ -29,7 +33,7 @@ from inlaid.schedules.shape import (
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
-from inlaid.tensor.scheduling.dot_products import Dot, find_dots
+from inlaid.tensor.scheduling.dot_products import find_dots
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Traced
 from inlaid.tensor.transform.peel import REMAINDERS
 from inlaid_runtime import arith
@@ -37,19 +41,9 @@ from inlaid_runtime.arith import Dim, Var
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import ROW_MAJOR, Layout, dtype
 
-TRANSFORM_IN, TRANSFORM_OUT = 4, 3
-"""Transform cycles per vector of one tile element: arithmetic, loads and stores. Measured on 56 x 56 by 64 channels, without
-product."""
-
-STRIPE = 36
-"""Tiles per stripe if their number is symbolic and weights fill the L2 cache. With fewer tiles, weights are refetched too often
-(256 channels, 12 tiles: 1.25 times the time); twice as many tiles gain nothing. Weights that fit in L2 use stripes of two register
-tiles, which leaves more of L2 to the weights."""
-SMALL_TILE_ROWS = 6
-"""Rows of register tiles if weights fit in L2 and the number of tiles is symbolic: remainders and intermediate data are smaller (64
-channels: 3 to 9 % less time than 12 rows). Weights in L3 are read again per tile; 12 rows take 12 % less time."""
-MAX_GROUP = 16
-"""Maximum consecutive tiles of a channel block that one thread transforms."""
+ROUNDED = (2,)
+"""Tiles whose transformed data may be rounded to bfloat16: their products have 1.9 times the error of direct ones in root mean
+square, for uncorrelated data; tiles of 4 have about ten times."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class WinogradPlan:
     stripe: int
     product: Tile
     cycles: float
-    dot: Dot | None = None
+    dot: VectorDot
 
 
 def plan_winograd(
@@ -82,32 +76,28 @@ def winograd_plans(
     dimensions. Empty if channels do not fill vectors or a side of the result is less than two tiles."""
     lanes_in, lanes_out = _lanes(inputs, context), _lanes(outputs, context)
     down, across = (-(-arith.size_hint(side, arith.IMAGE_SIDE) // tile) for side in (height, width))
-    total = "int32" if dtype(dtype_name).is_int else "float32"
-    dot = (
-        None
-        if dtype_name == "float32"
-        else next((dot for dot in find_dots(dtype_name, dtype_name, total, context) if dot.lanes == lanes_out), None)
-    )
-    if not lanes_in or not lanes_out or min(down, across) < 2 or (dot is None) != (dtype_name == "float32"):
+    dot = _dot(dtype_name, lanes_out, context)
+    if not lanes_in or not lanes_out or min(down, across) < 2 or dot is None or lanes_in % dot.group:
         return []
-    group, size = (1, 4) if dot is None else (dot.group, dtype(dtype_name).bytes)
-    if lanes_in % group:
-        return []
-    tile_elements, count, depth = (tile + 2) ** 2, down * across, inputs // group
+    size, tile_elements, count, depth = dtype(dtype_name).bytes, (tile + 2) ** 2, down * across, dot.groups(inputs)
     weights = size * tile_elements * inputs * outputs
     between = tile_elements * (size * inputs + 4 * outputs)
-    transforms = tile_elements * count * (TRANSFORM_IN * inputs / lanes_in + TRANSFORM_OUT * outputs / lanes_out)
-    registers, core = context.capabilities.vector_registers - (dot.intrinsic.scratch if dot else 0), context.capabilities.core
+    costs = context.capabilities.core.costs
+    transform = costs.transform_in_cycles * inputs / lanes_in + costs.transform_out_cycles * outputs / lanes_out
+    transforms = tile_elements * count * transform
+    registers, core = context.capabilities.vector_registers - dot.scratch, context.capabilities.core
     is_static = isinstance(height, int) and isinstance(width, int)
     if is_static:
         rows, stripes = 0, [stripe for stripe in range(2, count + 1) if count % stripe == 0]
     else:
         large_rows, small_rows = (
             choose_pixels(outputs // lanes_out, 1, large_rows, depth, lanes_out, registers, core)[0].pixels
-            for large_rows in (core.l1_ways, SMALL_TILE_ROWS)
+            for large_rows in (core.l1_ways, costs.small_tile_rows)
         )
         fits_in_l2 = weights + 2 * large_rows * between <= core.l2_bytes
-        rows, stripes = (small_rows, [2 * small_rows]) if fits_in_l2 else (large_rows, [-(-STRIPE // large_rows) * large_rows])
+        rows, stripes = (
+            (small_rows, [2 * small_rows]) if fits_in_l2 else (large_rows, [-(-costs.symbolic_stripe // large_rows) * large_rows])
+        )
     plans = []
     for stripe in stripes:
         if stripe * between > core.llc_bytes and stripe > stripes[0]:
@@ -133,10 +123,30 @@ def _lanes(channels: int, context: KernelContext) -> int:
     return next((lanes for lanes in (widest, widest // 2) if lanes > 1 and channels % lanes == 0), 0)
 
 
+def _dot(dtype_name: str, lanes: int, context: KernelContext) -> VectorDot | None:
+    """Return the dot product of transformed data and weights of an element type; None if the target has no instruction for it."""
+    if dtype_name == "float32":
+        return VectorDot(lanes)
+    dots = find_dots(dtype_name, dtype_name, "int32" if dtype(dtype_name).is_int else "float32", context)
+    return next((VectorDot(dot.lanes, dot.group, dot.intrinsic) for dot in dots if dot.lanes == lanes), None)
+
+
 class WinogradRule:
     """Schedules `ops.winograd_conv` in float32, or in int16 or bfloat16 by dot-product instructions. Channels must fill vectors."""
 
     name = "winograd"
+
+    def estimate(self, sizes: ConvSizes, context: KernelContext) -> Iterator[tuple[str, WinogradPlan]]:
+        """Yield the cheapest plan of a convolution for each tile, with the element type of transformed weights. Yields none if the
+        algorithm does not apply: for groups, steps, other windows, channels that do not fill vectors, and small images."""
+        if sizes.window != (WINDOW, WINDOW) or sizes.groups != 1 or {*sizes.strides, *sizes.dilations} != {1}:
+            return
+        height, width = sizes.image
+        for dtype_name, tiles in _transformed(sizes.dtypes).items():
+            for tile in tiles:
+                plan = plan_winograd(sizes.batch, sizes.inputs, sizes.outputs, height, width, tile, context, dtype_name)
+                if plan is not None:
+                    yield dtype_name, plan
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines kernels other than Winograd convolutions, and symbolic channels."""
@@ -147,7 +157,7 @@ class WinogradRule:
         reach, out_channels, in_channels = (
             constant_extent(item) for item in (anchor.spatial[0], anchor.spatial[3], anchor.reduced[0])
         )
-        factors = _factors(anchor)
+        factors = find_factors(anchor)
         assert factors is not None
         dtype_name = factors[1].dtype.name
         plans = winograd_plans(batch, in_channels, out_channels, height, width, reach - 2, context, dtype_name)
@@ -161,9 +171,17 @@ class WinogradRule:
         return Offer(params, Traced(lambda: _schedule(program, anchor, plan, layouts, context)), decisions=(stripe,))
 
 
+def _transformed(dtypes: tuple[str, str, str]) -> dict[str, tuple[int, ...]]:
+    """Return the tiles of each element type of transformed weights, for those of data, weights and accumulator."""
+    _, weights, total = dtypes
+    if dtype(total).is_int:
+        return {INTEGER: tuple(TRANSFORMS)}
+    return {"float32": tuple(TRANSFORMS)} | ({weights: ROUNDED} if weights != "float32" else {})
+
+
 def _is_winograd(program: ir.LoopProgram, anchor: Anchor) -> bool:
     """Match products[a, b, n, o, t] += tiles[a, b, n, c, t] * u[a, b, c, o] between the transform blocks."""
-    factors = _factors(anchor)
+    factors = find_factors(anchor)
     if (
         len(anchor.spatial) != 5
         or len(anchor.reduced) != 1
@@ -183,17 +201,12 @@ def _is_winograd(program: ir.LoopProgram, anchor: Anchor) -> bool:
     return before[-2:] == ["rows", "tiles"] and before[:-2] in ([], ["pad"]) and after[:2] == ["columns", "winograd"]
 
 
-def _factors(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
-    """Match the loads of data and weights whose products are summed; None if the anchor sums no products."""
-    return anchor.product or narrow_product(anchor)
-
-
 def _layouts(program: ir.LoopProgram, anchor: Anchor, plan: WinogradPlan) -> dict[ir.Buffer, Layout]:
-    factors = _factors(anchor)
+    factors = find_factors(anchor)
     assert factors is not None
     weights, result = factors[1].buffer, anchor.after[-1].writes[0].buffer
-    groups = () if plan.dot is None else ((2, plan.dot.group),)
-    layouts = {weights: Layout(((2, constant_extent(anchor.reduced[0])), (3, plan.product.width), *groups))}
+    depth = constant_extent(anchor.reduced[0])
+    layouts = {weights: Layout(((2, depth), (3, plan.product.width), *plan.dot.interleaved(2)))}
     layouts[anchor.before[0].reads[0].buffer] = Layout(((1, plan.lanes_in),))
     for buffer in program.params:
         if buffer.shape == result.shape:
@@ -220,7 +233,7 @@ def _schedule(
         for outputs, tiles:                   # parallel, by groups of tiles
             y = after(transform(products))    # in registers, lane vectorized
     """
-    s = Schedule(program, context.intrinsics, annotation_keys=(REMAINDERS,))
+    s, costs = Schedule(program, context.intrinsics, annotation_keys=(REMAINDERS,)), context.capabilities.core.costs
     *pads, rows, tiles = (block.name for block in anchor.before)
     product = anchor.block.name
     columns, element, *after = (block.name for block in anchor.after)
@@ -237,7 +250,7 @@ def _schedule(
     s.reorder(*present(n), channel, down, across, i, j, lane)
     stripe, t = s.split(s.fuse(down, across), (None, plan.stripe))
     s.reorder(*present(n), stripe, channel, t)
-    tile_group, across = s.split(t, (None, _group(plan.stripe)))
+    tile_group, across = s.split(t, (None, _group(plan.stripe, costs)))
     mark_tile(s, i, j, lane)
     if after:
         s.compute_at(element, across)
@@ -253,10 +266,10 @@ def _schedule(
     s.compute_at(product, stripe)
     s.compute_at(tiles, stripe)
     symbolic = not isinstance(loop_extent(s, stripe), arith.Const)
-    element_loop, panel, rows_of_tiles, depth, element_lane = _product(s, product, stored, plan, symbolic)
+    element_loop, panel, rows_of_tiles, depth, element_lane = _product(s, product, stored, plan, symbolic, costs)
     a, b, c, t = s.loops(tiles)[-4:]
     c, lane = s.split(c, (None, plan.lanes_in))
-    tile_group_in, across = s.split(t, (None, _group(plan.stripe)))
+    tile_group_in, across = s.split(t, (None, _group(plan.stripe, costs)))
     s.reorder(c, tile_group_in, across, a, b, lane)
     mark_tile(s, a, b, lane)
     s.set_scope(rows, "register")
@@ -272,28 +285,26 @@ def _schedule(
         s.vectorize(lane)
         more[pad] = Layout(((1, plan.lanes_in),))
     if symbolic:
-        full_strips = plan.dot is None and context.capabilities.vector_registers >= STRIP_REGISTERS
+        full_strips = plan.dot.peels and context.capabilities.vector_registers >= costs.strip_registers
         s.annotate(rows_of_tiles, REMAINDERS.name, 0 if full_strips else 1)
     if context.threads != 1:
         s.parallel(element_loop)
         for loops in ((c, tile_group_in), (channel, tile_group)):
             s.parallel(s.fuse(*loops))
     lay_out(s, layouts, more)
-    factors = _factors(anchor)
+    factors = find_factors(anchor)
     assert factors is not None
     weights = factors[1].buffer.name
-    if plan.dot is not None:
-        s.tensorize(element_lane, plan.dot.intrinsic.name)
-        product = next(
-            block.name for block in collect_blocks(s.program) if any(item.buffer.name == weights for item in block.reads)
-        )
+    use_instruction(s, element_lane, plan.dot)
+    product = next(block.name for block in collect_blocks(s.program) if any(item.buffer.name == weights for item in block.reads))
     s.stream(product, weights, panel, depth, each=symbolic)
     return s
 
 
-def _group(stripe: int) -> int:
-    """Return the number of consecutive tiles that a thread transforms: the largest divisor of `stripe` up to `MAX_GROUP`."""
-    return max(size for size in range(1, MAX_GROUP + 1) if stripe % size == 0)
+def _group(stripe: int, costs: CostConstants) -> int:
+    """Return the number of consecutive tiles that a thread transforms: the largest divisor of `stripe` up to
+    `transformed_tiles`."""
+    return max(size for size in range(1, costs.transformed_tiles + 1) if stripe % size == 0)
 
 
 def _tiled(s: Schedule, loop: Var | None, size: int) -> tuple[Var, Var]:
@@ -309,7 +320,9 @@ def _marked(s: Schedule, block: str) -> None:
     mark_tile(s, other, outer, lane)
 
 
-def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan, symbolic: bool) -> tuple[Var, Var, Var, Var, Var]:
+def _product(
+    s: Schedule, product: str, stored: str, plan: WinogradPlan, symbolic: bool, costs: CostConstants
+) -> tuple[Var, Var, Var, Var, Var]:
     """Schedule the product inside a stripe; returns its loops over tile elements, panels, row tiles, input channels and lanes."""
     shape = plan.product
     a, b, o, t = s.loops(stored)[-4:]
@@ -321,18 +334,11 @@ def _product(s: Schedule, product: str, stored: str, plan: WinogradPlan, symboli
     s.compute_at(product, rows)
     n, row, c = s.loops(product)[-3:]
     vector, lane = s.split(n, (shape.vectors, shape.lanes))
-    group = 1 if plan.dot is None else plan.dot.group
-    c, *part = s.split(c, (None, group)) if group > 1 else (c,)
+    c, *part = s.split(c, (None, plan.dot.group)) if plan.dot.interleaves else (c,)
     steps: list[Var] = []
-    if plan.dot is None:
+    if not plan.dot.interleaves:
         # Each row tile of a symbolic number prefetches the whole panel, but at least half of the prefetches hit the cache.
-        c, *steps = between_prefetches(s, c, shape, 2 if symbolic else -(-plan.stripe // shape.rows))
+        c, *steps = between_prefetches(s, c, shape, 2 if symbolic else -(-plan.stripe // shape.rows), costs)
     s.reorder(c, *steps, row, vector, lane, *part)
-    init = s.decompose_reduction(product, c)
-    mark_tile(s, *s.loops(init)[-3:])
-    if plan.dot is None:
-        mark_tile(s, *s.loops(product)[-3:])
-    else:
-        s.unroll(row)
-        s.unroll(vector)
+    begin_sum(s, product, c, (row, vector), lane, plan.dot)
     return element_loop, columns, rows, c, lane

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlaid.lowering.selection.assignment import Assignment
-from inlaid.lowering.selection.layouts import CALL, LayoutChoice, Option
+from inlaid.lowering.selection.layouts import LayoutChoice, Option
 from inlaid_runtime.types import ROW_MAJOR, Layout, dtype
 
 F32 = dtype("float32")
 BY_8, BY_16 = Layout(((1, 8),)), Layout(((1, 16),))
 LAYOUTS = (ROW_MAJOR, BY_8, BY_16)
 SHAPE = (1, 32, 5, 7)
-BANDWIDTH = 1e9
+BANDWIDTH, CALL = 1e9, 2e-7
 COPY = CALL + 2 * 4 * 32 * 35 / BANDWIDTH
 
 
@@ -89,7 +89,7 @@ class Recorded:
     """A choice, and the same again to be charged by trying every combination."""
 
     def __init__(self):
-        self.choice = LayoutChoice(BANDWIDTH)
+        self.choice = LayoutChoice(BANDWIDTH, CALL)
         self.steps = []
         self.written = {}
 
@@ -144,7 +144,7 @@ def test_copies_that_readers_share_are_charged_once():
 
 
 def test_layouts_that_are_the_same_bytes_need_no_copy():
-    choice = LayoutChoice(BANDWIDTH)
+    choice = LayoutChoice(BANDWIDTH, CALL)
     (x,) = choice.step((), [((1, 32, 1, 1), F32)], (Option((BY_16,)),))
     choice.step((x,), (), (Option((ROW_MAJOR,), 1e-12), Option((BY_16,), 1e-9)))
     assert choice.solve() == [0, 0]

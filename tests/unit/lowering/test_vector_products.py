@@ -8,10 +8,17 @@ from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, var
 from inlaid.graph.verify import verify
 from inlaid.lowering.rewrites.vector_products import vector_products
+from inlaid.plugins import Capabilities
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import TensorType
 
+CONTEXT = KernelContext(Capabilities((), vector_bits=512), 1, ())
 BATCHES = [(), (2,), (2, 3)]
+
+
+def rewritten(target: Function) -> Function:
+    return vector_products(target, CONTEXT)
 
 
 def tensor(name: str, *shape: int, dtype: str = "float32") -> Expr:
@@ -28,7 +35,7 @@ def has_matmul(target: Function) -> bool:
 
 
 def check(target: Function) -> None:
-    changed = vector_products(target)
+    changed = rewritten(target)
     verify(changed)
     assert not has_matmul(changed)
     rng = np.random.default_rng(0)
@@ -37,13 +44,22 @@ def check(target: Function) -> None:
     assert result.shape == expected.shape and np.array_equal(result, expected)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64"])
 @pytest.mark.parametrize("batch", BATCHES)
 def test_a_column(batch: tuple[int, ...], dtype: str) -> None:
     x, w = tensor("x", *batch, 4, 6, dtype=dtype), tensor("w", *batch, 6, 1, dtype=dtype)
     check(function([x, w], ops.matmul(x, w)))
     shared = tensor("w", 6, 1, dtype=dtype)
     check(function([x, shared], ops.matmul(x, shared)))
+
+
+@pytest.mark.parametrize("columns", [2, 7])
+@pytest.mark.parametrize("batch", BATCHES)
+def test_few_columns(batch: tuple[int, ...], columns: int) -> None:
+    x, w = tensor("x", *batch, 4, 6), tensor("w", *batch, 6, columns)
+    check(function([x, w], ops.matmul(x, w)))
+    fixed = constant(np.random.default_rng(0).integers(-8, 8, (*batch, 6, columns)).astype(np.float32))
+    check(function([x], ops.matmul(x, fixed)))
 
 
 @pytest.mark.parametrize("batch", BATCHES)
@@ -60,7 +76,7 @@ def test_a_row_times_a_matrix_with_its_heads_inside() -> None:
 def test_symbolic_depth_and_rows() -> None:
     n, k = SizeVar("n"), SizeVar("k")
     x, w = var("x", TensorType((1, k), "float32")), var("w", TensorType((n, k), "float32"))
-    changed = vector_products(function([x, w], ops.matmul(x, transposed(w))))
+    changed = rewritten(function([x, w], ops.matmul(x, transposed(w))))
     verify(changed)
     assert not has_matmul(changed)
 
@@ -73,7 +89,8 @@ def test_products_that_share_rows_stay() -> None:
         function(several, ops.matmul(several[0], transposed(several[1]))),
         function(columns, ops.matmul(*columns)),
         function([several[0]], ops.matmul(several[0], transposed(fixed))),
+        function([x := tensor("x", 4, 6), w := tensor("w", 6, 8)], ops.matmul(x, w)),  # half of the lanes
         function([x := tensor("x", 1, 6), w := tensor("w", 6, 4)], ops.matmul(x, w)),
-        function([x := tensor("x", 4, 6, dtype="int32"), w := tensor("w", 6, 1, dtype="int32")], ops.matmul(x, w)),
+        function([x := tensor("x", 4, 6, dtype="int8"), w := tensor("w", 6, 1, dtype="int8")], ops.matmul(x, w, out_dtype="int32")),
     ):
-        assert vector_products(target) is target
+        assert rewritten(target) is target

@@ -14,19 +14,21 @@ from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Function, constant, function, post_order, var
 from inlaid.graph.verify import verify
-from inlaid.lowering.kernels.kernel import tensor_type
+from inlaid.lowering.kernels.kernel import KernelSource, build, tensor_type
 from inlaid.ops.unfold import unfold
 from inlaid.ops.winograd import winograd_conv
 from inlaid.plugins import Capabilities, Core
-from inlaid.schedules.choose_convolution import choose_convolution
+from inlaid.schedules.choose_convolution import choose_convolution, match_convolution
+from inlaid.schedules.conv import ConvRule
+from inlaid.schedules.register_tile import seconds
 from inlaid.tensor import ir
 from inlaid.tensor.primitives import TensorIntrin
 from inlaid.tensor.scheduling.dot_products import dot_product
-from inlaid.tensor.scheduling.rule import KernelContext
+from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
 from inlaid.tensor.transform.paths import nest
 from inlaid_runtime import arith, types
 from inlaid_runtime.arith import Dim, SizeVar
-from inlaid_runtime.types import TensorType
+from inlaid_runtime.types import ROW_MAJOR, TensorType
 
 VECTORS = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e10)
 SLOW = Capabilities(("float32",), vector_bits=512, vector_registers=32, peak=2.5e11, bandwidth=3e9)
@@ -254,3 +256,35 @@ def test_products_give_the_same_values(data: st.DataObject) -> None:
 def test_small_caches_ask_for_fewer_weights() -> None:
     small = replace(VECTORS, core=Core(l2_bytes=1 << 14, llc_rate=0.1))
     assert [way(model(64, 64, 28, 28), capabilities) for capabilities in (VECTORS, small)] == ["tiles of 4", "direct"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "image", "attrs", "intrinsics"),
+    [
+        (64, 64, (28, 28), {}, ()),
+        (13, 24, (9, 31), {"strides": (2, 2)}, ()),
+        (32, 64, (14, 14), {"groups": 2, "batch": 3}, ()),
+        (64, 40, (14, 17), {"dtype": BF16, "out_dtype": "float32"}, dots(16, 8)),
+        (30, 40, (7, 7), {"dtype": BF16, "out_dtype": "float32"}, dots(16)),
+    ],
+)
+def test_estimates_are_the_costs_of_offers(
+    inputs: int, outputs: int, image: tuple[int, int], attrs: dict[str, Any], intrinsics: tuple[TensorIntrin, ...]
+) -> None:
+    unit = model(inputs, outputs, *image, **attrs)
+    conv = next(call for call in post_order(unit) if isinstance(call, Call) and call.callee is ops.conv)
+    params = tuple(var(name, arg.type) for name, arg in zip("xw", conv.args, strict=True))
+    program = build(KernelSource("kernel", params, Call(conv.type, conv.span, conv.callee, params, conv.attrs)))
+    context, rule = KernelContext(VECTORS, intrinsics=intrinsics), ConvRule()
+    offer, *_ = rule.offer(program, context, (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True)))
+    problem = match_convolution(conv)
+    assert problem is not None
+    cycles = rule.estimate(problem.sizes, context)
+    assert cycles is not None and offer.cost == pytest.approx(seconds(cycles, VECTORS))
+
+
+def test_rules_have_no_estimate_of_what_they_decline() -> None:
+    cases = [(model(64, 3, 9, 9), ()), (narrow(64, 64, 9, 9), ()), (narrow(64, 64, 9, 9), (*dots(16), matrix_unit()))]
+    for unit, intrinsics in cases:
+        problem = next(filter(None, map(match_convolution, post_order(unit))))
+        assert ConvRule().estimate(problem.sizes, KernelContext(VECTORS, intrinsics=intrinsics)) is None

@@ -12,13 +12,16 @@ from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.lowering.kernels.finish import finish
 from inlaid.lowering.kernels.kernel import KernelSource, build
+from inlaid.ops.winograd import winograd_conv
 from inlaid.plugins import Capabilities
-from inlaid.schedules.dot_conv import DotConvRule
-from inlaid.schedules.dot_matmul import DotMatmulRule
+from inlaid.schedules.conv import ConvRule
+from inlaid.schedules.default import SHARED_RULES
+from inlaid.schedules.matmul import MatmulRule
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import PREFETCH, SEMANTICS, TensorIntrin
 from inlaid.tensor.scheduling.dot_products import dot_product
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
+from inlaid.tensor.scheduling.trace import collect_offers
 from inlaid.tensor.transform.layouts import relayout
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
@@ -91,7 +94,7 @@ def matmul(m, k, n, a, b, total, after=False, batch=(), shared=()):
 def test_matrix_products_compute_the_same(pair, m, k, n, after, threads, operands):
     a, b, total, _ = pair
     batch, shared, constant = operands
-    check(DotMatmulRule(), matmul(m, k, n, a, b, total, after, batch, shared), {1} if constant else set(), threads)
+    check(MatmulRule(), matmul(m, k, n, a, b, total, after, batch, shared), {1} if constant else set(), threads)
 
 
 N, M, K, C = (SizeVar(name) for name in "nmkc")
@@ -118,17 +121,17 @@ SIZES = tuple(
 )
 def test_matrix_products_of_symbolic_sizes_compute_the_same(pair, m, k, n, batch, shared, constant, threads):
     a, b, total, _ = pair
-    check(DotMatmulRule(), matmul(m, k, n, a, b, total, True, batch, shared), {1} if constant else set(), threads, every=SIZES)
+    check(MatmulRule(), matmul(m, k, n, a, b, total, True, batch, shared), {1} if constant else set(), threads, every=SIZES)
 
 
 def test_the_packed_operand_lies_in_panels_of_groups():
-    offer, _ = check(DotMatmulRule(), matmul(3, 16, 24, "uint8", "int8", "int32"), {1})
+    offer, _ = check(MatmulRule(), matmul(3, 16, 24, "uint8", "int8", "int32"), {1})
     assert offer.layouts == (ROW_MAJOR, Layout(((0, 16), (1, 12), (0, 4))), ROW_MAJOR)
 
 
 def test_one_line_of_the_next_panel_is_asked_for_at_a_time():
     """Groups are shorter than a line: lines count, not groups."""
-    _, scheduled = check(DotMatmulRule(), matmul(16, 64, 24, "uint8", "int8", "int32"), {1})
+    _, scheduled = check(MatmulRule(), matmul(16, 64, 24, "uint8", "int8", "int32"), {1})
     statements = list(ir.walk_stmts(scheduled.body))
     assert any(isinstance(stmt, ir.Intrinsic) and stmt.name == PREFETCH for stmt in statements)
     assert not any(isinstance(stmt, ir.For) and isinstance(stmt.body, ir.Intrinsic) for stmt in statements)
@@ -138,12 +141,18 @@ def test_operands_of_what_follows_are_converted_in_it():
     x, w, other = (graph.var(*item) for item in (("x", TensorType((5, 6), "bfloat16")), ("w", TensorType((6, 8), "bfloat16")),
                    ("other", TensorType((5, 8), "bfloat16"))))  # fmt: skip
     y = ops.add(ops.matmul(x, w, out_dtype="float32"), ops.cast(other, dtype="float32"))
-    check(DotMatmulRule(), build(KernelSource("kernel", (x, w, other), y)), {1})
+    check(MatmulRule(), build(KernelSource("kernel", (x, w, other), y)), {1})
 
 
-def test_columns_that_fill_no_lanes_are_declined():
+def uses_instructions(program, kernel_context):
     facts = (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True))
-    assert DotMatmulRule().offer(matmul(3, 8, 3, "uint8", "int8", "int32"), context(), facts) is None
+    scheduled = finish(MatmulRule().offer(program, kernel_context, facts).schedule(program))
+    return any(isinstance(stmt, ir.Intrinsic) and stmt.name != PREFETCH for stmt in ir.walk_stmts(scheduled.body))
+
+
+def test_columns_that_fill_no_lanes_are_summed_by_multiply_adds():
+    assert uses_instructions(matmul(3, 8, 4, "uint8", "int8", "int32"), context())
+    assert not uses_instructions(matmul(3, 8, 3, "uint8", "int8", "int32"), context())
 
 
 def test_other_instructions_are_not_taken_for_dot_products():
@@ -154,8 +163,7 @@ def test_other_instructions_are_not_taken_for_dot_products():
         "odd",
         ir.LoopProgram("odd", nest.inputs, nest.outputs, Rewriter(stmt=lambda s: twice if s is store else None).stmt(nest.body)),
     )
-    facts = (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True))
-    assert DotMatmulRule().offer(matmul(3, 8, 8, "uint8", "int8", "int32"), KernelContext(CAPABILITIES, 1, (other,)), facts) is None
+    assert not uses_instructions(matmul(3, 8, 8, "uint8", "int8", "int32"), KernelContext(CAPABILITIES, 1, (other,)))
 
 
 def test_axes_that_are_cut_twice():
@@ -195,7 +203,7 @@ def conv(pair, n, c, o, k, stride, pad, width, after, groups=1):
     st.integers(1, 2), st.integers(0, 1), st.integers(1, 16), st.booleans(), st.integers(1, 2),
 )  # fmt: skip
 def test_convolutions_compute_the_same(pair, n, c, o, k, stride, pad, width, after, threads):
-    offer, _ = check(DotConvRule(), conv(pair, n, c, o, k, stride, pad, width, after), {1}, threads)
+    offer, _ = check(ConvRule(), conv(pair, n, c, o, k, stride, pad, width, after), {1}, threads)
     assert offer.layouts[-1] == Layout(((1, 4),))
 
 
@@ -207,7 +215,7 @@ def test_convolutions_compute_the_same(pair, n, c, o, k, stride, pad, width, aft
 def test_groups_that_fill_no_vectors_are_products_over_pixels(pair, n, groups, c, o, width, after, threads):
     assume(o % 4 or c % pair[3])
     program = conv(pair, n, groups * c, groups * o, 1, 1, 0, width, after, groups)
-    offer, _ = check(DotMatmulRule(), program, {1}, threads)
+    offer, _ = check(MatmulRule(), program, {1}, threads)
     assert set(offer.layouts) == {ROW_MAJOR}
 
 
@@ -216,7 +224,7 @@ def test_products_over_pixels_take_scales_by_channel_and_their_own_data():
     x, w, scale = (graph.var(name, tensor_type) for name, tensor_type in zip(("x", "w", "scale"), types, strict=True))
     y = ops.conv(x, w, groups=3, out_dtype="int32")
     y = ops.maximum(ops.requantize(y, scale, graph.constant(np.array(3, np.uint8)), dtype="uint8", axis=1), x)
-    check(DotMatmulRule(), build(KernelSource("kernel", (x, w, scale), y)), {1, 2})
+    check(MatmulRule(), build(KernelSource("kernel", (x, w, scale), y)), {1, 2})
 
 
 @pytest.mark.parametrize(
@@ -232,7 +240,7 @@ def test_products_over_pixels_take_scales_by_channel_and_their_own_data():
 def test_other_convolutions_are_no_products_over_pixels(outputs, size, stride, width, groups):
     program = conv(PAIRS[0], 1, 4 * groups, outputs, size, stride, 0, width, False, groups)
     facts = (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True))
-    assert DotMatmulRule().offer(program, context(), facts) is None
+    assert MatmulRule().offer(program, context(), facts) is None
 
 
 @settings(max_examples=20, deadline=None)
@@ -241,7 +249,7 @@ def test_other_convolutions_are_no_products_over_pixels(outputs, size, stride, w
     st.integers(1, 9), st.booleans(), st.integers(1, 2),
 )  # fmt: skip
 def test_grouped_convolutions_compute_the_same(pair, groups, depth, o, k, pad, width, after, threads):
-    check(DotConvRule(), conv(pair, 1, groups * depth * pair[3], groups * o, k, 1, pad, width, after, groups), {1}, threads)
+    check(ConvRule(), conv(pair, 1, groups * depth * pair[3], groups * o, k, 1, pad, width, after, groups), {1}, threads)
 
 
 H, W = SizeVar("h", 1), SizeVar("w", 1)
@@ -272,11 +280,11 @@ def images(shape, c, o, k, stride, pad, pair, groups=1):
 )
 def test_convolutions_of_symbolic_sizes_compute_the_same(shape, c, o, k, stride, pad, groups, threads):
     for pair in (PAIRS[0], PAIRS[3]):
-        check(DotConvRule(), images(shape, c, o, k, stride, pad, pair, groups), {1}, threads, every=IMAGES)
+        check(ConvRule(), images(shape, c, o, k, stride, pad, pair, groups), {1}, threads, every=IMAGES)
 
 
 def test_single_pixels_of_images_are_read_where_they_are():
-    _, scheduled = check(DotConvRule(), images((N, H, W), 8, 8, 1, 1, 0, PAIRS[0]), {1}, every=IMAGES)
+    _, scheduled = check(ConvRule(), images((N, H, W), 8, 8, 1, 1, 0, PAIRS[0]), {1}, every=IMAGES)
     local = [stmt.buffer for stmt in ir.walk_stmts(scheduled.body) if isinstance(stmt, ir.Alloc)]
     assert all(buffer.scope == "register" for buffer in local)
     assert len(scheduled.params) == 4
@@ -285,10 +293,56 @@ def test_single_pixels_of_images_are_read_where_they_are():
 @pytest.mark.parametrize(("c", "o", "groups"), [(6, 8, 2), (8, 6, 2), (8, 1, 1)])
 def test_channels_of_groups_that_fill_nothing_are_declined(c, o, groups):
     program = conv(PAIRS[0], 1, c, o, 1, 1, 0, 4, False, groups)
-    assert not DotConvRule().offer(program, context(), (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True)))
+    assert not ConvRule().offer(program, context(), (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True)))
 
 
 @pytest.mark.parametrize("block", [4, 8, 16])
 def test_blocks_of_channels_are_taken_as_they_are(block):
-    offer, _ = check(DotConvRule(), conv(PAIRS[0], 1, 8, 8, 3, 1, 1, 5, False), {1}, first=Layout(((1, block),)))
+    offer, _ = check(ConvRule(), conv(PAIRS[0], 1, 8, 8, 3, 1, 1, 5, False), {1}, first=Layout(((1, block),)))
     assert offer.layouts[0] == Layout(((1, block),))
+
+
+def product(a, b, total):
+    return ops.matmul(
+        *(graph.var(*item) for item in (("x", TensorType((M, K), a)), ("w", TensorType((K, 12), b)))), out_dtype=total
+    )
+
+
+def convolution(a, b, total):
+    x, w = graph.var("x", TensorType((N, K, 5, 6), a)), graph.var("w", TensorType((8, K, 3, 3), b))
+    return ops.conv(x, w, pads=(1,) * 4, out_dtype=total)
+
+
+def winograd(a, b, total):
+    x, u = graph.var("x", TensorType((N, K, 6, 8), a)), graph.var("u", TensorType((4, 4, K, 8), b))
+    return winograd_conv(x, u, pads=(1,) * 4, tile=2)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("build_call", "dtypes"),
+    [
+        (product, ("float32",) * 3),
+        (product, ("uint8", "int8", "int32")),
+        (convolution, ("float32",) * 3),
+        (convolution, ("uint8", "int8", "int32")),
+        (winograd, ("float32",) * 3),
+        (winograd, ("int16", "int16", "int32")),
+    ],
+)
+def test_constants_of_symbolic_depth_compute_the_same(build_call, dtypes, threads):
+    """Weights are constant and of symbolic depth if they are broadcast: rules cannot prefetch panels of them, or decline."""
+    call = build_call(*dtypes)
+    program = build(KernelSource("kernel", tuple(call.args), call))
+    facts = (InputInfo(ROW_MAJOR), InputInfo(ROW_MAJOR, True))
+    offer = next(filter(None, (collect_offers(rule, program, context(threads), facts) for rule in SHARED_RULES)))[0]
+    generator = np.random.default_rng(5)
+    for schedule in offer.schedules:
+        scheduled = finish(schedule(program))
+        for sizes in ({N: 1, M: 1, K: 1}, {N: 2, M: 13, K: 7}):
+            arrays = [random(buffer, generator, sizes) for buffer in program.inputs]
+            packed = [layout.pack(array) for layout, array in zip(offer.layouts, arrays, strict=False)]
+            expected = interp.run(program, arrays, sizes)[0]
+            shaped = [array.reshape(concrete_shape(buffer, sizes)) for array, buffer in zip(packed, scheduled.inputs, strict=True)]
+            actual = interp.run(scheduled, shaped, sizes, MEANING)[0]
+            assert np.array_equal(actual.ravel(), offer.layouts[2].pack(expected).ravel())

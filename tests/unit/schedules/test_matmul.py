@@ -13,10 +13,9 @@ from inlaid import ops
 from inlaid.graph import ir as graph
 from inlaid.lowering.kernels.finish import finish
 from inlaid.lowering.kernels.kernel import KernelSource, build
-from inlaid.plugins import Capabilities, Core
-from inlaid.schedules import matmul
+from inlaid.plugins import Capabilities, Core, CostConstants
 from inlaid.schedules.matmul import MatmulRule
-from inlaid.schedules.register_tile import PANEL_SHARE, Tile, choose_tile, cycles, fits
+from inlaid.schedules.register_tile import Tile, choose_tile, cycles, fits
 from inlaid.tensor import interp, ir
 from inlaid.tensor.primitives import PREFETCH, SEMANTICS
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext
@@ -39,10 +38,10 @@ def product(a, b, bias=False):
     return build(KernelSource("kernel", tuple(params), y))
 
 
-def check(program, threads=1, constant=False, shapes=None):
+def check(program, threads=1, constant=False, shapes=None, capabilities=CAPABILITIES):
     """The scheduled kernel must equal the unscheduled one on small integers, where sums are exact."""
     facts = tuple(InputInfo(ROW_MAJOR, constant and number == 1) for number in range(len(program.inputs)))
-    offer = MatmulRule().offer(program, KernelContext(CAPABILITIES, threads), facts)
+    offer = MatmulRule().offer(program, KernelContext(capabilities, threads), facts)
     assert offer is not None, "the rule declines"
     scheduled = finish(offer.schedule(program))
     generator = np.random.default_rng(3)
@@ -79,9 +78,9 @@ def test_products_of_no_rows_are_declined():
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("m", "k", "n"), [(64, 3, 40), (65, 5, 33), (67, 2, 19)])
-def test_right_operands_are_packed_before_use(m, k, n, threads, monkeypatch):
-    monkeypatch.setattr(matmul, "PACKED_SHARE", 0)
-    scheduled = check(product((m, k), (k, n), True), threads)
+def test_right_operands_are_packed_before_use(m, k, n, threads):
+    packing = replace(CAPABILITIES, core=replace(CORE, costs=CostConstants(packed_share=0)))
+    scheduled = check(product((m, k), (k, n), True), threads, capabilities=packing)
     copies = [s for s in ir.walk_stmts(scheduled.body) if isinstance(s, ir.Store) and s.buffer not in scheduled.outputs[:1]]
     assert any(isinstance(copy.value, ir.Load) and copy.value.buffer is scheduled.inputs[1] for copy in copies)
 
@@ -161,7 +160,7 @@ def test_tiles_leave_no_single_row():
 
 def test_panels_that_rows_share_stay_in_cache():
     tile = choose_tile(128, 768, 3072, 16, 32, CORE)
-    assert 4 * 3072 * tile.width <= PANEL_SHARE * CORE.l2_bytes
+    assert 4 * 3072 * tile.width <= CORE.costs.panel_share * CORE.l2_bytes
     assert choose_tile(1, 768, 3072, 16, 32, CORE).vectors == 8, "one row reads each panel once"
 
 
@@ -169,8 +168,8 @@ def test_the_core_decides():
     """A tile has as many rows as its first-level cache has ways, and panels that stay in its second-level cache."""
     assert choose_tile(197, 768, 768, 16, 32, replace(CORE, l1_ways=4)).rows <= 4
     small_l2 = replace(CORE, l2_bytes=1 << 18, l3_load=20)
-    assert 4 * 3072 * choose_tile(128, 768, 3072, 16, 32, small_l2).width <= PANEL_SHARE * small_l2.l2_bytes
-    assert 4 * 3072 * choose_tile(128, 768, 3072, 16, 32, CORE).width > PANEL_SHARE * small_l2.l2_bytes
+    assert 4 * 3072 * choose_tile(128, 768, 3072, 16, 32, small_l2).width <= CORE.costs.panel_share * small_l2.l2_bytes
+    assert 4 * 3072 * choose_tile(128, 768, 3072, 16, 32, CORE).width > CORE.costs.panel_share * small_l2.l2_bytes
 
 
 def test_rows_in_the_same_sets_make_tiles_lower():

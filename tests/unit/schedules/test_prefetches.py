@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from inlaid.plugins import CostConstants
 from inlaid.schedules.matmul import between_prefetches
 from inlaid.schedules.register_tile import Tile
 from inlaid.tensor import te
@@ -26,4 +27,4 @@ def test_prefetches_are_spread(depth: int, tiles: int, loops: int) -> None:
     k = te.reduce_axis(depth, "k")
     c = te.compute((16, 24), lambda i, j: te.sum_(a[i, k] * b[k, j], k), "c")
     s = Schedule(lower((c,), [a, b], "product"))
-    assert len(between_prefetches(s, s.loops("c")[-1], Tile(8, 3, 4), tiles)) == loops
+    assert len(between_prefetches(s, s.loops("c")[-1], Tile(8, 3, 4), tiles, CostConstants())) == loops

@@ -45,9 +45,11 @@ def padded(data, weights):
 KERNELS = {
     "matmul": kernel(lambda a, b: ops.relu(ops.matmul(a, b)), ((7, 6), F32), ((6, 20), F32)),
     "matmul of weights": kernel(lambda a, b: ops.relu(ops.matmul(a, b)), ((7, 6), F32), ((6, 20), F32)),
-    "dot_matmul of weights": kernel(lambda a, b: ops.matmul(a, b, out_dtype="int32"), ((5, 8), "uint8"), ((8, 12), "int8")),
+    "matmul of bytes and weights": kernel(lambda a, b: ops.matmul(a, b, out_dtype="int32"), ((5, 8), "uint8"), ((8, 12), "int8")),
     "conv2d of weights": kernel(padded, ((1, 8, 6, 7), F32), ((12, 8, 3, 3), F32)),
-    "dot_conv of weights": kernel(lambda x, w: convolved(x, w, out_dtype="int32"), ((1, 8, 5, 5), "uint8"), ((8, 8, 3, 3), "int8")),
+    "conv2d of bytes and weights": kernel(
+        lambda x, w: convolved(x, w, out_dtype="int32"), ((1, 8, 5, 5), "uint8"), ((8, 8, 3, 3), "int8")
+    ),
     "window": kernel(lambda x: ops.max_pool(x, kernel=(2, 2), strides=(1, 1), pads=(0, 1, 0, 1)), ((2, 4, 5, 9), F32)),
     "winograd of weights": kernel(
         lambda x, u: winograd_conv(x, u, pads=(1, 1, 1, 1), tile=2), ((1, 4, 8, 12), F32), ((4, 4, 4, 4), F32)

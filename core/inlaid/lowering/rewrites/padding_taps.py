@@ -9,7 +9,6 @@ products.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 
 from inlaid import ops
@@ -18,14 +17,9 @@ from inlaid.graph.transform import transform_function
 from inlaid.lowering.kernels.kernel import tensor_type
 from inlaid.ops.convolution import ConvAttrs
 from inlaid.passes.supported import Supports, is_supported, supports_everything
+from inlaid.plugins.costs import CostConstants
+from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.records import dataclass
-
-MAX_SHARE = 0.8
-"""Maximum share of products that read no padding for a convolution in bands. Slices and the concatenation cost up to a tenth."""
-LEAST_BAND = 4
-"""Minimum positions of a band along an axis: shorter ones do not fill tiles of pixels."""
-LEAST_PRODUCTS = 1 << 22
-"""Minimum products of a convolution in bands."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +73,7 @@ class _Axis:
         return result
 
 
-def padding_taps(function: Function, supports: Supports = supports_everything) -> Function:
+def padding_taps(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
     """Drop taps of convolutions with constant weights and static images. Returns the same object if no tap reads padding alone."""
 
     def visit(old: Expr, new: Expr) -> Expr:
@@ -88,7 +82,7 @@ def padding_taps(function: Function, supports: Supports = supports_everything) -
         axes = _axes(new)
         if axes is None:
             return new
-        for rewritten in (_in_bands(new, axes), _cropped(new, axes)):
+        for rewritten in (_in_bands(new, axes, context.capabilities.core.costs), _cropped(new, axes)):
             if rewritten is not None and is_supported(rewritten, supports, *new.args):
                 return rewritten
         return new
@@ -130,7 +124,7 @@ def _taps(conv: Call, used: list[tuple[int, int]]) -> Constant:
     return constant(weights.data[(..., *(slice(first, first + count) for first, count in used))].copy(), span=weights.span)
 
 
-def _in_bands(conv: Call, axes: list[_Axis]) -> Expr | None:
+def _in_bands(conv: Call, axes: list[_Axis], costs: CostConstants) -> Expr | None:
     """Compute a convolution in bands without padding; None if that saves too little."""
     bands = [axis.bands() for axis in axes]
     share = 1.0
@@ -139,10 +133,10 @@ def _in_bands(conv: Call, axes: list[_Axis]) -> Expr | None:
     batch, channels, *_ = tensor_type(conv.args[0].type).shape
     taps = math.prod(tensor_type(conv.args[1].type).shape)
     products = taps * math.prod(axis.outputs for axis in axes) * (batch if isinstance(batch, int) else 1)
-    every = list(itertools.chain(*bands))
-    if share > MAX_SHARE or products < LEAST_PRODUCTS or not all(band.count for band in every):
+    if share > costs.read_share or products < costs.banded_products or not all(band.count for parts in bands for band in parts):
         return None
-    if len(every) > len(bands) and min(band.end - band.begin for parts in bands if len(parts) > 1 for band in parts) < LEAST_BAND:
+    lengths = [band.end - band.begin for parts in bands if len(parts) > 1 for band in parts]
+    if lengths and min(lengths) < costs.shortest_band:
         return None
 
     def part(chosen: tuple[_Band, ...]) -> Expr:

@@ -46,17 +46,17 @@ def region_passes(
         FunctionPass("dissolve", dissolve),
         FunctionPass("group_concats", partial(group_concats, supports=supports)),
         *([FunctionPass("store_borders", store)] if store is not None else ()),
-        FunctionPass("padding_taps", partial(padding_taps, supports=supports)),
+        FunctionPass("padding_taps", partial(padding_taps, context=context, supports=supports)),
         *([FunctionPass("volume_windows", partial(volume_windows, supports=supports))] if vectors else ()),
         # Before unsigned_data, which flips the sign of bytes that products read.
         FunctionPass("zero_points", partial(zero_points, context=context, supports=supports)),
         # Before fixed_products, while zero points and limits, which absorb the offset of 128, are still separate operands.
         FunctionPass("unsigned_data", partial(unsigned_data, context=context, supports=supports)),
         *([FunctionPass("fixed_products", partial(fixed_products, supports=supports))] if able.vector_bits else ()),
-        *([FunctionPass("subsample", partial(subsample, supports=supports))] if vectors else ()),
+        *([FunctionPass("subsample", partial(subsample, costs=able.core.costs, supports=supports))] if vectors else ()),
         FunctionPass("wide_products", partial(wide_products, context=context, supports=supports)),
         *([FunctionPass("wide_floats", partial(wide_floats, context=context, supports=supports))] if vectors else ()),
-        *([FunctionPass("vector_products", partial(vector_products, supports=supports))] if vectors else ()),
+        *([FunctionPass("vector_products", partial(vector_products, context=context, supports=supports))] if vectors else ()),
         FunctionPass("choose_convolution", lambda function: choose_convolution(function, context, supports)),
         # After choose_convolution: the remaining 1x1 convolutions may become matrix products.
         FunctionPass("pointwise_products", partial(pointwise_products, capabilities=able, supports=supports)),

@@ -1,44 +1,61 @@
-"""Sum products of a matrix and a vector along the matrix's rows, as it lies in memory.
+"""Sum products of a matrix and a vector, or a few, along the matrix's rows, as it lies in memory.
 
     matmul(x: (m, k), w: (k, 1))               =>    reduce_sum(x * w^T, axis=k)
+    matmul(x: (m, k), w: (k, 3))               =>    concat(the same for each column)
     matmul(x: (1, k), transpose(w: (n, k)))    =>    reduce_sum(w * x, axis=k)
 
-A tile of a product of matrices would have one column, or copy the transposed operand at each call. The matrix is read once either
-way, so reading it in order is all that counts. The matrix may have batch axes; all those of the result.
+A tile of a product of matrices would have lanes for few columns, or copy the transposed operand at each call. The matrix is read
+once for each vector, so reading it in order is all that counts. The matrix may have batch axes; all those of the result.
 """
 
 from __future__ import annotations
 
 from inlaid import ops
-from inlaid.graph.ir import Call, Constant, Expr, Function
+from inlaid.graph.ir import Call, Constant, Expr, Function, constant
 from inlaid.graph.transform import transform_function
 from inlaid.lowering.kernels.kernel import tensor_type
 from inlaid.passes.supported import Supports, is_supported, supports_everything
+from inlaid.tensor.scheduling.rule import KernelContext
 
 
-def vector_products(function: Function, supports: Supports = supports_everything) -> Function:
-    """Rewrite float products of a matrix and a vector whose sums run along rows of the matrix. Returns the same object if there are
-    none, or if the target does not support a new operator."""
+def vector_products(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
+    """Rewrite products of a matrix and few vectors of one element type whose sums run along rows of the matrix. Returns the same
+    object if there are none, or if the target does not support a new operator."""
 
     def visit(old: Expr, new: Expr) -> Expr:
-        if not isinstance(new, Call) or new.callee is not ops.matmul or not tensor_type(new.type).dtype.is_float:
+        if not isinstance(new, Call) or new.callee is not ops.matmul:
             return new
         types = [tensor_type(item.type) for item in (*new.args, new)]
         if any(item.dtype is not types[-1].dtype for item in types) or min(item.rank for item in types) < 2:
             return new
-        total = _column(new) if types[1].shape[-1] == 1 else _row(new) if types[0].shape[-2] == 1 else None
+        columns = types[1].shape[-1]
+        # Half a vector of columns, or more, is computed in lanes.
+        few = isinstance(columns, int) and 0 < 2 * columns * types[1].dtype.bits < context.capabilities.vector_bits
+        total = _row(new) if types[0].shape[-2] == 1 else _columns(new, int(columns)) if few else None
         return new if total is None or not is_supported(total, supports, *new.args) else total
 
     return transform_function(function, visit)
 
 
-def _column(product: Call) -> Expr | None:
-    """Rewrite a product with a single column."""
+def _columns(product: Call, columns: int) -> Expr | None:
+    """Rewrite a product with few columns."""
     x, w = product.args
     if isinstance(x, Constant):  # packed at compile time
         return None
     *batch, depth, _ = tensor_type(w.type).shape
-    return _total(product, x, ops.reshape(w, shape=(*batch, 1, depth), span=product.span))
+    parts = []
+    for column in range(columns):
+        if isinstance(w, Constant):
+            vector: Expr = constant(w.data[..., None, :, column].copy(), span=w.span)
+        else:
+            strides, starts = (1,) * (len(batch) + 2), (*(0 for _ in batch), 0, column)
+            piece = ops.strided_slice(w, begin=starts, end=(*batch, depth, column + 1), strides=strides, span=product.span)
+            vector = ops.reshape(piece, shape=(*batch, 1, depth), span=product.span)
+        total = _total(product, x, vector)
+        if total is None:
+            return None
+        parts.append(total)
+    return ops.concat(*parts, axis=tensor_type(product.type).rank - 1, span=product.span) if columns > 1 else parts[0]
 
 
 def _row(product: Call) -> Expr | None:
@@ -62,4 +79,5 @@ def _total(product: Call, matrix: Expr, vector: Expr) -> Expr | None:
         return None
     terms = ops.mul(matrix, vector, span=product.span)
     total = ops.reduce_sum(terms, axes=(len(shape) - 1,), keepdims=False, span=product.span)
-    return ops.reshape(total, shape=shape, span=product.span)
+    rows, columns = (1, shape[-1]) if tensor_type(product.args[0].type).shape[-2] == 1 else (shape[-2], 1)
+    return ops.reshape(total, shape=(*shape[:-2], rows, columns), span=product.span)

@@ -42,7 +42,7 @@ def _is_slow(product: Call, context: KernelContext) -> bool:
     """Test whether a product of narrow floats has no instruction of its own. A product with few rows is bound by reading weights,
     which are smaller in their own type."""
     names = {tensor_type(arg.type).dtype.name for arg in product.args}
-    if len(names) != 1 or names.isdisjoint(NARROW) or not is_shared(product):
+    if len(names) != 1 or names.isdisjoint(NARROW) or not is_shared(product, context):
         return False
     (name,) = names
     return not find_dots(name, name, WIDE, context)

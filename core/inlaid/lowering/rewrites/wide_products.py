@@ -27,8 +27,6 @@ from inlaid_runtime.arith import size_hint
 
 WIDE = "int16"
 BYTES = ("int8", "uint8")
-REUSE = 4
-"""Minimum rows of data of a widened product. Fewer rows are bound by reading weights, which have twice the bytes in int16."""
 
 
 def wide_products(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
@@ -50,23 +48,26 @@ def multiplies_bytes(call: Call) -> bool:
     return total == "int32" and all(name in BYTES for name in factors)
 
 
-def is_shared(product: Call) -> bool:
-    """Test whether enough rows of data read the same weights for a product to be faster in int16, where instructions are."""
+def is_shared(product: Call, context: KernelContext) -> bool:
+    """Test whether enough rows of data read the same weights for a product to be computed in a wider type. Fewer rows are bound by
+    reading weights."""
     result, data, weights = (tensor_type(item.type) for item in (product, *product.args))
     if product.callee is ops.conv:
         attrs: Any = product.attrs
         # With one input channel per group, there are no pairs of products to add.
-        if not isinstance(product.args[1], Constant) or (weights.shape[1] == 1 and attrs.groups != 1):
+        if weights.shape[1] == 1 and attrs.groups != 1:
             return False
-        return math.prod(size_hint(dim, 2) for dim in (result.shape[0], *result.shape[2:])) >= REUSE
-    if min(data.rank, weights.rank) < 2:
+        rows = math.prod(size_hint(dim, 2) for dim in (result.shape[0], *result.shape[2:]))
+    elif min(data.rank, weights.rank) < 2:
         return False
-    return math.prod(map(size_hint, data.shape[:-1] if weights.rank == 2 else data.shape[-2:-1])) >= REUSE
+    else:
+        rows = math.prod(map(size_hint, data.shape[:-1] if weights.rank == 2 else data.shape[-2:-1]))
+    return rows >= context.capabilities.core.costs.widened_rows
 
 
 def _is_faster_wide(expr: Call, context: KernelContext) -> bool:
     """Test whether an expression is a product of bytes that the target computes faster in int16."""
-    if not multiplies_bytes(expr) or not is_shared(expr):
+    if not multiplies_bytes(expr) or not is_shared(expr, context):
         return False
     data, weights = (tensor_type(item.type).dtype.name for item in expr.args)
     return product_speed(WIDE, WIDE, "int32", context) > product_speed(data, weights, "int32", context)

@@ -28,6 +28,7 @@ from inlaid.ops.compose import cast_to, scalar
 from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid.tensor.scheduling.dot_products import product_speed
 from inlaid.tensor.scheduling.rule import KernelContext
+from inlaid_runtime import arith
 from inlaid_runtime.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -72,12 +73,13 @@ def _inputs(product: Call) -> tuple[Expr, ...]:
 
 
 def _expanded(product: Call, context: KernelContext) -> Expr | None:
-    """Rewrite a product; None if its operands are not bytes with zero points, or if the target has no faster instruction."""
+    """Rewrite a product; None if its operands are not bytes or are what instructions multiply already, or if the target has no
+    faster instruction."""
     x, w = _data_factor(product), _weight_factor(product)
-    if x is None or w is None or (x.zero_point is None and w.zero_point is None):
+    if x is None or w is None or (x.zero_point is None and w.zero_point is None and w.dtype == "int8"):
         return None
     narrow, wide = product_speed(x.dtype, "int8", "int32", context), product_speed(WIDE, WIDE, "int32", context)
-    if wide > narrow and is_shared(product):
+    if wide > narrow and is_shared(product, context):
         is_wide = all(tensor_type(arg.type).dtype.name == WIDE for arg in product.args)
         return None if is_wide else _wide(product, x, w)
     if narrow <= (False, 0.0):
@@ -115,13 +117,13 @@ def _weight_factor(product: Call) -> Factor | None:
     if isinstance(operand, Constant):
         return _constant_factor(operand, summed)
     w = _stored(operand)
-    if w is None or product.callee is ops.conv:
+    if w is None or w.zero_point is None:
+        return w
+    shape = tensor_type(w.zero_point.type).shape
+    if len(shape) > rank:
         return None
-    if w.zero_point is not None:
-        shape = tensor_type(w.zero_point.type).shape
-        if len(shape) > rank or (len(shape) > 1 and shape[-2] != 1):
-            return None
-    return w
+    aligned = (*(1,) * (rank - len(shape)), *shape)
+    return w if all(aligned[axis] == 1 for axis in summed) else None
 
 
 def _stored(operand: Expr) -> Factor | None:
@@ -225,7 +227,8 @@ def _along_outputs(product: Call, values: Expr) -> Expr:
     if product.callee is ops.matmul or tensor_type(values.type).rank == 0:
         return values
     spatial = tensor_type(product.type).rank - 2
-    shape = (tensor_type(values.type).shape[0], *(1,) * spatial)
+    # Of one element, or one per output channel.
+    shape = (arith.product(tensor_type(values.type).shape), *(1,) * spatial)
     if isinstance(values, Constant):
         return constant(values.data.reshape(shape), span=values.span)
     return ops.reshape(values, shape=shape)

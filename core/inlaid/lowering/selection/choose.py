@@ -153,7 +153,8 @@ class _Steps:
         self._programs = programs
         self._shared = shared
         self._in_place = in_place
-        self._choice = LayoutChoice(context.capabilities.bandwidth / max(context.capabilities.cores, 1))
+        able = context.capabilities
+        self._choice = LayoutChoice(able.bandwidth / max(able.cores, 1), able.core.costs.call_seconds)
         self._values: dict[int, tuple[int | None, ...]] = {}
         self._calls: dict[int, tuple[int, tuple[ScheduleChoice, ...]]] = {}
         self._offers: dict[Any, tuple[Offer, ...]] = {}

@@ -15,8 +15,6 @@ from inlaid_runtime.arith import Dim
 from inlaid_runtime.records import dataclass, field
 from inlaid_runtime.types import DType, Layout
 
-CALL = 2e-7
-"""Fixed cost of a kernel call in seconds. Source: `inlaid run --profile` of copies of a few hundred bytes."""
 SHARED = 4
 """Maximum layouts of a value for which shared copies are modelled (4 layouts have 15 nonempty subsets). With more layouts, each
 reader is charged for a separate copy."""
@@ -42,10 +40,11 @@ class _LayoutValue:
 
 
 class LayoutChoice:
-    """Collects steps in order; `solve` chooses their options. `bandwidth` is in bytes per second."""
+    """Collects steps in order; `solve` chooses their options. `bandwidth` is in bytes per second, `call_seconds` the fixed
+    time of a copy's kernel."""
 
-    def __init__(self, bandwidth: float) -> None:
-        self._bandwidth = bandwidth
+    def __init__(self, bandwidth: float, call_seconds: float) -> None:
+        self._bandwidth, self._call_seconds = bandwidth, call_seconds
         self._steps: list[tuple[Option, ...]] = []
         self._values: list[_LayoutValue] = []
 
@@ -127,4 +126,4 @@ class LayoutChoice:
         if a.canonical(value.shape) == b.canonical(value.shape):
             return 0.0
         elements = sum(arith.size_hint(arith.product(layout.shape(value.shape))) for layout in (a, b))
-        return CALL + elements * value.dtype.bytes / self._bandwidth
+        return self._call_seconds + elements * value.dtype.bytes / self._bandwidth

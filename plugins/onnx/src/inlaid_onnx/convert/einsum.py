@@ -11,7 +11,7 @@ from inlaid.ops.compose import cast_to, expand_dims, expr_type, scalar, widened
 from inlaid.ops.elementwise import equal, mul, where
 from inlaid.ops.linear import matmul
 from inlaid.ops.reduce import reduce_sum
-from inlaid.ops.shape import iota, reshape, transpose
+from inlaid.ops.shape import iota, reshape, strided_slice, transpose
 from inlaid_onnx.node import Converter, Node
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
@@ -66,7 +66,8 @@ def _result(node: Node, output: str | None, operands: Sequence[_Operand]) -> tup
 
 
 def _diagonal(node: Node, index: int, operand: _Operand) -> _Operand:
-    """Merge axes of input `index` with the same label: zero the elements off the diagonal, then sum."""
+    """Merge axes of input `index` with the same label: read the diagonal, or for symbolic extents, zero the elements off it and
+    sum."""
     value, labels = operand.value, list(operand.labels)
     for second in range(len(labels) - 1, 0, -1):
         first = labels.index(labels[second])
@@ -75,6 +76,9 @@ def _diagonal(node: Node, index: int, operand: _Operand) -> _Operand:
         shape, dtype = expr_type(value).shape, expr_type(value).dtype
         with node.relations():
             require_equal(shape[second], shape[first], f"dimension {second} of input {index}, which has a label twice,")
+        if isinstance(shape[first], int) and shape[first] == shape[second]:
+            value, labels = _on_diagonal(value, first, second), [label for axis, label in enumerate(labels) if axis != second]
+            continue
         coordinates = [
             iota(shape=tuple(dim if axis == label_axis else 1 for axis, dim in enumerate(shape)), axis=label_axis, dtype="int64")
             for label_axis in (first, second)
@@ -82,6 +86,21 @@ def _diagonal(node: Node, index: int, operand: _Operand) -> _Operand:
         value = reduce_sum(where(equal(*coordinates), value, scalar(0, dtype)), axes=(second,))
         del labels[second]
     return _Operand(value, tuple(labels))
+
+
+def _on_diagonal(value: Expr, first: int, second: int) -> Expr:
+    """Read the diagonal of two axes of equal, static extent, which stays in the place of the first."""
+    if second != first + 1:
+        order = [axis for axis in range(expr_type(value).rank) if axis != second]
+        order.insert(order.index(first) + 1, second)
+        value = transpose(value, perm=tuple(order))
+    shape = expr_type(value).shape
+    extent = shape[first]
+    assert isinstance(extent, int)
+    joined = reshape(value, shape=(*shape[:first], extent * extent, *shape[first + 2 :]))
+    ends = expr_type(joined).shape
+    strides = tuple(extent + 1 if axis == first else 1 for axis in range(len(ends)))
+    return strided_slice(joined, begin=(0,) * len(ends), end=ends, strides=strides)
 
 
 def _summed(operand: _Operand, keep: Iterable[str]) -> _Operand:
