@@ -52,19 +52,22 @@ def sample(exhaustive: bool) -> Sample:
 
 
 @pytest.fixture(scope="session")
-def conformance_options(sample: Sample, exhaustive: bool) -> tuple[str, ...]:
-    """Options of `inlaid conformance`: one example of each operator, in one process; of the cases that the suite has for every
-    operator and element type, those of a fifth of the operators."""
+def conformance_options(sample: Sample, exhaustive: bool) -> Callable[..., tuple[str, ...]]:
+    """`conformance_options(*levels)` is options of `inlaid conformance`: one example of each operator, in one process; of the cases
+    that the suite has for every operator and element type, those of a fifth of the operators; none of `levels`, which other tests
+    run, and none of a plugin's composites and their chains, of which tests/vendor_example/test_acme.py runs some."""
     from inlaid_conformance.suite import CASES
 
-    if exhaustive:
-        return ("--examples", "1", "--jobs", "1")
     kinds = ("operators/agrees", "operators/drawn")
-    composites = {f"operators/{name}" for name in ("composite", "chains", "long-chains", "large-chains")}
-    prefixes = {case.id.partition("[")[0] for case in CASES} - {*kinds} | composites
     operators = dict.fromkeys(case.subject.rpartition("-")[0] for case in CASES if case.id.startswith(kinds))
-    only = [*sorted(prefixes), *(f"{kind}[{name}-" for name in sample(operators, 5) for kind in kinds)]
-    return ("--examples", "1", "--jobs", "1", *(word for prefix in only for word in ("--only", prefix)))
+    sampled = [f"{kind}[{name}-" for name in sample(operators, 5) for kind in kinds]
+    prefixes = [*sorted({case.id.partition("[")[0] for case in CASES} - {*kinds}), *sampled]
+
+    def options(*levels: str) -> tuple[str, ...]:
+        only = [] if exhaustive else [prefix for prefix in prefixes if prefix.partition("/")[0] not in levels]
+        return ("--examples", "1", "--jobs", "1", *(word for prefix in only for word in ("--only", prefix)))
+
+    return options
 
 
 @pytest.fixture
@@ -122,8 +125,8 @@ class Environment:
         """Run any command as in a shell of its own."""
         return run(*command, folder=folder)
 
-    def pip(self, *arguments: str | Path, folder: Path | None = None) -> str:
-        return run(self.python, "-m", "pip", "--disable-pip-version-check", *arguments, folder=folder or self.folder)
+    def pip(self, *arguments: str | Path, folder: Path | None = None, **more: str) -> str:
+        return run(self.python, "-m", "pip", "--disable-pip-version-check", *arguments, folder=folder or self.folder, **more)
 
     def fetch(self, *requirements: str) -> None:
         """Install a tool, or skip the test where there is none to be had."""
@@ -172,13 +175,15 @@ def dependencies(common_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def distributions(common_folder: Path, dependencies: Path) -> Path:
-    """A folder of packages, installed once in a test run: Inlaid with x86 and the conformance suite, from a copy of the
-    checkout."""
+    """A folder of packages, installed once in a test run: Inlaid with x86 and the conformance suite, which require each other by
+    version, as from an index."""
 
     def install(folder: Path) -> Environment:
         environment = Environment(folder, dependencies)
         checkout = copy_checkout(common_folder / "checkout")
-        environment.pip("install", "--quiet", "--no-build-isolation", f"{checkout}[x86,conformance]")
+        plugins = (f"./plugins/{name}" for name in ("onnx", "quantization", "cli", "x86", "conformance"))
+        parts = ("./runtime", "./core", *plugins, ".")
+        environment.pip("install", "--quiet", "--no-build-isolation", *parts, folder=checkout, INLAID_RELEASE="1")
         shutil.rmtree(checkout)
         return environment
 
