@@ -4,9 +4,10 @@
 
 pip exits with 0 when an extra is unknown, so the exit status proves nothing. For each installer (the pip that this Python brings,
 pip 22.3 on Python 3.11, 23.2.1, 23.3.2, 24.0, the newest, and uv), in a fresh virtual environment: a dry run of every line of
-README.md that installs with pip, and of every extra in both spellings; then one real installation, of `.[vta_fpga]`. A dry run must
-name the distributions of its extras among those that it would install. Exits with 1 where one is missing, or where an installer
-cannot be had.
+README.md that installs with pip, and of every extra in both spellings; then two real installations, of `.[x86,vta_fpga]`, and of
+the parts as editable, in another environment. A dry run must name the distributions of its extras among those that it would
+install, and a program compiles for x86 after a real one. Exits with 1 where a distribution is missing, where the program fails, or
+where an installer cannot be had.
 
 --quick leaves out extras without an underscore.
 """
@@ -36,6 +37,22 @@ INSTALLERS = (
     "pip",
     "uv",
 )
+PARTS = ("runtime", "core", "plugins/onnx", "plugins/quantization", "plugins/cli")
+"""Folders of the distributions that every installation has."""
+EDITABLE = tuple(argument for folder in (*PARTS, "plugins/x86", ".") for argument in ("-e", folder))
+USE = """
+import inlaid
+import numpy as np
+
+x = inlaid.var("x", inlaid.TensorType((3,), "float32"))
+executable = inlaid.compile(inlaid.Module({"main": inlaid.function([x], inlaid.ops.relu(x))}), targets=["x86"])
+(result,) = executable.run({"x": np.array([-1, 0.5, 2], np.float32)}).values()
+assert result.tolist() == [0, 0.5, 2], result
+assert {region.target for region in executable.regions} == {"x86"}
+"""
+"""A program that needs x86."""
+REAL = {(".[x86,vta_fpga]",): ("inlaid", "inlaid-x86", "inlaid-vta-fpga"), EDITABLE: ("inlaid", "inlaid-x86")}
+"""Arguments of the real installations, and the distributions that they must bring."""
 _INSTALLED = "import importlib.metadata as m; print(*(item.name for item in m.distributions()), sep='\\n')"
 
 
@@ -67,17 +84,16 @@ def lines(quick: bool = False) -> Iterator[Line]:
 
 
 class Installer:
-    """A fresh virtual environment and the command that installs into it. Raises subprocess.CalledProcessError if the installer
+    """The command that installs into a virtual environment, by its Python. Raises subprocess.CalledProcessError if the installer
     cannot be installed."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        venv.create(folder, with_pip=True, symlinks=True)
-        self.python = folder / "bin" / "python"
+    def __init__(self, name: str, python: Path) -> None:
+        self.python = python
         self.command: tuple[str | Path, ...] = (self.python, "-m", "pip", "--disable-pip-version-check", "install")
         if name != BUNDLED:
             self._run(*self.command, "--quiet", "--upgrade", name)
         if name == "uv":
-            self.command = (folder / "bin" / "uv", "pip", "install", "--python", self.python)
+            self.command = (python.parent / "uv", "pip", "install", "--python", self.python)
 
     def plan(self, requirement: str) -> set[str]:
         """Return the normalized names of the distributions that an installation would bring."""
@@ -88,10 +104,14 @@ class Installer:
             names = re.findall(r"^ \+ ([\w.-]+)", printed, re.MULTILINE)
         return set(map(_normalized, names))
 
-    def install(self, requirement: str) -> set[str]:
+    def install(self, *requirements: str) -> set[str]:
         """Install, and return the normalized names of all distributions of the environment."""
-        self._run(*self.command, requirement)
+        self._run(*self.command, *requirements)
         return set(map(_normalized, self._run(self.python, "-c", _INSTALLED).split()))
+
+    def use(self) -> None:
+        """Run the program."""
+        self._run(self.python, "-c", USE)
 
     def _run(self, *command: str | Path) -> str:
         variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
@@ -104,6 +124,12 @@ class Installer:
         return process.stdout
 
 
+def environment(folder: Path) -> Path:
+    """Create a virtual environment with pip. Returns its Python."""
+    venv.create(folder, with_pip=True, symlinks=True)
+    return folder / "bin" / "python"
+
+
 def _normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -113,13 +139,14 @@ def check(name: str, todo: Sequence[Line]) -> list[str]:
     failures = []
     with tempfile.TemporaryDirectory(prefix="inlaid-pips-") as folder:
         try:
-            installer = Installer(name, Path(folder, "venv"))
-            for line in todo:
-                if missing := set(line.distributions) - installer.plan(line.requirement):
-                    failures.append(f'"{line.requirement}" would not install {", ".join(sorted(missing))}')
-            real = next(line for line in todo if "_" in line.requirement)
-            if missing := set(real.distributions) - installer.install(real.requirement):
-                failures.append(f'"{real.requirement}" did not install {", ".join(sorted(missing))}')
+            for number, (requirements, distributions) in enumerate(REAL.items()):
+                installer = Installer(name, environment(Path(folder, f"{number}")))
+                for line in todo if number == 0 else ():
+                    if missing := set(line.distributions) - installer.plan(line.requirement):
+                        failures.append(f'"{line.requirement}" would not install {", ".join(sorted(missing))}')
+                if missing := set(distributions) - installer.install(*requirements):
+                    failures.append(f'"{" ".join(requirements)}" did not install {", ".join(sorted(missing))}')
+                installer.use()
         except subprocess.CalledProcessError as error:
             failures.append(f"{' '.join(error.cmd[1:])} failed: {error.output.strip().splitlines()[-1:]}")
     return failures
@@ -135,7 +162,7 @@ def main() -> int:
     for name in arguments.only:
         failures = check(name, todo)
         failed |= bool(failures)
-        print(f"{name:<12} {len(todo)} dry runs, 1 installation: {'; '.join(failures) or 'all there'}", flush=True)
+        print(f"{name:<12} {len(todo)} dry runs, {len(REAL)} installations: {'; '.join(failures) or 'all there'}", flush=True)
     return int(failed)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.conftest import Environment
+from tests.conftest import Environment, shared_packages
 
 from inlaid import ops
 from inlaid.driver.compile import compile_module
@@ -39,6 +39,24 @@ print(sum(file.stat().st_size for file in files if file.exists()))
 """
 
 
+@pytest.fixture(scope="session")
+def runtime_dependencies(common_folder):
+    """A folder of packages, fetched once in a test run: what the runtime depends on, and what builds it."""
+
+    def fetch(folder):
+        environment = Environment(folder)
+        environment.fetch("numpy", "ml_dtypes", "pluggy", "hatchling")
+        return environment
+
+    return shared_packages(common_folder / "runtime_dependencies", fetch)
+
+
+@pytest.fixture
+def environment(tmp_path, runtime_dependencies):
+    """A fresh virtual environment that has what the runtime depends on, and pip."""
+    return Environment(tmp_path / "runtime" / "venv", runtime_dependencies)
+
+
 @pytest.fixture
 def package(tmp_path):
     """A package for x86, on two threads."""
@@ -49,7 +67,6 @@ def package(tmp_path):
 
 
 def test_the_runtime_alone(checkout, environment, package):
-    environment.fetch("numpy", "ml_dtypes", "pluggy", "hatchling")
     environment.pip("install", "--no-build-isolation", "./runtime", folder=checkout)
     environment.run(environment.python, "-c", RUN, package, folder=environment.folder)
     assert int(environment.run(environment.python, "-c", SIZE, folder=environment.folder)) <= LIMIT
@@ -79,7 +96,7 @@ def test_the_core_without_x86_compiles_for_the_reference(checkout, furnished, pa
     )
 
 
-def test_a_vendors_run_half_with_the_runtime_alone(checkout, furnished, tmp_path):
+def test_a_vendors_run_half_with_the_runtime_alone(checkout, furnished, environment):
     if find_compiler() is None:
         pytest.skip("there is no C compiler: apt-get install gcc")
     vendor = ROOT / "examples" / "acme"
@@ -87,10 +104,8 @@ def test_a_vendors_run_half_with_the_runtime_alone(checkout, furnished, tmp_path
     save = "inlaid.compile(inlaid.function([x], inlaid.ops.relu(x)), targets=['acme_vector']).save('relu.inlaid')"
     make = f"import inlaid; x = inlaid.var('x', (1, 3)); {save}"
     furnished.run(furnished.python, "-c", make, folder=furnished.folder)
-    bare = Environment(tmp_path / "bare" / "venv")
-    bare.fetch("numpy", "ml_dtypes", "pluggy", "hatchling")
-    bare.pip("install", "--no-build-isolation", "./runtime", "--no-deps", vendor, folder=checkout)
-    bare.run(bare.python, "-c", RUN, furnished.folder / "relu.inlaid", folder=bare.folder)
+    environment.pip("install", "--no-build-isolation", "./runtime", "--no-deps", vendor, folder=checkout)
+    environment.run(environment.python, "-c", RUN, furnished.folder / "relu.inlaid", folder=environment.folder)
 
 
 LACKING = """
@@ -124,7 +139,6 @@ print(inlaid.compile(inlaid.function([x], inlaid.ops.relu(x))).regions[0].target
 
 def test_the_core_and_x86_alone(checkout, environment):
     """Without the distribution `inlaid`, which brings what most users need besides. What is missing is named, and can be added."""
-    environment.fetch("numpy", "ml_dtypes", "pluggy", "llvmlite", "hatchling")
     install = "install", "--no-build-isolation"
     environment.pip(*install, "./runtime", "./core", "./plugins/x86", folder=checkout)
     environment.run(environment.python, "-m", "pip", "check", folder=environment.folder)

@@ -108,7 +108,8 @@ def _resize(node: Node) -> Expr:
     axes = tuple(node.axis(axis, rank) for axis in attrs.get("axes") or range(rank))
     if node.optional(2) is not None and node.static(2) is None and not isinstance(node.input(2), Var):
         return _resize_computed(node, axes)  # a graph input could have any scales, so it must be static
-    scales, sizes = _floats(node, 2), node.sizes(3, "sizes") if node.optional(3) is not None else ()
+    policy = attrs.get("keep_aspect_ratio_policy", "stretch")
+    scales, sizes = _floats(node, 2), _sizes(node, policy) if node.optional(3) is not None else ()
     if bool(scales) == bool(sizes) or len(scales or sizes) != len(axes):
         raise node.error(f"expected either scales or sizes, one for each of {len(axes)} axes")
     if any(scale <= 0 for scale in scales):
@@ -117,7 +118,6 @@ def _resize(node: Node) -> Expr:
     if coordinates == "tf_half_pixel_for_nn":
         raise node.error("coordinate_transformation_mode tf_half_pixel_for_nn was removed in opset 13")
     new_shape, factors = list(shape), [1.0] * rank
-    policy = attrs.get("keep_aspect_ratio_policy", "stretch")
     if sizes and policy != "stretch":
         scales = _aspect_ratio_scales(node, [shape[axis] for axis in axes], sizes, policy)
         for axis, scale in zip(axes, scales, strict=True):
@@ -149,6 +149,11 @@ def _resize(node: Node) -> Expr:
         crop=tuple(crop),
         outside=attrs.get("extrapolation_value", 0.0),
     )
+
+
+def _sizes(node: Node, policy: str) -> tuple[Dim, ...]:
+    """Return the sizes of a Resize. Any policy but "stretch" computes a scale from them, so that they must be static."""
+    return node.sizes(3, "sizes") if policy == "stretch" else tuple(map(int, node.require_static(3)))
 
 
 def _resize_computed(node: Node, axes: tuple[int, ...]) -> Expr:
