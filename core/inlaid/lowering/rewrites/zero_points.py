@@ -44,7 +44,7 @@ MAX_TAPS = 64
 
 
 @dataclass(frozen=True)
-class Factor:
+class ByteFactor:
     """An operand of a product: 8-bit integers minus a zero point, an int32 that broadcasts to them; None for zero."""
 
     integers: Expr
@@ -90,7 +90,7 @@ def _expanded(product: Call, context: KernelContext) -> Expr | None:
 # --- matching ---------------------------------------------------------------------------------------------------------
 
 
-def _data_factor(product: Call) -> Factor | None:
+def _data_factor(product: Call) -> ByteFactor | None:
     """Match the left operand. Its zero point must not vary along a summed axis."""
     x = _stored(product.args[0])
     if x is None or isinstance(x.integers, Constant):
@@ -107,7 +107,7 @@ def _data_factor(product: Call) -> Factor | None:
     return x if all(dim == 1 for dim in (aligned if padded else aligned[1:])) else None
 
 
-def _weight_factor(product: Call) -> Factor | None:
+def _weight_factor(product: Call) -> ByteFactor | None:
     """Match the right operand, as int8 integers with a zero point along output channels."""
     operand = product.args[1]
     rank = tensor_type(operand.type).rank
@@ -126,7 +126,7 @@ def _weight_factor(product: Call) -> Factor | None:
     return w if all(aligned[axis] == 1 for axis in summed) else None
 
 
-def _stored(operand: Expr) -> Factor | None:
+def _stored(operand: Expr) -> ByteFactor | None:
     """Match bytes, bytes cast to int32, or these minus an int32."""
     point: Expr | None = None
     if isinstance(operand, Call) and operand.callee is ops.sub and tensor_type(operand.type).dtype.name == "int32":
@@ -138,14 +138,14 @@ def _stored(operand: Expr) -> Factor | None:
     if _is_byte_cast(operand):
         assert isinstance(operand, Call)
         operand = operand.args[0]
-    return Factor(operand, point) if tensor_type(operand.type).dtype.name in BYTES else None
+    return ByteFactor(operand, point) if tensor_type(operand.type).dtype.name in BYTES else None
 
 
 def _is_byte_cast(expr: Expr) -> bool:
     return isinstance(expr, Call) and expr.callee is ops.cast and tensor_type(expr.args[0].type).dtype.name in BYTES
 
 
-def _constant_factor(weights: Constant, summed: tuple[int, ...]) -> Factor | None:
+def _constant_factor(weights: Constant, summed: tuple[int, ...]) -> ByteFactor | None:
     """Split constant weights into int8 and a zero point per output channel; None if the weights of a channel differ by too much."""
     data = weights.data.astype(np.int64)
     if data.size == 0:
@@ -155,12 +155,12 @@ def _constant_factor(weights: Constant, summed: tuple[int, ...]) -> Factor | Non
         return None
     shifts = np.where((least < -SIGN) | (greatest >= SIGN), least + SIGN, 0)
     if not shifts.any():
-        return Factor(constant(data.astype(np.int8), span=weights.span), None)
+        return ByteFactor(constant(data.astype(np.int8), span=weights.span), None)
     # One shift for all channels, where it fits, makes the correction cheaper.
     common = int(least.min()) + SIGN
     if int(greatest.max()) - int(least.min()) <= SPAN:
         shifts = np.full_like(shifts, common)
-    return Factor(
+    return ByteFactor(
         constant((data - shifts).astype(np.int8), span=weights.span), constant((-shifts).astype(np.int32), span=weights.span)
     )
 
@@ -168,7 +168,7 @@ def _constant_factor(weights: Constant, summed: tuple[int, ...]) -> Factor | Non
 # --- rewriting --------------------------------------------------------------------------------------------------------
 
 
-def _wide(product: Call, x: Factor, w: Factor) -> Expr:
+def _wide(product: Call, x: ByteFactor, w: ByteFactor) -> Expr:
     """Multiply differences in int16."""
     args = []
     for factor in (x, w):
@@ -181,7 +181,7 @@ def _wide(product: Call, x: Factor, w: Factor) -> Expr:
     return call(product.callee, args, dataclasses.replace(product.attrs, out_dtype="int32"), product.span)
 
 
-def _narrow(product: Call, x: Factor, w: Factor) -> Expr | None:
+def _narrow(product: Call, x: ByteFactor, w: ByteFactor) -> Expr | None:
     """Multiply bytes, and subtract the terms of the zero points."""
     w = _signed(w)
     integers, attrs = x.integers, dataclasses.replace(product.attrs, out_dtype="int32")
@@ -203,15 +203,15 @@ def _narrow(product: Call, x: Factor, w: Factor) -> Expr | None:
     return total
 
 
-def _signed(w: Factor) -> Factor:
+def _signed(w: ByteFactor) -> ByteFactor:
     """Store uint8 as int8 with another zero point."""
     if w.dtype == "int8":
         return w
     flipped = ops.bitcast(ops.bitwise_xor(w.integers, scalar(SIGN, "uint8")), dtype="int8")
     point = scalar(0, "int32") if w.zero_point is None else w.zero_point
     if isinstance(point, Constant):
-        return Factor(flipped, constant(np.asarray(point.data - SIGN, np.int32)))
-    return Factor(flipped, ops.sub(point, scalar(SIGN, "int32")))
+        return ByteFactor(flipped, constant(np.asarray(point.data - SIGN, np.int32)))
+    return ByteFactor(flipped, ops.sub(point, scalar(SIGN, "int32")))
 
 
 def _product(a: Expr, b: Expr, product: Call) -> Expr:
@@ -234,7 +234,7 @@ def _along_outputs(product: Call, values: Expr) -> Expr:
     return ops.reshape(values, shape=shape)
 
 
-def _weight_sums(product: Call, w: Factor) -> Expr:
+def _weight_sums(product: Call, w: ByteFactor) -> Expr:
     """Sum the weights minus their zero point over the summed axes, which stay with extent 1."""
     rank = tensor_type(w.integers.type).rank
     summed = (rank - 2,) if product.callee is ops.matmul else tuple(range(1, rank))
