@@ -169,7 +169,8 @@ def greatest_sum(product: Call, x: StoredOperand, w: StoredOperand) -> int | Non
         wide = weights.data.astype(np.int64)
         if w.zero_point is not None:
             points = w.zero_point.data.astype(np.int64)
-            wide = wide - (points if w.axis is None else points.reshape(w.along(w.axis - wide.ndim, wide.ndim)))
+            along = [-1 if axis == w.axis else 1 for axis in range(wide.ndim)]
+            wide = wide - (points if w.axis is None else points.reshape(along))
         return x.magnitude * int(np.abs(wide).sum(axis=axes).max(initial=0))
     terms = 1
     for axis in axes:

@@ -70,13 +70,13 @@ def _padded(product: Call, steps: float, dots: list[Dot], costs: CostConstants) 
     if cost >= steps:
         return None
     before, after = (-(-inputs // dot.group) * dot.group, -(-outputs // dot.lanes) * dot.lanes)
-    batch, _, *image = x.type.shape
+    (batch, _, *image), element_dtype = x.type.shape, x.type.dtype
     filled = np.zeros((groups, after, before, *window), weights.data.dtype)
     filled[:, :outputs, :inputs] = weights.data.reshape(groups, outputs, inputs, *window)
     if before != inputs:
         none = (0,) * len(image)
         x = ops.reshape(x, shape=(batch, groups, inputs, *image), span=product.span)
-        x = ops.pad(x, scalar(0, x.type.dtype), pads=(0, 0, 0, *none, 0, 0, before - inputs, *none), span=product.span)
+        x = ops.pad(x, scalar(0, element_dtype), pads=(0, 0, 0, *none, 0, 0, before - inputs, *none), span=product.span)
         x = ops.reshape(x, shape=(batch, groups * before, *image), span=product.span)
     wide: Expr = call(
         ops.conv, (x, constant(filled.reshape(groups * after, before, *window), span=weights.span)), product.attrs, product.span

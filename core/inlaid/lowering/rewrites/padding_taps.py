@@ -103,7 +103,7 @@ def _axes(conv: Call) -> list[_Axis] | None:
     columns = list(zip(data[2:], weights[2:], results[2:], *steps, pads[:rank], pads[rank:], strict=True))
     if not all(isinstance(number, int) for column in columns for number in column):
         return None
-    return [_Axis(*map(int, column)) for column in columns]  # type: ignore[arg-type]
+    return [_Axis(*map(int, column)) for column in columns]
 
 
 def _cropped(conv: Call, axes: list[_Axis]) -> Call | None:
@@ -121,7 +121,8 @@ def _taps(conv: Call, used: list[tuple[int, int]]) -> Constant:
     """Return the weights of some taps of each axis."""
     weights = conv.args[1]
     assert isinstance(weights, Constant)
-    return constant(weights.data[(..., *(slice(first, first + count) for first, count in used))].copy(), span=weights.span)
+    taps = tuple(slice(first, first + count) for first, count in used)
+    return constant(weights.data[(slice(None), slice(None), *taps)].copy(), span=weights.span)
 
 
 def _in_bands(conv: Call, axes: list[_Axis], costs: CostConstants) -> Expr | None:

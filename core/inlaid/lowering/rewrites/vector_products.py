@@ -30,8 +30,11 @@ def vector_products(function: Function, context: KernelContext, supports: Suppor
             return new
         columns = types[1].shape[-1]
         # Half a vector of columns, or more, is computed in lanes.
-        few = isinstance(columns, int) and 0 < 2 * columns * types[1].dtype.bits < context.capabilities.vector_bits
-        total = _row(new) if types[0].shape[-2] == 1 else _columns(new, int(columns)) if few else None
+        total = None
+        if types[0].shape[-2] == 1:
+            total = _row(new)
+        elif isinstance(columns, int) and 0 < 2 * columns * types[1].dtype.bits < context.capabilities.vector_bits:
+            total = _columns(new, columns)
         return new if total is None or not is_supported(total, supports, *new.args) else total
 
     return transform_function(function, visit)

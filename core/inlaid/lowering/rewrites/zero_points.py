@@ -170,7 +170,7 @@ def _constant_factor(weights: Constant, summed: tuple[int, ...]) -> ByteFactor |
 
 def _wide(product: Call, x: ByteFactor, w: ByteFactor) -> Expr:
     """Multiply differences in int16."""
-    args = []
+    args: list[Expr] = []
     for factor in (x, w):
         if isinstance(factor.integers, Constant) and (factor.zero_point is None or isinstance(factor.zero_point, Constant)):
             point = 0 if factor.zero_point is None else factor.zero_point.data
@@ -257,16 +257,17 @@ def _data_sums(product: Call, data: Expr) -> Expr | None:
     attrs: Any = product.attrs
     if attrs.groups != 1:
         return None
-    window = tensor_type(product.args[1].type).shape[2:]
-    if not all(isinstance(extent, int) for extent in window) or math.prod(map(int, window)) > MAX_TAPS:
+    extents = tensor_type(product.args[1].type).shape[2:]
+    window = [extent for extent in extents if isinstance(extent, int)]
+    if len(window) < len(extents) or math.prod(window) > MAX_TAPS:
         return None
     sums: Expr = ops.reduce_sum(wide, axes=(1,), keepdims=True, span=product.span)
     strides, dilations = (tuple(item) or (1,) * (rank - 2) for item in (attrs.strides, attrs.dilations))
-    batch, _, *extents = tensor_type(product.type).shape
+    batch, _, *result = tensor_type(product.type).shape
     total: Expr | None = None
-    for offsets in itertools.product(*(range(int(extent)) for extent in window)):
+    for offsets in itertools.product(*map(range, window)):
         starts = [offset * dilation for offset, dilation in zip(offsets, dilations, strict=True)]
-        ends = [start + (extent - 1) * stride + 1 for start, extent, stride in zip(starts, extents, strides, strict=True)]
+        ends = [start + (extent - 1) * stride + 1 for start, extent, stride in zip(starts, result, strides, strict=True)]
         part = ops.strided_slice(sums, begin=(0, 0, *starts), end=(batch, 1, *ends), strides=(1, 1, *strides), span=product.span)
         total = part if total is None else ops.add(total, part, span=product.span)
     return total
