@@ -101,8 +101,9 @@ def pass_effects(
     kernels: dict[str, _Effects[LoopProgram]] = {}
     for region in _regions(bordered, candidates):
         name = str(region.target)
-        instruments = regions.setdefault(name, _Effects(_nodes)), kernels.setdefault(name, _Effects(_lines, _is_same_text))
-        _watch(region, registry, settings, *([item] for item in instruments), lower=True)
+        over_region = regions.setdefault(name, _Effects(_nodes))
+        over_kernels = kernels.setdefault(name, _Effects(_lines, _is_same_text))
+        _watch(region, registry, settings, [over_region], [over_kernels], lower=True)
     return (
         *graph.listed("graph"),
         *stages,
@@ -128,8 +129,14 @@ def _watch(
 ) -> None:
     """Run the passes over a region and, with `lower`, those over its kernels, for the most demanding version of its target."""
     region = replace(region, target=registry.versions(region.target)[-1])
-    watched = {"instruments": instruments, "kernel_instruments": kernel_instruments}
-    context = DriverContext(region.target, registry, ops.TABLE, fusion=settings.fusion, **watched)
+    context = DriverContext(
+        region.target,
+        registry,
+        ops.TABLE,
+        fusion=settings.fusion,
+        instruments=instruments,
+        kernel_instruments=kernel_instruments,
+    )
     watch_region(region, context, lower)
 
 

@@ -45,7 +45,7 @@ class ToSpmd(Protocol):
     """Lowers a kernel to SPMD form: `to_spmd`, or what runs it as a pass."""
 
     def __call__(
-        self, program: ir.LoopProgram, scopes: Sequence[MemoryScope], offsets: Mapping[ir.Buffer, int], subgroup: int
+        self, program: ir.LoopProgram, scopes: Sequence[MemoryScope], offsets: Mapping[ir.Buffer, int], subgroup: int, /
     ) -> ir.LoopProgram: ...
 
 

@@ -66,7 +66,10 @@ def show_command(
 
         with echo_warnings():
             effects = pass_effects(module, resolve_targets(targets), settings=Settings(precision=precision))
-        print_json([dataclasses.asdict(effect) for effect in effects]) if as_json else echo(_table(effects))
+        if as_json:
+            print_json([dataclasses.asdict(effect) for effect in effects])
+        else:
+            echo(_table(effects))
         return
     kernels: tuple[Any, ...] = ()
     if after is not None:
