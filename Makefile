@@ -32,10 +32,12 @@ TARGETS := from inlaid.plugins.registry import default_registry; print(*default_
 NEWEST := build/newest
 NEWEST_TESTS := tests/unit/arith tests/unit/graph tests/unit/runtime tests/unit/types tests/plugin_api plugins/cli/tests/test_exit_codes.py plugins/onnx/tests/test_control.py
 MINOR := import sys; print(*sys.version_info[:2], sep=".")
+# Tests that run a sample of their cases without --exhaustive.
+SAMPLED_TESTS := tests/devices/test_conformance.py tests/docs/test_pages.py tests/end_to_end/test_new_plugin.py tests/end_to_end/test_onnx_nodes.py tests/vendor_example/test_installed.py
 # Output folder of `make conformance`.
 REPORTS := docs/conformance
 
-.PHONY: help generate demo dist dist-install test test-avx2 test-fast test-newest properties fuzz check lint format types contracts docs conformance conformance-cuda bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-variants bench-micro bench-real bench-gpu bench-vta opencl-drivers random-models peers clean
+.PHONY: help generate demo dist dist-install test test-avx2 test-exhaustive test-fast test-newest properties fuzz check lint format types contracts docs conformance conformance-cuda bench bench-int8 bench-symbolic bench-avx2 bench-symbolic-avx2 bench-operators bench-variants bench-micro bench-real bench-gpu bench-vta opencl-drivers random-models peers clean
 
 help: ## list the make targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "%-19s %s\n", $$1, $$2}'
@@ -68,6 +70,9 @@ $(OLDER_HOST)/older_host.so: plugins/x86/tests/older_host.c
 	@mkdir -p $(OLDER_HOST)
 	cc -O1 -shared -fPIC -o $@ $<
 	sed -E '/^flags/s/ (avx512[a-z0-9_]*|amx_[a-z0-9]*|avx_vnni|gfni|vaes|vpclmulqdq)//g' /proc/cpuinfo > $(OLDER_HOST)/cpuinfo
+
+test-exhaustive: $(DEVELOPING) ## run all cases of the tests of which `make test` runs a sample
+	$(BIN)/python -m pytest $(WORKERS) --exhaustive $(SAMPLED_TESTS)
 
 test-fast: $(DEVELOPING) ## run all tests that are not marked slow
 	$(BIN)/python -m pytest $(WORKERS) -m "not slow"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -11,7 +12,6 @@ import tomllib
 import venv
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
@@ -48,7 +48,11 @@ def exhaustive(request: pytest.FixtureRequest) -> bool:
 def sample(exhaustive: bool) -> Sample:
     """`sample(names, share)` chooses about one name in `share`, by a hash, so that a checkout always has the same sample. All names
     are chosen under --exhaustive."""
-    return lambda names, share: [name for name in names if exhaustive or crc32(name.encode()) % share == 0]
+
+    def choose(names: Iterable[str], share: int) -> list[str]:
+        return [name for name in names if exhaustive or hashlib.sha256(name.encode()).digest()[0] % share == 0]
+
+    return choose
 
 
 @pytest.fixture(scope="session")

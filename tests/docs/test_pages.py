@@ -7,11 +7,13 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Callable
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -86,12 +88,17 @@ def test_programs_run(page: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def environment(tmp_path: Path) -> Path:
     """The scripts of a virtual environment that has what this one has, and room for more."""
-    venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
+    venv.create(tmp_path / "venv", symlinks=True)
     site_packages = tmp_path / "venv" / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     outer = sysconfig.get_path("purelib")
     (site_packages / "outer.pth").write_text(f"import site; site.addsitedir({outer!r})\n")
     bin_ = tmp_path / "venv" / "bin"
-    for name, call in {"inlaid": "from inlaid_cli import main; main()", "pytest": "import pytest; pytest.console_main()"}.items():
+    scripts = {
+        "inlaid": "from inlaid_cli import main; main()",
+        "pip": "import runpy; runpy.run_module('pip', run_name='__main__')",
+        "pytest": "import pytest; pytest.console_main()",
+    }
+    for name, call in scripts.items():
         (bin_ / name).write_text(f"#!{bin_ / 'python'}\n{call}\n")
         (bin_ / name).chmod(0o755)
     return bin_
@@ -99,13 +106,20 @@ def environment(tmp_path: Path) -> Path:
 
 @needs_x86
 @pytest.mark.slow
-def test_the_tutorial_makes_a_conforming_plugin(environment: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "acme"
+def test_the_tutorial_makes_a_conforming_plugin(
+    environment: Path, tmp_path: Path, conformance_options: Callable[..., tuple[str, ...]], exhaustive: bool
+) -> None:
+    folder, page, command = tmp_path / "acme", tmp_path / TUTORIAL.name, "inlaid conformance --target acme --report acme.json"
     shutil.copytree(ACME, folder)
+    text = TUTORIAL.read_text(encoding="utf-8")
+    assert text.count(command) == 1
+    if not exhaustive:  # tests/vendor_example/test_installed.py runs the level "package"
+        text = text.replace(command, shlex.join([*command.split(), *conformance_options("package")]))
+    page.write_text(text, encoding="utf-8")
     path = os.pathsep.join((str(environment), os.environ["PATH"]))
-    assert run_page(TUTORIAL, folder, path) == 5
+    assert run_page(page, folder, path) == 5
     report = json.loads((folder / "acme.json").read_text())
-    assert report["conforms"] and report["complete"]
+    assert report["conforms"] and report["complete"] == exhaustive
 
 
 def test_the_tutorial_shows_the_files_of_its_example() -> None:

@@ -139,19 +139,21 @@ def test_its_tests_pass_and_its_declarations_conform(tmp_path, tmp_path_factory,
 
 @pytest.mark.slow
 @LEVELS
-def test_it_installs_and_conforms_in_a_fresh_environment(tmp_path, checkout, furnished, level):
+def test_it_installs_and_conforms_in_a_fresh_environment(tmp_path, inlaid_environment, conformance_options, level):
     if level == "loop" and find_compiler() is None:
         pytest.skip("there is no C compiler: apt-get install gcc")
     project = tmp_path / "inlaid-acme"
     assert new_plugin("acme", "--level", level, "-o", str(project)) == 0
-    furnished.pip("install", "--quiet", "--no-build-isolation", f"{checkout}[conformance]", f"{project}[test]")
-    furnished.run(furnished.python, "-m", "pytest", folder=project)
-    rows = json.loads(furnished.run(furnished.inlaid, "targets", "--json", folder=tmp_path))
-    assert {row["target"]: row["available"] for row in rows if row["compiles"]} == {"acme": True, "reference": True}
-    command = (furnished.inlaid, "conformance", "--target", "acme", "--report", "acme.json", "--examples", "1", "--jobs", "1")
+    inlaid_environment.pip("install", "--quiet", "--no-build-isolation", f"{project}[test]")
+    python = inlaid_environment.python
+    inlaid_environment.run(python, "-m", "pytest", folder=project)
+    rows = json.loads(inlaid_environment.run(python, "-m", "inlaid", "targets", "--json", folder=tmp_path))
+    available = {row["target"]: row["available"] for row in rows if row["compiles"]}
+    assert available == {"acme": True, "reference": True, "x86": True}
     # The operators of the loop level are printed by the core, whose own plugins run the whole suite.
-    parts = (
-        ("plugin", "annotations", "codegen", "runtime", "models", "package", "operators/agrees[softmax") if level == "loop" else ()
-    )
-    furnished.run(*command, *(word for part in parts for word in ("--only", part)), folder=tmp_path)
+    parts = ("plugin", "annotations", "codegen", "runtime", "models", "package", "operators/agrees[softmax")
+    loop_options = ("--examples", "1", "--jobs", "1", *(word for part in parts for word in ("--only", part)))
+    options = loop_options if level == "loop" else conformance_options()
+    command = (python, "-m", "inlaid", "conformance", "--target", "acme", "--report", "acme.json", *options)
+    inlaid_environment.run(*command, folder=tmp_path)
     assert json.loads((tmp_path / "acme.json").read_text())["target"] == "acme"

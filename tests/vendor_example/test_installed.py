@@ -27,26 +27,26 @@ def product():
 
 
 @pytest.mark.parametrize("name", ["acme", "blas"])
-def test_it_installs_and_conforms(tmp_path, checkout, furnished, name):
+def test_it_installs_and_conforms(tmp_path, inlaid_environment, conformance_options, name):
     if find_compiler() is None:
         pytest.skip("there is no C compiler: apt-get install gcc")
-    furnished.pip("install", "--quiet", "--no-build-isolation", f"{checkout}[x86,conformance]", PROJECTS[name])
-    rows = json.loads(furnished.run(furnished.inlaid, "targets", "--json", folder=tmp_path))
+    inlaid_environment.pip("install", "--quiet", "--no-build-isolation", PROJECTS[name])
+
+    def inlaid(*arguments):
+        return inlaid_environment.run(inlaid_environment.python, "-m", "inlaid", *arguments, folder=tmp_path)
+
+    rows = json.loads(inlaid("targets", "--json"))
     kinds = {"acme": ("acme", "acme_vector"), "blas": ("blas",)}[name]
     assert {row["target"]: row["available"] for row in rows} == dict.fromkeys((*kinds, "reference", "x86"), True)
-    # The whole suite runs for acme where the tutorial does.
-    only = ("--only", "package") if name == "acme" else ()
-    options = ("--report", "report.json", "--examples", "1", "--jobs", "1", *only)
-    command = (furnished.inlaid, "conformance", "--target", name, *options)
-    furnished.run(*command, folder=tmp_path)
+    # The other levels run for acme where the tutorial does.
+    options = ("--only", "package", "--jobs", "1") if name == "acme" else conformance_options()
+    inlaid("conformance", "--target", name, "--report", "report.json", *options)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["target"] == name
 
     onnx.save(product(), tmp_path / "dense.onnx")
-    compiled = json.loads(
-        furnished.run(furnished.inlaid, "compile", "dense.onnx", "--targets", f"{name},x86", "--isolate", "--json", folder=tmp_path)
-    )
+    compiled = json.loads(inlaid("compile", "dense.onnx", "--targets", f"{name},x86", "--isolate", "--json"))
     assert compiled["fallbacks"] == []
     assert {region["target"] for region in compiled["regions"]} == ({"blas"} if name == "blas" else {"x86"})
     np.save(tmp_path / "x.npy", np.ones((3, 16), np.float32))
-    furnished.run(furnished.inlaid, "run", "dense.inlaid", "--input", "x=x.npy", folder=tmp_path)
+    inlaid("run", "dense.inlaid", "--input", "x=x.npy")

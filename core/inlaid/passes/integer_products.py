@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, operator_traits
+from inlaid.graph.operator import Operator
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import cast_to
 from inlaid.ops.convolution import conv
@@ -36,6 +37,7 @@ Array = np.ndarray[Any, Any]
 Acceptance = Callable[[Call, Call], bool]
 """Predicate of a float product and the integer product that would replace it: whether the integer form is wanted."""
 
+PRODUCTS = (conv, conv_transpose, matmul)
 BITS = 8
 """Maximum bits of a factor."""
 SUM_LIMIT = (1 << 31) - 1
@@ -81,12 +83,12 @@ class StoredOperand:
         return tuple(self.type.shape[self.axis] if index - rank == axis else 1 for index in range(rank))
 
 
-def integer_products(target: Function, accepts: Acceptance) -> Function:
-    """Rewrite products of dequantized integers to integer products, where `accepts` is true. Returns the same object if there are
-    none."""
+def integer_products(target: Function, accepts: Acceptance, operators: tuple[Operator, ...] = PRODUCTS) -> Function:
+    """Rewrite products of dequantized integers by `operators` to integer products, where `accepts` is true. Returns the same object
+    if there are none."""
 
     def visit(old: Expr, new: Expr) -> Expr:
-        if isinstance(new, Call) and new.callee in (conv, conv_transpose, matmul):
+        if isinstance(new, Call) and new.callee in operators:
             integers = _integer_form(new, accepts)
             return new if integers is None else integers
         return new

@@ -10,6 +10,7 @@ from inlaid.graph.ir import Call, Function, Module
 from inlaid.graph.normal import to_graph_form
 from inlaid.graph.scope_conditions import with_constraints
 from inlaid.ops.quantized import dequantize
+from inlaid.ops.transposed import conv_transpose
 from inlaid.passes.bind_invariants import bind_invariants
 from inlaid.passes.canonicalize_quantized import narrow_integers, quantize_integers
 from inlaid.passes.cse import share_common
@@ -18,7 +19,7 @@ from inlaid.passes.dead_code import remove_dead_code
 from inlaid.passes.early_elementwise import early_elementwise
 from inlaid.passes.early_take import early_take
 from inlaid.passes.fold_constants import fold_constants
-from inlaid.passes.integer_products import Acceptance, integer_products
+from inlaid.passes.integer_products import PRODUCTS, Acceptance, integer_products
 from inlaid.passes.lower_precision import lower_precision
 from inlaid.passes.manager import FunctionPass, ModulePass, Pass
 from inlaid.passes.name_sizes import name_sizes
@@ -38,11 +39,12 @@ CONSTRAINTS = (NAME_SIZES, ModulePass("constraints", with_constraints))
 
 def canonical(stored_weights: bool = False, integers: Acceptance | None = None) -> tuple[GraphPass, ...]:
     """List the passes that canonicalize a model. With `stored_weights`, quantized weights are not dequantized yet, since operators
-    that decompose later may multiply them as integers. With `integers`, for the last canonicalization, products of dequantized
-    integers that do not end in a quantization become integer ones where it is true; see `integer_products`. No pass here decomposes
-    large operators."""
+    that decompose later may multiply them as integers. With `integers`, products of dequantized integers that do not end in a
+    quantization become integer ones where it is true; see `integer_products`. With both, only transposed convolutions do: others may
+    still come to end in one, and these decompose. No pass here decomposes large operators."""
     keep = _dequantizes_weights if stored_weights else None
-    products = () if integers is None else (partial(integer_products, accepts=integers),)
+    operators = (conv_transpose,) if stored_weights else PRODUCTS
+    products = () if integers is None else (partial(integer_products, accepts=integers, operators=operators),)
     return (
         FunctionPass("graph_form", to_graph_form),
         # Scales fold first, so that they can be compared. Weights stay quantized until integer products have absorbed them.
@@ -102,7 +104,7 @@ def graph_passes(
     return (
         # Later passes may remove what states a condition on sizes.
         *CONSTRAINTS,
-        *canonical(stored_weights=True),
+        *canonical(stored_weights=True, integers=integers),
         FunctionPass("decompose", decompose),
         FunctionPass("early_elementwise", early_elementwise, ("graph_form",)),
         *PRECISIONS[precision],

@@ -23,7 +23,7 @@ from inlaid.ops.compose import cast_to
 from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid.tensor.scheduling.dot_products import product_speed
 from inlaid.tensor.scheduling.rule import KernelContext
-from inlaid_runtime.arith import size_hint
+from inlaid_runtime.arith import IMAGE_SIDE, size_hint
 
 WIDE = "int16"
 BYTES = ("int8", "uint8")
@@ -57,7 +57,7 @@ def is_shared(product: Call, context: KernelContext) -> bool:
         # With one input channel per group, there are no pairs of products to add.
         if weights.shape[1] == 1 and attrs.groups != 1:
             return False
-        rows = math.prod(size_hint(dim, 2) for dim in (result.shape[0], *result.shape[2:]))
+        rows = size_hint(result.shape[0]) * math.prod(size_hint(dim, IMAGE_SIDE) for dim in result.shape[2:])
     elif min(data.rank, weights.rank) < 2:
         return False
     else:

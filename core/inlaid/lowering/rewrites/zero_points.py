@@ -255,19 +255,32 @@ def _data_sums(product: Call, data: Expr) -> Expr | None:
     if product.callee is ops.matmul:
         return ops.reduce_sum(wide, axes=(rank - 1,), keepdims=True, span=product.span)
     attrs: Any = product.attrs
-    if attrs.groups != 1:
+    outputs, inputs, *extents = tensor_type(product.args[1].type).shape
+    if not isinstance(outputs, int) or (attrs.groups != 1 and outputs < attrs.groups * MIN_OUTPUTS):
         return None
-    extents = tensor_type(product.args[1].type).shape[2:]
     window = [extent for extent in extents if isinstance(extent, int)]
     if len(window) < len(extents) or math.prod(window) > MAX_TAPS:
         return None
-    sums: Expr = ops.reduce_sum(wide, axes=(1,), keepdims=True, span=product.span)
+    sums: Expr = wide
+    if attrs.groups != 1:
+        batch, _, *image = tensor_type(data.type).shape
+        sums = ops.reshape(sums, shape=(batch, attrs.groups, inputs, *image), span=product.span)
+        sums = ops.reduce_sum(sums, axes=(2,), keepdims=False, span=product.span)
+    else:
+        sums = ops.reduce_sum(sums, axes=(1,), keepdims=True, span=product.span)
     strides, dilations = (tuple(item) or (1,) * (rank - 2) for item in (attrs.strides, attrs.dilations))
     batch, _, *result = tensor_type(product.type).shape
     total: Expr | None = None
     for offsets in itertools.product(*map(range, window)):
         starts = [offset * dilation for offset, dilation in zip(offsets, dilations, strict=True)]
         ends = [start + (extent - 1) * stride + 1 for start, extent, stride in zip(starts, result, strides, strict=True)]
-        part = ops.strided_slice(sums, begin=(0, 0, *starts), end=(batch, 1, *ends), strides=(1, 1, *strides), span=product.span)
+        part = ops.strided_slice(
+            sums, begin=(0, 0, *starts), end=(batch, attrs.groups, *ends), strides=(1, 1, *strides), span=product.span
+        )
         total = part if total is None else ops.add(total, part, span=product.span)
-    return total
+    if total is None or attrs.groups == 1:
+        return total
+    # Each group's sums are those of all its output channels.
+    each = ops.reshape(total, shape=(batch, attrs.groups, 1, *result), span=product.span)
+    every = ops.broadcast_to(each, shape=(batch, attrs.groups, outputs // attrs.groups, *result), span=product.span)
+    return ops.reshape(every, shape=tensor_type(product.type).shape, span=product.span)
