@@ -40,8 +40,8 @@ CONSTRAINTS = (NAME_SIZES, ModulePass("constraints", with_constraints))
 def canonical(stored_weights: bool = False, integers: Acceptance | None = None) -> tuple[GraphPass, ...]:
     """List the passes that canonicalize a model. With `stored_weights`, quantized weights are not dequantized yet, since operators
     that decompose later may multiply them as integers. With `integers`, products of dequantized integers that do not end in a
-    quantization become integer ones where it is true; see `integer_products`. With both, only transposed convolutions do: others may
-    still come to end in one, and these decompose. No pass here decomposes large operators."""
+    quantization become integer ones where it is true; see `integer_products`. With both, only transposed convolutions do, since
+    they decompose; others may still come to end in one. No pass here decomposes large operators."""
     keep = _dequantizes_weights if stored_weights else None
     operators = (conv_transpose,) if stored_weights else PRODUCTS
     products = () if integers is None else (partial(integer_products, accepts=integers, operators=operators),)
