@@ -23,6 +23,11 @@ from inlaid_runtime.execution.c_source import find_compiler
 ROOT = Path(__file__).parents[2]
 KINDS = pytest.mark.parametrize("kind", [(), ("--level", "loop"), ("--memory", "device")], ids=["region", "loop", "device"])
 LEVELS = pytest.mark.parametrize("level", ["region", "loop"])
+QUICK = (
+    *(f"runtime/{name}" for name in ("checks", "closes", "gives", "keeps-to", "refuses", "reports", "runs-at", "takes")),
+    *(f"models/agrees[{name}" for name in ("convolution", "perceptron", "transformer")),
+)
+"""Cases of the suite that take less than a second each where a C compiler compiles each kernel."""
 
 
 def new_plugin(*arguments: str) -> int:
@@ -139,7 +144,7 @@ def test_its_tests_pass_and_its_declarations_conform(tmp_path, tmp_path_factory,
 
 @pytest.mark.slow
 @LEVELS
-def test_it_installs_and_conforms_in_a_fresh_environment(tmp_path, inlaid_environment, conformance_options, level):
+def test_it_installs_and_conforms_in_a_fresh_environment(tmp_path, inlaid_environment, conformance_options, exhaustive, level):
     if level == "loop" and find_compiler() is None:
         pytest.skip("there is no C compiler: apt-get install gcc")
     project = tmp_path / "inlaid-acme"
@@ -151,7 +156,14 @@ def test_it_installs_and_conforms_in_a_fresh_environment(tmp_path, inlaid_enviro
     available = {row["target"]: row["available"] for row in rows if row["compiles"]}
     assert available == {"acme": True, "reference": True, "x86": True}
     # The operators of the loop level are printed by the core, whose own plugins run the whole suite.
-    parts = ("plugin", "annotations", "codegen", "runtime", "models", "package", "operators/agrees[softmax")
+    parts = (
+        "plugin",
+        "annotations",
+        "codegen",
+        "package",
+        "operators/agrees[softmax",
+        *(("runtime", "models") if exhaustive else QUICK),
+    )
     loop_options = ("--examples", "1", "--jobs", "1", *(word for part in parts for word in ("--only", part)))
     options = loop_options if level == "loop" else conformance_options()
     command = (python, "-m", "inlaid", "conformance", "--target", "acme", "--report", "acme.json", *options)

@@ -16,6 +16,7 @@ import inlaid.onnx_backend as backend
 
 REPOSITORY = Path(__file__).parents[2]
 
+COVERAGE = REPOSITORY / "docs" / "onnx-coverage.md"
 LEAST_PASSED = 1855
 LEAST_NATIVE = 1735
 """Node cases on x86. Raise them as they grow: what passed once must go on passing."""
@@ -42,23 +43,36 @@ def names():
     return list(suite.node_cases())
 
 
-@pytest.mark.parametrize("device", ["reference", "x86"])
-def test_a_sample_of_the_node_cases(names, device):
-    """Every thirtieth case; the draws of random operators are Inlaid's own, so that those cases cannot pass."""
-    names = [name for name in names[::30] if not re.search("bernoulli|training_dropout|image_decoder", name)]
+def listed(heading):
+    """The node cases in a table of docs/onnx-coverage.md, which shortens their names."""
+    table = COVERAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return {f"test_{name}" for name in re.findall(r"`(\w+)`", table)}
+
+
+def test_a_sample_of_the_node_cases(names):
+    """On the reference target: every thirtieth case."""
+    names = [name for name in names[::30] if name not in listed("Fails")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        outcomes = [suite.run_node_case(suite.node_cases()[name], device) for name in names]
+        outcomes = [suite.run_node_case(suite.node_cases()[name], "reference") for name in names]
     assert [(item.name, item.reason) for item in outcomes if not item.passed] == []
 
 
 @pytest.mark.slow
-def test_all_node_cases_on_x86(names):
-    outcomes = suite.run_cases(names, "x86", min(os.cpu_count() or 1, 4))
-    passed, native = sum(item.passed for item in outcomes), sum(item.state == "native" for item in outcomes)
-    assert len(outcomes) >= 1884
-    assert passed >= LEAST_PASSED, [(item.name, item.reason) for item in outcomes if not item.passed]
-    assert native >= LEAST_NATIVE, [(item.name, item.reason) for item in outcomes if item.state == "fallback"]
+def test_node_cases_on_x86(names, sample, exhaustive):
+    """A quarter of the cases, of which those fail and fall back that docs/onnx-coverage.md lists. All of them under --exhaustive,
+    where the numbers have bounds."""
+    outcomes = suite.run_cases(sample(names, 4), "x86", min(os.cpu_count() or 1, 4))
+    failed = {item.name: item.reason for item in outcomes if not item.passed}
+    fallbacks = {item.name: item.reason for item in outcomes if item.state == "fallback"}
+    if exhaustive:
+        assert len(outcomes) >= 1884
+        assert len(outcomes) - len(failed) >= LEAST_PASSED, failed
+        assert sum(item.state == "native" for item in outcomes) >= LEAST_NATIVE, fallbacks
+    else:
+        assert len(outcomes) >= 400
+        assert failed.keys() <= listed("Fails"), failed
+        assert fallbacks.keys() <= listed("Runs partly on the reference target"), fallbacks
 
 
 @pytest.mark.slow

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from zlib import crc32
 
 from .operators import NAMES, operator_programs
 from .scopes import SOURCES, scope_programs
@@ -37,5 +37,6 @@ def chosen(choice: Choice) -> Iterator[tuple[int, Program]]:
     every = (*operator_programs(operator_names, choice.bounded), *scope_programs(operator_names, choice.bounded))
     for number, program in enumerate(every):
         first, last = program.operator != last, program.operator
-        if first or crc32(program.name.encode()) % choice.share == 0:
+        # Names of an operator's programs differ in a digit, on which some bits of a CRC do not depend.
+        if first or hashlib.sha256(program.name.encode()).digest()[0] % choice.share == 0:
             yield number, program

@@ -152,8 +152,11 @@ def _resize(node: Node) -> Expr:
 
 
 def _sizes(node: Node, policy: str) -> tuple[Dim, ...]:
-    """Return the sizes of a Resize. Any policy but "stretch" computes a scale from them, so that they must be static."""
-    return node.sizes(3, "sizes") if policy == "stretch" else tuple(map(int, node.require_static(3)))
+    """Return the sizes of a Resize. They must be static with antialias, and with any policy but "stretch", which computes a scale
+    from them."""
+    if policy == "stretch" and not node.attrs.get("antialias", 0):
+        return node.sizes(3, "sizes")
+    return tuple(map(int, node.require_static(3)))
 
 
 def _resize_computed(node: Node, axes: tuple[int, ...]) -> Expr:
