@@ -380,7 +380,7 @@ def _target(target: Any) -> str:
 
 def as_module(model: Model, dims: Mapping[str, DimSpec] | None) -> Module:
     """Return the module of the argument `model` of the functions above: a module is verified, anything else imported. Raises as
-    `load`, `InputError` for `dims` beside a module, and `VerifyError`."""
+    `load` does; also `InputError` for `dims` beside a module, and `VerifyError`."""
     from inlaid.graph.ir import Function, Module
     from inlaid.graph.verify import verify_model
 

@@ -1,6 +1,6 @@
 """Attributes of `inlaid` that other distributions provide, as entry points of the group `inlaid.attributes`.
 
-Their names are known here, so that an attribute whose distribution is not installed says what to install.
+Their names are listed here, so that the error for an attribute whose distribution is not installed can say what to install.
 """
 
 from __future__ import annotations

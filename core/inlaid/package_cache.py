@@ -70,7 +70,7 @@ class CachedPackage:
     regions: tuple[RegionFacts, ...]
 
     def save(self, path: Path) -> None:
-        """Write the package to `path`, atomically. Raises as `write_package`."""
+        """Write the package to `path`, atomically. Raises as `write_package` does."""
         check_output(path)
         with replacing(path) as file:
             for start in range(0, len(self.content), _COPIED_BYTES):

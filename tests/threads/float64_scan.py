@@ -19,7 +19,7 @@ from inlaid.driver.compile import build_package
 from inlaid.graph import ir
 from inlaid.reference.codegen import FORMAT as REFERENCE
 from inlaid_conformance.corpus import CORPUS, Choices, Entry, Form, Unfit
-from inlaid_conformance.coverage import example_facts
+from inlaid_conformance.coverage import attribute_values
 from inlaid_runtime.errors import InlaidError, PluginError, ScheduleWarning
 from inlaid_runtime.execution.launch_code import decode_launches
 
@@ -37,7 +37,7 @@ def varied_forms(entry: Entry, element: str, drawn: int = DRAWN) -> Iterator[For
             example = entry.example(Choices.pinned(number), element)
         except Unfit:
             continue
-        values = set(example_facts(entry, example).items())
+        values = set(attribute_values(entry, example).items())
         if number == 0 or not values <= covered_values:
             covered_values |= values
             yield from example.forms()

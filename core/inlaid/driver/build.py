@@ -154,7 +154,7 @@ def package_alone(
     function: Function, candidate: Candidate, registry: PluginRegistry, settings: Settings = DEFAULT, keep: bool = True
 ) -> Package:
     """Compile a function as a single region of a target, regardless of the target's rules. If the target stores inputs and results
-    in another form but rejects conversions, the fallback target converts. Raises as `build_regions`."""
+    in another form but rejects conversions, the fallback target converts. Raises as `build_regions` does."""
     region = outlined(function, candidate.target)
     params = [ir.var(f"x{number}", param.type) for number, param in enumerate(function.params)]
     main = ir.function(params, call_by_name(ALONE, region, params))

@@ -64,7 +64,7 @@ class DriverContext:
         return self._loops.schedules(region)
 
     def replay(self, kernel: LoopProgram, trace: str) -> Scheduled:
-        """Replay a trace on an unscheduled kernel. Raises as `replay_kernel`."""
+        """Replay a trace on an unscheduled kernel. Raises as `replay_kernel` does."""
         return self._loops.replay(kernel, trace)
 
     def rewrite(self, region: Region) -> None:

@@ -118,7 +118,7 @@ class Isolated:
             return artifact
 
     def borders(self, region: Region) -> Borders | None:
-        """Run `request_borders` in the worker. Raises as `compile`."""
+        """Run `request_borders` in the worker. Raises as `compile` does."""
         with self._blamed(region):
             folder = self._request_folder(region)
             return self._ask(folder, region, True, partial(_borders, folder / BORDERS))
@@ -246,7 +246,7 @@ class _Worker:
 
 
 def borders_from_json(data: dict[str, Any]) -> Borders:
-    """Parse borders written by `asdict` as JSON."""
+    """Rebuild borders from their `asdict` form after a round trip through JSON."""
 
     def border(facts: dict[str, Any]) -> Border:
         blocks = tuple((int(axis), int(factor)) for axis, factor in facts["layout"]["blocks"])

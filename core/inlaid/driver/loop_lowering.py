@@ -89,7 +89,7 @@ class LoopLowering:
         return report_schedules(self._source(_inside(region)), rules, self.context, shared)
 
     def replay(self, kernel: LoopProgram, trace: str) -> Scheduled:
-        """Replay a trace on an unscheduled kernel. Raises as `replay_kernel`."""
+        """Replay a trace on an unscheduled kernel. Raises as `replay_kernel` does."""
         rules, _ = self._rules()
         return replay_kernel(kernel, trace, rules, shared_transforms(self.context.capabilities), self.context)
 

@@ -64,20 +64,21 @@ class MeasuredCosts(CostModel):
 
 
 def usual_inputs(executable: Executable) -> dict[str, Any]:
-    """Return random inputs with the symbolic dimensions at the sizes that cost placement assumes. Raises as `example_inputs`."""
+    """Return random inputs, with each symbolic dimension at the size that placement by cost assumes (`size_hint`). Raises as
+    `example_inputs` does."""
     variables = {each for spec in executable.inputs for dim in spec.shape for each in free_vars(dim) if isinstance(each, SizeVar)}
     return example_inputs(executable.inputs, dims={each.name: size_hint(each) for each in variables})
 
 
 def executable_seconds(executable: Executable, inputs: Mapping[str, Any]) -> float:
-    """Return the median seconds of a run, after a warm-up run. Raises as `Executable.run`."""
+    """Return the median seconds of a run, after a warm-up run. Raises as `Executable.run` does."""
     executable.run(inputs)
     return statistics.median(_runs(lambda: executable.run(inputs)))
 
 
 def region_seconds(executable: Executable, inputs: Mapping[str, Any]) -> dict[str, float]:
     """Return the median seconds of each region in a run, by name. A region's executions in a run are added up. Raises as
-    `Executable.run`."""
+    `Executable.run` does."""
     executable.run(inputs)
     samples: dict[str, list[float]] = {}
 

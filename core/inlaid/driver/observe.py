@@ -52,9 +52,9 @@ class PassEffect:
 def after_step(
     module: Module, targets: Sequence[str], step: str, registry: PluginRegistry | None = None, settings: Settings = DEFAULT
 ) -> Module | tuple[LoopProgram, ...]:
-    """Compile a module up to the step `step` and return the IR: after a graph pass (the last run of `name`, or run n for `name:n`),
-    after a stage in `STAGES`, after a pass over regions, or all kernels after a pass over kernels. Raises `CompileError` for an
-    unknown name, listing all names."""
+    """Compile a module up to `step` and return the IR after it. A step is a graph pass (`name` is its last run, `name:n` is run n),
+    a stage in `STAGES`, a pass over regions, or a pass over kernels. Returns all kernels for a pass over kernels, otherwise the
+    module. Raises `CompileError` for an unknown step, with a list of all names."""
     registry = registry or default_registry()
     passes = model_passes(candidates_for(targets, registry), FALLBACK, registry, settings.precision)
     name, _, number = step.partition(":")

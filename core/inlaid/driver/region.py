@@ -27,7 +27,7 @@ def source_nodes(region: Region) -> tuple[str, ...]:
 
 
 def request_borders(region: Region, registry: PluginRegistry) -> Borders | None:
-    """Return the borders that a region's code generator asks for. Raises as `compile_region`."""
+    """Return the borders that a region's code generator asks for. Raises as `compile_region` does."""
     target = region.target
     plugin, nodes = registry.owner(target.kind), source_nodes(region)
     with blame(plugin, "the code generator", region.symbol, nodes):
@@ -60,7 +60,7 @@ def compile_region(region: Region, context: DriverContext) -> Artifact:
 
 
 def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelSchedule, ...]:
-    """Return the schedules chosen for the kernels of a region; empty for region-level targets. Raises as `compile_region`."""
+    """Return the schedules chosen for the kernels of a region; empty for region-level targets. Raises as `compile_region` does."""
     registry = context.registry
     if registry.spec(region.target.kind).level is not Level.LOOP:
         return ()
@@ -71,7 +71,7 @@ def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelS
 
 def watch_region(region: Region, context: DriverContext, kernels: bool) -> None:
     """Run the passes over a region, observed by the context's instruments: its target's passes, the passes before lowering, and,
-    with `kernels`, the passes over kernels up to those of the code generator. Raises as `compile_region`."""
+    with `kernels`, the passes over kernels up to those of the code generator. Raises as `compile_region` does."""
     inside, registry = _run_target_passes(region, context.registry, context.instruments), context.registry
     loops = registry.spec(region.target.kind).level is Level.LOOP
     with blame(registry.owner(region.target.kind), "the passes over kernels", region.symbol, source_nodes(region)):

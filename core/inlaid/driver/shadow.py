@@ -99,7 +99,7 @@ def shadow(
     settings: Settings = DEFAULT,
 ) -> Shadowed:
     """Run a module region by region, on its targets and on the reference. Each region gets the reference's values as inputs, so
-    that a difference is found in the region that causes it. Raises as `compile` and `Executable.run`."""
+    that a difference is found in the region that causes it. Raises as `compile` and `Executable.run` do."""
     registry = registry or default_registry()
     partitioned, candidates = cut(module, targets, registry, settings=settings)
     watch = _Watch(registry, settings)

@@ -81,14 +81,14 @@ def to_graph_form(unit: Function) -> Function:
     scopes = analyse(unit)
     if not scopes.bound:
         return unit
-    let_ids = _uninlinable_lets(unit, scopes)
+    kept_var_ids = _kept_vars(unit, scopes)
     replacements: dict[int, Expr] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
-        if isinstance(old, Let) and id(old.var) not in let_ids:
+        if isinstance(old, Let) and id(old.var) not in kept_var_ids:
             assert isinstance(new, Let)
             new = new.body
-        elif id(old) in scopes.bound and id(old) not in let_ids:
+        elif id(old) in scopes.bound and id(old) not in kept_var_ids:
             new = replacements[id(scopes.bound[id(old)])]
         replacements[id(old)] = new
         return new
@@ -96,8 +96,8 @@ def to_graph_form(unit: Function) -> Function:
     return transform_function(unit, visit)
 
 
-def _uninlinable_lets(unit: Function, scopes: Scopes) -> set[int]:
-    """Return the ids of the variables whose uses are all inside one function in the scope of their `Let`."""
+def _kept_vars(unit: Function, scopes: Scopes) -> set[int]:
+    """Return the ids of the variables whose `Let`s are kept: all their uses are inside one function in the scope of the `Let`."""
     use_scopes: dict[int, Scope] = {}
     home: dict[int, Scope] = {}
     for expr in post_order(unit):
@@ -107,12 +107,12 @@ def _uninlinable_lets(unit: Function, scopes: Scopes) -> set[int]:
             if id(child) in scopes.bound:
                 use_scope = scopes.inner[id(expr), index] if opens_scope(expr, index) else scopes.expr_scopes[id(expr)]
                 use_scopes[id(child)] = common_scope(use_scopes[id(child)], use_scope) if id(child) in use_scopes else use_scope
-    let_ids = set()
+    kept_var_ids = set()
     for key, scope in use_scopes.items():
         while scope is not home[key]:
             if isinstance(scope.owner, Function):
-                let_ids.add(key)
+                kept_var_ids.add(key)
                 break
             assert scope.parent is not None
             scope = scope.parent
-    return let_ids
+    return kept_var_ids

@@ -248,7 +248,7 @@ class _Collector:
             case ir.Function() as owner:
                 yield from self._function_conditions(owner)
             case ir.If() as owner:
-                yield from self._branch_conditions(owner, scope.result)
+                yield from self._branch_type_conditions(owner, scope.result)
 
     def _expr_conditions(self, expr: ir.Expr) -> Iterator[Constraint]:
         match expr:
@@ -336,7 +336,7 @@ class _Collector:
                     require_carried(loop, self._captured_sizes(owner))
                 yield from _at(recorded.symbolic, loop, _LOOP)
 
-    def _branch_conditions(self, owner: ir.If, result: ir.Expr) -> Iterator[Constraint]:
+    def _branch_type_conditions(self, owner: ir.If, result: ir.Expr) -> Iterator[Constraint]:
         """State that the result of a branch has the type of the conditional, in the dimensions that it does not introduce."""
         if owner.type is result.type or owner.type == result.type:
             return

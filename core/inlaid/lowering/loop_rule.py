@@ -18,10 +18,10 @@ from inlaid_runtime.types import TensorType, TupleType, Type
 def loop_rule(
     name: str, problem: Callable[[Dim], str | None] = lambda dim: None, capabilities: Capabilities | None = None
 ) -> OpRule:
-    """Return a rule that accepts every operator with a tensor-level `compute` for the capabilities. `problem` returns why the
-    target cannot handle a dimension of an operand or result, None if it can. A size that an operator computes must have an upper
-    bound, so that buffers of that size can be allocated. Of a target with threads, pass the capabilities: its devices may lack
-    element types, threads or memory, and the rule rejects operators whose kernels need them."""
+    """Return a rule that accepts every operator with a tensor-level `compute`. `problem` returns why the target cannot handle a
+    dimension of an operand or result, None if it can. A size that an operator computes must have an upper bound, so that buffers of
+    that size can be allocated. For a target with threads, pass its `capabilities`: the rule then also accepts operators that have
+    only a threaded `compute`, and rejects operators whose kernels need element types, threads or memory that the devices lack."""
 
     grid = None if capabilities is None else thread_grid(capabilities)
 

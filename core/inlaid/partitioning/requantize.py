@@ -43,7 +43,8 @@ def _unfit(requested: Factor, having: Requantization) -> str | None:
     multipliers, shifts = [int(value) for value in requested.multipliers[nonzero]], requested.shifts[nonzero].astype(np.int64)
     room = np.zeros(len(multipliers), np.int64)
     if requested.rounding in (HALF_EVEN, *SINGLE):
-        # With a single rounding, only the product matters: a multiplier can have as many bits as the shifts allow.
+        # With a single rounding, only multiplier * 2^shift matters: a multiplier with leading zeros may be scaled up and its shift
+        # lowered, down to the target's least shift.
         room = np.array([FRACTION - value.bit_length() for value in multipliers], np.int64)
         room = room if having.shifts is None else np.minimum(room, shifts - having.shifts[0])
     zeros = np.array([(value & -value).bit_length() - 1 for value in multipliers], np.int64)

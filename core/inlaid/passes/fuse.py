@@ -22,7 +22,7 @@ from inlaid.graph.ir import Call, Constant, Expr, Function, Var, children, opera
 from inlaid.graph.ir import function as make_function
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.graph.scopes import Scope, analyse, opens_scope
-from inlaid.passes.group_concats import WIDEST, symbolic_parts
+from inlaid.passes.group_concats import WIDEST, symbolic_concat_arity
 from inlaid_runtime.types import TensorType
 
 PRIMITIVE = ("primitive", "fused")
@@ -101,7 +101,7 @@ class _Groups:
         self._post_dominators(leaving)
         self.root = list(range(len(self.nodes)))
         self.size = [1] * len(self.nodes)
-        self.parts = [symbolic_parts(node.expr) for node in self.nodes]
+        self.parts = [symbolic_concat_arity(node.expr) for node in self.nodes]
         self.anchored = [node.kind in _ANCHORS for node in self.nodes]
         for number, node in enumerate(self.nodes):
             if node.kind in _ANCHORS:

@@ -26,7 +26,7 @@ def group_concats(target: Function, supports: Supports = supports_everything) ->
     """Split concatenations of more than `WIDEST` tensors. Returns the same object if there are none."""
 
     def visit(old: Expr, new: Expr) -> Expr:
-        if not isinstance(new, Call) or symbolic_parts(new) <= WIDEST:
+        if not isinstance(new, Call) or symbolic_concat_arity(new) <= WIDEST:
             return new
         replacement = _grouped(new.args, new)
         return replacement if replacement.type == new.type and is_supported(replacement, supports, *new.args) else new
@@ -34,7 +34,7 @@ def group_concats(target: Function, supports: Supports = supports_everything) ->
     return transform_function(target, visit)
 
 
-def symbolic_parts(expr: Expr) -> int:
+def symbolic_concat_arity(expr: Expr) -> int:
     """Count the operands of a concatenation if one has a symbolic extent along the axis; 0 for any other expression."""
     if not isinstance(expr, Call) or expr.callee is not ops.concat:
         return 0

@@ -36,7 +36,7 @@ class _Choices:
         self._added: dict[Scope, tuple[Constraint, ...]] = {}
 
     def visit(self, old: Expr, new: Expr) -> Expr:
-        """Return the replacement of an expression whose children are already replaced."""
+        """Return the replacement of `old`. `new` is `old` with its children already replaced."""
         if self._scopes is not None:
             new = with_added(old, new, self._scopes, self._added)
         if isinstance(new, If):

@@ -35,7 +35,7 @@ class VectorDot:
 
     @property
     def interleaves(self) -> bool:
-        """Whether one operand must be packed, so that each lane's group is contiguous, in whole groups and panels."""
+        """Whether one operand must be packed: each lane's group contiguous, and the operand padded to whole groups and panels."""
         return self.instruction is not None
 
     @property

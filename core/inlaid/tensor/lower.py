@@ -175,7 +175,7 @@ class _Lowering:
         indices = tuple(axis.var for axis in iters[: len(op.axes)])
         if reduction is None:
             values = tuple(map(rewriter.expr, op.body))
-            stores = _parallel_stores(op.buffers, indices, values)
+            stores = _simultaneous_stores(op.buffers, indices, values)
             self._stmts.append(self._nest(unique(op.name, self._names), iters, stores, None, steps))
             return op.buffers
 
@@ -183,17 +183,17 @@ class _Lowering:
         types = tuple(value.dtype for value in reduction.values)
         new = tuple(map(rewriter.expr, reduction.values))
         old = tuple(ir.load(buffer, indices) for buffer in buffers)
-        update = _parallel_stores(buffers, indices, reduction.reducer.combine(old, new))
+        update = _simultaneous_stores(buffers, indices, reduction.reducer.combine(old, new))
         identity = reduction.reducer.identity(types)
         name = unique(op.name, self._names)
         empty = _may_be_empty(reduction.axes)
         if empty != arith.ZERO:
             fill_axes = tuple(ir.IterVar(arith.Var(axis.var.name), axis.extent) for axis in iters[: len(op.axes)])
-            fill = _parallel_stores(buffers, tuple(axis.var for axis in fill_axes), identity)
+            fill = _simultaneous_stores(buffers, tuple(axis.var for axis in fill_axes), identity)
             nest = self._nest(unique(f"{op.name}_empty", self._names), fill_axes, fill, None, self._step_iters()[0])
             self._stmts.append(nest if empty == arith.ONE else ir.If(ir.Index(dtype("bool"), empty), nest))
         if empty != arith.ONE:
-            self._stmts.append(self._nest(name, iters, update, _parallel_stores(buffers, indices, identity), steps))
+            self._stmts.append(self._nest(name, iters, update, _simultaneous_stores(buffers, indices, identity), steps))
         return buffers
 
 
@@ -222,8 +222,9 @@ def _may_be_empty(axes: tuple[ir.IterVar, ...]) -> arith.Expr:
     return empty
 
 
-def _parallel_stores(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], values: tuple[ir.Expr, ...]) -> ir.Stmt:
-    """Emit buffers[indices] = values in parallel. A value whose old element is loaded by another value is stored last."""
+def _simultaneous_stores(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Expr, ...], values: tuple[ir.Expr, ...]) -> ir.Stmt:
+    """Emit stores that assign all `values` at once: a new value that would overwrite an element that a later value loads is held in
+    a register and stored last."""
     stores: list[ir.Stmt] = []
     late: list[ir.Stmt] = []
     temporaries = []

@@ -69,10 +69,10 @@ class ThreadDialect(Protocol):
         """Print a call of a function in `ir.UNARY`, of `fma` or of `fmod`, on vectors; on scalars for `lanes` 0."""
 
     def any(self, mask: str, lanes: int) -> str:
-        """Print the test whether any lane of an 8-bit mask is set."""
+        """Print the test whether any lane of a mask is set; the mask has 8 bits per lane."""
 
     def all(self, mask: str, lanes: int) -> str:
-        """Print the test whether all lanes of an 8-bit mask are set."""
+        """Print the test whether all lanes of a mask are set; the mask has 8 bits per lane."""
 
     def splat(self, value: str, dtype: DType, lanes: int) -> str:
         """Print the broadcast of a scalar."""

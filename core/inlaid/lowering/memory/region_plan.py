@@ -64,9 +64,9 @@ def plan_region(
 def with_checks(
     calls: tuple[KernelCall, ...], conditions: Sequence[Constraint], visible: Set[arith.Expr]
 ) -> tuple[KernelCall, ...]:
-    """Attach each condition on sizes that the calls define to the call that defines the last of them. The caller checks the
-    conditions that read only sizes in `visible`. A condition on other sizes is dropped: a rewrite removed the call that defines
-    them, and no kernel reads them."""
+    """Attach each condition that reads sizes defined by the calls to a call: the one that defines the last of these sizes. The
+    caller checks the conditions that read only sizes in `visible`. A condition that reads any other size is dropped: a rewrite
+    removed the call that defined the size, and no kernel reads it."""
     definers: dict[arith.Expr, int] = {size: number for number, call in enumerate(calls) for size in call.defines}
     checks: dict[int, list[Constraint]] = {}
     for condition in conditions:

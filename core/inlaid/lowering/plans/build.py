@@ -13,7 +13,7 @@ from inlaid.graph import ir
 from inlaid.lowering.plans.aliases import Aliases
 from inlaid.lowering.plans.body import flat
 from inlaid.lowering.plans.module import HOST, MAIN, ModulePlans
-from inlaid.lowering.plans.scope import FunctionScopes, ScopePlan, passes
+from inlaid.lowering.plans.scope import FunctionScopes, ScopePlan, has_known_shapes
 from inlaid_runtime.artifact.plan import Plan
 from inlaid_runtime.records import dataclass
 
@@ -78,7 +78,7 @@ def _callees_first(module: ir.Module, entry: str, regions: Collection[str], earl
             for expr in ir.post_order(module[name]):
                 if isinstance(expr, ir.Call) and isinstance(expr.callee, ir.GlobalVar) and expr.callee.name not in regions:
                     stack.append((expr.callee.name, False))
-                    early |= set() if passes(expr) else {expr.callee.name}
+                    early |= set() if has_known_shapes(expr) else {expr.callee.name}
     return order
 
 

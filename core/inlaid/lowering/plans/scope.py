@@ -200,7 +200,7 @@ class ScopePlan:
         """Emit a call of a closure; its captured values are passed as additional arguments."""
         scope, work = self.function.scopes.body(callee), self.function.work
         captured = self.function.captures.outer_exprs(scope)
-        closures, key = self.function.closures, (id(callee), passes(expr))
+        closures, key = self.function.closures, (id(callee), has_known_shapes(expr))
         if key not in closures:
             scope_plan = self._nested(scope, (*callee.params, *captured), "closure")
             work.plans[scope_plan.name] = scope_plan.finish(scope_plan.sides() if key[1] else HOST)
@@ -253,7 +253,7 @@ def _passing(type_: Type) -> list[bool]:
     return [has_known_shape(make_value(result_storage(part), part)) for part in flat(type_)]
 
 
-def passes(call: ir.Call) -> bool:
+def has_known_shapes(call: ir.Call) -> bool:
     """Test whether the shapes of all operands and results of a call are known before the run."""
     parts = [part for value in (call, *call.args) for part in flat(value.type)]
     return not any(isinstance(part, TensorType) and any(map(ir.existential, type_vars(part))) for part in parts)

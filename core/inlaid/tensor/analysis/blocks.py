@@ -1,4 +1,4 @@
-"""Blocks of unscheduled kernels and their sizes."""
+"""The blocks of a program, and their numbers of iterations."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ class _Facts:
                 return None
             digits.remove(following)
             end = (*divisor, size)
-            # A divisor below `reach` is constant, and its digit may end below it too.
+            # If the divisor is less than `reach`, both are constants, and the digit may also end below `reach`.
             low, high = _constant(reach), _constant(end)
             reach = end if low is None or high is None else (arith.Const(max(low, high)),)
         return self.analyzer.simplify(arith.product(reach))

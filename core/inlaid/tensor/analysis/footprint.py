@@ -174,7 +174,8 @@ def substitute(expr: arith.Expr, mapping: Mapping[arith.Var, arith.Expr]) -> ari
 
 
 def statement_values(stmt: ir.Stmt) -> tuple[ir.Expr, ...]:
-    """Return the value expressions of a statement, except those of its substatements. Payloads of checked indices count."""
+    """Return the value expressions of a statement, including those that its indices check (see `ir.payloads`), but not those of its
+    substatements."""
     values: tuple[ir.Expr, ...] = ()
     indices: tuple[arith.Expr, ...] = ()
     if isinstance(stmt, ir.Store):  # hot path: `match` is slow

@@ -63,9 +63,11 @@ def _varies(index: arith.Expr, variables: set[arith.Var]) -> bool:
 def _is_uniform(block: ir.Block, variables: set[arith.Var]) -> bool:
     """Test whether the predicate of a block, and the condition of its init, have the same value in all lanes."""
     bindings: dict[arith.Expr, arith.Expr] = {item.var: value for item, value in zip(block.iters, block.bindings, strict=True)}
-    conditions = [binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.REDUCTION]
-    conditions.append(arith.substitute(block.predicate, bindings))
-    return not any(arith.free_vars(expr) & variables for expr in conditions)
+    deciding_exprs = [
+        binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.REDUCTION
+    ]
+    deciding_exprs.append(arith.substitute(block.predicate, bindings))
+    return not any(arith.free_vars(expr) & variables for expr in deciding_exprs)
 
 
 def _stored_points(body: ir.Stmt) -> list[tuple[arith.Expr, ...]] | None:

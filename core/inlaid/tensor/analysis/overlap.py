@@ -24,9 +24,11 @@ _Column = tuple[arith.Expr, arith.Expr, int, int]
 _MAX_ELEMENTS = 1 << 10
 """Maximum number of elements per thread and access that are enumerated."""
 _MAX_CASES = 64
-_MAX_POINTS = 1 << 14
+"""Maximum number of cases into which a comparison is split: the product of the numbers of values of the variables split by."""
+_MAX_CACHED_POINTS = 1 << 14
+"""Maximum number of points of a cached table."""
 _MAX_TABLES = 256
-"""Maximum number of points of a cached table, and maximum number of cached tables."""
+"""Maximum number of cached tables."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -236,7 +238,7 @@ class Overlaps:
         variables = tuple((var, count, access.free[var]) for var, count in counts.items())
         key = (axes, threads, variables, access.guards, access.over, barrier_axes)
         table = self._tables.get(key) or self._table_anew(access, counts, threads, barrier_axes)
-        if table.ids.size <= _MAX_POINTS and len(self._tables) < _MAX_TABLES:
+        if table.ids.size <= _MAX_CACHED_POINTS and len(self._tables) < _MAX_TABLES:
             self._tables[key] = table
         return table
 

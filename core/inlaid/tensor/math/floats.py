@@ -160,7 +160,8 @@ def clamp_min(x: Expr, limit: float) -> Expr:
 
 
 def where_tiny(x: Expr, form: Format, otherwise: Expr) -> Expr:
-    """Return x if it is so small that f(x) = x (including zeros and denormals), else `otherwise`."""
+    """Return x if |x| < `form.tiny` (including zeros and denormals), else `otherwise`: for a function with f(x) = x + O(x^2), such
+    an x is its own result."""
     return select(magnitude(x) < form.tiny, x, otherwise)
 
 

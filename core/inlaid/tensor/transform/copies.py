@@ -2,8 +2,9 @@
 
 An element's offset in either buffer is a sum over dimensions of a stride times an index. Dimensions contiguous in both buffers are
 merged. If both buffers have the same innermost dimension, rows are copied. Otherwise tiles ("squares") of the two innermost
-dimensions are copied, one target vector per source column, so that whole cache lines are read and written. Two source rows that
-alternate in the target are interleaved. Axes split into blocks have static extents; all other axes may be symbolic.
+dimensions are copied, one target vector per source column, so that whole cache lines are read and written. If the innermost target
+dimension has extent 2 and the innermost source dimension is the next one in the target, vectors of two source rows are interleaved
+and stored together. Axes split into blocks have static extents; all other axes may be symbolic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Shares divisions by symbolic numbers between nearby dividends, and hoists the divisions out of loops."""
+"""Hoists divisions by symbolic numbers out of loops, and computes a quotient from that of a nearby dividend with the same
+divisor."""
 
 from __future__ import annotations
 

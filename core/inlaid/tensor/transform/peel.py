@@ -341,7 +341,7 @@ def _strips(
     number, final = arith.Var(f"{loop.var.name}_s"), arith.Var(f"{loop.var.name}_last")
     longest = min(_LONGEST, pieces.size - 1) if unit else STRIP
     rows_left = arith.simplify(pieces.limit - last[loop.var] * pieces.size)
-    # A piece is a few strips, which bounds the extent of the loop.
+    # The last piece has fewer than `pieces.size` rows, so the loop over its strips has at most `max_strips` iterations.
     count = arith.maximum(rows_left // STRIP, 1) if unit else arith.ceildiv(rows_left, STRIP)
     max_strips = 1 if longest == pieces.size - 1 else -((1 - pieces.size) // STRIP)
     count = arith.simplify(arith.minimum(count, max_strips))

@@ -22,17 +22,17 @@ def insert_tokens(program: ir.LoopProgram, stages: Sequence[Stage], scopes: Sequ
     """Insert tokens so that a stage waits for another one exactly if both access the same elements and one writes.
 
         for k in n: { inp = x[k]; acc = acc + inp }
-    with a stage load that writes inp and a stage compute that writes acc becomes
+    with a stage "load" that writes inp and a stage "compute" that writes acc, becomes
         push compute to load
         for k in n:
             pop compute to load; inp = x[k]; push load to compute
             pop load to compute; acc = acc + inp; push compute to load
         pop compute to load
 
-    The program must have no blocks or virtual threads, and loops that are not yet peeled. Buffers that share bytes of `scopes`
-    count as one. Allocations used by several stages move outside all loops, and adjacent tasks of a stage are sorted by the first
-    task that waits for each. Raises `VerifyError` if tokens between neighboring stages cannot order a dependence, such as one
-    between the first and the third of three stages without work in the second between them.
+    The program must have no blocks and no virtual threads, and its loops must not be peeled yet. Buffers that share bytes of
+    `scopes` count as one. Allocations used by several stages move outside all loops, and adjacent tasks of a stage are sorted by
+    the first task that waits for each. Raises `VerifyError` if tokens between neighboring stages cannot order a dependence, such as
+    one between the first and the third of three stages without work in the second between them.
     """
     allocated: dict[ir.Buffer, None] = {}
     body = _Inserter(Staged(program, stages, scopes), allocated).part(program.body).stmt

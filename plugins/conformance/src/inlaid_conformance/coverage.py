@@ -96,11 +96,11 @@ def example_values(entry: Entry, form: Form, element: str) -> Values:
     example = form.example
     if any(np.size(value) == 0 for value in example.inputs if isinstance(value, np.ndarray)):
         return {ELEMENT: element, "data": "empty"}  # an empty example does not exercise the computation
-    return {ELEMENT: element, FORM: form.kind or "all given when it runs", **example_facts(entry, example)}
+    return {ELEMENT: element, FORM: form.kind or "all given when it runs", **attribute_values(entry, example)}
 
 
-def example_facts(entry: Entry, example: Example) -> Values:
-    """Return the classes of an example's attributes, and its facets."""
+def attribute_values(entry: Entry, example: Example) -> Values:
+    """Return the part of `example_values` that comes from attributes and facets."""
     named = {name: _class(value) for name, value in example.attrs.items() if name not in SHAPE_ATTRS}
     return {**named, **entry.facets(example)}
 

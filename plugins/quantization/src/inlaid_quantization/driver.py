@@ -24,7 +24,7 @@ def quantize(
     keep: bool = True,
 ) -> QuantizedModule:
     """Quantize a module to int8, calibrated and evaluated on `targets`. The first target of `deployment_targets` that declares a
-    requantization determines the module's requantization. Raises as `quantize_module` and `compile_module`."""
+    requantization determines the module's requantization. Raises as `quantize_module` and `compile_module` do."""
     registry = registry or default_registry()
     declared = (registry.capabilities(registry.target(text)).requantization for text in deployment_targets)
     settings = fitted(settings, next((having for having in declared if having.roundings), Requantization()))

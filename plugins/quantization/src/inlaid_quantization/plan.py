@@ -240,10 +240,10 @@ class _Planner:
         direct: set[int] = set()
         for expr in self.outputs:
             step = self.steps.get(id(expr))
-            as_int8 = self.settings.borders == INT8 or (
+            is_int8 = self.settings.borders == INT8 or (
                 (id(expr) in self.sources and id(expr) in computed) if step is None else not step.anchors
             )
-            (stored if as_int8 and is_real(expr) else real).add(id(expr))
+            (stored if is_int8 and is_real(expr) else real).add(id(expr))
         if self.settings.borders == INT8:
             stored |= {id(expr) for expr in self.order if id(expr) in self._params and is_real(expr)}
         for expr in reversed(self.order):

@@ -143,8 +143,8 @@ class Optimizer:
         self._alone = False
 
     def compile(self, text: str, features: str, symbol: str, effort: int) -> bytes:
-        """Compile a module by `emit.emit`. Raises as `CompilerProcess.compile`, except `OSError`: this process then compiles the
-        module."""
+        """Compile a module by `emit.emit`. Raises as `CompilerProcess.compile` does, except `OSError`: this process then compiles
+        the module."""
         process = self._process()
         if process is not None:
             try:

@@ -128,7 +128,7 @@ class Executable:
         return dict(zip(self._output_names, results, strict=True))
 
     def __call__(self, *values: Any) -> Any:
-        """Run on inputs in order. Returns the output, or a tuple of several outputs. Raises as `run`."""
+        """Run on inputs in order. Returns the output, or a tuple of several outputs. Raises as `run` does."""
         if len(values) != len(self._inputs.names):
             listed = ", ".join(map(describe, self.inputs)) or "none"
             raise InputError(f"expected {len(self._inputs.names)} inputs, got {len(values)}", remedy=f"the inputs are {listed}")
@@ -149,7 +149,7 @@ class Executable:
         return device_array
 
     def profile(self, inputs: Mapping[str, Any]) -> Profile:
-        """Run once and measure the time of each region and kernel. Raises as `run`."""
+        """Run once and measure the time of each region and kernel. Raises as `run` does."""
         from inlaid_runtime.execution.profile import Recorder
 
         arrays = self._inputs.read(inputs)

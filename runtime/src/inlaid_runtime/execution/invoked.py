@@ -90,7 +90,7 @@ class Invoked:
 
     def layout(self, inputs: Sequence[Array], outer: Mapping[arith.Expr, int]) -> RegionLayout:
         """Return the layout for the shapes of inputs, in a plan with sizes `outer`. Layouts are cached. Raises as
-        `check_constraints`, `check_shapes` and `check_ranges`, and `Unsupported` for a size without an upper bound."""
+        `check_constraints`, `check_shapes` and `check_ranges` do, and `Unsupported` for a size without an upper bound."""
         key: tuple[object, ...] = tuple([array.shape for array in inputs])
         if self._outer_sizes:
             key += tuple(map(outer.get, self._outer_sizes))

@@ -108,7 +108,7 @@ def _move(temporary: str, target: str) -> None:
 
 
 def write_files(contents: Mapping[Path, Iterable[bytes | bytearray | memoryview]]) -> None:
-    """Write files, each given as chunks of its content. No file is replaced before all are written. Raises as `replacing`."""
+    """Write files, each given as chunks of its content. No file is replaced before all are written. Raises as `replacing` does."""
     with ExitStack() as stack:
         for path, chunks in contents.items():
             file = stack.enter_context(replacing(path))
@@ -117,7 +117,7 @@ def write_files(contents: Mapping[Path, Iterable[bytes | bytearray | memoryview]
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 text file. Raises as `replacing`."""
+    """Write a UTF-8 text file. Raises as `replacing` does."""
     write_files({path: [text.encode()]})
 
 

@@ -258,7 +258,7 @@ def read_package(path: Path, expect_sha256: str | None = None) -> Package:
 
 
 def package_from_bytes(content: bytes | bytearray | memoryview, expect_sha256: str | None = None) -> Package:
-    """Return the package with the content of a file, which is copied. Raises as `read_package`."""
+    """Return the package with the content of a file, which is copied. Raises as `read_package` does."""
     path = Path("<bytes>")
     if expect_sha256 is not None:
         _check_hash(path, hashlib.sha256(content).hexdigest(), expect_sha256)
@@ -276,7 +276,7 @@ def _check_hash(path: Path, actual: str, expected: str) -> None:
 
 def decode_package(path: Path, content: mmap.mmap, verified: bool = False) -> Package:
     """Decode the package in a mapped file, to which its weights refer. With `verified`, checksums are not compared. Raises as
-    `read_package`."""
+    `read_package` does."""
     return _Reader(path, content, verified).read()
 
 

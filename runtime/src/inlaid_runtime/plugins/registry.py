@@ -93,8 +93,8 @@ class Registry(Generic[Kind]):
         return None if file is None or Path(file).name != "__init__.py" else Path(file).parent
 
     def ask_owner(self, hook: str, answer_type: type, package: str, *, target: Target, **arguments: object) -> object:
-        """Call a hook of the plugin that provides a target. Raises `PluginError` unless the answer is an `answer_type`, a class of
-        the contract's package `package`."""
+        """Call a hook of the plugin that provides a target. Raises `PluginError` if the answer is None or not an instance of
+        `answer_type`. `package` is the package that exports `answer_type`, for the message."""
         owner = self.owner(target.kind)
         answer = self.ask(owner, hook, target=target, **arguments)
         if answer is None:

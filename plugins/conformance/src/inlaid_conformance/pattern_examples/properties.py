@@ -11,7 +11,7 @@ from inlaid.graph.operator import Operator
 from inlaid.plugins import Capabilities
 from inlaid_conformance.accumulators import deepest
 from inlaid_conformance.corpus import Example, find_entry
-from inlaid_conformance.coverage import Values, example_facts
+from inlaid_conformance.coverage import Values, attribute_values
 from inlaid_conformance.pattern_examples.draws import ANY_TARGET
 from inlaid_conformance.pattern_examples.shapes import static_shape
 from inlaid_runtime.types import TensorType
@@ -34,4 +34,4 @@ def _call_properties(call: ir.Call, operator: Operator, target: Capabilities) ->
     inputs = tuple(np.broadcast_to(np.zeros((), type_.dtype.numpy), static_shape(type_)) for type_ in types)
     attributes = {item.name: getattr(call.attrs, item.name) for item in dataclasses.fields(call.attrs)}
     deep = deepest(target.requantization.accumulator_bits)
-    return example_facts(entry, Example(entry.operator, inputs, attributes, tiles=target.tiles, deep=deep))
+    return attribute_values(entry, Example(entry.operator, inputs, attributes, tiles=target.tiles, deep=deep))
