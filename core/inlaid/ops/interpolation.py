@@ -145,7 +145,7 @@ def _coordinate(attrs: ResizeAttrs, axis: _ResizedAxis, position: Any) -> Any:
         return place * before / after if axis.scale is None else place / axis.scale
 
     scale: Any = axis.scale if axis.scale is not None else after / before
-    width = scale * before
+    width: Any = after if axis.scale is None else scale * before
     single = _equals_one(width)
     last: Any = before - 1
     steps: Any = _pick(single, 1.0, width - 1)

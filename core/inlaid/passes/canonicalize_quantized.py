@@ -79,10 +79,12 @@ def _in_integers(stored: Call, uses: UseCounts) -> Expr:
 # --- data movement on quantized values --------------------------------------------------------------------------------
 
 
-def _transpose_stored(match: Match) -> Expr:
+def _transpose_stored(match: Match) -> Expr | None:
     """Rewrite transpose(dequantize(x)) to dequantize(transpose(x))."""
     stored, perm = match.call("dequantized"), match.attrs("outer").perm
     x, *parameters = stored.args
+    if len({_rank(item) for item in parameters}) > 1:
+        return None
     axis = perm.index(stored.attrs.axis) if _rank(parameters[0]) else stored.attrs.axis
     return dequantize(transpose(x, perm=perm), *parameters, dtype=stored.attrs.dtype, axis=axis)
 

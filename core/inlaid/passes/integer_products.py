@@ -22,7 +22,7 @@ import numpy as np
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, operator_traits
 from inlaid.graph.operator import Operator
 from inlaid.graph.transform import transform_function
-from inlaid.ops.compose import cast_to
+from inlaid.ops.compose import cast_to, expr_type
 from inlaid.ops.convolution import conv
 from inlaid.ops.elementwise import mul, sub
 from inlaid.ops.linear import matmul
@@ -119,6 +119,8 @@ def _dequantized(expr: Call) -> StoredOperand | None:
     if not isinstance(scale, Constant) or scale.data.dtype != np.float32:
         return None
     varies = scale.data.ndim > 0
+    if points and expr_type(points[0]).rank != scale.data.ndim:
+        return None
     return StoredOperand(integers, scale.data, points[0] if points else None, expr.attrs.axis if varies else None)
 
 

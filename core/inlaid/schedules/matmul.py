@@ -1,6 +1,6 @@
 """Matrix product on vector CPUs: a register tile of rows times columns is accumulated over the whole inner dimension.
 
-Sums are dot products on vectors (see `dot`): multiply-adds of float32 and int32, or instructions for narrow operands. The right
+Sums are dot products on vectors (see `dot`): multiply-adds of `SUM_TYPES`, or instructions for narrow operands. The right
 operand is read in contiguous panels as wide as a tile, K/g N g each for groups of g: a constant operand is packed at compile time;
 a panel of any other operand is copied before its first use if an instruction needs it or enough rows use the panel.
 """

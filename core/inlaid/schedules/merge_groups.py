@@ -57,7 +57,7 @@ def merge_groups(function: Function, context: KernelContext, supports: Supports 
 
 
 def _padded(product: Call, steps: float, dots: list[Dot], costs: CostConstants) -> Expr | None:
-    """Pad the channels of each group, so that they fill an instruction; None if that takes more instructions than `steps` per
+    """Pad the channels of each group, so that they fill an instruction; None unless that takes fewer instructions than `steps` per
     position of the window, pixel and group."""
     x, weights = product.args
     assert isinstance(product.attrs, ConvAttrs) and isinstance(product.type, TensorType) and isinstance(weights, Constant)

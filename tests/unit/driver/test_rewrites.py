@@ -30,6 +30,8 @@ REGION = f"region0_{KIND}"
 ALWAYS = (
     "dissolve",
     "group_concats",
+    "padding_taps",
+    "zero_points",
     "unsigned_data",
     "wide_products",
     "choose_convolution",
@@ -128,7 +130,19 @@ def test_capabilities_choose() -> None:
     assert watch.names == list(ALWAYS)
     watch = Capture[ir.Module]("")
     lowered(model(), make_registry(vector_bits=256), [watch])
-    assert watch.names == [*ALWAYS[:3], "fixed_products", "subsample", *ALWAYS[3:-1], "rounded_floats", ALWAYS[-1]]
+    assert watch.names == [
+        *ALWAYS[:3],
+        "volume_windows",
+        *ALWAYS[3:5],
+        "fixed_products",
+        "subsample",
+        "wide_products",
+        "wide_floats",
+        "vector_products",
+        *ALWAYS[6:-1],
+        "rounded_floats",
+        ALWAYS[-1],
+    ]
 
 
 def test_timing_tells_regions_apart() -> None:

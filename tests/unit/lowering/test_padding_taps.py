@@ -96,3 +96,11 @@ def test_windows_that_need_all_taps_stay() -> None:
     x = var("x", TensorType((1, 2, n, n), "float32"))
     symbolic = function([x], ops.conv(x, constant(np.zeros((3, 2, 3, 3), np.float32)), pads=(1, 1, 1, 1)))
     assert padding_taps(symbolic, CONTEXT) is symbolic
+
+
+def test_taps_with_infinite_weights_stay() -> None:
+    x = var("x", TensorType((1, 1, 1, 1), "float32"))
+    weights = np.ones((1, 1, 3, 3), np.float32)
+    weights[0, 0, 0, 0] = np.inf  # times padding, NaN
+    target = function([x], ops.conv(x, constant(weights), pads=(1,) * 4))
+    assert rewritten(target) is target

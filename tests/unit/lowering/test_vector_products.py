@@ -12,6 +12,7 @@ from inlaid.plugins import Capabilities
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import TensorType
+from inlaid_runtime.types import dtype as type_of
 
 CONTEXT = KernelContext(Capabilities((), vector_bits=512), 1, ())
 BATCHES = [(), (2,), (2, 3)]
@@ -94,3 +95,16 @@ def test_products_that_share_rows_stay() -> None:
         function([x := tensor("x", 4, 6, dtype="int8"), w := tensor("w", 6, 1, dtype="int8")], ops.matmul(x, w, out_dtype="int32")),
     ):
         assert rewritten(target) is target
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sums_of_narrow_floats_are_rounded_once(dtype: str) -> None:
+    x, w = tensor("x", 1, 64, dtype=dtype), tensor("w", 3, 64, dtype=dtype)
+    rng = np.random.default_rng(0)
+    signs = np.where(np.arange(64) % 2, -300, 300)
+    rows = np.stack([signs, rng.standard_normal(64), rng.standard_normal(64) * 30])
+    inputs = [value.astype(type_of(dtype).numpy) for value in (np.full((1, 64), 300), rows)]
+    target = function([x, w], ops.matmul(x, transposed(w)))
+    assert np.array_equal(evaluate(rewritten(target), inputs), evaluate(target, inputs))
+    columns = function([w, x], ops.matmul(w, ops.reshape(x, shape=(64, 1))))
+    assert np.array_equal(evaluate(rewritten(columns), inputs[::-1]), evaluate(columns, inputs[::-1]))

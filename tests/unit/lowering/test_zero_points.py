@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,8 +20,10 @@ from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.types import TensorType
 
 BYTES = ("int8", "uint8")
-KINDS = ("matmul", "batched", "conv", "strided", "grouped", "pointwise")
+KINDS = ("vector", "vectors", "matmul", "batched", "conv", "strided", "grouped", "pointwise")
 SHAPES = {
+    "vector": ((12,), (12, 9)),
+    "vectors": ((12,), (2, 12, 9)),
     "matmul": ((5, 12), (12, 9)),
     "batched": ((2, 5, 12), (2, 12, 9)),
     "conv": ((2, 4, 7, 6), (9, 4, 3, 2)),
@@ -28,6 +31,7 @@ SHAPES = {
     "grouped": ((1, 8, 6, 6), (8, 2, 3, 3)),
     "pointwise": ((2, 8, 5, 5), (4, 8, 1, 1)),
 }
+MATRICES = ("vector", "vectors", "matmul", "batched")
 WORDS = TensorIntrin("dot.words", dot_product("int16", "int16", "int32", 8, 2))
 
 
@@ -40,7 +44,7 @@ WIDE = context(WORDS)
 
 
 def product(kind: str, x: Expr, w: Expr) -> Expr:
-    if kind in ("matmul", "batched"):
+    if kind in MATRICES:
         return ops.matmul(x, w, out_dtype="int32")
     rank = w.type.rank - 2  # type: ignore[union-attr]
     stride = 2 if kind == "strided" else 1
@@ -69,7 +73,8 @@ def test_every_integer_stays(data: st.DataObject) -> None:
     point = var("p", TensorType((), types[0]))
     params, inputs = [x, point], [values[0], values[0].reshape(-1)[0]]
     left: Expr = ops.sub(cast_to(x, "int32"), cast_to(point, "int32")) if data.draw(st.booleans()) else cast_to(x, "int32")
-    along = {"matmul": (1, 9), "batched": (2, 1, 9)}.get(kind, (shapes[1][0], *(1,) * (len(shapes[1]) - 1)))
+    channels = (shapes[1][0], *(1,) * (len(shapes[1]) - 1))
+    along = (*shapes[1][:-2], 1, shapes[1][-1]) if kind in MATRICES else channels
     points = random.integers(-128, 128, along if data.draw(st.booleans()) else (), np.int32)
     if data.draw(st.booleans()):
         right: Expr = constant((values[1].astype(np.int32) - points).astype(np.int16))
@@ -82,3 +87,25 @@ def test_every_integer_stays(data: st.DataObject) -> None:
     verify(changed)
     assert np.array_equal(evaluate(changed, inputs), evaluate(target, inputs))
     assert zero_points(changed, machine) is changed
+
+
+@pytest.mark.parametrize("machine", [NARROW, WIDE])
+@pytest.mark.parametrize("kind", ["matmul", "conv"])
+@pytest.mark.parametrize("where", ["data", "computed", "weights"])
+def test_numbers_beyond_bytes(kind: str, where: str, machine: KernelContext) -> None:
+    """Zero points that no byte has, and weights that int16 does not hold: sums wrap at 32 bits alone, and padding is zero."""
+    random = np.random.default_rng(0)
+    x = var("x", TensorType(SHAPES[kind][0], "uint8"))
+    far = var("p", TensorType((), "int32"))
+    weights = random.integers(-128, 128, SHAPES[kind][1], np.int32)
+    left: Expr = cast_to(x, "int32")
+    if where == "data":
+        left = ops.sub(left, constant(np.int32(100_000)))
+    elif where == "computed":
+        left = ops.sub(left, far)
+    right: Expr = constant(weights + 100_000 if where == "weights" else weights.astype(np.int8))
+    target = function([x, far], product(kind, left, right))
+    inputs = [random.integers(0, 256, SHAPES[kind][0], np.uint8), np.int32(100_000)]
+    changed = zero_points(target, machine)
+    verify(changed)
+    assert np.array_equal(evaluate(changed, inputs), evaluate(target, inputs))

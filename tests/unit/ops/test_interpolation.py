@@ -73,16 +73,18 @@ def exact_index(position: int, before: int, after: int, coordinates: str, roundi
     """The source of an output position, in fractions."""
     half = Fraction(1, 2)
     place = Fraction(position * before, after) if coordinates == "asymmetric" else (position + half) * before / after - half
+    if coordinates == "align_corners":
+        place = Fraction(position * (before - 1), after - 1) if after > 1 else Fraction(0)
     low = math.floor(place)
     up = {"floor": False, "ceil": place > low, "round_prefer_floor": place - low > half, "round_prefer_ceil": place - low >= half}
     return min(max(low + up[rounding], 0), before - 1)
 
 
 @pytest.mark.parametrize("rounding", NEAREST)
-@pytest.mark.parametrize("coordinates", ["asymmetric", "half_pixel"])
+@pytest.mark.parametrize("coordinates", ["asymmetric", "half_pixel", "half_pixel_symmetric", "align_corners"])
 def test_nearest_is_exact_where_sizes_are_given(coordinates: str, rounding: str) -> None:
-    for before in range(1, 24):
-        for after in range(1, 24):
+    for before in range(1, 20):
+        for after in range(1, 30):
             call = ops.resize(constant(np.arange(before)), shape=(after,), coordinates=coordinates, rounding=rounding)
             expected = [exact_index(position, before, after, coordinates, rounding) for position in range(after)]
             assert evaluate(function([], call), []).tolist() == expected, (before, after)
@@ -143,3 +145,15 @@ def test_resize_refuses() -> None:
         shape=(2, 2),
         mode="linear",
     )
+
+
+def test_a_single_element_of_a_crop_is_its_center() -> None:
+    for extent in range(1, 60):
+        call = ops.resize(
+            constant(np.arange(extent, dtype=np.float64)),
+            shape=(1,),
+            mode="linear",
+            coordinates="tf_crop_and_resize",
+            crop=(0.0, 1.0),
+        )
+        assert evaluate(function([], call), []).tolist() == pytest.approx([(extent - 1) / 2])

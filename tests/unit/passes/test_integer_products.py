@@ -163,3 +163,17 @@ def test_a_target_may_decline_the_integer_form() -> None:
     assert integer_products(target, accepts) is target
     ((product, integers),) = offered
     assert product is target.body and integers.type == TensorType((2, 4), "int32")
+
+
+@pytest.mark.parametrize(("scale", "point"), [(0.5, [1, 2, 3]), ([0.5, 1, 2], 7)])
+def test_a_scale_and_a_zero_point_of_different_ranks_stay_in_floats(scale: Any, point: Any) -> None:
+    x = var("x", TensorType((3, 3), "int8"))
+    stored = ops.dequantize(
+        x, constant(np.asarray(scale, np.float32)), constant(np.asarray(point, np.int8)), dtype="float32", axis=0
+    )
+    w = ops.dequantize(constant(np.eye(3, dtype=np.int8)), constant(np.float32(1)), dtype="float32")
+    target = function([x], ops.matmul(stored, w))
+    assert rewritten(target) is target
+    turned = function([x], ops.matmul(ops.transpose(stored, perm=(1, 0)), w))
+    value = np.arange(9, dtype=np.int8).reshape(3, 3)
+    assert np.array_equal(evaluate(quantize_integers(turned), [value]), evaluate(turned, [value]))

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
+
+import numpy as np
 
 from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
@@ -20,6 +23,12 @@ from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid.plugins.costs import CostConstants
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import from_numpy
+
+Array = np.ndarray[Any, Any]
+
+MAX_POSITIONS = 1024
+"""Maximum positions of an axis of a result that is divided into bands, which takes time for each."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +105,7 @@ def _axes(conv: Call) -> list[_Axis] | None:
     data, weights, results = (tensor_type(item.type).shape for item in (*conv.args, conv))
     rank = len(weights) - 2
     pads = conv.attrs.pads
-    if not any(pads) or 0 in weights or 0 in results:
+    if not any(pads) or 0 in weights or 0 in results or not _is_finite(conv.args[1].data):
         return None
     ones = (1,) * rank
     steps = conv.attrs.strides or ones, conv.attrs.dilations or ones
@@ -104,6 +113,11 @@ def _axes(conv: Call) -> list[_Axis] | None:
     if not all(isinstance(number, int) for column in columns for number in column):
         return None
     return [_Axis(*map(int, column)) for column in columns]
+
+
+def _is_finite(weights: Array) -> bool:
+    """Test whether products with padding are zero, which is not so for an infinite weight."""
+    return from_numpy(weights.dtype).is_int or bool(np.isfinite(weights.astype(np.float64)).all())
 
 
 def _cropped(conv: Call, axes: list[_Axis]) -> Call | None:
@@ -127,14 +141,17 @@ def _taps(conv: Call, used: list[tuple[int, int]]) -> Constant:
 
 def _in_bands(conv: Call, axes: list[_Axis], costs: CostConstants) -> Expr | None:
     """Compute a convolution in bands without padding; None if that saves too little."""
+    batch, channels, *_ = tensor_type(conv.args[0].type).shape
+    taps = math.prod(tensor_type(conv.args[1].type).shape)
+    products = taps * math.prod(axis.outputs for axis in axes) * (batch if isinstance(batch, int) else 1)
+    # Few positions of a long axis read padding.
+    if products < costs.banded_products or any(axis.outputs > MAX_POSITIONS for axis in axes):
+        return None
     bands = [axis.bands() for axis in axes]
     share = 1.0
     for axis, parts in zip(axes, bands, strict=True):
         share *= sum((band.end - band.begin) * band.count for band in parts) / (axis.outputs * axis.window)
-    batch, channels, *_ = tensor_type(conv.args[0].type).shape
-    taps = math.prod(tensor_type(conv.args[1].type).shape)
-    products = taps * math.prod(axis.outputs for axis in axes) * (batch if isinstance(batch, int) else 1)
-    if share > costs.read_share or products < costs.banded_products or not all(band.count for parts in bands for band in parts):
+    if share > costs.read_share or not all(band.count for parts in bands for band in parts):
         return None
     lengths = [band.end - band.begin for parts in bands if len(parts) > 1 for band in parts]
     if lengths and min(lengths) < costs.shortest_band:

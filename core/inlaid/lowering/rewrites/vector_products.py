@@ -14,6 +14,8 @@ from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant
 from inlaid.graph.transform import transform_function
 from inlaid.lowering.kernels.kernel import tensor_type
+from inlaid.lowering.rewrites.wide_floats import NARROW, WIDE
+from inlaid.ops.compose import cast_to
 from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid.tensor.scheduling.rule import KernelContext
 
@@ -80,7 +82,11 @@ def _total(product: Call, matrix: Expr, vector: Expr) -> Expr | None:
     shape = tensor_type(product.type).shape
     if tensor_type(matrix.type).shape[:-2] != shape[:-2]:
         return None
+    element_type = tensor_type(product.type).dtype
+    if element_type.name in NARROW:  # the sum is rounded once
+        matrix, vector = cast_to(matrix, WIDE), cast_to(vector, WIDE)
     terms = ops.mul(matrix, vector, span=product.span)
-    total = ops.reduce_sum(terms, axes=(len(shape) - 1,), keepdims=False, span=product.span)
+    total: Expr = ops.reduce_sum(terms, axes=(len(shape) - 1,), keepdims=False, span=product.span)
+    total = cast_to(total, element_type)
     rows, columns = (1, shape[-1]) if tensor_type(product.args[0].type).shape[-2] == 1 else (shape[-2], 1)
     return ops.reshape(total, shape=(*shape[:-2], rows, columns), span=product.span)

@@ -27,11 +27,15 @@ NARROW, WIDE = ("float16", "bfloat16"), "float32"
 def wide_floats(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
     """Rewrite convolutions and matrix products of narrow floats to float32. Returns the same object if there are none, or if the
     target does not support a rewritten operator."""
+    widened: dict[int, tuple[Expr, Expr]] = {}
+
+    def widen(operand: Expr) -> Expr:
+        return widened.setdefault(id(operand), (operand, _widened(operand)))[1]
 
     def visit(old: Expr, new: Expr) -> Expr:
         if not isinstance(new, Call) or new.callee not in (ops.conv, ops.matmul) or not _is_slow(new, context):
             return new
-        product = call(new.callee, list(map(_widened, new.args)), dataclasses.replace(new.attrs, out_dtype=WIDE), new.span)
+        product = call(new.callee, list(map(widen, new.args)), dataclasses.replace(new.attrs, out_dtype=WIDE), new.span)
         narrow = cast_to(product, tensor_type(new.type).dtype)
         return narrow if is_supported(narrow, supports, *new.args) else new
 

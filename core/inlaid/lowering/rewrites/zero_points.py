@@ -30,6 +30,7 @@ from inlaid.tensor.scheduling.dot_products import product_speed
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime import arith
 from inlaid_runtime.records import dataclass
+from inlaid_runtime.types import dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -45,7 +46,7 @@ MAX_TAPS = 64
 
 @dataclass(frozen=True)
 class ByteFactor:
-    """An operand of a product: 8-bit integers minus a zero point, an int32 that broadcasts to them; None for zero."""
+    """An operand of a product: 8-bit integers minus a zero point, an int32 that broadcasts to them; None: zero."""
 
     integers: Expr
     zero_point: Expr | None
@@ -53,6 +54,29 @@ class ByteFactor:
     @property
     def dtype(self) -> str:
         return tensor_type(self.integers.type).dtype.name
+
+    @property
+    def fits_wide(self) -> bool:
+        """Whether the differences fit int16."""
+        if isinstance(self.zero_point, Constant):
+            low, high = dtype(WIDE).limits
+            least, greatest = tensor_type(self.integers.type).dtype.limits
+            points = self.zero_point.data
+            return points.size == 0 or bool(low <= least - int(points.max()) and greatest - int(points.min()) <= high)
+        return self.zero_point is None or _is_byte_cast(self.zero_point)
+
+    @property
+    def stores_zero_point(self) -> bool:
+        """Whether the zero point is a value of the integers' type."""
+        if isinstance(self.zero_point, Constant):
+            least, greatest = tensor_type(self.integers.type).dtype.limits
+            return bool(np.all((self.zero_point.data >= least) & (self.zero_point.data <= greatest)))
+        if self.zero_point is None:
+            return True
+        point = self.zero_point
+        while isinstance(point, Call) and point.callee is ops.reshape:
+            point = point.args[0]
+        return _is_byte_cast(point) and isinstance(point, Call) and tensor_type(point.args[0].type).dtype.name == self.dtype
 
 
 def zero_points(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
@@ -62,29 +86,32 @@ def zero_points(function: Function, context: KernelContext, supports: Supports =
     def visit(old: Expr, new: Expr) -> Expr:
         if not isinstance(new, Call) or new.callee not in (ops.conv, ops.matmul) or tensor_type(new.type).dtype.name != "int32":
             return new
-        expanded = _expanded(new, context)
-        return new if expanded is None or not is_supported(expanded, supports, *_inputs(new)) else expanded
+        factors = _factors(new)
+        expanded = None if factors is None else _expanded(new, *factors, context)
+        if factors is None or expanded is None:
+            return new
+        assert expanded.type == new.type
+        operands = [item for factor in factors for item in (factor.integers, factor.zero_point) if item is not None]
+        return expanded if is_supported(expanded, supports, *operands) else new
 
     return transform_function(function, visit)
 
 
-def _inputs(product: Call) -> tuple[Expr, ...]:
-    return tuple(inner for arg in product.args for inner in (arg, *(arg.args if isinstance(arg, Call) else ())))
-
-
-def _expanded(product: Call, context: KernelContext) -> Expr | None:
-    """Rewrite a product; None if its operands are not bytes or are what instructions multiply already, or if the target has no
-    faster instruction."""
+def _factors(product: Call) -> tuple[ByteFactor, ByteFactor] | None:
+    """Match the operands of a product; None if they are not bytes, or are what instructions multiply already."""
     x, w = _data_factor(product), _weight_factor(product)
     if x is None or w is None or (x.zero_point is None and w.zero_point is None and w.dtype == "int8"):
         return None
+    return x, w
+
+
+def _expanded(product: Call, x: ByteFactor, w: ByteFactor, context: KernelContext) -> Expr | None:
+    """Rewrite a product; None if the target has no faster instruction."""
     narrow, wide = product_speed(x.dtype, "int8", "int32", context), product_speed(WIDE, WIDE, "int32", context)
-    if wide > narrow and is_shared(product, context):
+    if wide > narrow and is_shared(product, context) and x.fits_wide and w.fits_wide:
         is_wide = all(tensor_type(arg.type).dtype.name == WIDE for arg in product.args)
         return None if is_wide else _wide(product, x, w)
-    if narrow <= (False, 0.0):
-        return None
-    return _narrow(product, x, w)
+    return _narrow(product, x, w) if narrow > (False, 0.0) else None
 
 
 # --- matching ---------------------------------------------------------------------------------------------------------
@@ -93,18 +120,20 @@ def _expanded(product: Call, context: KernelContext) -> Expr | None:
 def _data_factor(product: Call) -> ByteFactor | None:
     """Match the left operand. Its zero point must not vary along a summed axis."""
     x = _stored(product.args[0])
-    if x is None or isinstance(x.integers, Constant):
+    if x is None or isinstance(x.integers, Constant) or tensor_type(x.integers.type).rank < 2:
         return None
     if x.zero_point is None:
         return x
     rank, shape = tensor_type(x.integers.type).rank, tensor_type(x.zero_point.type).shape
-    if rank < 2 or len(shape) > rank:
+    if len(shape) > rank:
         return None
     aligned = (*(1,) * (rank - len(shape)), *shape)
     if product.callee is ops.matmul:
         return x if aligned[-1] == 1 else None
-    padded = any(amount != 0 for amount in product.attrs.pads)
-    return x if all(dim == 1 for dim in (aligned if padded else aligned[1:])) else None
+    if any(amount != 0 for amount in product.attrs.pads):
+        # Bytes are padded with the zero point.
+        return x if all(dim == 1 for dim in aligned) and x.stores_zero_point else None
+    return x if all(dim == 1 for dim in aligned[1:]) else None
 
 
 def _weight_factor(product: Call) -> ByteFactor | None:
@@ -193,7 +222,7 @@ def _narrow(product: Call, x: ByteFactor, w: ByteFactor) -> Expr | None:
         attrs = dataclasses.replace(attrs, pads=())
     total: Expr = call(product.callee, (integers, w.integers), attrs, product.span)
     if w.zero_point is not None:
-        data_sums = _data_sums(call(product.callee, (integers, w.integers), attrs, product.span), integers)
+        data_sums = _data_sums(product, attrs, integers)
         if data_sums is None:
             return None
         total = ops.sub(total, ops.mul(data_sums, _along_outputs(product, w.zero_point), span=product.span), span=product.span)
@@ -227,7 +256,7 @@ def _along_outputs(product: Call, values: Expr) -> Expr:
     if product.callee is ops.matmul or tensor_type(values.type).rank == 0:
         return values
     spatial = tensor_type(product.type).rank - 2
-    # Of one element, or one per output channel.
+    # One element, or one per output channel.
     shape = (arith.product(tensor_type(values.type).shape), *(1,) * spatial)
     if isinstance(values, Constant):
         return constant(values.data.reshape(shape), span=values.span)
@@ -248,13 +277,13 @@ def _weight_sums(product: Call, w: ByteFactor) -> Expr:
     return ops.reduce_sum(wide, axes=summed, keepdims=True, span=product.span)
 
 
-def _data_sums(product: Call, data: Expr) -> Expr | None:
-    """Sum the data of each position over the summed axes, shaped to broadcast to the result; None if the sums cost too much."""
+def _data_sums(product: Call, attrs: Any, data: Expr) -> Expr | None:
+    """Sum the padded data of each position over the summed axes, shaped to broadcast to the result of a product with attributes
+    `attrs`; None if the sums cost too much."""
     rank = tensor_type(data.type).rank
     wide = cast_to(data, "int32")
     if product.callee is ops.matmul:
         return ops.reduce_sum(wide, axes=(rank - 1,), keepdims=True, span=product.span)
-    attrs: Any = product.attrs
     outputs, inputs, *extents = tensor_type(product.args[1].type).shape
     if not isinstance(outputs, int) or (attrs.groups != 1 and outputs < attrs.groups * MIN_OUTPUTS):
         return None
