@@ -53,6 +53,8 @@ class CostConstants:
     """Minimum rows of data for which products of bytes are computed in int16. Fewer rows are bound by reading weights, which have
     twice the bytes in int16 (ADR 82)."""
 
+    summed_products: int = 1024
+    """Minimum products of a matrix and few vectors that are summed along the matrix's rows: each sum is a kernel."""
     copied_channel: float = 1
     """Instructions to copy a channel of a pixel to a group of more channels, or from it, for a grouped convolution of integers. 3x3
     windows, 8 groups of 29 channels, 14 x 14 pixels: 0.21 of the time of merged groups; 4 groups of 10: 0.67."""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,13 +10,14 @@ from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Expr, Function, constant, function, post_order, var
 from inlaid.graph.verify import verify
 from inlaid.lowering.rewrites.vector_products import vector_products
-from inlaid.plugins import Capabilities
+from inlaid.plugins import Capabilities, CostConstants
+from inlaid.plugins.contract import Core
 from inlaid.tensor.scheduling.rule import KernelContext
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import TensorType
 from inlaid_runtime.types import dtype as type_of
 
-CONTEXT = KernelContext(Capabilities((), vector_bits=512), 1, ())
+CONTEXT = KernelContext(Capabilities((), vector_bits=512, core=Core(costs=CostConstants(summed_products=1))), 1, ())
 BATCHES = [(), (2,), (2, 3)]
 
 
@@ -108,3 +111,9 @@ def test_sums_of_narrow_floats_are_rounded_once(dtype: str) -> None:
     assert np.array_equal(evaluate(rewritten(target), inputs), evaluate(target, inputs))
     columns = function([w, x], ops.matmul(w, ops.reshape(x, shape=(64, 1))))
     assert np.array_equal(evaluate(rewritten(columns), inputs[::-1]), evaluate(columns, inputs[::-1]))
+
+
+def test_small_products_stay_one_kernel() -> None:
+    x, w = tensor("x", 4, 6), tensor("w", 6, 1)
+    target = function([x, w], ops.matmul(x, w))
+    assert vector_products(target, replace(CONTEXT, capabilities=Capabilities((), vector_bits=512))) is target

@@ -10,6 +10,8 @@ once for each vector, so reading it in order is all that counts. The matrix may 
 
 from __future__ import annotations
 
+import math
+
 from inlaid import ops
 from inlaid.graph.ir import Call, Constant, Expr, Function, constant
 from inlaid.graph.transform import transform_function
@@ -18,6 +20,7 @@ from inlaid.lowering.rewrites.wide_floats import NARROW, WIDE
 from inlaid.ops.compose import cast_to
 from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid.tensor.scheduling.rule import KernelContext
+from inlaid_runtime.arith import size_hint
 
 
 def vector_products(function: Function, context: KernelContext, supports: Supports = supports_everything) -> Function:
@@ -29,6 +32,9 @@ def vector_products(function: Function, context: KernelContext, supports: Suppor
             return new
         types = [tensor_type(item.type) for item in (*new.args, new)]
         if any(item.dtype is not types[-1].dtype for item in types) or min(item.rank for item in types) < 2:
+            return new
+        products = math.prod(map(size_hint, (*types[-1].shape, types[0].shape[-1])))
+        if products < context.capabilities.core.costs.summed_products:
             return new
         columns = types[1].shape[-1]
         # Half a vector of columns, or more, is computed in lanes.
