@@ -9,8 +9,8 @@ from inlaid_runtime.records import dataclass
 class CostConstants:
     """Thresholds and costs at which the shared rules and rewrites choose between two forms of code that compute the same.
 
-    Each default was fitted to one machine: an x86-64 core with 2 FMA units, 1 MiB of L2 cache, and 16 (AVX2) or 32 (AVX-512)
-    vector registers. Its docstring has the unit and the measurement, or what it expresses if none is recorded. "Static time" is
+    Each default was fitted to one machine: a core with 2 FMA units, 1 MiB of L2 cache, and 16 vector registers of 256 bits or 32 of
+    512 bits. Its docstring has the unit and the measurement, or what it expresses if none is recorded. "Static time" is
     the time of the same kernel compiled for constant sizes. A target whose processor differs declares others in `Core.costs`. Any
     positive value gives correct code.
     """
@@ -48,7 +48,7 @@ class CostConstants:
     over rows would read all panels once per row tile: 1.7 times ONNX Runtime's time for size 1024 on 2 threads."""
     packing_instructions: float = 4
     """Instructions to pack one vector of data of an integer product over pixels, which is chosen over merged groups by their
-    number. ShuffleNet in int8 on AVX2: 1.43 of float32 with merged groups, 0.88 as products."""
+    number. ShuffleNet in int8, with 256-bit vectors: 1.43 of float32 with merged groups, 0.88 as products."""
     widened_rows: int = 4
     """Minimum rows of data for which products of bytes are computed in int16. Fewer rows are bound by reading weights, which have
     twice the bytes in int16 (ADR 82)."""
@@ -90,8 +90,8 @@ class CostConstants:
     of 16 output channels, 1x1 convolutions of 256 and 512 channels take 0.80 to 0.87 of the time in bands; with tiles of 32 output
     channels or 3x3 windows of stride 2 they take 1.00 to 1.03."""
     subsampled_outputs: int = 64
-    """Minimum output channels per group of a strided 1x1 convolution whose pixels are copied first. The three of ResNet-50 on AVX2,
-    copies included, take 0.88 of the time in int8 (0.47 of 43 ms), 0.93 in float32."""
+    """Minimum output channels per group of a strided 1x1 convolution whose pixels are copied first. The three of ResNet-50, with
+    vectors of 256 bits and copies included, take 0.88 of the time in int8 (0.47 of 43 ms), 0.93 in float32."""
 
     # Convolutions over flattened images.
 
@@ -113,7 +113,8 @@ class CostConstants:
     """Fraction of the L2 cache that the weights of such a tile may fill."""
     whole_tile_depth: int = 512
     """Maximum reduction length for which tiles inside the image have a store loop without conditions. The conditions took a third
-    of the time of short reductions: 3 to 64 channels with stride 2 take 1.17 of the static time instead of 1.55 (AVX2: 1.25)."""
+    of the time of short reductions: 3 to 64 channels with stride 2 take 1.17 of the static time instead of 1.55 (1.25 with vectors
+    of 256 bits)."""
 
     # Choice of a convolution algorithm.
 
