@@ -18,7 +18,8 @@ from tests.unit.schedules.threads import interpreter_checks, threaded
 
 from inlaid.tensor import interp, ir
 from inlaid.tensor.analysis.memory_scopes import SUBGROUP
-from inlaid.tensor.transform.launches import SplitProgram, split_launches
+from inlaid.tensor.transform.barriers import to_spmd
+from inlaid.tensor.transform.launches import SplitProgram, ToSpmd, split_launches
 from inlaid_runtime import arith
 from inlaid_runtime.types import MemoryScope
 
@@ -46,8 +47,9 @@ class Case:
     samples: list[Sample] = field(default_factory=list)
 
 
-def split(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgroup: int = 0) -> SplitProgram:
-    """`split_launches`, once for a recorded test and for the printer: its proofs take about half of their time."""
+def split(program: ir.LoopProgram, scopes: Sequence[MemoryScope], subgroup: int = 0, lower: ToSpmd = to_spmd) -> SplitProgram:
+    """`split_launches`, once for a recorded test and for the printer: its proofs take about half of their time. The printer's
+    `lower` runs `to_spmd` as a pass."""
     shares = any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == SUBGROUP for stmt in ir.walk_stmts(program.body))
     return _split(program, tuple(scopes), subgroup if shares else 0)
 

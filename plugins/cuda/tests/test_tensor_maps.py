@@ -23,6 +23,7 @@ from tests.unit.schedules.threads.interpreter_checks import (
 
 from inlaid import ops
 from inlaid.api import compile_file
+from inlaid.passes.manager import run_passes
 from inlaid.plugins import DeviceTensor
 from inlaid.tensor import interp
 from inlaid.tensor.transform.launches import split_launches
@@ -154,7 +155,7 @@ def host_product():
     codegen = CudaCodegen(CudaOptions(arch="host"))
     codegen.scopes = ABLE.scopes
     unit = make_region([scheduled(program, tensor_maps=1, tile=find_tile(program, SMALL, 1))])
-    return program, codegen.compile(unit, SimpleNamespace(report=lambda *progress: None))
+    return program, codegen.compile(unit, SimpleNamespace(report=lambda *progress: None, run_passes=run_passes))
 
 
 def test_launches_encode_tensor_maps_once_for_an_address(device, queue, loaded, host_product):
