@@ -45,7 +45,7 @@ MAX_TAPS = 64
 
 
 @dataclass(frozen=True)
-class ByteFactor:
+class StoredFactor:
     """An operand of a product: 8-bit integers minus a zero point, an int32 that broadcasts to them; None: zero."""
 
     integers: Expr
@@ -97,7 +97,7 @@ def zero_points(function: Function, context: KernelContext, supports: Supports =
     return transform_function(function, visit)
 
 
-def _factors(product: Call) -> tuple[ByteFactor, ByteFactor] | None:
+def _factors(product: Call) -> tuple[StoredFactor, StoredFactor] | None:
     """Match the operands of a product; None if they are not bytes, or are what instructions multiply already."""
     x, w = _data_factor(product), _weight_factor(product)
     if x is None or w is None or (x.zero_point is None and w.zero_point is None and w.dtype == "int8"):
@@ -105,7 +105,7 @@ def _factors(product: Call) -> tuple[ByteFactor, ByteFactor] | None:
     return x, w
 
 
-def _expanded(product: Call, x: ByteFactor, w: ByteFactor, context: KernelContext) -> Expr | None:
+def _expanded(product: Call, x: StoredFactor, w: StoredFactor, context: KernelContext) -> Expr | None:
     """Rewrite a product; None if the target has no faster instruction."""
     narrow, wide = product_speed(x.dtype, "int8", "int32", context), product_speed(WIDE, WIDE, "int32", context)
     if wide > narrow and is_shared(product, context) and x.fits_wide and w.fits_wide:
@@ -117,7 +117,7 @@ def _expanded(product: Call, x: ByteFactor, w: ByteFactor, context: KernelContex
 # --- matching ---------------------------------------------------------------------------------------------------------
 
 
-def _data_factor(product: Call) -> ByteFactor | None:
+def _data_factor(product: Call) -> StoredFactor | None:
     """Match the left operand. Its zero point must not vary along a summed axis."""
     x = _stored(product.args[0])
     if x is None or isinstance(x.integers, Constant) or tensor_type(x.integers.type).rank < 2:
@@ -136,7 +136,7 @@ def _data_factor(product: Call) -> ByteFactor | None:
     return x if all(dim == 1 for dim in aligned[1:]) else None
 
 
-def _weight_factor(product: Call) -> ByteFactor | None:
+def _weight_factor(product: Call) -> StoredFactor | None:
     """Match the right operand, as int8 integers with a zero point along output channels."""
     operand = product.args[1]
     rank = tensor_type(operand.type).rank
@@ -155,7 +155,7 @@ def _weight_factor(product: Call) -> ByteFactor | None:
     return w if all(aligned[axis] == 1 for axis in summed) else None
 
 
-def _stored(operand: Expr) -> ByteFactor | None:
+def _stored(operand: Expr) -> StoredFactor | None:
     """Match bytes, bytes cast to int32, or these minus an int32."""
     point: Expr | None = None
     if isinstance(operand, Call) and operand.callee is ops.sub and tensor_type(operand.type).dtype.name == "int32":
@@ -167,14 +167,14 @@ def _stored(operand: Expr) -> ByteFactor | None:
     if _is_byte_cast(operand):
         assert isinstance(operand, Call)
         operand = operand.args[0]
-    return ByteFactor(operand, point) if tensor_type(operand.type).dtype.name in BYTES else None
+    return StoredFactor(operand, point) if tensor_type(operand.type).dtype.name in BYTES else None
 
 
 def _is_byte_cast(expr: Expr) -> bool:
     return isinstance(expr, Call) and expr.callee is ops.cast and tensor_type(expr.args[0].type).dtype.name in BYTES
 
 
-def _constant_factor(weights: Constant, summed: tuple[int, ...]) -> ByteFactor | None:
+def _constant_factor(weights: Constant, summed: tuple[int, ...]) -> StoredFactor | None:
     """Split constant weights into int8 and a zero point per output channel; None if the weights of a channel differ by too much."""
     data = weights.data.astype(np.int64)
     if data.size == 0:
@@ -184,12 +184,12 @@ def _constant_factor(weights: Constant, summed: tuple[int, ...]) -> ByteFactor |
         return None
     shifts = np.where((least < -SIGN) | (greatest >= SIGN), least + SIGN, 0)
     if not shifts.any():
-        return ByteFactor(constant(data.astype(np.int8), span=weights.span), None)
+        return StoredFactor(constant(data.astype(np.int8), span=weights.span), None)
     # One shift for all channels, where it fits, makes the correction cheaper.
     common = int(least.min()) + SIGN
     if int(greatest.max()) - int(least.min()) <= SPAN:
         shifts = np.full_like(shifts, common)
-    return ByteFactor(
+    return StoredFactor(
         constant((data - shifts).astype(np.int8), span=weights.span), constant((-shifts).astype(np.int32), span=weights.span)
     )
 
@@ -197,7 +197,7 @@ def _constant_factor(weights: Constant, summed: tuple[int, ...]) -> ByteFactor |
 # --- rewriting --------------------------------------------------------------------------------------------------------
 
 
-def _wide(product: Call, x: ByteFactor, w: ByteFactor) -> Expr:
+def _wide(product: Call, x: StoredFactor, w: StoredFactor) -> Expr:
     """Multiply differences in int16."""
     args: list[Expr] = []
     for factor in (x, w):
@@ -210,7 +210,7 @@ def _wide(product: Call, x: ByteFactor, w: ByteFactor) -> Expr:
     return call(product.callee, args, dataclasses.replace(product.attrs, out_dtype="int32"), product.span)
 
 
-def _narrow(product: Call, x: ByteFactor, w: ByteFactor) -> Expr | None:
+def _narrow(product: Call, x: StoredFactor, w: StoredFactor) -> Expr | None:
     """Multiply bytes, and subtract the terms of the zero points."""
     w = _signed(w)
     integers, attrs = x.integers, dataclasses.replace(product.attrs, out_dtype="int32")
@@ -232,15 +232,15 @@ def _narrow(product: Call, x: ByteFactor, w: ByteFactor) -> Expr | None:
     return total
 
 
-def _signed(w: ByteFactor) -> ByteFactor:
+def _signed(w: StoredFactor) -> StoredFactor:
     """Store uint8 as int8 with another zero point."""
     if w.dtype == "int8":
         return w
     flipped = ops.bitcast(ops.bitwise_xor(w.integers, scalar(SIGN, "uint8")), dtype="int8")
     point = scalar(0, "int32") if w.zero_point is None else w.zero_point
     if isinstance(point, Constant):
-        return ByteFactor(flipped, constant(np.asarray(point.data - SIGN, np.int32)))
-    return ByteFactor(flipped, ops.sub(point, scalar(SIGN, "int32")))
+        return StoredFactor(flipped, constant(np.asarray(point.data - SIGN, np.int32)))
+    return StoredFactor(flipped, ops.sub(point, scalar(SIGN, "int32")))
 
 
 def _product(a: Expr, b: Expr, product: Call) -> Expr:
@@ -263,7 +263,7 @@ def _along_outputs(product: Call, values: Expr) -> Expr:
     return ops.reshape(values, shape=shape)
 
 
-def _weight_sums(product: Call, w: ByteFactor) -> Expr:
+def _weight_sums(product: Call, w: StoredFactor) -> Expr:
     """Sum the weights minus their zero point over the summed axes, which stay with extent 1."""
     rank = tensor_type(w.integers.type).rank
     summed = (rank - 2,) if product.callee is ops.matmul else tuple(range(1, rank))
