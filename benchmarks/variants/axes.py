@@ -46,7 +46,7 @@ def share_of(name: str) -> float:
 
 
 def stays(name: str, one_of: int) -> bool:
-    """Whether a row is one of so many that stay."""
+    """Test whether the hash of a row's name keeps it: one row of `one_of`."""
     return share_of(name) * one_of < 1
 
 

@@ -57,7 +57,7 @@ AXES: Axes = MappingProxyType(
 ONE_OF: Mapping[str, int] = MappingProxyType(
     {"float32": 24, "float16": 24, "float64": 16, "int64": 8} | dict.fromkeys(QUANTIZED, 130)
 )
-"""One of so many rows stays, by type."""
+"""Rows by type of which the hash of the name keeps one."""
 TYPES_WITHOUT = MappingProxyType(
     {
         "float64": ("leaky relu", "hard swish", "gelu", "mish"),

@@ -126,7 +126,7 @@ AXES: Axes = MappingProxyType(
     }
 )
 ONE_OF = 5
-"""One of so many rows stays."""
+"""Number of rows of which the hash of the name keeps one."""
 
 
 def impossible(point: Point) -> str:
