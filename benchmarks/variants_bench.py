@@ -7,7 +7,7 @@
 Engines run in this process, in turns; a ratio is taken within a round. Before, the outputs are compared with those of ONNX
 Runtime without graph optimizations: a row whose values differ has failed, and is not timed. Every measurement is appended to a
 file as a line of JSON, and the page is drawn from the latest of each, so that the whole may be measured in pieces: `--missing`
-leaves out what the file has already, `--limit` stops after a number of seconds. `--quick` measures the listed rows and a tenth of the
+leaves out what the file has already, `--limit` stops after some seconds. `--quick` measures the listed rows and a tenth of the
 generated ones, in few rounds. `make bench-variants` measures twice: as the processor is, and with every engine held to AVX2.
 """
 
