@@ -250,13 +250,22 @@ class ModuleGenerator(Generator):
                 else:
                     fresh = attempt >= TRIES // 2
                     expr = self.operator([] if fresh else pool, 0, plain=attempt >= 3 * TRIES // 4)
-                if not self.pending and self.defined(expr):
+                if self._calls(expr, functions, name) and self.defined(expr):
                     pool += _parts(expr)
                     return
             del self.params[params:]
             self.functions = functions
         if name is not None:
             raise AssertionError(f"no example of {name} is defined at the sizes {self.sizes.values}")
+
+    def _calls(self, expr: ir.Expr, functions: Mapping[str, ir.Function], name: str | None) -> bool:
+        """Test whether an expression, or a function that is not in `functions`, calls an operator: a branch may have made the call
+        and returned another value. True if `name` is None."""
+        if name is None:
+            return True
+        roots = [expr, *(each for key, each in self.functions.items() if key not in functions)]
+        every = (each for each in ir.post_order(*roots) if isinstance(each, ir.Call) and isinstance(each.callee, Operator))
+        return any(each.callee.name == name for each in every)
 
     def step(self, pool: list[ir.Expr], depth: int) -> ir.Expr:
         """Make a call of an operator, or control flow."""
