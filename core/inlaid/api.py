@@ -150,7 +150,7 @@ def build(
 def _loaded(package: Package, devices: Mapping[str, int] | None) -> Executable:
     from inlaid_runtime.execution.executable import Executable
 
-    return Executable(package, devices=devices)
+    return Executable(package, registry=default_registry(), devices=devices)
 
 
 def interpret(schedule: Schedule, *arrays: np.ndarray[Any, Any], sizes: Mapping[SizeVar, int] | None = None) -> Any:

@@ -6,6 +6,7 @@ than loading a package. It is used only if something other than ordinary folders
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import re
@@ -116,15 +117,22 @@ def _distributions(folders: list[Path]) -> Iterator[tuple[Path, InstalledDistrib
     distribution_keys: set[str] = set()
     for folder in folders:
         try:
-            names = sorted(os.listdir(folder))
+            listing = _listing(folder, os.stat(folder).st_mtime_ns)
         except OSError:
             continue
-        for name in names:
-            match = _METADATA.fullmatch(name)
-            distribution = match and InstalledDistribution(match["name"].replace("_", "-"), match["version"])
-            if distribution and distribution.key not in distribution_keys:
-                distribution_keys.add(distribution.key)
+        for name, key, distribution in listing:
+            if key not in distribution_keys:
+                distribution_keys.add(key)
                 yield folder / name, distribution
+
+
+@functools.lru_cache(maxsize=64)
+def _listing(folder: Path, _modified: int) -> tuple[tuple[str, str, InstalledDistribution], ...]:
+    """Return the metadata folders in a folder, with the distributions' keys. A process asks for several groups and versions,
+    and an installation changes the time of the folder."""
+    matches = filter(None, map(_METADATA.fullmatch, sorted(os.listdir(folder))))
+    distributions = ((match[0], InstalledDistribution(match["name"].replace("_", "-"), match["version"])) for match in matches)
+    return tuple((name, distribution.key, distribution) for name, distribution in distributions)
 
 
 def _scan_entry_points(folders: list[Path], groups: Sequence[str]) -> Iterator[InstalledEntryPoint]:
