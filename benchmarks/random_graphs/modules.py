@@ -206,8 +206,10 @@ class ModuleGenerator(Generator):
         return self.finished(pool)
 
     def finished(self, pool: list[ir.Expr]) -> ModuleCase:
-        """Make the module of all values that nothing reads, and of some others."""
+        """Make the module of all values that nothing reads, of those with sizes that a kernel defines, and of some others. An arm
+        may use such a size and not read the value."""
         read = {id(child) for expr in ir.post_order(*pool) for child in ir.children(expr)}
+        read -= {id(expr) for expr in pool if any(map(ir.existential, type_vars(expr.type)))}
         results = [expr for expr in pool if (id(expr) not in read or self.number(0, 5) == 0) and not isinstance(expr, ir.Var)]
         results = [expr for expr in results if not _function_in(expr.type)] or [ir.constant(np.float32(0))]
         body = results[0] if len(results) == 1 and self.number(0, 1) else ir.tuple_(results)
