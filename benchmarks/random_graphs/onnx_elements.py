@@ -355,6 +355,10 @@ def _reshape_to_shape(g: OnnxGenerator) -> None:
     shape = g.node("Shape", [x])
     axis = g.number(0, x.rank - 2)
     zero, one = g.ints(0), g.ints(1)
+    # A product that is 0 would copy the dimension at its place, which Inlaid does only for elements that are not computed from `x`.
+    copies = any(before and not before * after for before, after in zip(x.dims[axis], x.dims[axis + 1], strict=True))
+    if copies and g.opset < 14:
+        raise Unfit
     first = g.node("Gather", [shape, g.ints(axis)], axis=0)
     second = g.node("Gather", [shape, g.ints(axis + 1)], axis=0)
     parts = [g.node("Mul", [first, second])]
@@ -362,7 +366,8 @@ def _reshape_to_shape(g: OnnxGenerator) -> None:
         parts.insert(0, g.node("Slice", [shape, zero, g.ints(axis)]))
     if axis + 2 < x.rank:
         parts.append(g.node("Slice", [shape, g.ints(axis + 2), g.ints(x.rank)]))
-    g.node("Reshape", [x, g.node("Concat", [*parts, *([one] if g.chance(0.3) else [])], axis=0)])
+    new_shape = g.node("Concat", [*parts, *([one] if g.chance(0.3) else [])], axis=0)
+    g.node("Reshape", [x, new_shape], **({"allowzero": 1} if copies else {}))
 
 
 def _flatten(g: OnnxGenerator) -> None:
