@@ -39,7 +39,7 @@ from inlaid_runtime.types import TensorType, TupleType, Type, from_numpy, type_v
 
 from .control import F32, Generator, carried, moved, scalar, tensor_dtype, tensor_shape
 from .extents import RUNS, Extent, Sizes, extent_dim
-from .numerics import Expected, expected
+from .numerics import NOISY_RUNS, Expected, expected
 
 LEAST, SMALL, LARGE = (1, 2, 2, 3, 4, 5), (1, 2, 3, 4, 5, 7, 8, 9, 11), (1, 6, 12, 13, 15, 16, 17, 23, 31, 32, 33)
 """Values of a symbolic size in the first run, whose examples fix attributes, and in the others."""
@@ -88,9 +88,9 @@ class ModuleCase:
             values.setdefault(size, SizeVar(size.name, size.lower, upper))
         return map_functions(self.module, lambda function: substitute_sizes(function, values))
 
-    def expected(self, run: int) -> Expected:
+    def expected(self, run: int, noisy_runs: int = NOISY_RUNS) -> Expected:
         """Return the reference's outputs of a run."""
-        return expected(self.module, self.inputs[run], run)
+        return expected(self.module, self.inputs[run], run, noisy_runs=noisy_runs)
 
     def __str__(self) -> str:
         return f"{show(self.module)}{dict(self.sizes)}"
@@ -100,9 +100,9 @@ class ModuleCase:
         sizes: dict[arith.Expr, int] = {SizeVar(name): rng.choice(EXTRA_SIZES) for name in self.sizes}
         return {param.name: _resized(param.type, self.inputs[0][param.name], sizes) for param in self.module.main.params}
 
-    def spread(self, inputs: Mapping[str, Any], outputs: Sequence[Any]) -> Expected:
+    def spread(self, inputs: Mapping[str, Any], outputs: Sequence[Any], noisy_runs: int = NOISY_RUNS) -> Expected:
         """Return outputs as expected ones, with what rounding may change."""
-        return expected(self.module, inputs, 0, outputs)
+        return expected(self.module, inputs, 0, outputs, noisy_runs=noisy_runs)
 
     def operators(self) -> Counter[str]:
         """Count the calls of each operator."""

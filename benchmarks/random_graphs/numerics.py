@@ -34,6 +34,8 @@ about one."""
 NARROW_NOISE = 2.0**-2
 """The same of floats of at most eight bits."""
 NOISY_RUNS = 4
+CAREFUL_RUNS = 40
+"""Runs with noise before a difference is believed: a sign that rounding decides stays in one of eight of `NOISY_RUNS`."""
 SPREAD = 6.0
 """Allowed difference in multiples of the largest one that noise makes."""
 CONTRACTED = frozenset(("add", "sub", "mul", "div", "sqrt"))
@@ -153,6 +155,7 @@ def expected(
     seed: int,
     values: Sequence[Any] | None = None,
     weights: Collection[str] | None = None,
+    noisy_runs: int = NOISY_RUNS,
 ) -> Expected:
     """Evaluate a module on inputs. `values` replaces its outputs by those of another engine; noise still tells their spread.
     `weights` are the digests of constants without rounding errors; None: of all."""
@@ -164,7 +167,7 @@ def expected(
         except InlaidError as error:
             return Expected(error=f"{type(error).__name__}: {error}")
     runs = []
-    for number in range(NOISY_RUNS):
+    for number in range(noisy_runs):
         try:
             runs.append(_outputs(noisy(module, seed + number, weights), ordered))
         except InlaidError:

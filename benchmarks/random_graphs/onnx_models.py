@@ -25,7 +25,7 @@ from inlaid_runtime.execution.executable import Executable
 
 from .extents import RUNS
 from .modules import EXTRA_SIZES, LARGE, LEAST, MAX_ELEMENTS, SMALL, STATIC
-from .numerics import Expected, expected
+from .numerics import NOISY_RUNS, Expected, expected
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -158,9 +158,9 @@ class OnnxCase:
         """Test whether the sizes of every run can be fixed: a fixed size is at least 1."""
         return all(min(values) > 0 for values in self.sizes.values())
 
-    def expected(self, run: int) -> Expected:
+    def expected(self, run: int, noisy_runs: int = NOISY_RUNS) -> Expected:
         """Return ONNX Runtime's outputs of a run, and how far rounding determines them."""
-        return expected(inlaid.load(self.model), self.inputs[run], run, self.outputs[run], self._weights())
+        return expected(inlaid.load(self.model), self.inputs[run], run, self.outputs[run], self._weights(), noisy_runs)
 
     def __str__(self) -> str:
         return f"{onnx.printer.to_text(self.model)}\n{dict(self.sizes)}"
@@ -177,9 +177,9 @@ class OnnxCase:
                 inputs[item.name] = value if shape == value.shape else np.resize(value, shape).astype(value.dtype)
         return inputs
 
-    def spread(self, inputs: Mapping[str, Any], outputs: Sequence[Any]) -> Expected:
+    def spread(self, inputs: Mapping[str, Any], outputs: Sequence[Any], noisy_runs: int = NOISY_RUNS) -> Expected:
         """Return outputs as expected ones, with what rounding may change."""
-        return expected(inlaid.load(self.model), inputs, 0, outputs, self._weights())
+        return expected(inlaid.load(self.model), inputs, 0, outputs, self._weights(), noisy_runs)
 
     def _weights(self) -> set[str]:
         """Return the digests of the initializers."""
