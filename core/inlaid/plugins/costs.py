@@ -126,6 +126,11 @@ class CostConstants:
     256 and 7 x 7 by 512 channels, with weights in no cache."""
     unfold_cycles: float = 2
     """Cycles per vector to copy unfolded windows. With a stride, copies take one cycle per element."""
+    flat_line_cycles: float = 4
+    """Cycles per vector to copy a data channel to flat lines, or to store sums in such lines and read them again."""
+    unaligned_load: float = 2
+    """Loads of which an unaligned one takes the time: vectors of 512 bits cross a cache line each time. With 29 channels per group,
+    whose tiles have one channel, convolutions run at half the speed of those with 4."""
     strided_factor: float = 2
     """Factor by which the shuffles that gather strided data slow down a convolution of channels that are computed one by one."""
     remainder_vectors: float = 3

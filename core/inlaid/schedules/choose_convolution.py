@@ -30,6 +30,7 @@ from inlaid.plugins.contract import Capabilities
 from inlaid.schedules.conv import ConvRule
 from inlaid.schedules.conv_sizes import ConvSizes
 from inlaid.schedules.generic import GenericRule
+from inlaid.schedules.groups import GroupsRule
 from inlaid.schedules.matmul import MatmulRule
 from inlaid.schedules.merge_groups import merge_groups
 from inlaid.schedules.register_tile import seconds
@@ -138,7 +139,7 @@ def _algorithms(conv: ConstantConv, context: KernelContext) -> Iterator[tuple[fl
     """Yield the predicted seconds (times `required_ratio` if direct) of each algorithm, and a function that builds it (None if
     inexact). Only direct, in no time, if the rules have no estimate of that."""
     sizes, capabilities, count = conv.sizes, context.capabilities, conv.weights.size
-    estimates = (rule.estimate(sizes, context) for rule in (ConvRule(), GenericRule()))
+    estimates = (rule.estimate(sizes, context) for rule in (ConvRule(), GroupsRule(), GenericRule()))
     direct = next((cycles for cycles in estimates if cycles is not None), None)
     if direct is None:
         yield 0, lambda: conv.call

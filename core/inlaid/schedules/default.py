@@ -7,11 +7,11 @@ from inlaid.schedules.blocked import BlockedRule
 from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import COLLAPSE, WITHOUT_EMPTY
 from inlaid.schedules.conv import ConvRule
-from inlaid.schedules.depthwise import DepthwiseRule
 from inlaid.schedules.fill import FILL
 from inlaid.schedules.flat_conv import FLATTEN, JOIN_PIXELS, STORE_WHOLE_TILES
 from inlaid.schedules.float_sums import FLOAT_SUMS
 from inlaid.schedules.generic import GenericRule
+from inlaid.schedules.groups import GroupsRule
 from inlaid.schedules.last_tile import SHIFT_LAST_TILE, SUM_WHOLE_VECTORS
 from inlaid.schedules.matmul import MatmulRule
 from inlaid.schedules.rows import IN_PLACE, RowsRule
@@ -28,7 +28,7 @@ SHARED_RULES: tuple[ScheduleRule, ...] = (
     WinogradRule(),
     RowsRule(),
     WindowRule(),
-    DepthwiseRule(),
+    GroupsRule(),
     SampleRule(),
     MatmulRule(),
     TransposeRule(),

@@ -1,4 +1,4 @@
-"""Depthwise convolutions with a channel multiplier: what the schedule computes, and what it declines."""
+"""Convolutions in groups of few channels: what the schedule computes, and what it declines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from inlaid.lowering.kernels.finish import finish
 from inlaid.lowering.kernels.kernel import KernelSource, build
 from inlaid.plugins import Capabilities
 from inlaid.schedules.default import SHARED_TRANSFORMS
-from inlaid.schedules.depthwise import DepthwiseRule
+from inlaid.schedules.groups import GroupsRule
 from inlaid.tensor import interp, ir
 from inlaid.tensor.schedule import Schedule, replay
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer
@@ -23,20 +23,21 @@ from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import ROW_MAJOR, TensorType
 
-RULE = DepthwiseRule()
+RULE = GroupsRule()
 
 
 def convolved(
-    shape: tuple[Any, ...], window: tuple[int, ...], multiplier: int, after: bool, dtype: str, **attrs: Any
+    shape: tuple[Any, ...], window: tuple[int, ...], outputs: int, after: bool, dtype: str, inputs: int = 1, **attrs: Any
 ) -> ir.LoopProgram:
-    groups, rank = shape[1], len(window)
+    """A kernel with `inputs` data channels and `outputs` result channels per group."""
+    groups, rank = shape[1] // inputs, len(window)
     x = graph.var("x", TensorType(shape, dtype))
-    w = graph.var("w", TensorType((groups * multiplier, 1, *window), dtype))
+    w = graph.var("w", TensorType((groups * outputs, inputs, *window), dtype))
     total = "int32" if dtype == "int8" else dtype
     y = ops.conv(x, w, groups=groups, out_dtype=total, **attrs)
     params = [x, w]
     if after:
-        params.append(graph.var("b", TensorType((groups * multiplier, *(1,) * rank), total)))
+        params.append(graph.var("b", TensorType((groups * outputs, *(1,) * rank), total)))
         y = ops.maximum(ops.add(y, params[-1]), graph.constant(np.zeros((), total)))
     return build(KernelSource("kernel", tuple(params), y))
 
@@ -61,20 +62,30 @@ AXIS = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 2), st.int
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(AXIS, min_size=1, max_size=2), st.integers(1, 2), st.integers(2, 3), st.integers(1, 4),
-    st.booleans(), st.booleans(), st.sampled_from(["float32", "int8"]), st.sampled_from([1, 2]),
+    st.lists(AXIS, min_size=1, max_size=2), st.integers(1, 2), st.integers(2, 3), st.integers(1, 3),
+    st.sampled_from([1, 2, 3, 4, 6, 9]), st.booleans(), st.booleans(), st.sampled_from(["float32", "int8"]),
+    st.sampled_from([1, 2]),
 )  # fmt: skip
 def test_every_window_computes_the_same(
-    axes: list[tuple[int, ...]], n: int, groups: int, multiplier: int, after: bool, symbolic: bool, dtype: str, threads: int
+    axes: list[tuple[int, ...]],
+    n: int,
+    groups: int,
+    inputs: int,
+    outputs: int,
+    after: bool,
+    symbolic: bool,
+    dtype: str,
+    threads: int,
 ) -> None:
     window, strides, dilations, before, end, more = zip(*axes, strict=True)
     image = tuple((size - 1) * dilation + 1 + extra for size, dilation, extra in zip(window, dilations, more, strict=True))
     names = [SizeVar("n"), *(SizeVar(f"s{number}", least) for number, least in enumerate(image))]
-    shape = (names[0], groups, *names[1:]) if symbolic else (n, groups, *image)
-    program = convolved(shape, window, multiplier, after, dtype, strides=strides, dilations=dilations, pads=(*before, *end))
+    shape = (names[0], groups * inputs, *names[1:]) if symbolic else (n, groups * inputs, *image)
+    steps = {"strides": strides, "dilations": dilations, "pads": (*before, *end)}
+    program = convolved(shape, window, outputs, after, dtype, inputs, **steps)
     offer = offered(program, threads=threads)
     if offer is None:
-        assert all(size == 1 for size in program.outputs[0].shape[2:])
+        assert all(size == 1 for size in program.outputs[0].shape[2:]) or (inputs > 1 and set(window) == {1})
         return
     check(program, offer, dict(zip(names, (n, *image), strict=True)) if symbolic else {})
 
@@ -100,7 +111,8 @@ def test_threads_share_groups_and_the_trace_replays(size: int) -> None:
 
 
 def test_other_kernels_are_declined() -> None:
-    x, w = graph.var("x", TensorType((1, 4, 8, 8), "float32")), graph.var("w", TensorType((8, 2, 3, 3), "float32"))
-    assert offered(build(KernelSource("kernel", (x, w), ops.conv(x, w, groups=2)))) is None  # two channels per group
+    x, w = graph.var("x", TensorType((1, 4, 8, 8), "float32")), graph.var("w", TensorType((8, 4, 3, 3), "float32"))
+    assert offered(build(KernelSource("kernel", (x, w), ops.conv(x, w)))) is None  # a single group
+    assert offered(convolved((1, 4, 8, 8), (1, 1), 2, False, "float32", 2)) is None  # matrix products
     assert offered(convolved((1, 2, 8, 8), (3, 3), 2, False, "float32"), bits=128) is None  # no masks
     assert offered(build(KernelSource("kernel", (x,), ops.relu(x)))) is None
