@@ -223,8 +223,8 @@ def _fma_wide(a: Value, b: Value, c: Value) -> Value:
         operands = np.broadcast_arrays(result, in_range, a, b, c)
         result = np.array(
             [
-                element if good else _fma_exact(x, y, z)
-                for element, good, x, y, z in zip(*(item.flat for item in operands), strict=True)
+                element if is_in_range else _fma_exact(x, y, z)
+                for element, is_in_range, x, y, z in zip(*(item.flat for item in operands), strict=True)
             ],
             np.float64,
         ).reshape(operands[0].shape)
@@ -289,9 +289,9 @@ def _saturated(a: Value, target: DType) -> Value:
     low, high = target.limits
     wide = np.trunc(a.astype(np.float64))
     in_range = (wide >= low) & (wide < float(high + 1))
-    kind = carrier(target).type
-    integer = _where(in_range, wide, 0.0).astype(np.uint64 if target.kind == "uint" else np.int64).astype(kind)
-    return _where(in_range, integer, _where(wide < low, kind(low), _where(wide > 0, kind(high), kind(0))))
+    scalar_type = carrier(target).type
+    integer = _where(in_range, wide, 0.0).astype(np.uint64 if target.kind == "uint" else np.int64).astype(scalar_type)
+    return _where(in_range, integer, _where(wide < low, scalar_type(low), _where(wide > 0, scalar_type(high), scalar_type(0))))
 
 
 def stored(value: Value, dtype: DType) -> Value:
