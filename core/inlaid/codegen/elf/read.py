@@ -86,7 +86,7 @@ def _read(content: bytes, machine: int) -> Object:
     for index, (_, type_, _, _, _, _, link, info, _, _) in enumerate(headers):
         if type_ == RELA_TABLE:
             section_fixups = [
-                Fixup(offset, what & 0xFFFFFFFF, what >> 32, addend) for offset, what, addend in RELA.iter_unpack(raw[index])
+                Fixup(offset, r_info & 0xFFFFFFFF, r_info >> 32, addend) for offset, r_info, addend in RELA.iter_unpack(raw[index])
             ]
             fixups.setdefault(info, []).extend(section_fixups)
         elif type_ == SYMTAB:
