@@ -63,11 +63,11 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
         arguments = [*buffers, *(f"&{texts[variable]}" for variable in call.defines), *map(size, call.sizes)]
         guarded_call = [*map(holds, call.predicates), f"kernel{call.kernel}({', '.join(arguments)})"]
         if checks[call.kernel]:
-            where = f" at {', '.join(call.nodes)}" if call.nodes else ""
-            lines += _failing(" && ".join(guarded_call), f"an index is out of range in kernel {name}{where}", 1)
+            location = f" at {', '.join(call.nodes)}" if call.nodes else ""
+            lines += _failing(" && ".join(guarded_call), f"an index is out of range in kernel {name}{location}", 1)
         else:
-            when = f"if ({' && '.join(guarded_call[:-1])}) " if call.predicates else ""
-            lines.append(f"    {when}{guarded_call[-1]};")
+            guard = f"if ({' && '.join(guarded_call[:-1])}) " if call.predicates else ""
+            lines.append(f"    {guard}{guarded_call[-1]};")
         for check in call.checks:
             lines += _failing(f"!({size(check.condition)})", check.statement, violation)
             violation -= 1

@@ -140,13 +140,13 @@ class _Builder:
             self._addresses.append(BufferAddress("arena", 0, self._size(self._workspace)))
             self._workspace = arith.unwrap(arith.add(self._workspace, ALIGNMENT))
             steps.append(LaunchPlanStep(read=SizeRead(self._dims.index(defined.name), buffers[buffer])))
-        host = self._host(launches.host.body, launches, numbers, buffers, values, number)
+        host_steps = self._host(launches.host.body, launches, numbers, buffers, values, number)
         for predicate in reversed(call.predicates):
             if not isinstance(predicate.condition, arith.Expr):
                 raise Unsupported("predicates of calls must depend only on sizes, found one that depends on data")
             holds = predicate.condition if predicate.holds else arith.logical_not(predicate.condition)
-            host = [self._predicated(holds, host)]
-        return [*host, *steps]
+            host_steps = [self._predicated(holds, host_steps)]
+        return [*host_steps, *steps]
 
     def _host(
         self,
@@ -260,8 +260,8 @@ def _function(
     conditions = [*site.conditions, *(bound for variable in variables for bound in _bounds(variable, variables))]
     names: dict[arith.Expr, arith.Expr] = {}
     for variable in variables:
-        host = f"{HOST_VARIABLE}{len(names)}"
-        names[variable] = SizeVar(variable.name if isinstance(variable, SizeVar) else host)
+        host_name = f"{HOST_VARIABLE}{len(names)}"
+        names[variable] = SizeVar(variable.name if isinstance(variable, SizeVar) else host_name)
     sizes_by_buffer = {buffer: size for size, buffer in defines}
     parameters = []
     for buffer, size in zip((*inputs, *program.outputs), sizes, strict=True):

@@ -263,8 +263,8 @@ class _Printer:
                 stack.extend((part, False) for part in reversed(ir.parts(node)))
         for node in order:
             depth[node] = 1 + max((depth[part] for part in ir.parts(node)), default=0)
-            worth_it = (uses[node] > 1 and not isinstance(node, (ir.Const, ir.Index))) or depth[node] > _MAX_DEPTH
-            if worth_it and node not in self._temporaries:
+            is_split_off = (uses[node] > 1 and not isinstance(node, (ir.Const, ir.Index))) or depth[node] > _MAX_DEPTH
+            if is_split_off and node not in self._temporaries:
                 text = self.value(node)
                 self._temporaries[node] = f"%{self._count}"
                 self.before.append(f"%{self._count} = {text}")

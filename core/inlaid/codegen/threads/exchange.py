@@ -89,7 +89,7 @@ class _Exchange:
         self._find(body, arith.ONE)
         body = self._with_shuffles(self._stmt(body, arith.ONE))
         register_buffers = [register.value for register in self._registers.values()]
-        read_buffers = [buffer for at_barrier in self._barriers.values() for buffer in at_barrier.reads.values()]
+        read_buffers = [buffer for barrier_reads in self._barriers.values() for buffer in barrier_reads.reads.values()]
         # Threads that store nothing still execute the shuffles, so their registers must be initialized.
         body = joined(*(ir.Store(buffer, (), ir.const(0, buffer.dtype)) for buffer in register_buffers), body)
         for buffer in reversed([*register_buffers, *read_buffers]):
@@ -192,14 +192,14 @@ class _Exchange:
 
     def _with_shuffles(self, stmt: ir.Stmt) -> ir.Stmt:
         """Insert the shuffles at barriers."""
-        at_barrier = self._barriers.get(stmt)
-        if at_barrier is None:
+        barrier_reads = self._barriers.get(stmt)
+        if barrier_reads is None:
             return mapped(stmt, self._with_shuffles)
         shuffles = []
-        for (buffer, thread), read in at_barrier.reads.items():
+        for (buffer, thread), read in barrier_reads.reads.items():
             args = (ir.load(self._registers[buffer].value, ()), ir.Index(_INT32, thread), ir.const(self._width, _INT32))
             shuffles.append(ir.Store(read, (), ir.CallIntrinsic(buffer.dtype, SHUFFLE, args)))
-        return joined(*([] if at_barrier.barrier.over else [stmt]), *shuffles)
+        return joined(*([] if barrier_reads.barrier.over else [stmt]), *shuffles)
 
     def _error(self, buffer: ir.Buffer, problem: str) -> Unsupported:
         return Unsupported(f"kernel {self._program.name}: buffer {buffer.name} in scope {SUBGROUP!r}: {problem}")

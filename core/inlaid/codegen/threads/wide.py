@@ -197,8 +197,8 @@ class WideExpressions(WideMemory):
         mask = self.vectors.as_wide(flag, dtype.bits).code
         self.line(f"{self.dialect.vector(dtype, self.lanes)} {name} = {self._widened(self.value(then), dtype).code};")
         with self.block(f"if (!({everywhere}))"):
-            late = self._widened(self.value(otherwise), dtype).code
-            self.line(f"{name} = {self.dialect.choose(mask, name, late)};")
+            otherwise_code = self._widened(self.value(otherwise), dtype).code
+            self.line(f"{name} = {self.dialect.choose(mask, name, otherwise_code)};")
         return Wide(name, ATOM, lanes=self.lanes)
 
     def _chosen_lanes(self, kind: str, flag: Text, then: ir.Expr, otherwise: ir.Expr) -> Text:

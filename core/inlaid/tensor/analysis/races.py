@@ -213,9 +213,9 @@ class Races:
             case ir.For(var=var, extent=extent, body=body):
                 if stmt.over_threads:
                     self._report(stmt, f"expected one perfect nest of loops over threads, found loop {var} inside (see to_spmd)")
-                depends = self._depends(context, ir.Index(_INT64, extent))
-                inner_context = context.owned(var, self._value(extent, context), bool(depends | context.varying))
-                return self._walk(body, replace(inner_context, varying=context.varying | depends), open_accesses)
+                dependences = self._depends(context, ir.Index(_INT64, extent))
+                inner_context = context.owned(var, self._value(extent, context), bool(dependences | context.varying))
+                return self._walk(body, replace(inner_context, varying=context.varying | dependences), open_accesses)
         return open_accesses
 
     def _rounds(self, loop: ir.For, context: _StmtContext, before: _OpenAccesses) -> _OpenAccesses:

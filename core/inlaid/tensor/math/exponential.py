@@ -116,8 +116,8 @@ def _split(x: Expr, form: Format) -> tuple[Expr, Expr]:
 
 def log_special(x: Expr, value: Expr) -> Expr:
     """Add the special cases of logarithms to `value`, which is valid for positive finite x."""
-    finite = select(x < INFINITY, value, x)
-    return select(x <= 0.0, select(x < 0.0, const(NAN, x.dtype), -INFINITY), finite)
+    positive_result = select(x < INFINITY, value, x)
+    return select(x <= 0.0, select(x < 0.0, const(NAN, x.dtype), -INFINITY), positive_result)
 
 
 def log_parts(x: Expr, form: Format) -> tuple[Expr, Expr, Expr]:
@@ -126,12 +126,12 @@ def log_parts(x: Expr, form: Format) -> tuple[Expr, Expr, Expr]:
     f = m - 1.0
     half_square = f * f * 0.5
     if form is FLOAT32:
-        late = f * f * f * horner(f, polynomials.LOG_32)
+        higher_terms = f * f * f * horner(f, polynomials.LOG_32)
     else:
         s = f / (f + 2.0)
         z = s * s
-        late = s * fma(z, horner(z, polynomials.LOG_ODD_64), half_square)
-    return to_float(k, form), f, half_square - late
+        higher_terms = s * fma(z, horner(z, polynomials.LOG_ODD_64), half_square)
+    return to_float(k, form), f, half_square - higher_terms
 
 
 def log(x: Expr, form: Format, correction: Expr | None = None) -> Expr:
@@ -231,10 +231,10 @@ def _log2_pair(x: Expr, form: Format) -> tuple[Expr, Expr]:
     inner_low = inner_low + two_thirds[1]
     cube, cube_low = two_product(z, inner)
     cube_low = fma(z, inner_low, fma(z_low, inner, cube_low))
-    late, late_low = two_product(s, cube)
-    late_low = fma(s, cube_low, fma(s_low, cube, late_low))
-    high, low = quick_two_sum(s + s, late)
-    low = low + (late_low + (s_low + s_low))
+    higher_terms, higher_terms_low = two_product(s, cube)
+    higher_terms_low = fma(s, cube_low, fma(s_low, cube, higher_terms_low))
+    high, low = quick_two_sum(s + s, higher_terms)
+    low = low + (higher_terms_low + (s_low + s_low))
     # Convert to base 2, and add k.
     factor = LOG2_E if form is FLOAT64 else LOG2_E_SHORT
     scaled, scaled_low = two_product(high, const(factor[0], dtype))
@@ -289,6 +289,6 @@ def power_short(x: Expr, y: Expr) -> Expr:
     t = clamp_min(clamp_max(t, high_edge), low_edge)
     n, power = exponent(t, FLOAT64)
     value = cast(horner(t - n, polynomials.EXP2_SHORT_64) * power, FLOAT32.dtype)
-    falls = y < 0.0
-    grows = (a.equal(0.0) & falls) | (a.equal(INFINITY) & ~falls)
+    is_y_negative = y < 0.0
+    grows = (a.equal(0.0) & is_y_negative) | (a.equal(INFINITY) & ~is_y_negative)
     return _power_special(x, y, grows, value, FLOAT32)

@@ -67,8 +67,8 @@ def _reduce_moderate(a: Expr) -> Expr:
     rest = fma(n, const(-_HALF_PI[0], a.dtype), a)
     product, error = two_product(n, const(-_HALF_PI[1], a.dtype))
     total, lost = two_sum(rest, product)
-    late = fma(n, const(-_HALF_PI[2], a.dtype), lost + error)
-    return _packed(quadrant, *quick_two_sum(total, late))
+    low_terms = fma(n, const(-_HALF_PI[2], a.dtype), lost + error)
+    return _packed(quadrant, *quick_two_sum(total, low_terms))
 
 
 def _reduce_large(a: Expr) -> Expr:
@@ -166,9 +166,9 @@ def _atan_ratio(small: Expr, large: Expr) -> tuple[Expr, Expr]:
     denominator = select(denominator.equal(0.0), const(1, small.dtype), denominator)
     t, t_low = _quotient(numerator, numerator_low, denominator, denominator_low)
     z = t * t
-    late = fma(t * z, horner(z, polynomials.ATAN_32), t_low)
+    higher_terms = fma(t * z, horner(z, polynomials.ATAN_32), t_low)
     high, low = two_sum(select(is_rotated, const(_HALF_PI[0] / 2, small.dtype), zero), t)
-    return quick_two_sum(high, low + (late + select(is_rotated, const(_HALF_PI[1] / 2, small.dtype), zero)))
+    return quick_two_sum(high, low + (higher_terms + select(is_rotated, const(_HALF_PI[1] / 2, small.dtype), zero)))
 
 
 def _subtracted(angle: tuple[float, float], high: Expr, low: Expr) -> Expr:
@@ -234,8 +234,8 @@ def _eighth_exp(a: Expr) -> tuple[Expr, Expr]:
     remainder = fma(n, const(-FLOAT32.ln2[0], a.dtype), a)
     r, low = two_sum(remainder, n * -FLOAT32.ln2[1])
     first, rest = quick_two_sum(const(1, a.dtype), r)
-    high, late = quick_two_sum(first, fma(r * r, horner(r, polynomials.EXPM1_32), low))
-    return high * power, (late + rest) * power
+    high, low_sum = quick_two_sum(first, fma(r * r, horner(r, polynomials.EXPM1_32), low))
+    return high * power, (low_sum + rest) * power
 
 
 def _hyperbolic(a: Expr, sign: int) -> Expr:
@@ -292,5 +292,5 @@ def atanh(x: Expr) -> Expr:
     in_domain = a < 1.0
     safe_denominator = select(in_domain, denominator, const(1, x.dtype))
     value = _log1p(*_quotient(a + a, const(0, x.dtype), safe_denominator, denominator_low)) * 0.5
-    edge = select(a.equal(1.0), const(INFINITY, x.dtype), const(NAN, x.dtype))
-    return where_tiny(x, FLOAT32, copysign(select(in_domain, value, edge), x, FLOAT32))
+    outside_result = select(a.equal(1.0), const(INFINITY, x.dtype), const(NAN, x.dtype))
+    return where_tiny(x, FLOAT32, copysign(select(in_domain, value, outside_result), x, FLOAT32))

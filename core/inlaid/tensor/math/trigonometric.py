@@ -175,8 +175,8 @@ def _atan_ratio(small: Expr, large: Expr) -> tuple[Expr, Expr]:
     numerator, denominator = select(is_rotated, small - large, small), select(is_rotated, small + large, large)
     t = numerator / select(denominator.equal(0.0), const(1, dtype), denominator)
     z = t * t
-    late = fma(t * z, horner(z, polynomials.ATAN_64), select(is_rotated, const(QUARTER_PI[1], dtype), 0.0))
-    return quick_two_sum(select(is_rotated, const(QUARTER_PI[0], dtype), t), select(is_rotated, late + t, late))
+    higher_terms = fma(t * z, horner(z, polynomials.ATAN_64), select(is_rotated, const(QUARTER_PI[1], dtype), 0.0))
+    return quick_two_sum(select(is_rotated, const(QUARTER_PI[0], dtype), t), select(is_rotated, higher_terms + t, higher_terms))
 
 
 def atan(x: Expr) -> Expr:
@@ -223,7 +223,7 @@ def atan2(y: Expr, x: Expr) -> Expr:
     return select(unary("isnan", x) | unary("isnan", y), x + y, value)
 
 
-def _asin_late(z: Expr) -> Expr:
+def _asin_tail(z: Expr) -> Expr:
     """Compute asin(t) / t - 1 for z = t^2 <= 1/4."""
     return z * horner(z, polynomials.ASIN_64)
 
@@ -235,8 +235,8 @@ def asin(x: Expr) -> Expr:
     root = unary("sqrt", z)
     # The error of the root is (z - root^2) / (2 root).
     lost = fma(-root, root, z) / select(root.equal(0.0), const(1, x.dtype), root + root)
-    small_result = fma(a, _asin_late(a * a), a)
-    half = root + (lost + root * _asin_late(z))
+    small_result = fma(a, _asin_tail(a * a), a)
+    half = root + (lost + root * _asin_tail(z))
     large_result = fma(half, const(-2, x.dtype), const(HALF_PI[1], x.dtype)) + HALF_PI[0]
     return where_tiny(x, FLOAT64, copysign(select(a <= 0.5, small_result, large_result), x, FLOAT64))
 
@@ -247,8 +247,8 @@ def acos(x: Expr) -> Expr:
     z = (1.0 - a) * 0.5
     root = unary("sqrt", z)
     lost = fma(-root, root, z) / select(root.equal(0.0), const(1, x.dtype), root + root)
-    half = root + (lost + root * _asin_late(z))
-    small_result = HALF_PI[0] - (x - fma(-x, _asin_late(x * x), const(HALF_PI[1], x.dtype)))
+    half = root + (lost + root * _asin_tail(z))
+    small_result = HALF_PI[0] - (x - fma(-x, _asin_tail(x * x), const(HALF_PI[1], x.dtype)))
     large_result = select(x < 0.0, PI[0] - (half + half - PI[1]), half + half)
     return select(a <= 0.5, small_result, large_result)
 

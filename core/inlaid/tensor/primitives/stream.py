@@ -61,15 +61,15 @@ def stream(
     sizes = [-(-size // step) for size, step in zip(sizes, steps, strict=True)]
     lines = prod(sizes)
     rounds *= 1 if all(isinstance(other.extent, arith.Const) for other in inner_loops) else expected
-    share = -(-lines // rounds)
+    lines_per_iteration = -(-lines // rounds)
     line_var = Var("l")
     number: arith.Expr = arith.ZERO
     for other in inner_loops:
         number = number * other.extent + other.var
     # Where there are fewer lines than iterations, several iterations prefetch the same line.
-    line = number * share + line_var if share > 1 else number * lines // rounds
+    line = number * lines_per_iteration + line_var if lines_per_iteration > 1 else number * lines // rounds
     substitution: dict[arith.Expr, arith.Expr] = {loop: loop + 1}
-    inner_analyzer = arith.Analyzer(loop_ranges(*enclosing_loops) | {line_var: (0, share - 1)})
+    inner_analyzer = arith.Analyzer(loop_ranges(*enclosing_loops) | {line_var: (0, lines_per_iteration - 1)})
     bindings: list[arith.Expr] = []
     stride = lines
     for axis, dim in enumerate(source.shape):
@@ -81,7 +81,7 @@ def stream(
     region = ir.BufferRegion(source, tuple((item.var, arith.ONE) for item in iters))
     name = unique_name(program, f"{buffer}_stream")
     prefetch_block = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,), (ir.AccessMode.HINT,)))
-    body = joined(ir.For(line_var, arith.Const(share), prefetch_block, ir.ForKind.UNROLLED), last_loop(path).body)
+    body = joined(ir.For(line_var, arith.Const(lines_per_iteration), prefetch_block, ir.ForKind.UNROLLED), last_loop(path).body)
     return with_body(program, rebuilt((*path, last_loop(path).body), body)), name
 
 

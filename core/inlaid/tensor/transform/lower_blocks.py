@@ -178,8 +178,8 @@ class _Simplifier(Rewriter):
         if type(index) is arith.Add and type(constant := index.operands[1]) is arith.Const:
             # Copies of a statement (made by unrolling) differ in constants: they share the result for the rest.
             rest = self.index(index.operands[0])
-            if type(rest) is arith.Add and type(more := rest.operands[1]) is arith.Const:
-                return arith.add(rest.operands[0], more.value + constant.value)
+            if type(rest) is arith.Add and type(inner_constant := rest.operands[1]) is arith.Const:
+                return arith.add(rest.operands[0], inner_constant.value + constant.value)
             return index if rest is index.operands[0] else arith.add(rest, constant)
         if self._outer is not None and self._ranges.keys().isdisjoint(arith.free_vars(index)) and not arith.reads_data(index):
             return self._outer.index(index)
@@ -234,10 +234,10 @@ class _Simplifier(Rewriter):
     def _branch(self, branch: ir.If, condition: ir.Expr) -> ir.Stmt:
         facts: frozenset[arith.Expr] = frozenset()
         if isinstance(condition, ir.Index):
-            unknown = self._unknown(condition.index)
-            condition = truth(unknown)
+            undecided = self._undecided(condition.index)
+            condition = truth(undecided)
             # Values read from data may change while the branch runs.
-            facts = frozenset(part for part in conjuncts(unknown) if not arith.reads_data(part))
+            facts = frozenset(part for part in conjuncts(undecided) if not arith.reads_data(part))
         decided = _decided(condition)
         if decided is not None:
             side = branch.then if decided else branch.otherwise
@@ -248,7 +248,7 @@ class _Simplifier(Rewriter):
             return then
         return ir.If(condition, then, otherwise)
 
-    def _unknown(self, condition: arith.Expr) -> arith.Expr:
+    def _undecided(self, condition: arith.Expr) -> arith.Expr:
         """Return the conjuncts of a condition that are not known to hold."""
         result: arith.Expr = arith.ONE
         for part in conjuncts(condition):

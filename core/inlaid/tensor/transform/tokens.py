@@ -254,10 +254,10 @@ def _ring(touches: Sequence[BoxAccess], var: arith.Var) -> int:
     return count if count <= LONGEST else 1
 
 
-def _apart_at(a: BoxAccess, b: BoxAccess, var: arith.Var, ring: int, distance: arith.Expr, *more: arith.Var) -> bool:
+def _apart_at(a: BoxAccess, b: BoxAccess, var: arith.Var, ring: int, distance: arith.Expr, *other_vars: arith.Var) -> bool:
     """Test whether two accesses never overlap if the second occurs `distance` iterations after the first."""
     turn = arith.Var("turn")
-    analyzer = arith.Analyzer(dict.fromkeys((turn, *more), (0, None)))
+    analyzer = arith.Analyzer(dict.fromkeys((turn, *other_vars), (0, None)))
 
     def at(box: Box, iteration: arith.Expr) -> Box:
         substitution: dict[arith.Expr, arith.Expr] = {var: iteration}
