@@ -50,8 +50,9 @@ def index_text(
     leaves: Container[arith.Expr] = (),
 ) -> str:
     """Print an index expression as C. `leaf` returns the text of variables, loads and `leaves`, None for other nodes; `indices`
-    knows the bounds of variables. `assign` prints an assignment of a text to a new variable and returns its name: the common
-    subexpressions of an expression of more than `LONGEST` nodes have variables, and so have others where it is deep."""
+    knows the bounds of variables. `assign(text)` prints an assignment of `text` to a new variable and returns the variable's name;
+    it is called for the common subexpressions of an expression of more than `LONGEST` nodes, and for further ones where the
+    expression is deep."""
     indices = indices or arith.Analyzer()
 
     def below(node: arith.Expr) -> tuple[arith.Expr, ...]:
@@ -72,8 +73,7 @@ def index_text(
 
 
 def _unconditional(expr: arith.Expr) -> tuple[arith.Expr, ...]:
-    """Return the operands of a node, and none of a choice that reads data: a load is checked only if it is
-    chosen."""
+    """Return the operands of a node; none for a choice that reads data, since a load is checked only if it is chosen."""
     return () if isinstance(expr, (arith.And, arith.Or, arith.Select)) and arith.reads_data(expr) else expr.operands
 
 

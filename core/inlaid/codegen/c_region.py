@@ -27,7 +27,7 @@ def region_in_c(region: RegionProgram) -> bytes:
 
 def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
     """Print statements of the region's function, which call the kernels in order. `checks`: whether each kernel checks indices."""
-    places: dict[arith.Expr, str] = {arith.SizeVar(dim.name): f"dims[{number}]" for number, dim in enumerate(region.signature.dims)}
+    texts: dict[arith.Expr, str] = {arith.SizeVar(dim.name): f"dims[{number}]" for number, dim in enumerate(region.signature.dims)}
     bounds: dict[arith.Expr, arith.Expr] = {
         arith.SizeVar(dim.name): arith.wrap(dim.upper)
         for dim in region.signature.dims
@@ -39,7 +39,7 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
         return f"size{len(lines) - 1}"
 
     def size(expr: arith.Dim) -> str:
-        return index_text(arith.wrap(expr), places.get, assigned, leaves=places)
+        return index_text(arith.wrap(expr), texts.get, assigned, leaves=texts)
 
     def pointer(buffer: RegionBuffer) -> str:
         const = "const " if buffer.storage in ("input", "constant") else ""
@@ -52,22 +52,22 @@ def _entry(region: RegionProgram, checks: Sequence[bool]) -> list[str]:
         return f"{negated}*(const uint8_t *){pointer(region.buffers[predicate.condition])}"
 
     lines: list[str] = []
-    # Common subexpressions of offsets.
+    # Offsets share these subexpressions.
     for maximum in _maxima(region, bounds):
         lines.append(f"    const int64_t end{len(lines)} = {size(maximum)};")
-        places[maximum] = f"end{len(lines) - 1}"
+        texts[maximum] = f"end{len(lines) - 1}"
     violation = VIOLATION
     for call in region.calls:
         name = region.kernels[call.kernel].name
         buffers = [pointer(region.buffers[number]) for number in (*call.inputs, *call.outputs)]
-        arguments = [*buffers, *(f"&{places[variable]}" for variable in call.defines), *map(size, call.sizes)]
-        called = [*map(holds, call.predicates), f"kernel{call.kernel}({', '.join(arguments)})"]
+        arguments = [*buffers, *(f"&{texts[variable]}" for variable in call.defines), *map(size, call.sizes)]
+        guarded_call = [*map(holds, call.predicates), f"kernel{call.kernel}({', '.join(arguments)})"]
         if checks[call.kernel]:
-            where = f" at {', '.join(call.nodes)}" if call.nodes else ""
-            lines += _failing(" && ".join(called), f"an index is out of range in kernel {name}{where}", 1)
+            location = f" at {', '.join(call.nodes)}" if call.nodes else ""
+            lines += _failing(" && ".join(guarded_call), f"an index is out of range in kernel {name}{location}", 1)
         else:
-            when = f"if ({' && '.join(called[:-1])}) " if call.predicates else ""
-            lines.append(f"    {when}{called[-1]};")
+            guard = f"if ({' && '.join(guarded_call[:-1])}) " if call.predicates else ""
+            lines.append(f"    {guard}{guarded_call[-1]};")
         for check in call.checks:
             lines += _failing(f"!({size(check.condition)})", check.statement, violation)
             violation -= 1

@@ -67,8 +67,8 @@ class Statements(Expressions):
                 if emitter is None:
                     raise Unsupported(f"kernel {self.program.name}: {self.language} has no tensor intrinsic {name!r}")
                 self.texts = {}
-                places = [RegionPointer(region, f"&{self.corner(region)}") for region in regions]
-                for line in emitter(places, [*(self.value(arg).atom for arg in args), *self.further_arguments(stmt)]):
+                pointers = [RegionPointer(region, f"&{self.corner(region)}") for region in regions]
+                for line in emitter(pointers, [*(self.value(arg).atom for arg in args), *self.further_arguments(stmt)]):
                     self.line(line)
             case _:
                 raise CompileError(f"kernel {self.program.name} must be plain loops, found {type(stmt).__name__}: lower it first")

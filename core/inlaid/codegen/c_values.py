@@ -96,17 +96,17 @@ def binary(op: str, a: Text, b: Text, dtype: DType, exact: bool = False, shift: 
             return plain
         if exact:
             return plain if dtype.bits >= 32 else Text(f"({kind}){plain.atom}", ATOM)
-        edges = f"{b.atom} == 0 ? 0 : "
+        special_cases = f"{b.atom} == 0 ? 0 : "
         if dtype.kind == "int":
-            edges += f"{b.atom} == -1 ? {_negated(a, dtype) if op == 'div' else '0'} : "
-        return Text(f"({kind})({edges}{plain.code})", ATOM)
+            special_cases += f"{b.atom} == -1 ? {_negated(a, dtype) if op == 'div' else '0'} : "
+        return Text(f"({kind})({special_cases}{plain.code})", ATOM)
     if op in ("shl", "shr"):
         shifted = f"({kind})({a.atom} >> {b.atom})" if op == "shr" else f"({kind})({_unsigned(a, dtype)} << {b.atom})"
         if shift:
             return Text(f"{a.atom} >> {b.atom}") if op == "shr" and dtype.bits >= 32 else Text(shifted, ATOM)
-        beyond = f"{a.atom} < 0 ? -1 : 0" if op == "shr" and dtype.kind == "int" else "0"
-        inside = f"{b.atom} < {dtype.bits}" if dtype.kind == "uint" else f"{b.atom} >= 0 && {b.atom} < {dtype.bits}"
-        return Text(f"{inside} ? {shifted} : ({kind})({beyond})")
+        out_of_range_value = f"{a.atom} < 0 ? -1 : 0" if op == "shr" and dtype.kind == "int" else "0"
+        in_range = f"{b.atom} < {dtype.bits}" if dtype.kind == "uint" else f"{b.atom} >= 0 && {b.atom} < {dtype.bits}"
+        return Text(f"{in_range} ? {shifted} : ({kind})({out_of_range_value})")
     symbol = _SYMBOLS[op]
     if op in ("lt", "le", "eq", "ne"):
         return Text(f"{a.within(SUM)} {symbol} {b.within(SUM)}")
@@ -159,8 +159,8 @@ def unary(op: str, a: Text, dtype: DType) -> Text:
         case "popcount":
             return Text(f"({kind})__builtin_popcountll({_unsigned(a, dtype)})", ATOM)
         case "clz":
-            counted = f"__builtin_clzll({_unsigned(a, dtype)}) - {64 - dtype.bits}"
-            return Text(f"({kind})({a.atom} == 0 ? {dtype.bits} : {counted})", ATOM)
+            leading_zeros = f"__builtin_clzll({_unsigned(a, dtype)}) - {64 - dtype.bits}"
+            return Text(f"({kind})({a.atom} == 0 ? {dtype.bits} : {leading_zeros})", ATOM)
     return Text(f"{_FUNCTIONS[op]}{_suffix(dtype)}({a.code})", ATOM) if dtype.is_float else a
 
 

@@ -57,13 +57,14 @@ class ThreadRegion:
     def completed(
         self, reports: Sequence[bool], shared: Sequence[int], descriptors: Sequence[tuple[Descriptor, ...]]
     ) -> LaunchPlan:
-        """Complete the plan: whether each kernel reports bad indices, its bytes of dynamic shared memory, and its descriptors."""
+        """Complete the plan with facts about each kernel: whether it reports bad indices, its bytes of dynamic shared memory, and
+        its descriptors."""
         facts = zip(self.plan.kernels, reports, shared, descriptors, strict=True)
         return replace(
             self.plan,
             kernels=tuple(
-                replace(kernel, reports=reporting, shared=size, descriptors=described)
-                for kernel, reporting, size, described in facts
+                replace(kernel, reports=reporting, shared=size, descriptors=kernel_descriptors)
+                for kernel, reporting, size, kernel_descriptors in facts
             ),
         )
 
@@ -88,7 +89,7 @@ class _Builder:
     _kernels: list[ThreadKernel] = field(default_factory=list)
     _functions: list[KernelFunction] = field(default_factory=list)
     _witnesses: list[tuple[arith.Expr, ...]] = field(default_factory=list)
-    _places: list[BufferAddress] = field(default_factory=list)
+    _addresses: list[BufferAddress] = field(default_factory=list)
     _sizes: dict[arith.Expr, int] = field(default_factory=dict)
     _variables: list[Size] = field(default_factory=list)
     _workspace: Dim = 0
@@ -96,7 +97,7 @@ class _Builder:
     def build(self) -> ThreadRegion:
         self._workspace = self.program.workspace
         for buffer in self.program.buffers:
-            self._places.append(BufferAddress(buffer.storage, buffer.index, self._size(buffer.offset)))
+            self._addresses.append(BufferAddress(buffer.storage, buffer.index, self._size(buffer.offset)))
         split = [split_launches(kernel, self.scopes, self.subgroup, self._to_spmd) for kernel in self.program.kernels]
         assumed = {call.kernel: call.assumed for call in self.program.calls}
         numbers: list[dict[str, int]] = []
@@ -115,7 +116,7 @@ class _Builder:
         for number, call in enumerate(self.program.calls):
             steps += self._call(number, call, split[call.kernel], numbers[call.kernel])
         sizes, dims = (tuple(Size(arith.unwrap(item)) for item in items) for items in (self._sizes, map(SizeVar, self._dims)))
-        plan = LaunchPlan(tuple(self._functions), tuple(self._places), sizes, tuple(steps), dims, tuple(self._variables))
+        plan = LaunchPlan(tuple(self._functions), tuple(self._addresses), sizes, tuple(steps), dims, tuple(self._variables))
         return ThreadRegion(tuple(self._kernels), plan, self._workspace)
 
     def _to_spmd(self, program: ir.LoopProgram, *options: Any) -> ir.LoopProgram:
@@ -135,17 +136,17 @@ class _Builder:
         buffers = dict(zip(source.params, (*call.inputs, *call.outputs), strict=False))
         steps: list[LaunchPlanStep] = []
         for (_, buffer), defined in zip(source.defines, call.defines, strict=True):
-            buffers[buffer] = len(self._places)
-            self._places.append(BufferAddress("arena", 0, self._size(self._workspace)))
+            buffers[buffer] = len(self._addresses)
+            self._addresses.append(BufferAddress("arena", 0, self._size(self._workspace)))
             self._workspace = arith.unwrap(arith.add(self._workspace, ALIGNMENT))
             steps.append(LaunchPlanStep(read=SizeRead(self._dims.index(defined.name), buffers[buffer])))
-        host = self._host(launches.host.body, launches, numbers, buffers, values, number)
+        host_steps = self._host(launches.host.body, launches, numbers, buffers, values, number)
         for predicate in reversed(call.predicates):
             if not isinstance(predicate.condition, arith.Expr):
                 raise Unsupported("predicates of calls must depend only on sizes, found one that depends on data")
             holds = predicate.condition if predicate.holds else arith.logical_not(predicate.condition)
-            host = [self._predicated(holds, host)]
-        return [*host, *steps]
+            host_steps = [self._predicated(holds, host_steps)]
+        return [*host_steps, *steps]
 
     def _host(
         self,
@@ -156,6 +157,9 @@ class _Builder:
         values: Mapping[arith.Expr, arith.Expr],
         call: int,
     ) -> list[LaunchPlanStep]:
+        """Build the steps of a statement of the host program. `numbers` maps the names of kernels, `buffers` maps buffers to
+        numbers in the plan; `values` maps variables to expressions over the plan's sizes; `call` is the number of the call."""
+
         def inner(part: ir.Stmt, bindings: Mapping[arith.Expr, arith.Expr] = values) -> list[LaunchPlanStep]:
             return self._host(part, launches, numbers, buffers, bindings, call)
 
@@ -177,11 +181,11 @@ class _Builder:
                 kernel = launches.kernels[name]
                 index_args = [arg.index for arg in args if isinstance(arg, ir.Index)]
                 program = kernel.program
-                touched = program.params if not index_args else (*program.inputs[: -len(index_args)], *program.outputs)
+                kernel_buffers = program.params if not index_args else (*program.inputs[: -len(index_args)], *program.outputs)
                 scalars = (*index_args, *(size for size in size_vars(program)))
                 launch = Launch(
                     numbers[name],
-                    tuple(buffers[buffer] for buffer in touched),
+                    tuple(buffers[buffer] for buffer in kernel_buffers),
                     tuple(self._size(_substituted(scalar, values)) for scalar in scalars),
                     self._extents(kernel.grid, "blockIdx", values),
                     self._extents(kernel.threads, "threadIdx", values),
@@ -237,9 +241,10 @@ def _sites(stmt: ir.Stmt, conditions: tuple[arith.Expr, ...]) -> Iterator[tuple[
 def _function(
     kernel: ThreadKernel, site: _LaunchSite, number: int, defines: _Defines, computed: set[arith.SizeVar]
 ) -> tuple[KernelFunction, tuple[arith.Expr, ...]]:
-    """Describe a kernel of loop program `number` and the arguments for which it is compiled. Returns its witnesses, too, as
-    variables of the host program. `defines` are those of the loop program. `computed` are the sizes that earlier kernels compute;
-    its own are added."""
+    """Describe a kernel of loop program `number` and the arguments for which it is compiled. Also returns its witnesses: the
+    variables of the host program that its buffer sizes, extents and conditions read, but that it does not take as arguments.
+    `defines` are those of the loop program. `computed` are the sizes that earlier kernels compute; those that this kernel computes
+    are added."""
     program = kernel.kernel.program
     inputs = program.inputs[: len(program.inputs) - kernel.scalars]
     scalars = (*site.variables, *size_vars(program))
@@ -249,14 +254,14 @@ def _function(
         for axes, group in ((kernel.kernel.grid, "blockIdx"), (kernel.kernel.threads, "threadIdx"))
         for axis in AXES
     ]
-    read = dict.fromkeys(variable for expr in (*sizes, *extents, *site.conditions) for variable in _variables(expr))
-    witnesses = tuple(variable for variable in read if variable not in scalars)
+    read_variables = dict.fromkeys(variable for expr in (*sizes, *extents, *site.conditions) for variable in _variables(expr))
+    witnesses = tuple(variable for variable in read_variables if variable not in scalars)
     variables = (*scalars, *witnesses)
     conditions = [*site.conditions, *(bound for variable in variables for bound in _bounds(variable, variables))]
     names: dict[arith.Expr, arith.Expr] = {}
     for variable in variables:
-        host = f"{HOST_VARIABLE}{len(names)}"
-        names[variable] = SizeVar(variable.name if isinstance(variable, SizeVar) else host)
+        host_name = f"{HOST_VARIABLE}{len(names)}"
+        names[variable] = SizeVar(variable.name if isinstance(variable, SizeVar) else host_name)
     sizes_by_buffer = {buffer: size for size, buffer in defines}
     parameters = []
     for buffer, size in zip((*inputs, *program.outputs), sizes, strict=True):
@@ -265,15 +270,15 @@ def _function(
         parameters.append(Parameter(_substituted(size, names), reads, writes, "" if defined is None else defined.name))
     computed |= {size for size, buffer in defines if buffer in program.outputs}
     x, y, z, tx, ty, tz = (_substituted(extent, names) for extent in extents)
-    listed = [str(names[variable]) for variable in variables]
+    variable_names = [str(names[variable]) for variable in variables]
     open_conditions = dict.fromkeys(_substituted(condition, names) for condition in conditions)
     function = KernelFunction(
         kernel.name,
         tuple(parameters),
-        tuple(listed[: len(scalars)]),
+        tuple(variable_names[: len(scalars)]),
         (x, y, z),
         (tx, ty, tz),
-        tuple(listed[len(scalars) :]),
+        tuple(variable_names[len(scalars) :]),
         tuple(Size(condition) for condition in open_conditions if condition != 1),
         number,
     )

@@ -48,8 +48,8 @@ class MemoryAddress:
 
 @dataclass(frozen=True)
 class CallStep:
-    """Call a region through the C ABI (`inlaid_runtime.execution.host`), with the values of its dimensions, which are 0 if it
-    computes them. If it fails, return its message, and its error code or, for a size that violates a constraint, `INVALID_SIZE`."""
+    """Call a region through the C ABI (`inlaid_runtime.execution.host`), with the values of its dimensions (0 for those that it
+    computes). If it fails, return its message, and its error code or, for a size that violates a constraint, `INVALID_SIZE`."""
 
     symbol: str
     inputs: tuple[MemoryAddress, ...]

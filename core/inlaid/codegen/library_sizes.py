@@ -30,14 +30,14 @@ class LibrarySizes:
             if value.storage == "dynamic":
                 raise Unsupported(f"value {number} of the plan must have a bounded size, so that its memory can be planned")
             size = byte_count(value)
-            # Places are planned for the largest sizes, and hold for others as long as no value is larger there.
+            # Memory is planned for the largest sizes. The plan also holds for smaller ones if no value is larger at them.
             if value.storage == "arena" and self.upper_bound(size, "a value") != self.at_largest(size, "a value"):
                 raise Unsupported(
                     f"the size of a value of shape {value.shape} must be largest at the upper bounds of its dimensions"
                 )
 
     def at_largest(self, dim: Dim, what: str) -> int:
-        """Evaluate an expression with all sizes at their upper bounds."""
+        """Evaluate an expression with all sizes at their upper bounds. `what` names the expression in errors."""
         if isinstance(dim, int):
             return dim
         if unknown_sizes := sorted(repr(variable) for variable in free_vars(dim) if variable not in self.largest):

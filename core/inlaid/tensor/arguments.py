@@ -48,9 +48,9 @@ def require_program(value: Any) -> ir.LoopProgram:
 def checked(primitive: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Check the arguments of a primitive, except its program, and convert lists to tuples. Raises `ScheduleError`."""
     args = tuple(tuple(value) if isinstance(value, list) else value for value in args)
-    for (name, (words, fits)), value in zip(_parameters(primitive), args, strict=False):
+    for (name, (description, fits)), value in zip(_parameters(primitive), args, strict=False):
         if not fits(value):
-            raise ScheduleError(f"{name} of {primitive.__name__} must be {words}, got {value!r}")
+            raise ScheduleError(f"{name} of {primitive.__name__} must be {description}, got {value!r}")
     return args
 
 
@@ -62,7 +62,7 @@ def _parameters(primitive: Callable[..., Any]) -> tuple[tuple[str, tuple[str, Ca
 
 
 def _kind(annotation: str) -> tuple[str, Callable[[Any], bool]]:
-    words, fits = _KINDS[annotation.removesuffix(" | None")]
+    description, fits = _KINDS[annotation.removesuffix(" | None")]
     if not annotation.endswith(" | None"):
-        return words, fits
-    return f"{words}, or None", lambda value: value is None or fits(value)
+        return description, fits
+    return f"{description}, or None", lambda value: value is None or fits(value)

@@ -27,7 +27,7 @@ class Builder:
 
     def __init__(self) -> None:
         self._scopes: list[list[ir.Stmt]] = [[]]
-        self._names = 0
+        self._buffer_count = 0
 
     def finish(self) -> ir.Stmt:
         """Return the emitted statements as one statement."""
@@ -49,8 +49,8 @@ class Builder:
 
     def alloc(self, shape: tuple[Dim, ...], dtype: str | DType, name: str = "tmp", scope: str = "") -> ir.Buffer:
         """Allocate a buffer for the rest of the scope."""
-        self._names += 1
-        buffer = ir.Buffer(f"{name}{self._names}", shape, as_dtype(dtype), scope)
+        self._buffer_count += 1
+        buffer = ir.Buffer(f"{name}{self._buffer_count}", shape, as_dtype(dtype), scope)
         self.emit(_Open(lambda body: ir.Alloc(buffer, body)))
         return buffer
 
@@ -93,11 +93,11 @@ class Builder:
     @contextmanager
     def else_(self) -> Iterator[None]:
         """Open the other branch of the preceding `if_`."""
-        before = self._scopes[-1].pop()
-        assert isinstance(before, ir.If) and before.otherwise is None, "else_ must follow an if_"
+        if_stmt = self._scopes[-1].pop()
+        assert isinstance(if_stmt, ir.If) and if_stmt.otherwise is None, "else_ must follow an if_"
         self._scopes.append([])
         yield
-        self.emit_closed(lambda body: ir.If(before.condition, before.then, body))
+        self.emit_closed(lambda body: ir.If(if_stmt.condition, if_stmt.then, body))
 
     def emit_closed(self, wrap: Any) -> None:
         """Close the innermost scope, and append the statement that `wrap` makes from its body."""

@@ -255,7 +255,9 @@ def const(value: float | int | bool, dtype: str | DType) -> Const:
 
 
 def as_expr(value: Operand, dtype: DType | None = None) -> Expr:
-    """Convert a Python number or integer expression to a value of dtype `dtype`. Integer expressions go through int64."""
+    """Convert a Python number or integer expression to a value of dtype `dtype`. Without a dtype, bools become bool, integers and
+    integer expressions int64, floats float32. An integer expression becomes a float by way of int64. Values are returned
+    unchanged."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, arith.Expr):
@@ -504,8 +506,9 @@ class AccessMode(Flag):
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Intrinsic(Stmt):
     """A call of a target's tensor intrinsic on buffer regions and scalars. The target declares `name` with a semantic loop nest.
-    `access` is the access to each region. An intrinsic that is collective `over` thread axes runs once for all threads of a phase.
-    It is a sibling of loops bound to these axes, or inside a nest of all these loops, in a place that permits a barrier."""
+    `access` is the access to each region. An intrinsic that is collective `over` thread axes runs once for each group of threads
+    that differ only along these axes. It is a sibling of loops bound to these axes, or inside a nest of all these loops, where a
+    barrier is permitted."""
 
     name: str
     regions: tuple[BufferRegion, ...]

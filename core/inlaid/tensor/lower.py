@@ -33,7 +33,8 @@ def lower(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor], name: str, 
 
 
 class _Lowering:
-    """One lowering. `names` are the block names in use, unique in a program. `steps` are the step numbers of enclosing scans."""
+    """The lowering of some outputs. `names` are the block names in use in the program. `steps` are the step numbers of enclosing
+    scans."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class _Lowering:
         return states + op.buffers
 
     def _copy(self, source: ir.Buffer, target: ir.Buffer, step_indices: tuple[arith.Expr, ...] = ()) -> None:
-        """Emit target[at] = source."""
+        """Emit loops that store all of `source` in `target`, at leading indices `step_indices`."""
         axes = tuple(self._iter(f"i{n}", arith.wrap(extent)) for n, extent in enumerate(source.shape))
         indices = tuple(axis.var for axis in axes)
         steps, rename = self._step_iters()
@@ -143,12 +144,13 @@ class _Lowering:
         self._stmts.append(self._nest(unique(target.name, self._names), axes, store, None, steps))
 
     def _step_iters(self) -> tuple[tuple[ir.IterVar, ...], dict[arith.Expr, arith.Expr]]:
-        """Make new iteration variables of a block for the step numbers of enclosing scans, and the substitution to them."""
+        """Make new iteration variables of a block for the step numbers of enclosing scans. Also returns the map from step numbers
+        to these variables."""
         iters = tuple(self._iter(step.var.name, step.extent, step.kind) for step in self._steps)
         return iters, {step.var: item.var for step, item in zip(self._steps, iters, strict=True)}
 
     def _iter(self, name: str, extent: arith.Expr, kind: ir.IterKind = ir.IterKind.SPATIAL) -> ir.IterVar:
-        """Make an iteration variable for the loop of a name. If loops are named, the variable has the prefix "v"."""
+        """Make an iteration variable for the loop called `name`. If loops are named, the variable has the prefix "v"."""
         return ir.IterVar(arith.Var(f"v{name}" if self._named else name), extent, kind)
 
     def _nest(
@@ -246,9 +248,11 @@ def _simultaneous_stores(buffers: tuple[ir.Buffer, ...], indices: tuple[arith.Ex
 
 def free_sizes(program: ir.LoopProgram) -> tuple[arith.SizeVar, ...]:
     """Return the dimensions that the body reads and that occur in no parameter's shape, sorted by name."""
-    shown = {size for size, _ in program.defines}.union(*(arith.free_vars(dim) for item in program.params for dim in item.shape))
+    parameter_sizes = {size for size, _ in program.defines}.union(
+        *(arith.free_vars(dim) for item in program.params for dim in item.shape)
+    )
     variables: set[arith.Expr] = set()
     for stmt in ir.walk_stmts(program.body):
         values, indices = ir.statement_operands(stmt)
         variables.update(*map(ir.free_vars, values), *map(arith.free_vars, indices))
-    return tuple(sorted((var for var in variables - shown if isinstance(var, arith.SizeVar)), key=lambda var: var.name))
+    return tuple(sorted((var for var in variables - parameter_sizes if isinstance(var, arith.SizeVar)), key=lambda var: var.name))

@@ -145,8 +145,8 @@ class _Parser:
         tokens.expect(":")
         lower = tokens.expect_int()
         tokens.expect("..")
-        closed = tokens.next.kind == "end" or tokens.at("=") or tokens.at(",")
-        upper = None if closed else self._index()
+        is_unbounded = tokens.next.kind == "end" or tokens.at("=") or tokens.at(",")
+        upper = None if is_unbounded else self._index()
         buffer = self._name() if tokens.accept("=") else ""
         argument = tokens.accept(",")
         if argument:

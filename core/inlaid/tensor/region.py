@@ -60,9 +60,9 @@ class KernelCall:
     region's dimensions (a multiply-add counts as two); it is 0 for a copy. `assumed` are conditions on the kernel's own dimensions
     that its schedule relies on; the predicates imply them.
 
-    `checks` are conditions over the region's dimensions, at the call that defines the last of these. Code checks them after the
-    call and ends the region with an error if one does not hold (see `RegionProgram.constraints`), so that no kernel accesses memory
-    by sizes that violate a condition.
+    `checks` are conditions over the region's dimensions, each at the call that defines the last dimension in it. Generated code
+    checks them after the call. If one does not hold, the region ends with an error (see `RegionProgram.constraints`), so that no
+    kernel accesses memory by sizes that violate a condition.
     """
 
     kernel: int
@@ -170,11 +170,12 @@ class RegionLoop:
 def kernel_infos(region: RegionProgram) -> tuple[KernelInfo, ...]:
     """Describe the calls of a region, in order, as `Artifact.kernels` holds them."""
     return tuple(
-        KernelInfo(region.kernels[call.kernel].name, call.nodes, call.operations, _moved(region, call)) for call in region.calls
+        KernelInfo(region.kernels[call.kernel].name, call.nodes, call.operations, _bytes_accessed(region, call))
+        for call in region.calls
     )
 
 
-def _moved(region: RegionProgram, call: KernelCall) -> Dim:
+def _bytes_accessed(region: RegionProgram, call: KernelCall) -> Dim:
     """Return the number of bytes in the buffers that a call reads or writes."""
     buffers = (region.buffers[number] for number in dict.fromkeys((*call.inputs, *call.outputs)))
     sizes = (arith.mul(arith.product(buffer.shape), buffer.dtype.bytes) for buffer in buffers)

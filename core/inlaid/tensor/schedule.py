@@ -334,6 +334,7 @@ class Schedule:
 
 _CONSTANTS = {"None": None, "True": True, "False": False}
 _SPREAD = frozenset({"fuse", "reorder"})
+"""Primitives whose method of `Schedule` takes loops as separate arguments. A trace lists these loops in one tuple."""
 _NOT_PRIMITIVES = ("trace", "blocks", "program", "semantics", "copy", "apply")
 PRIMITIVES = frozenset(name for name in vars(Schedule) if not name.startswith("_") and name not in _NOT_PRIMITIVES)
 """The names of the primitives that a trace may contain."""

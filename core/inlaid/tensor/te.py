@@ -323,20 +323,20 @@ def scan(
 
 
 def _read_by_steps(time: arith.Var, states: tuple[Tensor, ...], results: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return the loop-invariant tensors that the steps read."""
-    moves: dict[Operation, bool] = {state.op: True for state in states}
+    """Return the tensors that the steps read and that depend neither on the states nor on the step number."""
+    varies: dict[Operation, bool] = {state.op: True for state in states}
     stack = [tensor.op for tensor in reversed(results)]
     while stack:
         op = stack[-1]
-        missing = [tensor.op for tensor in op.inputs if tensor.op not in moves]
-        if op in moves or not missing:
+        missing = [tensor.op for tensor in op.inputs if tensor.op not in varies]
+        if op in varies or not missing:
             stack.pop()
-            if op not in moves:
-                moves[op] = any(moves[tensor.op] for tensor in op.inputs) or time in _free_in(op)
+            if op not in varies:
+                varies[op] = any(varies[tensor.op] for tensor in op.inputs) or time in _free_in(op)
         else:
             stack.extend(reversed(missing))
-    input_tensors = [tensor for op, moving in moves.items() if moving for tensor in op.inputs]
-    return tuple(dict.fromkeys(tensor for tensor in (*input_tensors, *results) if not moves[tensor.op]))
+    input_tensors = [tensor for op, op_varies in varies.items() if op_varies for tensor in op.inputs]
+    return tuple(dict.fromkeys(tensor for tensor in (*input_tensors, *results) if not varies[tensor.op]))
 
 
 def _free_in(op: Operation) -> frozenset[arith.Expr]:
@@ -382,8 +382,8 @@ def _check_reads(name: str, block: ir.Block) -> None:
         if isinstance(node, ir.Load):
             for index, dim in zip(node.indices, node.buffer.shape, strict=True):
                 low, high = analyzer.bounds(index)
-                out = (low is not None and low < 0) or (high is not None and isinstance(dim, int) and high >= dim)
-                if out and axes.issuperset(analyzer.linear(index).terms):
+                is_outside = (low is not None and low < 0) or (high is not None and isinstance(dim, int) and high >= dim)
+                if is_outside and axes.issuperset(analyzer.linear(index).terms):
                     detail = f"{node.buffer} is read at {index!r}, from {low} to {high}"
                     raise ExpressionError(f"{block.name} of program {name}: an index must be in [0, {dim}), but {detail}")
 

@@ -40,7 +40,7 @@ ACCESS_WORDS = {
 }
 INFIX = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _NAME = re.compile(r"\??[A-Za-z_]\w*")
-_DEEP = 12
+_MAX_DEPTH = 12
 """Maximum depth of a printed value. Deeper values are split off as `%n = ...`."""
 
 
@@ -102,8 +102,8 @@ class _Printer:
         defines = dict(program.defines)
         for size in sizes:
             upper = "" if size.upper is None else self.index(arith.wrap(size.upper))
-            defined = f" = {self.name(defines[size])}" if size in defines else ", argument" if size in program.sizes else ""
-            yield f"  size {size_name(size)}: {size.lower}..{upper}{defined}"
+            suffix = f" = {self.name(defines[size])}" if size in defines else ", argument" if size in program.sizes else ""
+            yield f"  size {size_name(size)}: {size.lower}..{upper}{suffix}"
         for key, value in program.annotations:
             yield f"  note {quoted(key)} = {self._constant(value)}"
         yield from _indented(self._stmts(program.body))
@@ -131,8 +131,8 @@ class _Printer:
         """Yield the lines of a statement that extends to the end of its block."""
         flat = list(flattened(stmt))
         for position, item in enumerate(flat):
-            last = position == len(flat) - 1
-            if last and isinstance(item, (ir.Alloc, ir.Let)):
+            is_last = position == len(flat) - 1
+            if is_last and isinstance(item, (ir.Alloc, ir.Let)):
                 yield from self._headed(item, self._head(item))
                 yield from self._stmts(item.body)
             else:
@@ -162,8 +162,8 @@ class _Printer:
                 return f"if {self._shared(condition)}"
             case ir.Let(var=var, value=value, bounds=bounds):
                 text = self._shared(value)
-                reach = "" if bounds is None else f" in {self.index(bounds[0])}..{self.index(bounds[1])}"
-                return f"let {self.name(var)} = {text}{reach}"
+                bounds_text = "" if bounds is None else f" in {self.index(bounds[0])}..{self.index(bounds[1])}"
+                return f"let {self.name(var)} = {text}{bounds_text}"
             case ir.Alloc(buffer=buffer):
                 return f"alloc {self._declaration(buffer)}"
             case ir.Store(buffer=buffer, indices=indices, value=value):
@@ -174,9 +174,9 @@ class _Printer:
                 self._share(*args)
                 words = map(ACCESS_WORDS.__getitem__, access)
                 operands = zip_longest(words, map(self._region, regions), fillvalue="?")  # ill-formed programs must print too
-                places = ", ".join(map(" ".join, operands))
+                operand_texts = ", ".join(map(" ".join, operands))
                 scalars = f" with {', '.join(map(self.value, args))}" if args else ""
-                return f"intrinsic {quoted(name)}{_axes(over)}{' on ' if places else ''}{places}{scalars}"
+                return f"intrinsic {quoted(name)}{_axes(over)}{' on ' if operand_texts else ''}{operand_texts}{scalars}"
         raise AssertionError(f"expected a statement with a header line, got {type(stmt).__name__}")
 
     def _stmt(self, stmt: ir.Stmt) -> Iterator[str]:
@@ -263,8 +263,8 @@ class _Printer:
                 stack.extend((part, False) for part in reversed(ir.parts(node)))
         for node in order:
             depth[node] = 1 + max((depth[part] for part in ir.parts(node)), default=0)
-            worth_it = (uses[node] > 1 and not isinstance(node, (ir.Const, ir.Index))) or depth[node] > _DEEP
-            if worth_it and node not in self._temporaries:
+            is_split_off = (uses[node] > 1 and not isinstance(node, (ir.Const, ir.Index))) or depth[node] > _MAX_DEPTH
+            if is_split_off and node not in self._temporaries:
                 text = self.value(node)
                 self._temporaries[node] = f"%{self._count}"
                 self.before.append(f"%{self._count} = {text}")
@@ -351,7 +351,7 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _sizes(program: ir.LoopProgram) -> list[arith.SizeVar]:
-    """Return all dimensions in a program: first those in shapes, then arguments and definitions in their order."""
+    """Return all dimensions in a program: first those that are neither arguments nor defined, then arguments, then defined ones."""
     sizes: dict[arith.SizeVar, None] = {}
     pending: list[arith.Expr] = [arith.wrap(dim) for buffer in program.params for dim in buffer.shape]
     pending += [*program.sizes, *(size for size, _ in program.defines)]
@@ -375,5 +375,5 @@ def _sizes(program: ir.LoopProgram) -> list[arith.SizeVar]:
             sizes[node] = None
             if node.upper is not None:
                 queue.append(arith.wrap(node.upper))
-    ordered = (*program.sizes, *(size for size, _ in program.defines))
-    return [*(size for size in sizes if size not in ordered), *ordered]
+    last_sizes = (*program.sizes, *(size for size, _ in program.defines))
+    return [*(size for size in sizes if size not in last_sizes), *last_sizes]

@@ -13,7 +13,7 @@ Bytes = bytes | bytearray | memoryview
 
 @dataclass(eq=False)
 class SectionChunk:
-    """Contiguous bytes of an output section. `size` may exceed the content (zero-filled) for the last piece of a segment."""
+    """Contiguous bytes of an output section. For the last chunk of a segment, `size` may exceed the content; the rest is zero."""
 
     section: str
     content: Bytes
@@ -58,7 +58,7 @@ def embed(image: Image) -> Embedded:
 
 def assign_addresses(parts: Sequence[OutputSegment | Embedded], page: int) -> None:
     """Assign every piece of the parts, in order, an address and a file offset that are congruent modulo the page size. No two parts
-    share a page of memory. In the file, parts are adjacent but for alignment."""
+    share a page of memory. In the file, parts are adjacent except for alignment."""
     address = offset = 0
     for item in parts:
         if isinstance(item, Embedded):

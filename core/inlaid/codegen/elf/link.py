@@ -19,7 +19,7 @@ _PATCHED = (".data", ".init_array")
 @dataclass(frozen=True)
 class RelocationKind:
     """How a relocation type patches memory. `value` selects the number to write, in `bytes` bytes: the symbol's address relative to
-    the place, its absolute address, or the relative address of a table entry that holds the symbol's address."""
+    the patched location, its absolute address, or the relative address of a table entry that holds the symbol's address."""
 
     value: Literal["relative", "absolute", "table"]
     bytes: Literal[4, 8] = 4
@@ -79,6 +79,9 @@ class _SymbolDefinition:
 
 
 class _Linker:
+    """Links objects. `fixups` are the relocations, each with the chunk that it patches and its target: the name of a global symbol,
+    or the definition of a local one. `slots` maps targets to the table entries that hold their addresses."""
+
     def __init__(self, architecture: Architecture, images: Mapping[str, Image], blobs: Sequence[Blob]) -> None:
         self.architecture = architecture
         self.globals: dict[str, _SymbolDefinition] = {}
@@ -182,9 +185,9 @@ class _Linker:
         if missing := [symbol for symbol in exports if symbol not in self.globals]:
             raise CompileError(f"exported symbols must be defined, found no definition of {', '.join(missing)}")
         machine = self.architecture.machine
-        absolute = sum(self.architecture.rules[fixup.type].value == "absolute" for _, fixup, _ in self.fixups)
-        moved = sum(len(item.image.relative) for item in self.embedded)
-        tables = Tables(exports, name, absolute + len(self.slots) + moved, self.initializers)
+        absolute_relocations = sum(self.architecture.rules[fixup.type].value == "absolute" for _, fixup, _ in self.fixups)
+        image_relocations = sum(len(item.image.relative) for item in self.embedded)
+        tables = Tables(exports, name, absolute_relocations + len(self.slots) + image_relocations, self.initializers)
         self.constants.pieces[:0] = tables.constants
         data = [*self.initializers, tables.dynamic, *self.slots.values(), *self.data, *self.zeros]
         parts = [part for part in (self.constants, self.code, OutputSegment(READABLE | WRITABLE, data)) if part.pieces]

@@ -77,8 +77,8 @@ def _read(content: bytes, machine: int) -> Object:
     if kind != RELOCATABLE or number != machine or entry != SECTION.size or start + count * entry > len(content) or names >= count:
         raise ValueError(f"expected a relocatable object for ELF machine {machine}, found type {kind} for machine {number}")
     headers = [SECTION.unpack_from(content, start + index * entry) for index in range(count)]
-    raw = [b"" if header[1] == NOBITS else content[header[4] : header[4] + header[5]] for header in headers]
-    if any(len(data) != header[5] for data, header in zip(raw, headers, strict=True) if header[1] != NOBITS):
+    contents = [b"" if header[1] == NOBITS else content[header[4] : header[4] + header[5]] for header in headers]
+    if any(len(data) != header[5] for data, header in zip(contents, headers, strict=True) if header[1] != NOBITS):
         raise ValueError("it is damaged: a section exceeds the file")
     fixups: dict[int, list[Fixup]] = {}
     symbols: tuple[Symbol, ...] = ()
@@ -86,15 +86,16 @@ def _read(content: bytes, machine: int) -> Object:
     for index, (_, type_, _, _, _, _, link, info, _, _) in enumerate(headers):
         if type_ == RELA_TABLE:
             section_fixups = [
-                Fixup(offset, what & 0xFFFFFFFF, what >> 32, addend) for offset, what, addend in RELA.iter_unpack(raw[index])
+                Fixup(offset, r_info & 0xFFFFFFFF, r_info >> 32, addend)
+                for offset, r_info, addend in RELA.iter_unpack(contents[index])
             ]
             fixups.setdefault(info, []).extend(section_fixups)
         elif type_ == SYMTAB:
-            symbols = tuple(_symbol(fields, raw[link]) for fields in SYMBOL.iter_unpack(raw[index]))
+            symbols = tuple(_symbol(fields, contents[link]) for fields in SYMBOL.iter_unpack(contents[index]))
         elif type_ == REL:
             raise ValueError("relocations must have addends (RELA), found a section of type REL")
     for index, (name, type_, flags, _, _, size, _, _, alignment, _) in enumerate(headers):
-        text = _text(raw[names], name)
+        text = _text(contents[names], name)
         if not flags & ALLOC or text == _DROPPED:
             continue
         if flags & TLS or type_ in (FINI_ARRAY, PREINIT_ARRAY) or text.startswith((".dtors", ".ctors.")):
@@ -103,7 +104,7 @@ def _read(content: bytes, machine: int) -> Object:
         section_fixups = fixups.get(index, [])
         if any(fixup.symbol >= len(symbols) for fixup in section_fixups):
             raise ValueError(f"it is damaged: a relocation of section {text} refers to a symbol that does not exist")
-        sections[index] = Section(text, type_, flags, max(alignment, 1), size, raw[index], tuple(section_fixups))
+        sections[index] = Section(text, type_, flags, max(alignment, 1), size, contents[index], tuple(section_fixups))
     return Object(sections, symbols)
 
 

@@ -110,13 +110,13 @@ def chunks(segments: Sequence[OutputSegment], tables: Tables, machine: elf.Machi
     table = (64, len(headers), SECTION.size, len(sections), len(sections) - 1)
     fields = (elf.IDENT, elf.SHARED_OBJECT, machine.number, 1, 0, elf.HEADER.size, start, 0, elf.HEADER.size, elf.SEGMENT.size)
     tables.header.content = elf.HEADER.pack(*fields, *table[1:]) + b"".join(headers)
-    out: list[Bytes] = []
+    file_chunks: list[Bytes] = []
     written = 0
     for piece in (piece for part in segments for piece in part.pieces):
         if len(piece.content):
-            out += [bytes(piece.offset - written), piece.content]
+            file_chunks += [bytes(piece.offset - written), piece.content]
             written = piece.offset + len(piece.content)
-    return [*out, names, bytes(start - end - len(names)), *sections]
+    return [*file_chunks, names, bytes(start - end - len(names)), *sections]
 
 
 def section_names(segments: Sequence[OutputSegment]) -> list[str]:

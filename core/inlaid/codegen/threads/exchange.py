@@ -28,9 +28,9 @@ def shuffled(program: ir.LoopProgram) -> ir.LoopProgram:
     becomes
         for t in 32, threadIdx.x: alloc p, q in "register": { p = a; q = shuffle(p, t + 16, 32); if t < 16: b = p + q }
 
-    The thread that stores an element has it in its register. A shuffle replaces the barrier before the read, which all threads
-    reach. A store between barrier and read would be a race. Raises `Unsupported` if an index does not determine the thread, or no
-    single barrier precedes a read.
+    The thread that stores an element has it in its register. All threads reach the barrier before the read; a shuffle replaces it.
+    A store between barrier and read would be a race. Raises `Unsupported` if an index does not determine the thread, or no single
+    barrier precedes a read.
     """
     if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == SUBGROUP for stmt in ir.walk_stmts(program.body)):
         return program
@@ -87,12 +87,12 @@ class _Exchange:
     def body(self, body: ir.Stmt) -> ir.Stmt:
         """Rewrite the statements inside the loops over threads."""
         self._find(body, arith.ONE)
-        body = self._placed(self._stmt(body, arith.ONE))
+        body = self._with_shuffles(self._stmt(body, arith.ONE))
         register_buffers = [register.value for register in self._registers.values()]
-        read = [buffer for at_barrier in self._barriers.values() for buffer in at_barrier.reads.values()]
+        read_buffers = [buffer for barrier_reads in self._barriers.values() for buffer in barrier_reads.reads.values()]
         # Threads that store nothing still execute the shuffles, so their registers must be initialized.
         body = joined(*(ir.Store(buffer, (), ir.const(0, buffer.dtype)) for buffer in register_buffers), body)
-        for buffer in reversed([*register_buffers, *read]):
+        for buffer in reversed([*register_buffers, *read_buffers]):
             body = ir.Alloc(buffer, body)
         return body
 
@@ -104,7 +104,7 @@ class _Exchange:
             register = self._register(stmt, guard)
             previous = self._registers.setdefault(stmt.buffer, register)
             if register.step != previous.step or not self._analyzer.equal(register.first, previous.first):
-                raise self._refused(stmt.buffer, "expected one element for each thread, found several")
+                raise self._error(stmt.buffer, "expected one element for each thread, found several")
         if isinstance(stmt, ir.If):
             guard = _and(guard, stmt)
         for part in ir.substatements(stmt):
@@ -114,7 +114,7 @@ class _Exchange:
         buffer = store.buffer
         first, step = self._split(flat_index(buffer, store.indices))
         if step != 1 and not self._is_first(guard):
-            raise self._refused(buffer, "adjacent threads must store adjacent elements, or only the first thread must store")
+            raise self._error(buffer, "adjacent threads must store adjacent elements, or only the first thread must store")
         value = ir.Buffer(buffer.name, (), buffer.dtype, "register")
         return _Register(value, first, step if step == 1 else 0)
 
@@ -153,16 +153,16 @@ class _Exchange:
                 return mapped(stmt, lambda part: self._stmt(part, guard))
         for buffer in self._registers:
             if buffer in Uses().buffers(stmt):
-                raise self._refused(buffer, f"expected only stores and loads, found {type(stmt).__name__}")
+                raise self._error(buffer, f"expected only stores and loads, found {type(stmt).__name__}")
         return stmt
 
     def _branch(self, stmt: ir.Stmt, guard: arith.Expr) -> ir.Stmt:
         """Rewrite a statement that may run never or several times."""
         meets = ir.threads_meet(stmt, ())
-        around = None if meets else self._last
-        self._last = around
+        barrier_before = None if meets else self._last
+        self._last = barrier_before
         rewritten = self._stmt(stmt, guard)
-        self._last = around
+        self._last = barrier_before
         return rewritten
 
     def _rewriter(self, guard: arith.Expr) -> Rewriter:
@@ -180,28 +180,28 @@ class _Exchange:
         substitution: dict[arith.Expr, arith.Expr] = {self._lane: arith.ZERO} if self._is_first(guard) else {}
         if self._analyzer.equal(arith.substitute(thread, substitution), arith.substitute(self._lane, substitution)):
             return register.value
-        elsewhere = register.step == 0 and thread != arith.ZERO
-        if elsewhere or not arith.free_vars(thread) <= {self._lane} or arith.reads_data(thread):
-            raise self._refused(load.buffer, f"expected an index that determines the thread, found thread {thread}")
+        is_unstored = register.step == 0 and thread != arith.ZERO
+        if is_unstored or not arith.free_vars(thread) <= {self._lane} or arith.reads_data(thread):
+            raise self._error(load.buffer, f"expected an index that determines the thread, found thread {thread}")
         if self._last is None:
-            raise self._refused(load.buffer, "expected a barrier before the read, in the same branch or loop")
+            raise self._error(load.buffer, "expected a barrier before the read, in the same branch or loop")
         key = (load.buffer, thread)
         if key not in self._last.reads:
             self._last.reads[key] = ir.Buffer(f"{load.buffer.name}_of", (), load.buffer.dtype, "register")
         return self._last.reads[key]
 
-    def _placed(self, stmt: ir.Stmt) -> ir.Stmt:
+    def _with_shuffles(self, stmt: ir.Stmt) -> ir.Stmt:
         """Insert the shuffles at barriers."""
-        at_barrier = self._barriers.get(stmt)
-        if at_barrier is None:
-            return mapped(stmt, self._placed)
+        barrier_reads = self._barriers.get(stmt)
+        if barrier_reads is None:
+            return mapped(stmt, self._with_shuffles)
         shuffles = []
-        for (buffer, thread), read in at_barrier.reads.items():
+        for (buffer, thread), read in barrier_reads.reads.items():
             args = (ir.load(self._registers[buffer].value, ()), ir.Index(_INT32, thread), ir.const(self._width, _INT32))
             shuffles.append(ir.Store(read, (), ir.CallIntrinsic(buffer.dtype, SHUFFLE, args)))
-        return joined(*([] if at_barrier.barrier.over else [stmt]), *shuffles)
+        return joined(*([] if barrier_reads.barrier.over else [stmt]), *shuffles)
 
-    def _refused(self, buffer: ir.Buffer, problem: str) -> Unsupported:
+    def _error(self, buffer: ir.Buffer, problem: str) -> Unsupported:
         return Unsupported(f"kernel {self._program.name}: buffer {buffer.name} in scope {SUBGROUP!r}: {problem}")
 
 

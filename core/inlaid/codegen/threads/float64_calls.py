@@ -22,14 +22,14 @@ def float64_calls(program: ir.LoopProgram) -> ir.LoopProgram:
     """Represent the float64 values of a legalized kernel by their bits in uint64, also in buffers, and replace operations on them
     by calls. The results are bit-exact, except for NaNs. Returns the same object if nothing changes."""
     local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
-    wide = {
+    bits_buffers = {
         buffer: ir.Buffer(buffer.name, buffer.shape, BITS, buffer.scope)
         for buffer in (*program.params, *local)
         if buffer.dtype is FLOAT64
     }
-    if not wide and not any(node.dtype is FLOAT64 for node in ir.values_in(program.body)):
+    if not bits_buffers and not any(node.dtype is FLOAT64 for node in ir.values_in(program.body)):
         return program
-    return _Rewriter(wide).program(program)
+    return _Rewriter(bits_buffers).program(program)
 
 
 def _call(name: str, *args: Expr, dtype: DType = BITS) -> Expr:

@@ -1,8 +1,8 @@
 """C functions for float64 arithmetic in 64-bit integers, for targets whose float64 is slow or missing.
 
-A float64 is a uint64_t with its bits. Results are those of IEEE 754 with rounding to nearest even, denormals included; the sign
-and payload of NaN are unspecified. The algorithms are those of J. Hauser's SoftFloat: significands with bits below the result's
-last place, the lowest of which is set if any lower one is lost.
+A float64 is a uint64_t with its bits. Results are those of IEEE 754 with rounding to nearest even, denormals included; the sign and
+payload of NaN are unspecified. The algorithms are those of J. Hauser's SoftFloat: significands have extra bits below the last place
+of the result, the lowest of which is set if any bit below it is lost.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ class ThreadKernelText:
 
 def print_thread_kernel(kernel: ThreadKernel, dialect: ThreadDialect) -> ThreadKernelText:
     """Run `kernel_passes` on a kernel and print it. Its parameters are, in order: base pointer and byte offset of each buffer,
-    scalars, sizes, and the report pointer if it reports, after the descriptors. Raises `Unsupported` for intrinsics that the
-    language lacks."""
+    scalars, sizes, descriptors, and the report pointer if it reports. Raises `Unsupported` for intrinsics that the language
+    lacks."""
     (legal,) = legalized_kernels((kernel,), dialect, run_passes)
     return print_legalized(legal, dialect)
 
@@ -91,7 +91,7 @@ def thread_source(texts: Sequence[ThreadKernelText], dialect: ThreadDialect) -> 
 
 
 class _ThreadKernelPrinter(WideExpressions):
-    """Prints one kernel. `leave` is the jump out of a statement with a bad index; `bodies` maps buffers to the scopes of their
+    """Prints one kernel. `leave` is the jump out of a statement with a bad index; `bodies` maps buffers to the bodies of their
     allocations; `shared` maps shared buffers to their byte offsets."""
 
     def __init__(
@@ -125,8 +125,8 @@ class _ThreadKernelPrinter(WideExpressions):
         for number, buffer in enumerate((*inputs, *program.outputs)):
             base, offset = self.unique(f"b{number}"), self.unique(f"o{number}")
             # Compilers may move accesses by restrict pointers across barriers, as if no other thread wrote there.
-            alone = "" if self.waits and number >= len(inputs) else "restrict "
-            params += [f"{device}uint8_t *{alone}{base}", f"int64_t {offset}"]
+            qualifier = "" if self.waits and number >= len(inputs) else "restrict "
+            params += [f"{device}uint8_t *{qualifier}{base}", f"int64_t {offset}"]
             kind = f"{device}{'const ' if number < len(inputs) else ''}{c_type(buffer.dtype)} *"
             self.buffers[buffer] = self.unique(buffer.name)
             self.spaces[buffer], self.bases[buffer] = self.dialect.device, VECTOR_BYTES
@@ -141,7 +141,7 @@ class _ThreadKernelPrinter(WideExpressions):
             params.append(f"int64_t {name}")
             self.names[size] = name if self.index_type == "int64_t" else f"({self.index_type}){name}"
         names = {buffer: self.buffers[buffer] for buffer in self.shared}
-        lines, launched = declarations(self.shared, names, self.unique("arena"), self.dialect)
+        lines, dynamic_bytes = declarations(self.shared, names, self.unique("arena"), self.dialect)
         for line in lines:
             self.line(line)
         self.statement(program.body)
@@ -150,7 +150,7 @@ class _ThreadKernelPrinter(WideExpressions):
             params.append(f"{device}int32_t *{self.report_name}")
         head = spread(self.dialect.head(self.kernel.name, self._threads()), params or ["void"], " {", WIDTH)
         body = "\n".join(self.lines)
-        return ThreadKernelText(f"{head}\n{body}\n}}\n", self.reports, self.index_type, launched, tuple(self.descriptors))
+        return ThreadKernelText(f"{head}\n{body}\n}}\n", self.reports, self.index_type, dynamic_bytes, tuple(self.descriptors))
 
     def _threads(self) -> tuple[int, int, int] | None:
         """Return the static block size; None if an extent is symbolic."""

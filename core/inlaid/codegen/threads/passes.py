@@ -25,13 +25,13 @@ from inlaid_runtime.names import unique
 
 
 def kernel_passes(dialect: ThreadDialect) -> tuple[UnitPass[ir.LoopProgram], ...]:
-    """List the passes for a language. Kernels whose intermediate float64 is marked compute it in integers."""
+    """List the passes for a language. Kernels marked `INTERMEDIATE_FLOAT64` compute float64 in integers."""
     return (
         UnitPass("unique_names", unique_names),
         UnitPass("flatten_nests", flatten_nests),
-        UnitPass("expand_math", lambda program: expand_program(program, wide=_wide(program))),
-        UnitPass("legalize", lambda program: legalize(program, c_values.NATIVE, dialect.converted, wide=_wide(program))),
-        UnitPass("float64_calls", lambda program: program if _wide(program) else float64_calls(program)),
+        UnitPass("expand_math", lambda program: expand_program(program, wide=_may_use_float64(program))),
+        UnitPass("legalize", lambda program: legalize(program, c_values.NATIVE, dialect.converted, wide=_may_use_float64(program))),
+        UnitPass("float64_calls", lambda program: program if _may_use_float64(program) else float64_calls(program)),
         UnitPass("conversion_calls", partial(as_functions, converted=dialect.converted)),
         UnitPass("cut_lanes", partial(cut_lanes, lanes=dialect.lanes)),
         UnitPass("shuffles", shuffled),
@@ -72,5 +72,5 @@ def _allocated(program: ir.LoopProgram) -> dict[ir.Buffer, None]:
     return dict.fromkeys(stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc))
 
 
-def _wide(program: ir.LoopProgram) -> bool:
+def _may_use_float64(program: ir.LoopProgram) -> bool:
     return INTERMEDIATE_FLOAT64 not in program.annotations

@@ -33,7 +33,7 @@ def choose_width(buffer: ir.Buffer, body: ir.Stmt, lanes: tuple[int, ...]) -> tu
     """
     widths: set[int] = set()
     end = 1
-    for flat, loop in _places(buffer, body, None):
+    for flat, loop in _indexed_accesses(buffer, body, None):
         if loop is not None and loop.var in arith.free_vars(flat):
             stride_and_base = arith.affine(flat, loop.var)
             if (
@@ -53,7 +53,7 @@ def choose_width(buffer: ir.Buffer, body: ir.Stmt, lanes: tuple[int, ...]) -> tu
     return (widths.pop() if len(widths) == 1 else 1), end
 
 
-def _places(buffer: ir.Buffer, stmt: ir.Stmt, loop: ir.For | None) -> Iterator[tuple[arith.Expr, ir.For | None]]:
+def _indexed_accesses(buffer: ir.Buffer, stmt: ir.Stmt, loop: ir.For | None) -> Iterator[tuple[arith.Expr, ir.For | None]]:
     """Yield the flat index of each access to a buffer, with the enclosing vectorized loop."""
     if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED:
         loop = stmt
@@ -67,4 +67,4 @@ def _places(buffer: ir.Buffer, stmt: ir.Stmt, loop: ir.For | None) -> Iterator[t
         if isinstance(node, ir.Load) and node.buffer is buffer:
             yield flat_index(buffer, node.indices), loop
     for part in ir.substatements(stmt):
-        yield from _places(buffer, part, loop)
+        yield from _indexed_accesses(buffer, part, loop)

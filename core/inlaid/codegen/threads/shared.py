@@ -31,19 +31,19 @@ def declarations(
 
     Returns the lines, and the bytes of dynamic shared memory: 0 if the buffers fit in the shared memory that a kernel may declare.
     """
-    spans = sorted((at, at + _bytes(buffer)) for buffer, at in shared.items())
+    spans = sorted((offset, offset + _bytes(buffer)) for buffer, offset in shared.items())
     total = max((end for _, end in spans), default=0)
     if total <= dialect.static_shared and all(one[1] <= two[0] for one, two in itertools.pairwise(spans)):
         return [
             dialect.shared_array(c_type(buffer.dtype), names[buffer], _bytes(buffer) // buffer.dtype.bytes) for buffer in shared
         ], 0
-    launched = total if total > dialect.static_shared else 0
-    lines = [dialect.shared_array("int64_t", arena, 0 if launched else -(-total // _WORD))]
+    dynamic_bytes = total if total > dialect.static_shared else 0
+    lines = [dialect.shared_array("int64_t", arena, 0 if dynamic_bytes else -(-total // _WORD))]
     space = f"{dialect.shared} ".lstrip()
-    for buffer, at in shared.items():
+    for buffer, offset in shared.items():
         kind = f"{space}{c_type(buffer.dtype)} *"
-        lines.append(f"{kind}{names[buffer]} = ({kind})(({space}uint8_t *){arena} + {at});")
-    return lines, launched
+        lines.append(f"{kind}{names[buffer]} = ({kind})(({space}uint8_t *){arena} + {offset});")
+    return lines, dynamic_bytes
 
 
 def _bytes(buffer: ir.Buffer) -> int:

@@ -169,16 +169,16 @@ class Vectors:
         if divides:
             return self.value(f"{a.code} {symbol} {b.code}", dtype, lanes)
         zero, one = self.number(0, dtype, lanes), self.number(1, dtype, lanes)
-        none = self.mask(f"{b.code} == {zero}", dtype.bits, lanes)
+        is_zero = self.mask(f"{b.code} == {zero}", dtype.bits, lanes)
         if dtype.kind == "uint":
-            ratio = self.value(f"{a.code} {symbol} ({choose(none.code, one, b.code)})", dtype, lanes)
-            return self.value(choose(none.code, zero, ratio.code), dtype, lanes)
-        negates = self.mask(f"{b.code} == {self.number(-1, dtype, lanes)}", dtype.bits, lanes)
-        ratio = self.value(f"{a.code} {symbol} ({choose(f'({none.code} | {negates.code})', one, b.code)})", dtype, lanes)
+            ratio = self.value(f"{a.code} {symbol} ({choose(is_zero.code, one, b.code)})", dtype, lanes)
+            return self.value(choose(is_zero.code, zero, ratio.code), dtype, lanes)
+        is_minus_one = self.mask(f"{b.code} == {self.number(-1, dtype, lanes)}", dtype.bits, lanes)
+        ratio = self.value(f"{a.code} {symbol} ({choose(f'({is_zero.code} | {is_minus_one.code})', one, b.code)})", dtype, lanes)
         if op == "mod":
             return ratio
-        signed_ratio = self.value(choose(negates.code, self.unary("neg", a, dtype).code, ratio.code), dtype, lanes)
-        return self.value(choose(none.code, zero, signed_ratio.code), dtype, lanes)
+        signed_ratio = self.value(choose(is_minus_one.code, self.unary("neg", a, dtype).code, ratio.code), dtype, lanes)
+        return self.value(choose(is_zero.code, zero, signed_ratio.code), dtype, lanes)
 
     def _shift(self, op: str, a: Wide, b: Wide, dtype: DType, inside: bool) -> Wide:
         lanes, symbol = a.lanes, "<<" if op == "shl" else ">>"
@@ -195,7 +195,8 @@ class Vectors:
         return self.value(self.dialect.choose(fits.code, shifted.code, self.number(0, dtype, lanes)), dtype, lanes)
 
     def fused(self, form: str, args: Sequence[Wide], dtype: DType) -> Wide:
-        """Print a * b + c in a `form` of `_FUSED`, which the compiler may contract to an FMA."""
+        """Print a sum with a product by the pattern `form`, such as `{a} * {b} + {c}`, which the compiler may contract to an
+        FMA."""
         a, b, c = args
         return self.value(form.format(a=a.code, b=b.code, c=c.code), dtype, a.lanes)
 
@@ -233,8 +234,8 @@ class Vectors:
         return self.value(self.dialect.call(op, (a.code,), dtype, lanes), dtype, lanes) if dtype.is_float else a
 
     def _magnitude(self, a: Wide, dtype: DType) -> str:
-        rest = self.number((1 << (dtype.bits - 1)) - 1, unsigned(dtype.bits), a.lanes)
-        return self._wrapping(f"({self._bits(a, dtype)} & {rest})", dtype, a.lanes)
+        magnitude_bits = self.number((1 << (dtype.bits - 1)) - 1, unsigned(dtype.bits), a.lanes)
+        return self._wrapping(f"({self._bits(a, dtype)} & {magnitude_bits})", dtype, a.lanes)
 
     def reinterpret(self, a: Wide, target: DType) -> Wide:
         """Print a bitcast to a dtype of the same width."""

@@ -109,16 +109,16 @@ class WideExpressions(WideMemory):
     def _converted(self, expr: ir.CallIntrinsic) -> Text:
         """Print a conversion of a narrow float."""
         action, _, name = expr.name.partition(".")
-        spelled = {DECODE: self.dialect.decode, ENCODE: self.dialect.encode}.get(action)
-        if spelled is None:
+        conversion = {DECODE: self.dialect.decode, ENCODE: self.dialect.encode}.get(action)
+        if conversion is None:
             raise Unsupported(f"kernel {self.program.name} calls {expr.name!r}, which {self.language} lacks")
         text = self.value(expr.args[0])
         if isinstance(text, Wide):
-            return self.vectors.value(spelled(text.code, dtype(name), text.lanes), expr.dtype, text.lanes)
-        return Text(spelled(text.code, dtype(name), 0), ATOM)
+            return self.vectors.value(conversion(text.code, dtype(name), text.lanes), expr.dtype, text.lanes)
+        return Text(conversion(text.code, dtype(name), 0), ATOM)
 
     def _called(self, expr: ir.CallIntrinsic) -> Text:
-        """Print a call of a function for float64, which vectors call for each lane."""
+        """Print a call of a float64 function; for vectors, one call per lane."""
         function, dtype = f"inlaid_{expr.name.replace('.', '_')}", expr.dtype
         args = [self.value(arg) for arg in expr.args]
         if not any(isinstance(arg, Wide) for arg in args):
@@ -126,8 +126,8 @@ class WideExpressions(WideMemory):
             return Text(f"{code} != 0") if dtype is _BOOL else Text(code, ATOM)
         calls = []
         for lane in range(self.lanes):
-            lanes = [self.dialect.lane(arg.code, lane, self.lanes) if isinstance(arg, Wide) else arg.code for arg in args]
-            calls.append(f"{'-' * (dtype is _BOOL)}{function}({', '.join(lanes)})")
+            lane_args = [self.dialect.lane(arg.code, lane, self.lanes) if isinstance(arg, Wide) else arg.code for arg in args]
+            calls.append(f"{'-' * (dtype is _BOOL)}{function}({', '.join(lane_args)})")
         if dtype is _BOOL:
             return self.vectors.mask(self.dialect.elements(calls, signed(32)), 32, self.lanes)
         return self.vectors.value(self.dialect.elements(calls, dtype), dtype, self.lanes)
@@ -190,14 +190,15 @@ class WideExpressions(WideMemory):
         return self.vectors.choose(flag, one, two, dtype)
 
     def _chosen_late(self, flag: Wide, then: ir.Expr, otherwise: ir.Expr) -> Text:
-        """Select on a condition that holds in most vectors for all lanes: `otherwise` is evaluated only if it fails in a lane."""
+        """Select on a condition that usually holds in all lanes of a vector: `otherwise` is evaluated only if the condition fails
+        in a lane."""
         dtype = then.dtype
         name, everywhere = self.fresh("v"), self.vectors.all(flag)
         mask = self.vectors.as_wide(flag, dtype.bits).code
         self.line(f"{self.dialect.vector(dtype, self.lanes)} {name} = {self._widened(self.value(then), dtype).code};")
         with self.block(f"if (!({everywhere}))"):
-            late = self._widened(self.value(otherwise), dtype).code
-            self.line(f"{name} = {self.dialect.choose(mask, name, late)};")
+            otherwise_code = self._widened(self.value(otherwise), dtype).code
+            self.line(f"{name} = {self.dialect.choose(mask, name, otherwise_code)};")
         return Wide(name, ATOM, lanes=self.lanes)
 
     def _chosen_lanes(self, kind: str, flag: Text, then: ir.Expr, otherwise: ir.Expr) -> Text:

@@ -92,13 +92,13 @@ class WideIndices(Statements):
         dtype, lanes = self.index_dtype, self.lanes
         if expr in self.wide_names:
             return self.wide_names[expr]
-        shape = self.by_lane(expr)
-        if shape is not None:
-            base = self.dialect.splat(self.index(shape[0]), dtype, lanes)
-            if shape[1] == 0:
+        base_and_stride = self.by_lane(expr)
+        if base_and_stride is not None:
+            base = self.dialect.splat(self.index(base_and_stride[0]), dtype, lanes)
+            if base_and_stride[1] == 0:
                 return self.vectors.value(base, dtype, lanes)
-            steps = self.dialect.elements([str(lane * shape[1]) for lane in range(lanes)], dtype)
-            return self.vectors.value(steps if shape[0] == arith.ZERO else f"{base} + {steps}", dtype, lanes)
+            steps = self.dialect.elements([str(lane * base_and_stride[1]) for lane in range(lanes)], dtype)
+            return self.vectors.value(steps if base_and_stride[0] == arith.ZERO else f"{base} + {steps}", dtype, lanes)
         match expr:
             case arith.Opaque():
                 return self._checked(expr)

@@ -46,11 +46,11 @@ class WideMemory(WideIndices):
     def element(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> str:
         return self._element(buffer, self.element_index(buffer, indices))
 
-    def _elements(self, buffer: ir.Buffer, flat: arith.Expr, shape: tuple[arith.Expr, int] | None) -> list[str]:
-        """Print the element of each lane; `shape` is the (base, stride) of the index, None if it has no constant stride."""
-        if shape is None or buffer in self.named or isinstance(shape[0], arith.Const):
+    def _elements(self, buffer: ir.Buffer, flat: arith.Expr, base_and_stride: tuple[arith.Expr, int] | None) -> list[str]:
+        """Print the element of each lane; `base_and_stride` are those of the index, None if its stride is not constant."""
+        if base_and_stride is None or buffer in self.named or isinstance(base_and_stride[0], arith.Const):
             return [self._element(buffer, flat, lane) for lane in range(self.lanes)]
-        base, stride = self.index(shape[0]), shape[1]
+        base, stride = self.index(base_and_stride[0]), base_and_stride[1]
         if not is_name(base):
             base = self.name_code(self.index_type, base)
         return [f"{self.buffers[buffer]}[{base}{f' + {lane * stride}' * bool(lane)}]" for lane in range(self.lanes)]
@@ -81,28 +81,28 @@ class WideMemory(WideIndices):
         """Load an element, or one per lane."""
         buffer, dtype = load.buffer, load.buffer.dtype
         flat = self.element_index(buffer, load.indices)
-        shape = self.by_lane(flat)
+        base_and_stride = self.by_lane(flat)
         guard = None if self._is_inside(load) else self.mask
-        if shape is not None and shape[1] == 0:
+        if base_and_stride is not None and base_and_stride[1] == 0:
             text = self._element(buffer, flat)
             if guard is not None:
                 text = self.name_code(c_type(dtype), f"{self.vectors.any(guard)} ? {text} : 0")
             return Text(f"{text} != 0") if dtype is _BOOL else Text(text, ATOM)
-        consecutive = shape is not None and shape[1] == 1
-        if shape is not None and consecutive:
-            variable = self._vector_variable(buffer, shape[0])
+        consecutive = base_and_stride is not None and base_and_stride[1] == 1
+        if base_and_stride is not None and consecutive:
+            variable = self._vector_variable(buffer, base_and_stride[0])
             if variable is not None:
                 return self.vectors.loaded(variable, dtype, self.lanes)
             if buffer not in self.named and guard is None:
-                return self.vectors.loaded(self._load_run(buffer, shape[0]), dtype, self.lanes)
-        parts = self._elements(buffer, flat, shape)
+                return self.vectors.loaded(self._load_run(buffer, base_and_stride[0]), dtype, self.lanes)
+        parts = self._elements(buffer, flat, base_and_stride)
         if guard is None:
             return self.vectors.loaded(self.dialect.elements(parts, dtype), dtype, self.lanes)
         guarded = [f"{self.dialect.lane(guard.code, lane, self.lanes)} ? {part} : 0" for lane, part in enumerate(parts)]
-        if shape is None or not consecutive:
+        if base_and_stride is None or not consecutive:
             return self.vectors.loaded(self.dialect.elements(guarded, dtype), dtype, self.lanes)
         name = self.fresh("v")
-        run = self._load_run(buffer, shape[0])
+        run = self._load_run(buffer, base_and_stride[0])
         self.line(f"{self.dialect.vector(dtype, self.lanes)} {name};")
         self.line(f"if ({self.vectors.all(guard)}) {name} = {run};")
         self.line(f"else {name} = {self.dialect.elements(guarded, dtype)};")
@@ -114,7 +114,7 @@ class WideMemory(WideIndices):
 
     def _aligned(self, buffer: ir.Buffer, base: arith.Expr) -> int:
         """Return the alignment of an element's address in bytes, a power of two up to 16. Device buffers are aligned to
-        `ALIGNMENT`, shared buffers to their offsets, local arrays to their elements."""
+        `VECTOR_BYTES`, shared buffers to their offsets, local arrays to their elements."""
         if buffer not in self.bases:
             return buffer.dtype.bytes
         form = self.ranges.indices.linear(base)
@@ -126,9 +126,9 @@ class WideMemory(WideIndices):
         buffer, dtype = stmt.buffer, stmt.buffer.dtype
         value = self.vectors.widen(self.value(stmt.value), stmt.value.dtype, self.lanes)
         flat = self.element_index(buffer, stmt.indices)
-        shape = self.by_lane(flat)
-        if shape is not None and shape[1] == 1:
-            variable = self._vector_variable(buffer, shape[0])
+        base_and_stride = self.by_lane(flat)
+        if base_and_stride is not None and base_and_stride[1] == 1:
+            variable = self._vector_variable(buffer, base_and_stride[0])
             if variable is not None:
                 if self.mask is not None:
                     value = self.vectors.choose(
@@ -140,18 +140,20 @@ class WideMemory(WideIndices):
         if dtype is _BOOL:
             stored = self.name_code(self.dialect.vector(dtype, self.lanes), self.vectors.stored(value, dtype))
         lanes = [self.dialect.lane(stored, lane, self.lanes) for lane in range(self.lanes)]
-        if shape is not None and shape[1] == 1 and buffer not in self.named:
-            aligned = self._aligned(buffer, shape[0])
-            run = self.dialect.store(stored, self._pointer(buffer, shape[0]), self.spaces[buffer], dtype, self.lanes, aligned)
+        if base_and_stride is not None and base_and_stride[1] == 1 and buffer not in self.named:
+            aligned = self._aligned(buffer, base_and_stride[0])
+            run = self.dialect.store(
+                stored, self._pointer(buffer, base_and_stride[0]), self.spaces[buffer], dtype, self.lanes, aligned
+            )
             if self.mask is None:
                 self.line(f"{run};")
                 return
             with self.block(f"if ({self.vectors.all(self.mask)})"):
                 self.line(f"{run};")
             with self.block("else"):
-                self._store_parts(self._elements(buffer, flat, shape), lanes)
+                self._store_parts(self._elements(buffer, flat, base_and_stride), lanes)
             return
-        self._store_parts(self._elements(buffer, flat, shape), lanes)
+        self._store_parts(self._elements(buffer, flat, base_and_stride), lanes)
 
     def _store_parts(self, targets: list[str], lanes: list[str]) -> None:
         for lane, (target, part) in enumerate(zip(targets, lanes, strict=True)):
@@ -180,16 +182,16 @@ class WideMemory(WideIndices):
         memo, stack = self._risks_by_expr, [expr]
         while stack:
             node = stack[-1]
-            below = ir.operands(node)
-            waiting = [item for item in below if item not in memo]
-            if waiting:
-                stack += waiting
+            operands = ir.operands(node)
+            missing = [item for item in operands if item not in memo]
+            if missing:
+                stack += missing
                 continue
             stack.pop()
             if isinstance(node, ir.Load) or (isinstance(node, ir.Index) and arith.reads_data(node.index)):
                 memo[node] = (node,)
                 continue
-            parts = [memo[item] for item in below]
+            parts = [memo[item] for item in operands]
             risks = dict.fromkeys(risk for part in parts for risk in part or ())
             memo[node] = None if None in parts or len(risks) > _MAX_RISKS else tuple(risks)
         return memo[expr]

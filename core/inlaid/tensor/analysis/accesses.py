@@ -13,7 +13,8 @@ from inlaid_runtime.records import dataclass
 
 @dataclass(frozen=True)
 class PathStep:
-    """A step of a path: an enclosing statement, the part of it that the path enters, and the maximum number of its iterations."""
+    """A step of the path to a statement: an enclosing statement, the number `part` of the substatement that the path enters, and
+    the maximum number `count` of iterations of the enclosing statement."""
 
     stmt: ir.Stmt
     part: int = 0
@@ -25,7 +26,8 @@ StmtPath = tuple[PathStep, ...]
 
 @dataclass(frozen=True)
 class StridedAccess:
-    """Bytes [low, high) of a buffer that a statement accesses if all loop variables are 0. `steps` are the strides by loop."""
+    """Bytes [low, high) of a buffer that a statement accesses if all loop variables are 0. `steps` are the byte strides by loop
+    variable."""
 
     steps: tuple[tuple[arith.Expr, int], ...]
     low: int
@@ -43,7 +45,8 @@ class UnknownAccessError(Exception):
 Box = tuple[tuple[arith.Expr, arith.Expr], ...]
 _Ranges = dict[arith.Expr, tuple[int, int]]
 _Boxes = dict[tuple[ir.Buffer, bool], list[tuple[StmtPath, Box, _Ranges, arith.Analyzer]]]
-"""The boxes that a statement reads (True) and writes, by buffer, each with path, ranges of enclosing loops, and analyzer."""
+"""Maps a buffer, and whether the access is a read, to the boxes accessed. Each comes with the path to its statement, the ranges of
+enclosing loops, and an analyzer of these ranges."""
 
 
 def accesses(body: ir.Stmt, buffer: ir.Buffer, reads: bool) -> Iterator[tuple[StmtPath, StridedAccess]]:

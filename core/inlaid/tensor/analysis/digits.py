@@ -13,9 +13,10 @@ from inlaid_runtime import arith
 def is_determined(var: arith.Var, extent: arith.Expr, indices: Sequence[arith.Expr], ranges: arith.Bounds) -> bool:
     """Test whether the values of `indices` determine the value of `var` in [0, extent). `ranges` gives the bounds of all variables.
 
-    A mixed-radix number, whose weights may be symbolic, determines its digits. If digits `e // a % b` cover an expression `e`, they
-    determine `e`, which may be a mixed-radix number again. If they cover only a part of `e`, they determine a remainder of it. A
-    digit of an expression is also a digit of every expression that differs from it by a multiple of the digit's range.
+    The value of a mixed-radix number, whose weights may be symbolic, determines its digits. Conversely, digits `e // a % b` that
+    together cover an expression `e` determine `e`, which may itself be a mixed-radix number. If they cover only the lowest part of
+    `e`, they determine a remainder of `e`. A digit `e // a % b` is also a digit of every expression that differs from `e` by a
+    multiple of `a * b`.
     """
     return are_determined({var: extent}, indices, ranges)
 
@@ -28,7 +29,7 @@ def are_determined(extents: Mapping[arith.Var, arith.Expr], indices: Sequence[ar
         return True
     facts = _Facts(analyzer, ranges)
     numbers = [analyzer.simplify(index) for index in indices]
-    for index in (*numbers, *numbers):  # one may determine what another one needs
+    for index in (*numbers, *numbers):  # twice: a later index may determine what an earlier one needs
         facts.learn(index)
     return variables <= facts.variables
 
@@ -40,7 +41,8 @@ Factors = tuple[arith.Expr, ...]
 @dataclass
 class _Facts:
     """The facts that the values of known expressions imply: the known variables, and the known digits of each expression. A digit
-    is given by the factors of its divisor and its size (None: all higher digits)."""
+    is given by the factors of its divisor and its size (None: all higher digits). `complete` are the expressions that their digits
+    determine; `remainders` are the pairs (expression, modulus) whose remainder is known."""
 
     analyzer: arith.Analyzer
     ranges: arith.Bounds
@@ -56,7 +58,7 @@ class _Facts:
         weights: dict[arith.Expr, arith.Expr] = {}
         for atom, count in self.analyzer.linear(number).terms.items():
             weight, digit = _weighted(atom, count)
-            if _moves(digit):
+            if _varies(digit):
                 weights[digit] = weights.get(digit, arith.ZERO) + weight
         for digit, weight in weights.items():
             other_terms = [(other, factor) for other, factor in weights.items() if other is not digit]
@@ -92,8 +94,8 @@ class _Facts:
             case _:
                 return
         divisor: Factors = ()
-        while (outer := self._outside(base, divisor, size)) is not None:
-            base, divisor, size = outer
+        while (digit_of_dividend := self._dividend_digit(base, divisor, size)) is not None:
+            base, divisor, size = digit_of_dividend
         while (undivided := self._undivided(base)) is not None:
             base, divisor = undivided[0], (*divisor, arith.Const(undivided[1]))
         self.digits.setdefault(base, []).append((divisor, size))
@@ -126,7 +128,7 @@ class _Facts:
                 self.remainders.add((number, weight))
                 self.learn(self.analyzer.simplify(rest))
 
-    def _outside(
+    def _dividend_digit(
         self, base: arith.Expr, divisor: Factors, size: arith.Expr | None
     ) -> tuple[arith.Expr, Factors, arith.Expr | None] | None:
         """Rewrite a digit of a quotient or remainder as a digit of its dividend: `n % 6 // 3` is `n // 3 % 2`."""
@@ -134,11 +136,11 @@ class _Facts:
             case arith.FloorDiv(operands=(number, factor)):
                 return number, (*divisor, factor), size
             case arith.FloorMod(operands=(number, arith.Const(value=modulus))) if (divisor_value := _constant(divisor)) is not None:
-                room, rest = divmod(modulus, divisor_value)
+                max_size, rest = divmod(modulus, divisor_value)
                 if not rest and (
-                    size is None or (isinstance(size, arith.Const) and (size.value >= room or room % size.value == 0))
+                    size is None or (isinstance(size, arith.Const) and (size.value >= max_size or max_size % size.value == 0))
                 ):
-                    return number, divisor, arith.Const(room) if size is None else arith.minimum(size, room)
+                    return number, divisor, arith.Const(max_size) if size is None else arith.minimum(size, max_size)
         return None
 
     def _undivided(self, number: arith.Expr) -> tuple[arith.Expr, int] | None:
@@ -146,20 +148,20 @@ class _Facts:
         form = self.analyzer.linear(number)
         for atom, count in form.terms.items():
             match atom:
-                case arith.FloorDiv(operands=(divided, arith.Const(value=factor))) if count == 1 and len(form.terms) > 1:
+                case arith.FloorDiv(operands=(dividend, arith.Const(value=factor))) if count == 1 and len(form.terms) > 1:
                     rest = arith.Linear({other: times for other, times in form.terms.items() if other is not atom}, form.constant)
-                    return self.analyzer.simplify(rest.scaled(factor).expr() + divided), factor
+                    return self.analyzer.simplify(rest.scaled(factor).expr() + dividend), factor
         return None
 
     def _collect_digits(self, number: arith.Expr) -> list[tuple[Factors, arith.Expr | None]]:
-        """Return the known digits of `number`: those recorded for it, for expressions that differ from it by multiples of the
-        digit's range, and for its quotients, e.g. for `n` if `number` is `n * 32 + i`."""
+        """Return the known digits of `number`: those recorded for `number` itself, for expressions that differ from it by a
+        multiple of the digit's divisor times its size, and for quotients of `number`, such as `n` if `number` is `n * 32 + i`."""
         digits_of_number = list(self.digits[number])
         form = self.analyzer.linear(number)
         for other, digits in self.digits.items():
             if other is number:
                 continue
-            times = self._times(form, number, other)
+            times = self._constant_divisor(form, number, other)
             for divisor, size in digits:
                 if times is not None:
                     digits_of_number.append(((*divisor, arith.Const(times)), size))
@@ -169,7 +171,7 @@ class _Facts:
                         digits_of_number.append((divisor, size))
         return digits_of_number
 
-    def _times(self, form: arith.Linear, number: arith.Expr, quotient: arith.Expr) -> int | None:
+    def _constant_divisor(self, form: arith.Linear, number: arith.Expr, quotient: arith.Expr) -> int | None:
         """Return the constant divisor for which `number // divisor` is `quotient`; None if there is no such constant."""
         atom, count = next(iter(self.analyzer.linear(quotient).terms.items()), (None, 0))
         times = form.terms.get(atom, 0) // count if atom is not None else 0
@@ -182,7 +184,7 @@ class _Facts:
         """Return the modulus by which the digits determine the remainder of `number`; None if they determine `number` itself."""
         reach: Factors = ()
         while digits:
-            following = next((digit for digit in digits if self._continues(digit[0], reach)), None)
+            following = next((digit for digit in digits if self._starts_within(digit[0], reach)), None)
             if following is None and not reach:
                 # The lowest digits of 8 * a + b are the lowest digits of b.
                 lowest = min(
@@ -203,7 +205,9 @@ class _Facts:
             reach = end if low is None or high is None else (arith.Const(max(low, high)),)
         return self.analyzer.simplify(arith.product(reach))
 
-    def _continues(self, divisor: Factors, reach: Factors) -> bool:
+    def _starts_within(self, divisor: Factors, reach: Factors) -> bool:
+        """Test whether the digit with divisor `divisor` begins at or below `reach`, so that it extends or overlaps the digits
+        below."""
         low, high = _constant(divisor), _constant(reach)
         if low is not None and high is not None:
             return low <= high
@@ -227,12 +231,13 @@ def _weighted(atom: arith.Expr, count: int) -> tuple[arith.Expr, arith.Expr]:
         factor = stack.pop()
         if isinstance(factor, arith.Mul):
             stack.extend(factor.operands)
-        elif _moves(factor):
+        elif _varies(factor):
             digit = digit * factor
         else:
             weight = weight * factor
     return weight, digit
 
 
-def _moves(expr: arith.Expr) -> bool:
+def _varies(expr: arith.Expr) -> bool:
+    """Test whether an expression depends on index variables."""
     return any(isinstance(var, arith.Var) for var in arith.free_vars(expr))

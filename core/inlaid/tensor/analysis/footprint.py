@@ -17,7 +17,7 @@ _Key = tuple[ir.Buffer, Box]
 def reads(stmt: ir.Stmt, written_regions: tuple[ir.BufferRegion, ...] | None = None) -> tuple[ir.BufferRegion, ...]:
     """Return the boxes that a statement reads, except in buffers that it also writes or allocates. A box read under a condition may
     extend outside its buffer. `written_regions` are the boxes that it writes, if known."""
-    buffers = {region.buffer for region in (writes(stmt) if written_regions is None else written_regions)}
+    written_buffers = {region.buffer for region in (writes(stmt) if written_regions is None else written_regions)}
     local_buffers = {node.buffer for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc)}
     boxes: dict[_Key, None] = {}
     for node, ranges in _leaves(stmt, {}):
@@ -31,7 +31,7 @@ def reads(stmt: ir.Stmt, written_regions: tuple[ir.BufferRegion, ...] | None = N
             ]
             regions += _intrinsic_regions(node, ir.AccessMode.READ, ranges)
         for region in regions:
-            if region.buffer not in buffers and region.buffer not in local_buffers:
+            if region.buffer not in written_buffers and region.buffer not in local_buffers:
                 boxes[region.buffer, region.ranges] = None
     return tuple(ir.BufferRegion(buffer, box) for buffer, box in boxes)
 
@@ -86,10 +86,10 @@ class Uses:
             if ranges is not analyzer_ranges:
                 analyzer_ranges, analyzer, boxes = ranges, arith.Analyzer(ranges), {}
             loads = (load for load in ir.walk_exprs(*statement_values(node)) if isinstance(load, ir.Load) and load.buffer is buffer)
-            places = [(load.indices, read_boxes) for load in loads]
+            indexed_accesses = [(load.indices, read_boxes) for load in loads]
             if isinstance(node, ir.Store) and node.buffer is buffer:
-                places.append((node.indices, written_boxes))
-            for indices, access_boxes in places:
+                indexed_accesses.append((node.indices, written_boxes))
+            for indices, access_boxes in indexed_accesses:
                 if indices not in boxes:
                     boxes[indices] = _box(indices, buffer, ranges, analyzer)
                 access_boxes[boxes[indices]] = None
@@ -127,17 +127,21 @@ def semantic_access(semantics: ir.LoopProgram) -> tuple[ir.AccessMode, ...]:
     access_by_buffer |= {buffer: ir.AccessMode.READ for _, buffer in semantics.defines if buffer in semantics.inputs}
     stack = [(semantics.body, False)]
     while stack:
-        stmt, partly = stack.pop()
-        partly = partly or isinstance(stmt, (ir.If, ir.While)) or (isinstance(stmt, ir.Block) and stmt.predicate != arith.ONE)
-        stack += [(inner, partly) for inner in ir.substatements(stmt)]
+        stmt, is_conditional = stack.pop()
+        is_conditional = (
+            is_conditional or isinstance(stmt, (ir.If, ir.While)) or (isinstance(stmt, ir.Block) and stmt.predicate != arith.ONE)
+        )
+        stack += [(inner, is_conditional) for inner in ir.substatements(stmt)]
         buffer_accesses = [
             (node.buffer, ir.AccessMode.READ) for node in ir.walk_exprs(*statement_values(stmt)) if isinstance(node, ir.Load)
         ]
         if isinstance(stmt, ir.Store):
-            buffer_accesses.append((stmt.buffer, ir.AccessMode.UPDATE if partly else ir.AccessMode.WRITE))
+            buffer_accesses.append((stmt.buffer, ir.AccessMode.UPDATE if is_conditional else ir.AccessMode.WRITE))
         if isinstance(stmt, ir.Intrinsic):
             pairs = zip(stmt.regions, stmt.access, strict=True)
-            buffer_accesses += [(region.buffer, access | ir.AccessMode.READ if partly else access) for region, access in pairs]
+            buffer_accesses += [
+                (region.buffer, access | ir.AccessMode.READ if is_conditional else access) for region, access in pairs
+            ]
         for buffer, access in buffer_accesses:
             if buffer in access_by_buffer:
                 access_by_buffer[buffer] |= access
@@ -150,7 +154,8 @@ def full_region(buffer: ir.Buffer) -> ir.BufferRegion:
 
 
 def outside(block: ir.Block, regions: tuple[ir.BufferRegion, ...], ranges: Ranges) -> Iterator[ir.BufferRegion]:
-    """Express regions of a block in terms of the enclosing loops, widened over the loops in `ranges`."""
+    """Rewrite regions of a block, which are in terms of its iteration variables, in terms of the loops around it. They are widened
+    over the loops in `ranges`."""
     bindings = dict(zip((item.var for item in block.iters), block.bindings, strict=True))
     for region in regions:
         box = tuple((substitute(first, bindings), substitute(extent, bindings)) for first, extent in region.ranges)
@@ -162,7 +167,8 @@ def outside(block: ir.Block, regions: tuple[ir.BufferRegion, ...], ranges: Range
 def inside(
     first: arith.Expr, extent: arith.Expr, ranges: Mapping[arith.Expr, arith.Span], analyzer: arith.Analyzer
 ) -> arith.Span | None:
-    """Return the smallest and largest index of a range over all values of the variables in `ranges`; None if a bound is unknown."""
+    """Return the smallest and largest index of a range, given by its first index and extent, over all values of the variables in
+    `ranges`; None if a bound is unknown."""
     low = arith.span(first, ranges, analyzer)
     high = low if extent == arith.ONE else arith.span(first + extent - 1, ranges, analyzer)
     return None if low is None or high is None else (low[0], high[1])
@@ -240,7 +246,8 @@ def _range(index: arith.Expr, dim: arith.Dim, ranges: Ranges, analyzer: arith.An
 def widened(
     first: arith.Expr, extent: arith.Expr, dim: arith.Dim, ranges: Ranges, analyzer: arith.Analyzer | None = None
 ) -> tuple[arith.Expr, arith.Expr]:
-    """Widen a range of indices over all values of the variables in `ranges`. `analyzer` holds the bounds of variables."""
+    """Widen a range of indices, given by its first index and extent, over all values of the variables in `ranges`. `analyzer` holds
+    the bounds of variables. Returns the whole dimension `dim` if a bound is unknown."""
     if not ranges:
         return first, extent
     low = arith.span(first, ranges, analyzer)

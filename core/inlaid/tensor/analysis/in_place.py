@@ -4,7 +4,7 @@ An image kernel reads its input and writes its output at about the same pace. Th
 beginning some bytes before the input, as long as no element is overwritten before its last read. The minimum distance follows from
 the loops: it is the largest difference between the end of a store and the beginning of a later load.
 
-    for y: for x: out[y, x] = f(in[y - 1 .. y + 1, x - 1 .. x + 1])        out must begin a row and two elements before in
+    for y: for x: out[y, x] = f(in[y - 1 .. y + 1, x - 1 .. x + 1])        out must begin a row and two elements before `in`
 
 Blacker, Bandy and Sidwell, "Reducing Memory Requirements for Deep Neural Networks by Diagonal Memory Optimization" (2020), find
 such distances by tracing kernels.
@@ -22,9 +22,10 @@ _IN_ORDER = (ir.ForKind.SERIAL, ir.ForKind.UNROLLED)
 
 
 def head_start(program: ir.LoopProgram, output: int, operand: int) -> int | None:
-    """Return how many bytes output number `output` must at least begin before input number `operand` if the two overlap; negative
-    if it may begin after. None if the program is not plain loops over static sizes, or no bound is known. Ignores the kernel's
-    other parameters. If the kernel has loops in unspecified order, their iterations must be independent."""
+    """Return the smallest number of bytes by which output number `output` must begin before input number `operand` if the two
+    overlap; negative if the output may begin after the input. None if the program is not plain loops over static sizes, or no bound
+    is known. Ignores the kernel's other parameters. If the kernel has loops in unspecified order, their iterations must be
+    independent."""
     output_buffer, input_buffer = program.outputs[output], program.inputs[operand]
     try:
         stores = _grouped(accesses(program.body, output_buffer, reads=False), greatest=True)
@@ -32,17 +33,17 @@ def head_start(program: ir.LoopProgram, output: int, operand: int) -> int | None
     except UnknownAccessError:
         return None
     distances = [_distance(*store, *load) for store in stores for load in loads]
-    max_distance = max((bound for bound in distances if bound is not None), default=-_size(input_buffer))
-    return max(max_distance, -_size(input_buffer)) if loads else None
+    max_distance = max((bound for bound in distances if bound is not None), default=-_byte_size(input_buffer))
+    return max(max_distance, -_byte_size(input_buffer)) if loads else None
 
 
-def _size(buffer: ir.Buffer) -> int:
+def _byte_size(buffer: ir.Buffer) -> int:
     size = arith.product(buffer.shape)
     return size * buffer.dtype.bytes if isinstance(size, int) else 0
 
 
 def _grouped(accesses: Iterator[tuple[StmtPath, StridedAccess]], greatest: bool) -> list[tuple[StmtPath, StridedAccess]]:
-    """Merge accesses of one statement with equal strides into the one that ends last (`greatest`) or begins first."""
+    """Of the accesses of one statement with equal strides, return only the one that ends last (`greatest`) or begins first."""
     groups: dict[tuple[tuple[int, ...], frozenset[tuple[arith.Expr, int]]], tuple[StmtPath, StridedAccess]] = {}
     for path, access in accesses:
         key = tuple(part for entry in path for part in (id(entry.stmt), entry.part)), frozenset(access.steps)
@@ -55,8 +56,8 @@ def _grouped(accesses: Iterator[tuple[StmtPath, StridedAccess]], greatest: bool)
 def _distance(write_path: StmtPath, write: StridedAccess, read_path: StmtPath, read: StridedAccess) -> int | None:
     """Return the largest difference between the end of a store and the beginning of a later load; None if no load is later."""
     prefix_length = 0
-    for mine, other in zip(write_path, read_path, strict=False):
-        if mine.stmt is not other.stmt or mine.part != other.part:
+    for write_step, read_step in zip(write_path, read_path, strict=False):
+        if write_step.stmt is not read_step.stmt or write_step.part != read_step.part:
             break
         prefix_length += 1
     common_loops = [entry for entry in write_path[:prefix_length] if isinstance(entry.stmt, ir.For)]
@@ -89,16 +90,19 @@ def _before(write_path: StmtPath, read_path: StmtPath, prefix_length: int) -> bo
 
 
 def _max_advance(step: int, loop: PathStep) -> int:
-    """Return the largest product of a step and the number of an iteration of a loop, at least 0."""
+    """Return the largest number of bytes by which an access advances over a loop at `step` bytes per iteration; 0 if `step` is
+    negative."""
     return max(0, step * (loop.count - 1))
 
 
-def _carried_distances(loop: PathStep, write: int, read: int) -> list[int]:
-    """Return the differences in bytes, at the extremes, between a store in one iteration of a loop and a load in a later one."""
+def _carried_distances(loop: PathStep, write_stride: int, read_stride: int) -> list[int]:
+    """Return how far, in bytes, a store in one iteration of a loop is ahead of a load in a later iteration, for the pairs of
+    iterations at which the distance can be largest. `write_stride` and `read_stride` are bytes per iteration. In a loop without
+    order, any other iteration may be later."""
     last = loop.count - 1
     if last < 1:
         return []
     pairs = [(0, 1), (0, last), (last - 1, last)]
     if isinstance(loop.stmt, ir.For) and loop.stmt.kind not in _IN_ORDER:
         pairs += [(read_iteration, write_iteration) for write_iteration, read_iteration in pairs]
-    return [write * write_iteration - read * read_iteration for write_iteration, read_iteration in pairs]
+    return [write_stride * write_iteration - read_stride * read_iteration for write_iteration, read_iteration in pairs]

@@ -13,7 +13,7 @@ from inlaid_runtime.types import dtype
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """A loop nest split into `serial` loops, which run in order outside, and `lanes` inside, whose iterations may run
+    """A loop nest split into outer loops `serial`, which run in order, and inner loops `lanes`, whose iterations may run
     simultaneously. `body` is the body of the innermost loop."""
 
     serial: tuple[ir.For, ...]
@@ -42,21 +42,22 @@ def independent_nest(stmt: ir.For, sizes: Mapping[arith.SizeVar, int], min_itera
         if arith.free_vars(loop.extent) - values.keys() or arith.reads_data(loop.extent):
             return None
         extent = arith.evaluate(loop.extent, values)
-        if all(point.count(loop.var) == 1 for point in points) and extent * _size(lanes, values) <= max_iterations:
+        if all(point.count(loop.var) == 1 for point in points) and extent * _iterations(lanes, values) <= max_iterations:
             lanes.append(loop)
     variables = {loop.var for loop in lanes}
-    if _size(lanes, values) < min_iterations or any(_varies(index, variables) for point in points for index in point):
+    if _iterations(lanes, values) < min_iterations or any(_computes_with(index, variables) for point in points for index in point):
         return None
     if isinstance(body, ir.Block) and not _is_uniform(body, variables):
         return None
     return Nest(tuple(loop for loop in loops if loop not in lanes), tuple(reversed(lanes)), body)
 
 
-def _size(lanes: list[ir.For], values: Mapping[arith.Expr, int]) -> int:
+def _iterations(lanes: list[ir.For], values: Mapping[arith.Expr, int]) -> int:
     return prod(arith.evaluate(loop.extent, values) for loop in lanes)
 
 
-def _varies(index: arith.Expr, variables: set[arith.Var]) -> bool:
+def _computes_with(index: arith.Expr, variables: set[arith.Var]) -> bool:
+    """Test whether an index depends on one of the variables without being just that variable."""
     return not isinstance(index, arith.Var) and bool(arith.free_vars(index) & variables)
 
 

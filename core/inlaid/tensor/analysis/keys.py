@@ -154,11 +154,11 @@ class _Walk:
             case ir.Store(buffer=buffer, indices=indices, value=value):
                 return self._number("store", self._buffer(buffer), tuple(map(self._index, indices)), self._expr(value))
             case ir.If(condition=condition, then=then, otherwise=otherwise):
-                rest = None if otherwise is None else self._stmt(otherwise)
-                return self._number("if", self._expr(condition), self._stmt(then), rest)
+                otherwise_number = None if otherwise is None else self._stmt(otherwise)
+                return self._number("if", self._expr(condition), self._stmt(then), otherwise_number)
             case ir.Let(var=var, value=value, body=body, bounds=bounds):
-                reach = bounds and tuple(map(self._index, bounds))
-                return self._number("let", self._variable(var), self._expr(value), reach, self._stmt(body))
+                bound_numbers = bounds and tuple(map(self._index, bounds))
+                return self._number("let", self._variable(var), self._expr(value), bound_numbers, self._stmt(body))
             case ir.Alloc(buffer=buffer, body=body):
                 return self._number("alloc", self._buffer(buffer), self._stmt(body))
             case ir.Intrinsic(name=name, regions=regions, access=access, args=args, over=over):

@@ -148,17 +148,17 @@ def _offsets(program: ir.LoopProgram, scope: MemoryScope, uses: list[_Use]) -> d
     if arena_bytes > scope.capacity:
         sizes_and_uses = list(zip(sizes, uses, strict=True))
         live_sets = [[(size, use) for size, use in sizes_and_uses if use.first <= other.first <= use.last] for other in uses]
-        largest = max(live_sets, key=lambda items: sum(size for size, _ in items))
-        names = ", ".join(f"{use.buffer} of {size}" for size, use in largest)
+        largest_live_set = max(live_sets, key=lambda items: sum(size for size, _ in items))
+        names = ", ".join(f"{use.buffer} of {size}" for size, use in largest_live_set)
         problem = f"expected at most {scope.capacity} bytes in use at once, found {arena_bytes}: {names}"
-        raise _error(program, largest[-1][1].buffer, largest[-1][1].loops, problem)
+        raise _error(program, largest_live_set[-1][1].buffer, largest_live_set[-1][1].loops, problem)
     return {use.buffer: arith.evaluate(offset, {}) for use, offset in zip(uses, arena.offsets, strict=True)}
 
 
 def _registers(program: ir.LoopProgram, scope: MemoryScope, uses: list[_Use]) -> dict[ir.Buffer, int]:
-    shapes: dict[object, list[_Use]] = {}
+    uses_by_type: dict[object, list[_Use]] = {}
     for use in uses:
-        shapes.setdefault((use.buffer.shape, use.buffer.dtype), []).append(use)
+        uses_by_type.setdefault((use.buffer.shape, use.buffer.dtype), []).append(use)
         rows, *columns = _extents(program, use) or [1]
         width = prod(columns) * use.buffer.dtype.bytes
         if rows > scope.rows or width > scope.row_bytes:
@@ -166,7 +166,7 @@ def _registers(program: ir.LoopProgram, scope: MemoryScope, uses: list[_Use]) ->
             raise _error(program, use.buffer, use.loops, problem)
     registers: dict[ir.Buffer, int] = {}
     count = 0
-    for group in shapes.values():
+    for group in uses_by_type.values():
         arena = plan([Lifetime(1, use.allocated, use.freed) for use in group], 1)
         registers |= {use.buffer: count + arith.evaluate(offset, {}) for use, offset in zip(group, arena.offsets, strict=True)}
         count += arith.evaluate(arena.size, {})

@@ -20,11 +20,13 @@ _Counts = dict[arith.Expr, int]
 _Parts = tuple[arith.Linear, arith.Expr, arith.Linear]
 """An index split into three terms: one uniform across threads, one that is enumerated, and the remaining terms."""
 _Column = tuple[arith.Expr, arith.Expr, int, int]
-"""The same index of two accesses, the offset to add to the first, and the modulus of the comparison (0: compare exactly)."""
+"""The indices of two accesses along one dimension, the offset to add to the first, and the modulus of the comparison (0: compare
+exactly)."""
 _MAX_ELEMENTS = 1 << 10
 """Maximum number of elements per thread and access that are enumerated."""
 _MAX_CASES = 64
-"""Maximum number of cases into which a comparison is split: the product of the numbers of values of the variables split by."""
+"""Maximum number of cases into which a comparison is split: one per combination of values of the variables that are tried value by
+value."""
 _MAX_CACHED_POINTS = 1 << 14
 """Maximum number of points of a cached table."""
 _MAX_TABLES = 256
@@ -35,8 +37,8 @@ _MAX_TABLES = 256
 class GuardedAccess:
     """A read or write of `buffer` at `point` that `stmt` makes if all `guards` hold. `free` maps the variables that are not uniform
     across threads, except thread variables, to their extents (None: any value). `over` are the axes whose threads make the access
-    together. `rounds` identify the iterations of enclosing loops. `barrier_axes` are the axes along which threads have synchronized
-    since the access."""
+    together. `rounds` tell apart the iterations of enclosing loops: pairs of the loop's variable and a number. `barrier_axes` are
+    the axes along which threads have synchronized since the access."""
 
     stmt: ir.Stmt
     buffer: ir.Buffer
@@ -73,7 +75,7 @@ class Overlaps:
         self._analyzer = analyzer
         self._offsets = offsets
         self._forms: dict[GuardedAccess, _Form] = {}
-        self._telling: dict[GuardedAccess, bool] = {}
+        self._tells_thread_cache: dict[GuardedAccess, bool] = {}
         self._tables: dict[object, _Table] = {}
 
     def find(self, first: GuardedAccess, second: GuardedAccess) -> Overlap | None:
@@ -90,7 +92,8 @@ class Overlaps:
         return self._compared(first, second, _MAX_CASES)
 
     def _in_bytes(self, *accesses: GuardedAccess) -> Iterator[GuardedAccess]:
-        """Rewrite accesses to buffers that share bytes so that both count in the largest unit that divides both element sizes."""
+        """Rewrite accesses to two buffers that share bytes as accesses to the flat memory of their scope, counted in the largest
+        unit that divides both element sizes and both offsets."""
         buffers = [access.buffer for access in accesses]
         unit = math.gcd(*(size for buffer in buffers for size in (buffer.dtype.bytes, self._offsets[buffer])))
         for access, buffer in zip(accesses, buffers, strict=True):
@@ -103,9 +106,9 @@ class Overlaps:
 
     def _tells_thread(self, access: GuardedAccess) -> bool:
         """Test whether the indices of an access determine which thread makes it."""
-        if access not in self._telling:
-            self._telling[access] = self._tells_thread_anew(access)
-        return self._telling[access]
+        if access not in self._tells_thread_cache:
+            self._tells_thread_cache[access] = self._tells_thread_anew(access)
+        return self._tells_thread_cache[access]
 
     def _tells_thread_anew(self, access: GuardedAccess) -> bool:
         if any(map(arith.reads_data, access.point)):
@@ -128,8 +131,9 @@ class Overlaps:
         return result
 
     def _cases(self, first: GuardedAccess, second: GuardedAccess, max_cases: int) -> list[tuple[arith.Expr, list[arith.Expr]]]:
-        """Return uniform variables to split into cases, the one with the fewest cases first: a variable with few values, and the
-        remainders of a variable modulo a constant used in an index. If no case has an overlap, there is none."""
+        """Return up to two uniform variables, each with a list of cases that cover all its values, the one with the fewest cases
+        first: the values of a variable that has few, and the remainders of a variable modulo a constant that an index uses. If no
+        case of a variable has an overlap, there is none."""
         private_variables = {loop.var for loop in self.axes.values()} | first.free.keys() | second.free.keys()
         nodes = [node for access in (first, second) for index in access.point + access.guards for node in arith.walk(index)]
         cases = (
@@ -149,7 +153,7 @@ class Overlaps:
         for var in dict.fromkeys(node for node in nodes if isinstance(node, arith.Var) and node not in private_variables):
             low, high = self._analyzer.bounds(var)
             if low is not None and high is not None and high - low < max_cases:
-                # The last iteration has no successor.
+                # Number 2 in `rounds` is the iteration after that of the variable; the last iteration has none.
                 last = high - ((var, 2) in first.rounds + second.rounds)
                 return var, [arith.Const(value) for value in range(low, last + 1)]
         return None
@@ -171,16 +175,17 @@ class Overlaps:
         return None
 
     def _enumerated(self, first: GuardedAccess, second: GuardedAccess) -> Overlap | None:
+        """Compare two accesses by enumerating the elements that each thread accesses; uniform terms are compared symbolically."""
         forms = [self._forms.get(access) or self._form(access) for access in (first, second)]
         columns: list[_Column] = []
         doubt = ""
-        for b, (uniform, enumerated, rest), (other_uniform, other_enumerated, other_rest) in zip(
+        for index, (uniform, enumerated, rest), (other_uniform, other_enumerated, other_rest) in zip(
             second.point, *(form.parts for form in forms), strict=True
         ):
             uniform = uniform.plus(other_uniform, -1)
             step = math.gcd(*(count for side in (uniform, rest, other_rest) for count in side.terms.values()))
             if step:
-                doubt = f"index {b} is not affine in the threads alone, or of too many elements"
+                doubt = f"index {index} is not affine in the threads alone, or of too many elements"
             if not step and uniform.constant and isinstance(enumerated, arith.Const) and isinstance(other_enumerated, arith.Const):
                 return None
             if step != 1:
@@ -192,7 +197,7 @@ class Overlaps:
             doubt = doubt or "the number of threads is not constant"
         sides = zip((first, second), forms, strict=True)
         tables = [self._table(access, form.counts, tuple(threads), first.barrier_axes) for access, form in sides]
-        pair = _pair(tables[0], tables[1], columns)
+        pair = _find_threads(tables[0], tables[1], columns)
         if pair is None:
             return None
         names = " and ".join(self._thread(number, threads) for number in pair)
@@ -263,8 +268,8 @@ class Overlaps:
         return _Table(values, chosen, ids[chosen], doubt)
 
     def _thread(self, number: int, threads: list[int]) -> str:
-        places = np.unravel_index(number % math.prod(threads), threads)
-        return f"({', '.join(f'{axis}={index}' for axis, index in zip(self.axes, places, strict=True))})"
+        position = np.unravel_index(number % math.prod(threads), threads)
+        return f"({', '.join(f'{axis}={index}' for axis, index in zip(self.axes, position, strict=True))})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +282,8 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The points of an access at which its guards hold: the values of variables, the thread numbers, and any reason for doubt."""
+    """The points of an access at which its guards hold: the values of variables at all points, the mask `chosen` of the points at
+    which the guards hold, the thread numbers at these, and any reason for doubt."""
 
     values: Mapping[arith.Expr, _Array]
     chosen: _Array
@@ -289,7 +295,7 @@ class _Table:
         return np.broadcast_to(_evaluated(index, self.values), self.chosen.shape)[self.chosen]
 
 
-def _pair(first: _Table, second: _Table, columns: Sequence[_Column]) -> tuple[int, int] | None:
+def _find_threads(first: _Table, second: _Table, columns: Sequence[_Column]) -> tuple[int, int] | None:
     """Find two different threads whose points agree in all columns; None if no such pair exists."""
     if not first.ids.size or not second.ids.size:
         return None
@@ -302,10 +308,10 @@ def _pair(first: _Table, second: _Table, columns: Sequence[_Column]) -> tuple[in
             return None
         least, size = min(lows), 1 + max(highs) - min(lows)
         keys = [key * size + value - least for key, value in zip(keys, values, strict=True)]
-    return _two((keys[0], first.ids), (keys[1], second.ids))
+    return _threads_at_equal_keys((keys[0], first.ids), (keys[1], second.ids))
 
 
-def _two(first: tuple[_Array, _Array], second: tuple[_Array, _Array]) -> tuple[int, int] | None:
+def _threads_at_equal_keys(first: tuple[_Array, _Array], second: tuple[_Array, _Array]) -> tuple[int, int] | None:
     """Find two different threads with equal keys, given the keys and thread numbers of two accesses; None if none exist."""
     (first_keys, first_min, first_max), (second_keys, second_min, second_max) = _extremes(*first), _extremes(*second)
     _, first_positions, second_positions = np.intersect1d(first_keys, second_keys, return_indices=True)

@@ -99,7 +99,7 @@ class Races:
         self._accessed = {
             stmt: tuple(pair for pair in pairs if pair[0].buffer in shared_buffers) for stmt, pairs in accesses_by_stmt.items()
         }
-        self._stops_at: dict[ir.Stmt, tuple[ir.Barrier, ...]] = {}
+        self._barriers_in: dict[ir.Stmt, tuple[ir.Barrier, ...]] = {}
         self._relevant: set[ir.Stmt] = set()
         self._survey(program.body)
         bounds = variable_bounds(program.body)
@@ -111,7 +111,7 @@ class Races:
         self._lane_barriers: Collection[ir.Stmt] = ()
         self._baseline: Collection[Hazard] | None = None
         self._access_cache: dict[object, tuple[GuardedAccess, ...]] = {}
-        self._moved: dict[object, GuardedAccess] = {}
+        self._derived_accesses: dict[object, GuardedAccess] = {}
         self._clashes: dict[tuple[GuardedAccess, GuardedAccess], Hazard | None] = {}
         self._sharing: dict[tuple[ir.Buffer, ir.Buffer], bool] = {}
         self._divergences: dict[tuple[ir.Stmt, object], Hazard] = {}
@@ -149,10 +149,12 @@ class Races:
         for part in parts:
             self._survey(part)
         direct_barriers = (stmt,) if isinstance(stmt, ir.Barrier) else ()
-        self._stops_at[stmt] = (*direct_barriers, *(barrier for part in parts for barrier in self._stops_at[part]))
-        acts = isinstance(stmt, ir.Barrier) or bool(self._accessed[stmt])
-        acts = acts or (isinstance(stmt, ir.Intrinsic) and bool(stmt.over)) or (isinstance(stmt, ir.For) and stmt.over_threads)
-        if acts or not self._relevant.isdisjoint(parts):
+        self._barriers_in[stmt] = (*direct_barriers, *(barrier for part in parts for barrier in self._barriers_in[part]))
+        may_conflict = isinstance(stmt, ir.Barrier) or bool(self._accessed[stmt])
+        may_conflict = (
+            may_conflict or (isinstance(stmt, ir.Intrinsic) and bool(stmt.over)) or (isinstance(stmt, ir.For) and stmt.over_threads)
+        )
+        if may_conflict or not self._relevant.isdisjoint(parts):
             self._relevant.add(stmt)
 
     def _nests(self, stmt: ir.Stmt, context: _StmtContext) -> None:
@@ -177,7 +179,7 @@ class Races:
         if isinstance(stmt, ir.Barrier):
             if stmt in self._removed_barriers:
                 return before
-            self._reached(stmt, context, context.varying, "a barrier")
+            self._check_reached(stmt, context, context.varying, "a barrier")
             axes = (LANES,) if stmt in self._lane_barriers else stmt.over
             return {open_access: None for access in before if (open_access := self._after(access, axes)) is not None}
         if isinstance(stmt, ir.Seq):
@@ -186,52 +188,52 @@ class Races:
             return before
         if isinstance(stmt, ir.Intrinsic) and not self._axes.keys().isdisjoint(stmt.over):
             other_variables = {loop.var for axis, loop in self._axes.items() if axis not in stmt.over}
-            self._reached(stmt, context, context.varying - other_variables, f"collective intrinsic {stmt.name}")
-        now = self._meet(before, self._shared_accesses(stmt, context))
+            self._check_reached(stmt, context, context.varying - other_variables, f"collective intrinsic {stmt.name}")
+        open_accesses = self._with_accesses(before, self._shared_accesses(stmt, context))
         match stmt:
             case ir.Alloc(body=body):
-                return self._walk(body, context, now)
+                return self._walk(body, context, open_accesses)
             case ir.If(condition=condition, then=then, otherwise=otherwise):
                 index = condition.index if isinstance(condition, ir.Index) else arith.Opaque(condition, 0, 1)
                 index = self._value(index, context)
                 inner_context = replace(context, varying=context.varying | self._depends(context, condition))
-                first = self._walk(then, replace(inner_context, guards=(*context.guards, index)), now)
+                first = self._walk(then, replace(inner_context, guards=(*context.guards, index)), open_accesses)
                 negated = replace(inner_context, guards=(*context.guards, arith.logical_not(index)))
-                return first | (now if otherwise is None else self._walk(otherwise, negated, now))
+                return first | (open_accesses if otherwise is None else self._walk(otherwise, negated, open_accesses))
             case ir.Let(var=var, value=value, body=body):
-                return self._walk(body, self._let(var, value, context), now)
+                return self._walk(body, self._let(var, value, context), open_accesses)
             case ir.While(condition=condition, body=body):
                 inner_context = replace(context, varying=context.varying | self._depends(context, condition))
                 for number in (1, 2):
-                    after = self._walk(body, replace(inner_context, rounds=(*context.rounds, (_WHILE, number))), now)
-                    now = now | self._meet(after, self._shared_accesses(stmt, context))
-                return now
-            case ir.For() if self._stops(stmt):
-                return self._rounds(stmt, context, now)
+                    after = self._walk(body, replace(inner_context, rounds=(*context.rounds, (_WHILE, number))), open_accesses)
+                    open_accesses = open_accesses | self._with_accesses(after, self._shared_accesses(stmt, context))
+                return open_accesses
+            case ir.For() if self._may_stop(stmt):
+                return self._rounds(stmt, context, open_accesses)
             case ir.For(var=var, extent=extent, body=body):
                 if stmt.over_threads:
                     self._report(stmt, f"expected one perfect nest of loops over threads, found loop {var} inside (see to_spmd)")
-                depends = self._depends(context, ir.Index(_INT64, extent))
-                inner_context = context.owned(var, self._value(extent, context), bool(depends | context.varying))
-                return self._walk(body, replace(inner_context, varying=context.varying | depends), now)
-        return now
+                dependences = self._depends(context, ir.Index(_INT64, extent))
+                inner_context = context.owned(var, self._value(extent, context), bool(dependences | context.varying))
+                return self._walk(body, replace(inner_context, varying=context.varying | dependences), open_accesses)
+        return open_accesses
 
     def _rounds(self, loop: ir.For, context: _StmtContext, before: _OpenAccesses) -> _OpenAccesses:
         """Walk a loop with barriers. If every iteration has a barrier, an iteration can conflict only with the next iteration."""
         extent, var, body = self._value(loop.extent, context), loop.var, loop.body
         context = replace(context, varying=context.varying | self._depends(context, ir.Index(_INT64, loop.extent)))
-        never = {} if self._analyzer.prove(arith.compare("<", 0, extent)) else before
-        if not self._surely_stops(body):
+        after_no_iteration = {} if self._analyzer.prove(arith.compare("<", 0, extent)) else before
+        if not self._always_stops(body):
             for number in (1, 2):
                 symbol = self._symbol(var, (context.rounds, number))
                 before = before | self._walk(body, context.shared(var, symbol, number), before)
             return before
-        first = self._walk(body, context.shared(var, arith.ZERO, 0), before)
+        after_first = self._walk(body, context.shared(var, arith.ZERO, 0), before)
         if self._analyzer.prove(arith.compare("<=", extent, 1)):
-            return never | first
-        once = self._walk(body, context.shared(var, var, 1), {})
-        self._walk(body, context.shared(var, var + 1, 2), once)
-        return never | {self._with(access, {var: extent - 1}): None for access in once}
+            return after_no_iteration | after_first
+        after_one_iteration = self._walk(body, context.shared(var, var, 1), {})
+        self._walk(body, context.shared(var, var + 1, 2), after_one_iteration)
+        return after_no_iteration | {self._with(access, {var: extent - 1}): None for access in after_one_iteration}
 
     def _let(self, var: arith.Var, value: ir.Expr, context: _StmtContext) -> _StmtContext:
         if isinstance(value, ir.Index) and not arith.reads_data(value.index):
@@ -244,31 +246,32 @@ class Races:
     def _symbol(self, *key: object) -> arith.Var:
         return self._symbols.setdefault(key, arith.Var(f"{key[0]}"))
 
-    def _stops(self, stmt: ir.Stmt) -> bool:
-        return any(barrier not in self._removed_barriers for barrier in self._stops_at[stmt])
+    def _may_stop(self, stmt: ir.Stmt) -> bool:
+        """Test whether a statement contains a barrier that is not removed."""
+        return any(barrier not in self._removed_barriers for barrier in self._barriers_in[stmt])
 
-    def _surely_stops(self, stmt: ir.Stmt) -> bool:
+    def _always_stops(self, stmt: ir.Stmt) -> bool:
         """Test whether every path through a statement passes a barrier over all threads."""
         match stmt:
             case ir.Barrier(over=over):
                 return not over and stmt not in self._removed_barriers and stmt not in self._lane_barriers
-            case _ if not self._stops(stmt):
+            case _ if not self._may_stop(stmt):
                 return False
             case ir.If(then=then, otherwise=otherwise):
-                return otherwise is not None and self._surely_stops(then) and self._surely_stops(otherwise)
+                return otherwise is not None and self._always_stops(then) and self._always_stops(otherwise)
             case ir.For(extent=extent) if not self._analyzer.prove(arith.compare("<", 0, extent)):
                 return False
             case ir.While():
                 return False
-        return any(map(self._surely_stops, ir.substatements(stmt)))
+        return any(map(self._always_stops, ir.substatements(stmt)))
 
     def _depends(self, context: _StmtContext, value: ir.Expr) -> frozenset[arith.Expr]:
-        """Return the thread-dependent variables that determine a value."""
+        """Return the thread-dependent variables on which a value depends."""
         value = value.substitute(context.values)
         data = any(isinstance(node, ir.Load) and node.buffer in self._private for node in ir.walk_exprs(value))
         return (value.free_vars() & context.differing) | ({_DATA} if data else set())
 
-    def _reached(self, stmt: ir.Stmt, context: _StmtContext, varying: frozenset[arith.Expr], subject: str) -> None:
+    def _check_reached(self, stmt: ir.Stmt, context: _StmtContext, varying: frozenset[arith.Expr], subject: str) -> None:
         if varying:
             names = ", ".join(sorted(f"{var}" for var in varying))
             self._report(
@@ -290,7 +293,8 @@ class Races:
 
     # -- accesses --
 
-    def _meet(self, before: _OpenAccesses, new: tuple[GuardedAccess, ...]) -> _OpenAccesses:
+    def _with_accesses(self, before: _OpenAccesses, new: tuple[GuardedAccess, ...]) -> _OpenAccesses:
+        """Add accesses to the open ones, and note the races of each with all open accesses."""
         if not new:
             return before
         after = before | dict.fromkeys(new)
@@ -343,15 +347,17 @@ class Races:
         if len(barrier_axes) == len(self._axes):
             return None
         key = (access, barrier_axes)
-        if key not in self._moved:
-            self._moved[key] = access if barrier_axes == access.barrier_axes else replace(access, barrier_axes=barrier_axes)
-        return self._moved[key]
+        if key not in self._derived_accesses:
+            self._derived_accesses[key] = (
+                access if barrier_axes == access.barrier_axes else replace(access, barrier_axes=barrier_axes)
+            )
+        return self._derived_accesses[key]
 
     def _with(self, access: GuardedAccess, values: Values) -> GuardedAccess:
         key = (access, frozenset(values.items()))
-        if key not in self._moved:
-            self._moved[key] = access.at(values)
-        return self._moved[key]
+        if key not in self._derived_accesses:
+            self._derived_accesses[key] = access.at(values)
+        return self._derived_accesses[key]
 
     def _clash(self, first: GuardedAccess, second: GuardedAccess) -> Hazard | None:
         """Return the race between two accesses by different threads; None if they cannot race."""

@@ -46,9 +46,9 @@ class Ranges:
         if expr not in self._memo:
             stack = [expr]
             while stack:
-                waiting = [item for item in ir.operands(stack[-1]) if item not in self._memo]
-                if waiting:
-                    stack += waiting
+                missing = [item for item in ir.operands(stack[-1]) if item not in self._memo]
+                if missing:
+                    stack += missing
                 else:
                     node = stack.pop()
                     self._memo[node] = self._range(node)
@@ -56,7 +56,7 @@ class Ranges:
 
     def exact(self, expr: ir.Binary) -> bool:
         """Test whether an integer sum, difference or product never wraps."""
-        value_range = _ends(expr.op, self.infer(expr.a), self.infer(expr.b))
+        value_range = _result_range(expr.op, self.infer(expr.a), self.infer(expr.b))
         return value_range is not None and _within(value_range, expr.dtype)
 
     def _range(self, expr: ir.Expr) -> Range | None:
@@ -69,7 +69,8 @@ class Ranges:
         return value_range if value_range is not None and _within(value_range, dtype) else _limits(dtype)
 
     def _narrower(self, expr: ir.Expr) -> Range | None:
-        """Return the range that the operation of a node implies. It exceeds the range of the element type if the value may wrap."""
+        """Return the range that the operation of a node implies if its result does not wrap; None if unknown. It may exceed the
+        element type's range."""
         match expr:
             case ir.Const(value=value):
                 return int(value), int(value)
@@ -83,9 +84,9 @@ class Ranges:
             case ir.Select(then=then, otherwise=otherwise):
                 return _union(self.infer(then), self.infer(otherwise))
             case ir.Binary(op=op, a=a, b=b):
-                return _ends(op, self.infer(a), self.infer(b))
+                return _result_range(op, self.infer(a), self.infer(b))
             case ir.Unary(op="neg", a=a):
-                return _ends("sub", (0, 0), self.infer(a))
+                return _result_range("sub", (0, 0), self.infer(a))
             case ir.Unary(op="abs", a=a):
                 operand_range = self.infer(a)
                 return (
@@ -99,12 +100,12 @@ class Ranges:
         """Return the ranges of local integer buffers used as accumulators. Each store sets an element to a value of known range, or
         adds such a value to it at most once per iteration of the enclosing loops that revisit the element."""
         ranges_by_buffer: dict[ir.Buffer, list[Range]] = {}
-        open_: set[ir.Buffer] = set()
+        unbounded_buffers: set[ir.Buffer] = set()
         if any(isinstance(stmt, ir.While) for stmt in ir.walk_stmts(program.body)):
             return {}
         for stmt, loops in _stores(program.body):
             if isinstance(stmt, ir.Intrinsic):
-                open_.update(region.buffer for region in stmt.touching(ir.AccessMode.WRITE))
+                unbounded_buffers.update(region.buffer for region in stmt.touching(ir.AccessMode.WRITE))
                 continue
             buffer = stmt.buffer
             if not buffer.dtype.is_int or buffer in program.params:
@@ -120,7 +121,7 @@ class Ranges:
                         times = 0 if extent is None else times * max(extent, 1)
             values = self.infer(addend) if times and not _reads(addend, buffer) else None
             if values is None:
-                open_.add(buffer)
+                unbounded_buffers.add(buffer)
             elif addend is stmt.value:
                 ranges_by_buffer.setdefault(buffer, []).append((min(values[0], 0), max(values[1], 0)))
             else:
@@ -128,7 +129,7 @@ class Ranges:
         sums = {
             buffer: (sum(low for low, _ in parts), sum(high for _, high in parts))
             for buffer, parts in ranges_by_buffer.items()
-            if buffer not in open_
+            if buffer not in unbounded_buffers
         }
         self._memo.clear()
         return {buffer: range_ for buffer, range_ in sums.items() if _within(range_, buffer.dtype)}
@@ -176,7 +177,7 @@ def _union(a: Range | None, b: Range | None) -> Range | None:
     return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
-def _ends(op: str, a: Range | None, b: Range | None) -> Range | None:
+def _result_range(op: str, a: Range | None, b: Range | None) -> Range | None:
     """Return the range of the result of a binary operation before it wraps; None if unknown."""
     if a is None or b is None:
         return None
@@ -219,28 +220,28 @@ def narrow(program: ir.LoopProgram, buffer_ranges: Mapping[ir.Buffer, Range] | N
 
 class _Narrower(Rewriter):
     def __init__(self, ranges: Ranges) -> None:
-        super().__init__(expr=self._changed)
+        super().__init__(expr=self._simplified)
         self._ranges = ranges
 
-    def _changed(self, node: ir.Expr) -> ir.Expr | None:
+    def _simplified(self, node: ir.Expr) -> ir.Expr | None:
         if isinstance(node, ir.Const) or not (node.dtype.is_int or node.dtype.kind == "bool"):
-            return self._chosen(node)
+            return self._folded_select(node)
         value_range = self._ranges.infer(node)
         if value_range is not None and value_range[0] == value_range[1] and node.dtype.is_int:
             return ir.const(value_range[0], node.dtype)
         if isinstance(node, ir.Binary):
             return self._binary(node)
         if isinstance(node, ir.Cast):
-            return self._in_int32(node.a) if node.dtype is INT32 and node.a.dtype.bits > INT32.bits else self._direct(node)
-        return self._chosen(node)
+            return self._in_int32(node.a) if node.dtype is INT32 and node.a.dtype.bits > INT32.bits else self._merged_cast(node)
+        return self._folded_select(node)
 
-    def _chosen(self, node: ir.Expr) -> ir.Expr | None:
+    def _folded_select(self, node: ir.Expr) -> ir.Expr | None:
         match node:
             case ir.Select(condition=ir.Const(value=value), then=then, otherwise=otherwise):
                 return then if value else otherwise
         return None
 
-    def _direct(self, node: ir.Cast) -> ir.Expr | None:
+    def _merged_cast(self, node: ir.Cast) -> ir.Expr | None:
         """Merge two nested casts into one if the inner cast is lossless; None otherwise."""
         if isinstance(node.a, ir.Cast) and node.a.dtype.is_int and node.a.a.dtype.is_int:
             value_range = self._ranges.infer(node.a.a)
@@ -315,16 +316,16 @@ class _Narrower(Rewriter):
                 fits = op not in ("shl", "shr") or (shift is not None and shift[0] >= 0 and shift[1] < INT32.bits)
                 if left is not None and right is not None and fits:
                     narrowed = ir.binary(op, left, right)
-                    return self._changed(narrowed) or narrowed
+                    return self._simplified(narrowed) or narrowed
             case ir.Select(condition=condition, then=then, otherwise=otherwise):
                 left, right = self._in_int32(then), self._in_int32(otherwise)
                 if left is not None and right is not None:
-                    return ir.select(self._compared(condition), left, right)
+                    return ir.select(self._narrowed_comparison(condition), left, right)
             case ir.Const(value=value):
                 return ir.const(int(value), INT32)
         return ir.Cast(INT32, expr)
 
-    def _compared(self, condition: ir.Expr) -> ir.Expr:
+    def _narrowed_comparison(self, condition: ir.Expr) -> ir.Expr:
         """Compare two 64-bit values in int32 if the ranges of both fit."""
         if isinstance(condition, ir.Binary) and condition.op in ir.COMPARISONS and condition.a.dtype.bits > INT32.bits:
             left, right = self._in_int32(condition.a), self._in_int32(condition.b)

@@ -141,8 +141,9 @@ class Staged:
                     yield stmt.buffer
 
     def expand(self, decide: Callable[[ir.Stmt, arith.Expr | None], int]) -> Iterator[Task]:
-        """Iterate over the tasks and tokens of a run, in program order. `decide` returns the number of iterations of a control
-        loop, or the outcome of a control condition. It is given its value in terms of sizes (None if the value depends on data)."""
+        """Iterate over the tasks and tokens of a run, in program order. `decide(stmt, value)` returns the number of iterations of a
+        control loop, or the outcome of a control condition. `value` is the extent or the condition in terms of sizes (None if it
+        depends on data)."""
         yield from self._expand(self.program.body, {}, decide)
 
     def _expand(

@@ -60,10 +60,10 @@ def _added(staged: Staged, queue: Queue, stmt: ir.Stmt, token_count: int) -> int
     if isinstance(stmt, ir.For):
         return _added_by_loop(staged, queue, stmt, token_count)
     if isinstance(stmt, ir.If):
-        sides = {_added(staged, queue, side, token_count) for side in ir.substatements(stmt)}
-        if len(sides | ({0} if stmt.otherwise is None else set())) > 1:
+        branch_changes = {_added(staged, queue, side, token_count) for side in ir.substatements(stmt)}
+        if len(branch_changes | ({0} if stmt.otherwise is None else set())) > 1:
             raise staged.error(f"expected equal numbers of tokens {_queue_text(staged, queue)} in both branches", stmt)
-        return sides.pop()
+        return branch_changes.pop()
     balance = 0
     for part in ir.substatements(stmt):
         balance += _added(staged, queue, part, token_count + balance)
@@ -90,24 +90,24 @@ def _added_by_loop(staged: Staged, queue: Queue, loop: ir.For, token_count: int)
 
 def _choices(staged: Staged) -> Iterator[Mapping[object, int]]:
     """Iterate over combinations of iteration counts, one for each distinct extent, and outcomes of conditions."""
-    ways: dict[object, tuple[int, ...]] = {}
+    alternatives: dict[object, tuple[int, ...]] = {}
     stack = [staged.program.body]
     while stack:
         stmt = stack.pop()
         if staged.is_task(stmt):
             continue
         if isinstance(stmt, ir.For) and not isinstance(arith.simplify(stmt.extent), arith.Const):
-            ways[arith.simplify(stmt.extent)] = TRIPS
+            alternatives[arith.simplify(stmt.extent)] = TRIPS
         if isinstance(stmt, ir.If):
-            ways[stmt] = (0, 1)
+            alternatives[stmt] = (0, 1)
         stack += ir.substatements(stmt)
     count = 1
-    for values in ways.values():
+    for values in alternatives.values():
         count *= len(values)
     if count > MAX_CHOICES:
         raise staged.error(f"expected at most {MAX_CHOICES} paths through control, found {count}", staged.program.body)
-    for choice in product(*ways.values()):
-        yield dict(zip(ways, choice, strict=True))
+    for choice in product(*alternatives.values()):
+        yield dict(zip(alternatives, choice, strict=True))
 
 
 def _check_order(staged: Staged, choice: Mapping[object, int]) -> None:

@@ -120,7 +120,7 @@ class _Verifier:
                 self._values(*args)
                 self._access(stmt)
             case ir.Barrier(over=over):
-                self._meeting("a barrier")
+                self._check_synchronization("a barrier")
                 thread_axes = [loop.thread for loop in self._enclosing_stmts if isinstance(loop, ir.For)]
                 if missing := [axis for axis in over if axis not in thread_axes]:
                     self._fail(f"a barrier over {', '.join(over)}: expected loops over all around it, found none over {missing[0]}")
@@ -133,10 +133,10 @@ class _Verifier:
         semantics = self._intrinsics.get(name)
         if isinstance(semantics, ir.LoopProgram):
             scalars = range(len(semantics.inputs) - len(stmt.args), len(semantics.inputs))
-            semantic_marks = tuple(access for position, access in enumerate(semantic_access(semantics)) if position not in scalars)
-            if semantic_marks != stmt.access:
+            required_access = tuple(access for position, access in enumerate(semantic_access(semantics)) if position not in scalars)
+            if required_access != stmt.access:
                 expected, actual = (
-                    ", ".join(map(ACCESS_WORDS.__getitem__, side)) or "none" for side in (semantic_marks, stmt.access)
+                    ", ".join(map(ACCESS_WORDS.__getitem__, side)) or "none" for side in (required_access, stmt.access)
                 )
                 self._fail(f"intrinsic {name}: expected regions marked {expected} as its semantics say, found {actual}")
         thread_axes = {loop.thread for loop in self._enclosing_stmts if isinstance(loop, ir.For)}
@@ -145,11 +145,11 @@ class _Verifier:
                 self._fail(
                     f"intrinsic {name} is collective over {', '.join(stmt.over)}: expected loops over all around it, or none"
                 )
-            self._meeting(f"collective intrinsic {name}")
+            self._check_synchronization(f"collective intrinsic {name}")
         for region in stmt.touching(ir.AccessMode.WRITE):
             self._write(region.buffer)
 
-    def _meeting(self, subject: str) -> None:
+    def _check_synchronization(self, subject: str) -> None:
         """Check the loops around a barrier or collective intrinsic."""
         threads = [
             position for position, stmt in enumerate(self._enclosing_stmts) if isinstance(stmt, ir.For) and stmt.over_threads
@@ -236,14 +236,14 @@ class _Verifier:
             if isinstance(node, ir.Load):
                 self._check_indexing(node.buffer, len(node.indices))
             for index in ir.index_operands(node):
-                self._plain(index)
+                self._check_variables(index)
             if node not in self._well_typed:
                 problem = _type_error(node)
                 if problem:
                     self._fail(problem)
                 self._well_typed.add(node)
 
-    def _plain(self, index: arith.Expr) -> None:
+    def _check_variables(self, index: arith.Expr) -> None:
         """Check an index used inside a value. Payloads of its checked indices are checked as operands of the value."""
         for var in arith.free_vars(index):
             if var not in self._scope:

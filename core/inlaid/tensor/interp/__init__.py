@@ -1,10 +1,10 @@
 """The interpreter of loop programs: the oracle for all schedules and code generators.
 
-It translates a program to Python source over numpy scalars and runs it. It checks the assumptions of compiled code: indices and
-block bindings are in range, and memory is initialized before it is read (poisoned: NaN, or the byte 0xA5). To expose dependences,
-it runs loops marked parallel or vectorized backwards, and loops bound to threads or blocks in random order. Each thread loop is a
-phase, which ends before the next phase begins. Nests with obviously independent iterations (one store per element, as tensor
-expressions lower to) run on whole arrays instead, with the same results.
+It translates a program to Python source over numpy scalars and runs it. It checks that indices and block bindings are in range, as
+compiled code assumes. New memory holds poison (NaN, or bytes 0xA5), which exposes reads of uninitialized elements. To expose
+dependences, it runs loops marked parallel or vectorized backwards, and loops bound to threads or blocks in random order. Each
+thread loop is a phase, which ends before the next phase begins. Nests with obviously independent iterations (one store per element,
+as tensor expressions lower to) run on whole arrays instead, with the same results.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run(
     stages: Sequence[Stage] = (),
 ) -> list[Array]:
     """Run a program, and return its outputs in the order of `program.outputs`. `seed` determines the order of threads. If `stages`
-    are given, it also determines the order of their tasks, which the tokens restrict.
+    are given, `seed` also determines the order of their tasks, as far as tokens leave it open.
 
     `inputs` have the shapes and dtypes of `program.inputs`. A dimension that is a bare size variable is taken from their shapes;
     other dimensions must be given in `sizes`. Outputs with a dimension that the program computes are returned at their actual size.
@@ -57,8 +57,8 @@ def run(
     for output, operand in program.updates:
         arrays[program.outputs[output]] = np.array(inputs[operand])
     with np.errstate(all="ignore"):
-        ordered = random_stage_order(program, stages, size_values, seed) if stages else program
-        translate(ordered, size_values, intrinsics, seed)(*(arrays[buffer] for buffer in program.params))
+        serialized = random_stage_order(program, stages, size_values, seed) if stages else program
+        translate(serialized, size_values, intrinsics, seed)(*(arrays[buffer] for buffer in program.params))
     for size, buffer in program.defines:
         size_values[size] = int(arrays[buffer][()])
     return [_trimmed(arrays[buffer], buffer, size_values, defined) for buffer in program.outputs]

@@ -25,18 +25,19 @@ def fail(flag: int, context: str) -> None:
 
 
 def gather(array: Array, indices: tuple[Any, ...], dtype: DType) -> tuple[Any, Any]:
-    """Load elements at arrays of indices, with flag 0. An index out of bounds gives an arbitrary value and a nonzero flag."""
-    bad: Any = 0
+    """Load elements at arrays of indices. Returns the elements and their flags: 0, or nonzero, with an arbitrary element, for an
+    index out of bounds."""
+    flags: Any = 0
     clamped_indices = []
     for index, extent in zip(indices, array.shape, strict=True):
         is_outside = (index < 0) | (index >= extent)
         if np.any(is_outside):
-            bad = np.maximum(bad, np.where(is_outside, OUT_OF_BOUNDS, 0))
+            flags = np.maximum(flags, np.where(is_outside, OUT_OF_BOUNDS, 0))
             index = np.where(is_outside, 0, index)
         clamped_indices.append(index)
-    if 0 in array.shape and np.any(bad):
-        return values.carrier(dtype).type(0), bad
-    return values.load(array[tuple(clamped_indices)], dtype), bad
+    if 0 in array.shape and np.any(flags):
+        return values.carrier(dtype).type(0), flags
+    return values.load(array[tuple(clamped_indices)], dtype), flags
 
 
 def scatter(array: Array, indices: tuple[Any, ...], value: Any, context: str) -> None:
@@ -67,8 +68,8 @@ def region(array: Array, ranges: tuple[tuple[int, int], ...], context: str) -> A
     for (first, extent), size in zip(ranges, array.shape, strict=True):
         if first < 0 or extent < 0 or first + extent > size:
             fail(OUT_OF_BOUNDS, context)
-    places: tuple[Any, ...] = tuple(slice(first, first + extent) for first, extent in ranges)
-    return array[(*places, ...)]
+    slices: tuple[Any, ...] = tuple(slice(first, first + extent) for first, extent in ranges)
+    return array[(*slices, ...)]
 
 
 def as_int(value: Any) -> Any:

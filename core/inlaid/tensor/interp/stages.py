@@ -44,8 +44,8 @@ def random_stage_order(
         if not candidates:
             stuck = next(tasks[0] for tasks in waiting if tasks)
             raise staged.error(f"expected a token for {staged.names[stuck.stage]}, found all stages waiting", stuck.stmt)
-        share = weights[candidates] / weights[candidates].sum()
-        task = waiting[int(random.choice(candidates, p=share))].popleft()
+        probabilities = weights[candidates] / weights[candidates].sum()
+        task = waiting[int(random.choice(candidates, p=probabilities))].popleft()
         if task.queue is not None:
             tokens[task.queue] += 1 if task.push else -1
         else:

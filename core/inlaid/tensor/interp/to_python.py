@@ -71,9 +71,9 @@ _INLINE = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "=="
 class Emitter:
     """Translates statements and expressions to lines of Python source.
 
-    The translation of a value is a pair of texts: its value, and a flag that is nonzero if evaluating it used an index out of range
-    (None if it cannot). `Select` drops the flag of the operand not selected. Values used by a statement must have flag 0. If
-    `lanes` is set, index variables may be arrays with one element per lane.
+    The translation of a value is a pair of texts: its value, and a flag that is nonzero if evaluating the value used an index out
+    of range (None if that is impossible). `Select` drops the flag of the operand not selected. Values used by a statement must have
+    flag 0. If `lanes` is set, index variables may be arrays with one element per lane.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Emitter:
         self._seed = seed
         self._threads = ThreadOrder(seed)
         self._axes: dict[str, tuple[str, str]] = {}
-        self._moving = defined
+        self._computed_sizes = defined
         self._lines: list[str] = []
         self._indent = 1
         self._nesting = 0
@@ -118,9 +118,9 @@ class Emitter:
     def compile(self, parameters: Sequence[str] = ()) -> Callable[..., Any]:
         """Compile the lines to a function."""
         source = "\n".join([f"def generated({', '.join(parameters)}):", *self._lines, "    return None"])
-        space: dict[str, Any] = {}
-        exec(compile(source, "<loop program>", "exec"), {**SUPPORT, **self._objects}, space)
-        function: Callable[..., Any] = space["generated"]
+        namespace: dict[str, Any] = {}
+        exec(compile(source, "<loop program>", "exec"), {**SUPPORT, **self._objects}, namespace)
+        function: Callable[..., Any] = namespace["generated"]
         return function
 
     def require(self, flag: str | None, context: str) -> None:
@@ -134,6 +134,7 @@ class Emitter:
         self._indices.clear()
 
     def _any(self, *flags: str | None) -> str | None:
+        """Combine flags: the result is nonzero if any of them is."""
         distinct_flags = sorted({flag for flag in flags if flag is not None})
         if len(distinct_flags) < 2:
             return distinct_flags[0] if distinct_flags else None
@@ -304,14 +305,14 @@ class Emitter:
         names = [text if text.isidentifier() or text.isdecimal() else self.temporary(text) for text in indices]
         extents = [f"{array}.shape[{axis}]" for axis in range(len(names))]
         if array == self.buffers[buffer]:
-            extents = [str(extent) for extent in capacity(buffer, self.sizes, self._moving)]
+            extents = [str(extent) for extent in capacity(buffer, self.sizes, self._computed_sizes)]
         in_bounds = " and ".join(f"0 <= {name} < {extent}" for name, extent in zip(names, extents, strict=True))
         return "".join(f"{name}, " for name in names) or "()", in_bounds or "True"
 
     def _array(self, buffer: ir.Buffer) -> str:
         """Return the array of a buffer, viewed at its current size if the kernel computes its shape."""
         name = self.buffers[buffer]
-        if not any(isinstance(dim, arith.Expr) and arith.free_vars(dim) & self._moving for dim in buffer.shape):
+        if not any(isinstance(dim, arith.Expr) and arith.free_vars(dim) & self._computed_sizes for dim in buffer.shape):
             return name
         shape = "".join(f"{self.index(arith.wrap(dim))[0]}, " for dim in buffer.shape)
         return self.temporary(f"strided({name}, ({shape}))")
@@ -440,7 +441,7 @@ class Emitter:
         if self.lanes:
             self.privates[buffer] = self.temporary(self.bind(values.load(values.poison((), buffer.dtype), buffer.dtype)))
             return
-        shape = capacity(buffer, self.sizes, self._moving)
+        shape = capacity(buffer, self.sizes, self._computed_sizes)
         self.buffers[buffer] = self.temporary(f"{self.bind(values.poison(shape, buffer.dtype))}.copy()")
 
     def _block(self, block: ir.Block) -> None:
@@ -502,7 +503,7 @@ class Emitter:
         self.line(f"{self.bind(call)}({arrays})")
 
     def _lanes(self, nest: Nest, depth: int = 0) -> None:
-        """Translate a nest of independent iterations. Serial loops are loops outside; all other loops are axes of arrays."""
+        """Translate a nest of independent iterations. Its serial loops become loops of Python, its other loops axes of arrays."""
         if depth < len(nest.serial):
             self._loop(nest.serial[depth], lambda: self._lanes(nest, depth + 1))
             return
@@ -517,7 +518,7 @@ class Emitter:
 
 class _Call:
     """A call of a tensor intrinsic on array views. It is translated once per set of sizes. Sizes that no operand determines have
-    their values in the caller."""
+    the values that they have in the calling program."""
 
     def __init__(
         self, name: str, program: ir.LoopProgram, sizes: Mapping[SizeVar, int], intrinsics: Mapping[str, Semantics], seed: int

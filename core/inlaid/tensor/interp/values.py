@@ -147,13 +147,13 @@ def _quotient(a: Value, b: Value, dtype: DType) -> Value:
     """Compute truncating integer division; 0 where b is 0."""
     if dtype.is_float:
         return a / b
-    safe = _where(b == 0, b.dtype.type(1), b)
+    safe_divisor = _where(b == 0, b.dtype.type(1), b)
     if dtype.kind == "uint":
-        return _where(b == 0, b.dtype.type(0), a // safe)
-    down = np.floor_divide(a, safe)
+        return _where(b == 0, b.dtype.type(0), a // safe_divisor)
+    floored = np.floor_divide(a, safe_divisor)
     # Floor division differs from truncation where the signs differ and the division is inexact.
-    inexact = (down * safe != a) & ((a < 0) != (safe < 0))
-    return _where(b == 0, b.dtype.type(0), down + inexact.astype(b.dtype))
+    inexact = (floored * safe_divisor != a) & ((a < 0) != (safe_divisor < 0))
+    return _where(b == 0, b.dtype.type(0), floored + inexact.astype(b.dtype))
 
 
 def _remainder(a: Value, b: Value, dtype: DType) -> Value:
@@ -164,10 +164,10 @@ def _remainder(a: Value, b: Value, dtype: DType) -> Value:
 
 def _shift(a: Value, b: Value, dtype: DType, left: bool) -> Value:
     in_range = (b >= 0) & (b < dtype.bits)
-    safe = _where(in_range, b, b.dtype.type(0))
+    safe_count = _where(in_range, b, b.dtype.type(0))
     if left:
-        return _where(in_range, a << safe, a.dtype.type(0))
-    return _where(in_range, a >> safe, -(a < 0).astype(a.dtype) if dtype.kind == "int" else a.dtype.type(0))
+        return _where(in_range, a << safe_count, a.dtype.type(0))
+    return _where(in_range, a >> safe_count, -(a < 0).astype(a.dtype) if dtype.kind == "int" else a.dtype.type(0))
 
 
 _BINARY: dict[str, Callable[[Value, Value, DType], Value]] = {
@@ -223,8 +223,8 @@ def _fma_wide(a: Value, b: Value, c: Value) -> Value:
         operands = np.broadcast_arrays(result, in_range, a, b, c)
         result = np.array(
             [
-                element if good else _fma_exact(x, y, z)
-                for element, good, x, y, z in zip(*(item.flat for item in operands), strict=True)
+                element if is_in_range else _fma_exact(x, y, z)
+                for element, is_in_range, x, y, z in zip(*(item.flat for item in operands), strict=True)
             ],
             np.float64,
         ).reshape(operands[0].shape)
@@ -251,8 +251,8 @@ def _sum_to_odd(p: Value, c: Value) -> Value:
     """Compute p + c in float64, rounded to odd: if inexact, the neighbor whose last bit is set."""
     s, error = _two_sum(p, c)
     bits = np.asarray(s).view(np.int64)
-    away = (error > 0) == (s > 0)
-    odd = _where((error != 0) & np.isfinite(error) & (bits & 1 == 0), bits + _where(away, 1, -1), bits)
+    is_exact_larger = (error > 0) == (s > 0)
+    odd = _where((error != 0) & np.isfinite(error) & (bits & 1 == 0), bits + _where(is_exact_larger, 1, -1), bits)
     return odd.view(np.float64)[()]
 
 
@@ -289,9 +289,9 @@ def _saturated(a: Value, target: DType) -> Value:
     low, high = target.limits
     wide = np.trunc(a.astype(np.float64))
     in_range = (wide >= low) & (wide < float(high + 1))
-    kind = carrier(target).type
-    integer = _where(in_range, wide, 0.0).astype(np.uint64 if target.kind == "uint" else np.int64).astype(kind)
-    return _where(in_range, integer, _where(wide < low, kind(low), _where(wide > 0, kind(high), kind(0))))
+    scalar_type = carrier(target).type
+    integer = _where(in_range, wide, 0.0).astype(np.uint64 if target.kind == "uint" else np.int64).astype(scalar_type)
+    return _where(in_range, integer, _where(wide < low, scalar_type(low), _where(wide > 0, scalar_type(high), scalar_type(0))))
 
 
 def stored(value: Value, dtype: DType) -> Value:

@@ -6,11 +6,11 @@ The maximum errors, in units in the last place of the result, are
 * float64: log, log1p, sin, cos, acos, pow 1; exp, exp2 1.1; log2, rsqrt, asinh 1.5; expm1, tan, asin, atan, atan2, acosh, atanh,
   cosh, erf 2; tanh, sinh, sigmoid 2.5,
 
-as measured by the tests over all exponents and special values. Some functions of float32 compute in float64. Without it (`wide`
-is false), for targets whose float64 is slow or missing, they compute in pairs of float32s and integers, with a maximum error of
-1.5 units; the other functions are the same. These bounds hold for correctly rounded quotients and roots.
-Denormals, infinities, NaN and signed zeros follow IEEE 754's recommendations. Arguments of sin, cos and tan may be arbitrarily
-large. Functions of narrower floats are computed in float32.
+as measured by the tests over all exponents and special values. Some functions of float32 compute in float64. If `wide` is false,
+for targets whose float64 is slow or missing, these functions compute in pairs of float32s and integers instead, with a maximum
+error of 1.5 units; the other functions are the same. These bounds hold for correctly rounded quotients and roots. Denormals,
+infinities, NaN and signed zeros follow IEEE 754's recommendations. Arguments of sin, cos and tan may be arbitrarily large.
+Functions of narrower floats are computed in float32.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _rsqrt(x: Expr, form: Format) -> Expr:
     return const(1, x.dtype) / unary("sqrt", x)
 
 
-_EITHER: dict[str, Callable[[Expr, Format], Expr]] = {
+_EITHER_FORMAT: dict[str, Callable[[Expr, Format], Expr]] = {
     "exp": e.exp,
     "exp2": e.exp2,
     "expm1": e.expm1,
@@ -43,6 +43,7 @@ _EITHER: dict[str, Callable[[Expr, Format], Expr]] = {
     "tanh": e.tanh,
     "rsqrt": _rsqrt,
 }
+"""Implementations for float32 and float64, by function. The second argument is the format to compute in."""
 _FROM_FLOAT64 = frozenset(("log2",))
 """Functions that are computed in float64 even for float32, for accuracy near 1."""
 
@@ -58,6 +59,7 @@ _WIDE: dict[str, Callable[..., Expr]] = {
     "acosh": e.acosh,
     "atanh": e.atanh,
 }
+"""Implementations in float64, by function."""
 _SHORT: dict[str, Callable[..., Expr]] = {"asin": t.asin_short, "acos": t.acos_short, "pow": e.power_short}
 """Specialized implementations for float32, by function."""
 _PAIRS: dict[str, Callable[..., Expr]] = {
@@ -77,7 +79,8 @@ _PAIRS: dict[str, Callable[..., Expr]] = {
     "tan": p.tan,
 }
 """Implementations for float32 without float64, by function."""
-_BY_LENGTH: dict[str, Callable[..., Expr]] = {"sin": t.sin, "cos": t.cos, "tan": t.tan}
+_TRIGONOMETRIC: dict[str, Callable[..., Expr]] = {"sin": t.sin, "cos": t.cos, "tan": t.tan}
+"""Implementations in float64 that take whether the argument is a float32 (`short`), by function."""
 
 
 def expand(expr: Expr, keep: frozenset[str] = frozenset(), wide: bool = True) -> Expr:
@@ -118,15 +121,15 @@ def _call(node: ir.CallMath, wide: bool) -> Expr:
         return scale(args[0], args[1], FLOAT32 if short else FLOAT64)
     if short and not wide and name in _PAIRS:
         return _PAIRS[name](*args)
-    if name in _EITHER and not (short and name in _FROM_FLOAT64):
-        return _EITHER[name](args[0], FLOAT32 if short else FLOAT64)
+    if name in _EITHER_FORMAT and not (short and name in _FROM_FLOAT64):
+        return _EITHER_FORMAT[name](args[0], FLOAT32 if short else FLOAT64)
     if short and name in _SHORT:
         return _SHORT[name](*args)
     widened = tuple(ir.cast(arg, FLOAT64.dtype) for arg in args)
-    if name in _EITHER:
-        value = _EITHER[name](widened[0], FLOAT64)
-    elif name in _BY_LENGTH:
-        value = _BY_LENGTH[name](*widened, short)
+    if name in _EITHER_FORMAT:
+        value = _EITHER_FORMAT[name](widened[0], FLOAT64)
+    elif name in _TRIGONOMETRIC:
+        value = _TRIGONOMETRIC[name](*widened, short)
     elif short and name == "atan":
         value = t.atan_short(*widened)
     else:

@@ -28,6 +28,7 @@ from inlaid.tensor.math.floats import (
 )
 
 LOG2_E = (1.4426950408889634, 2.0355273740931033e-17)
+"""log2(e) as a sum of two float64s."""
 LOG2_E_SHORT = (1.4426950216293335, 1.925963033500011e-08)
 """log2(e) as a sum of two float32s."""
 _TWO_THIRDS = {FLOAT32: (0.6666666865348816, -1.9868215517249155e-08), FLOAT64: (2 / 3, 3.700743415417188e-17)}
@@ -38,7 +39,7 @@ _EXPM1 = {FLOAT32: polynomials.EXPM1_32, FLOAT64: polynomials.EXPM1_64}
 _EXP_RANGE = {FLOAT32: (-104.0, 89.0), FLOAT64: (-746.0, 710.0)}
 """The lower and upper limit of arguments. exp gives 0 below the lower limit, and infinity above the upper one."""
 _EXP2_RANGE = {FLOAT32: (-151.0, 129.0), FLOAT64: (-1076.0, 1025.0)}
-_ONE_BELOW = {FLOAT32: -18.0, FLOAT64: -38.0}
+_MINUS_ONE_BELOW = {FLOAT32: -18.0, FLOAT64: -38.0}
 """The argument below which exp(x) - 1 rounds to -1."""
 
 
@@ -71,7 +72,7 @@ def exp2(x: Expr, form: Format) -> Expr:
 
 def expm1(x: Expr, form: Format) -> Expr:
     """Compute e ** x - 1."""
-    return where_tiny(x, form, _expm1_between(clamp_min(clamp_max(x, _EXP_RANGE[form][1]), _ONE_BELOW[form]), form))
+    return where_tiny(x, form, _expm1_between(clamp_min(clamp_max(x, _EXP_RANGE[form][1]), _MINUS_ONE_BELOW[form]), form))
 
 
 def _expm1_between(x: Expr, form: Format) -> Expr:
@@ -115,8 +116,8 @@ def _split(x: Expr, form: Format) -> tuple[Expr, Expr]:
 
 def log_special(x: Expr, value: Expr) -> Expr:
     """Add the special cases of logarithms to `value`, which is valid for positive finite x."""
-    finite = select(x < INFINITY, value, x)
-    return select(x <= 0.0, select(x < 0.0, const(NAN, x.dtype), -INFINITY), finite)
+    positive_result = select(x < INFINITY, value, x)
+    return select(x <= 0.0, select(x < 0.0, const(NAN, x.dtype), -INFINITY), positive_result)
 
 
 def log_parts(x: Expr, form: Format) -> tuple[Expr, Expr, Expr]:
@@ -125,12 +126,12 @@ def log_parts(x: Expr, form: Format) -> tuple[Expr, Expr, Expr]:
     f = m - 1.0
     half_square = f * f * 0.5
     if form is FLOAT32:
-        late = f * f * f * horner(f, polynomials.LOG_32)
+        higher_terms = f * f * f * horner(f, polynomials.LOG_32)
     else:
         s = f / (f + 2.0)
         z = s * s
-        late = s * fma(z, horner(z, polynomials.LOG_ODD_64), half_square)
-    return to_float(k, form), f, half_square - late
+        higher_terms = s * fma(z, horner(z, polynomials.LOG_ODD_64), half_square)
+    return to_float(k, form), f, half_square - higher_terms
 
 
 def log(x: Expr, form: Format, correction: Expr | None = None) -> Expr:
@@ -217,23 +218,23 @@ def _log2_pair(x: Expr, form: Format) -> tuple[Expr, Expr]:
     dtype = x.dtype
     k, m = _split(x, form)
     f, denominator = m - 1.0, m + 1.0
-    # s = f / below as a sum of two, because m + 1 is inexact.
+    # s = f / (m + 1) as a sum of two; `lost` is the rounding error of m + 1.
     lost = m - (denominator - 1.0)
     s = f / denominator
     s_low = fma(-s, lost, fma(-s, denominator, f)) / denominator
     z, z_low = two_product(s, s)
     z_low = fma(s + s, s_low, z_low)
     # log(m) = 2 s + s^3 (2/3 + z P(z)).
-    third = tuple(const(part, dtype) for part in _TWO_THIRDS[form])
+    two_thirds = tuple(const(part, dtype) for part in _TWO_THIRDS[form])
     tail = z * horner(z, _LOG_LATE[form])
-    inner, inner_low = quick_two_sum(third[0], tail)
-    inner_low = inner_low + third[1]
+    inner, inner_low = quick_two_sum(two_thirds[0], tail)
+    inner_low = inner_low + two_thirds[1]
     cube, cube_low = two_product(z, inner)
     cube_low = fma(z, inner_low, fma(z_low, inner, cube_low))
-    late, late_low = two_product(s, cube)
-    late_low = fma(s, cube_low, fma(s_low, cube, late_low))
-    high, low = quick_two_sum(s + s, late)
-    low = low + (late_low + (s_low + s_low))
+    higher_terms, higher_terms_low = two_product(s, cube)
+    higher_terms_low = fma(s, cube_low, fma(s_low, cube, higher_terms_low))
+    high, low = quick_two_sum(s + s, higher_terms)
+    low = low + (higher_terms_low + (s_low + s_low))
     # Convert to base 2, and add k.
     factor = LOG2_E if form is FLOAT64 else LOG2_E_SHORT
     scaled, scaled_low = two_product(high, const(factor[0], dtype))
@@ -243,7 +244,8 @@ def _log2_pair(x: Expr, form: Format) -> tuple[Expr, Expr]:
 
 
 def _power_special(x: Expr, y: Expr, grows: Expr, value: Expr, form: Format) -> Expr:
-    """Add the special cases of x ** y to `value`, valid for positive finite x. If `grows`, an x of 0 or infinity gives infinity."""
+    """Add the special cases of x ** y to `value`, which is valid for positive finite x. An x of 0 or infinity gives infinity if
+    `grows`, else 0."""
     dtype = x.dtype
     a = magnitude(x)
     value = select((a.equal(0.0)) | (a.equal(INFINITY)), select(grows, const(INFINITY, dtype), const(0, dtype)), value)
@@ -253,25 +255,25 @@ def _power_special(x: Expr, y: Expr, grows: Expr, value: Expr, form: Format) -> 
     value = select(negative & odd, -value, value)
     value = select((x < 0.0) & (x.not_equal(-INFINITY)) & ~is_integer, const(NAN, dtype), value)
     value = select(unary("isnan", x) | unary("isnan", y), x + y, value)
-    one = x.equal(1.0) | y.equal(0.0) | (x.equal(-1.0) & unary("isinf", y))
-    return select(one, const(1, dtype), value)
+    is_one = x.equal(1.0) | y.equal(0.0) | (x.equal(-1.0) & unary("isinf", y))
+    return select(is_one, const(1, dtype), value)
 
 
-def _sure(a: Expr) -> Expr:
-    """Replace a zero or infinite |x| by 1/2 or 2, so that its logarithm is finite and has the correct sign."""
+def _with_finite_log(a: Expr) -> Expr:
+    """Replace a = |x| by 1/2 if it is 0, and by 2 if it is infinite, so that its logarithm is finite and has the correct sign."""
     return select(a.equal(0.0), const(0.5, a.dtype), select(a < INFINITY, a, 2.0))
 
 
 def power(x: Expr, y: Expr, form: Format) -> Expr:
     """Compute x ** y."""
-    high, low = _log2_pair(_sure(magnitude(x)), form)
+    high, low = _log2_pair(_with_finite_log(magnitude(x)), form)
     low_edge, high_edge = _EXP2_RANGE[form]
     t, t_low = two_product(high, y)
     t_low = fma(low, y, t_low)
     clamped = clamp_min(clamp_max(t, high_edge), low_edge)
     t_low = select(clamped.equal(t), t_low, 0.0)
     n, _ = exponent(clamped, form, form.bias)
-    # 2^(d + e) for small e: (d + e) ln(2), with a single rounding where it matters.
+    # 2^(d + t_low) = e^r for small t_low: r = (d + t_low) ln(2), with a single rounding where it matters.
     d = clamped - n
     r = fma(d, const(form.ln2[0], x.dtype), fma(d, const(form.ln2[1], x.dtype), t_low * form.ln2[0]))
     return _power_special(x, y, t >= 0.0, math("scalb", _exp_reduced(r, form), n), form)
@@ -287,6 +289,6 @@ def power_short(x: Expr, y: Expr) -> Expr:
     t = clamp_min(clamp_max(t, high_edge), low_edge)
     n, power = exponent(t, FLOAT64)
     value = cast(horner(t - n, polynomials.EXP2_SHORT_64) * power, FLOAT32.dtype)
-    falls = y < 0.0
-    grows = (a.equal(0.0) & falls) | (a.equal(INFINITY) & ~falls)
+    is_y_negative = y < 0.0
+    grows = (a.equal(0.0) & is_y_negative) | (a.equal(INFINITY) & ~is_y_negative)
     return _power_special(x, y, grows, value, FLOAT32)

@@ -93,8 +93,8 @@ def horner(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 def nearest(x: Expr, form: Format) -> tuple[Expr, Expr]:
     """Round x to an integer. |x| must be below a quarter of `magic`. Returns the result as a float, and as an integer."""
-    moved = x + form.magic
-    return moved - form.magic, bitcast(moved, form.integer) - form.magic_bits
+    shifted = x + form.magic
+    return shifted - form.magic, bitcast(shifted, form.integer) - form.magic_bits
 
 
 def to_float(n: Expr, form: Format) -> Expr:
@@ -104,8 +104,8 @@ def to_float(n: Expr, form: Format) -> Expr:
 
 def exponent(x: Expr, form: Format, ahead: int = 0) -> tuple[Expr, Expr]:
     """Round x to an integer n. |x| must be below a quarter of `magic`. Returns n as a float, and 2 ** (n + ahead), normal."""
-    moved = x + (form.magic + form.bias + ahead)
-    return moved - (form.magic + form.bias + ahead), _power(bitcast(moved, form.integer), form)
+    shifted = x + (form.magic + form.bias + ahead)
+    return shifted - (form.magic + form.bias + ahead), _power(bitcast(shifted, form.integer), form)
 
 
 def _power(bits: Expr, form: Format) -> Expr:
@@ -117,14 +117,14 @@ def scale(x: Expr, n: Expr, form: Format) -> Expr:
     """Compute x * 2 ** n for x near 1 and an integral float n, rounded once even if the result is infinite or denormal. Saves a
     multiplication if n comes from `exponent` with `ahead` = `falling`, since then n <= 0."""
     match n:
-        case ir.Binary(op="sub", a=moved, b=ir.Const(value=value)) if value == form.magic + form.bias + form.falling:
-            return x * _power(bitcast(moved, form.integer), form) * 2.0**-form.falling
-        case ir.Binary(op="sub", a=moved, b=ir.Const(value=value)) if value == form.magic + 2 * form.bias:
+        case ir.Binary(op="sub", a=shifted, b=ir.Const(value=value)) if value == form.magic + form.bias + form.falling:
+            return x * _power(bitcast(shifted, form.integer), form) * 2.0**-form.falling
+        case ir.Binary(op="sub", a=shifted, b=ir.Const(value=value)) if value == form.magic + 2 * form.bias:
             pass
         case _:
-            moved = n + (form.magic + 2 * form.bias)
+            shifted = n + (form.magic + 2 * form.bias)
     # The low bits hold the sum of two biased exponents. The bits of `magic` above them are shifted out to the left.
-    exponent_sum = bitcast(moved, form.unsigned)
+    exponent_sum = bitcast(shifted, form.unsigned)
     half = exponent_sum >> 1
     return x * _power(half, form) * _power(exponent_sum - half, form)
 

@@ -2,7 +2,7 @@
 
 Where a float32 is too short, a value is the unevaluated sum of two (T. J. Dekker, "A floating-point technique for extending the
 available precision", 1971). The maximum errors, in units in the last place, are: log2, sin, cos, sinh, cosh 1; tan, atan, atan2,
-pow, atanh 1.25; asinh, acosh 1.5. A compiler may contract a product and a sum to an fma: sums of two stay within these errors.
+pow, atanh 1.25; asinh, acosh 1.5. They hold even if a compiler contracts a product and a sum to an fma.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
 """pi / 2 as a sum of three float32s."""
 _TAN_PI_8 = 0.41421356237309503
 _MODERATE = 2.0**17
-"""Limit of angles from which multiples of pi / 2 are subtracted in floating point."""
+"""Angles below this limit are reduced by subtracting multiples of pi / 2 in floating point."""
 _LARGE = 2.0**12
 """Limit from which asinh(x) and acosh(x) round to log(2 x)."""
 _COSH_LIMIT = 90.0
@@ -45,9 +45,10 @@ _COSH_LIMIT = 90.0
 
 def _reduced(a: Expr) -> tuple[Expr, Expr, Expr]:
     """Reduce a >= 0: a = quadrant pi/2 + high + low with |high| <= pi/4. Only the low two bits of the integer quadrant are
-    significant. Both ways to reduce pack their results in one integer, so that one select skips the longer."""
+    significant. Both reductions pack their results in one integer, so that a single select chooses between them and can skip the
+    longer one."""
     integer = dtype("uint64")
-    packed = select(a < _MODERATE, _moderate(a), _any_angle(a))
+    packed = select(a < _MODERATE, _reduce_moderate(a), _reduce_large(a))
     low = cast(packed, "uint32")
     high = bitcast(cast(packed >> const(32, integer), "uint32"), FLOAT32.dtype)
     return cast(low & 3, "int32"), high, bitcast(low & 0xFFFFFFFC, FLOAT32.dtype)
@@ -55,22 +56,22 @@ def _reduced(a: Expr) -> tuple[Expr, Expr, Expr]:
 
 def _packed(quadrant: Expr, high: Expr, low: Expr) -> Expr:
     """Pack a reduced angle. The quadrant replaces the last two bits of `low`."""
-    late = (bitcast(low, "uint32") & 0xFFFFFFFC) | (cast(quadrant, "uint32") & 3)
-    return (cast(bitcast(high, "uint32"), "uint64") << const(32, "uint64")) | cast(late, "uint64")
+    low_and_quadrant = (bitcast(low, "uint32") & 0xFFFFFFFC) | (cast(quadrant, "uint32") & 3)
+    return (cast(bitcast(high, "uint32"), "uint64") << const(32, "uint64")) | cast(low_and_quadrant, "uint64")
 
 
-def _moderate(a: Expr) -> Expr:
+def _reduce_moderate(a: Expr) -> Expr:
     """Reduce an angle below `_MODERATE`: pi/2 is a sum of three, whose products with the quadrant are exact or have exact errors
     (W. J. Cody and W. Waite, 1980)."""
     n, quadrant = nearest(a * _TWO_OVER_PI, FLOAT32)
     rest = fma(n, const(-_HALF_PI[0], a.dtype), a)
     product, error = two_product(n, const(-_HALF_PI[1], a.dtype))
     total, lost = two_sum(rest, product)
-    late = fma(n, const(-_HALF_PI[2], a.dtype), lost + error)
-    return _packed(quadrant, *quick_two_sum(total, late))
+    low_terms = fma(n, const(-_HALF_PI[2], a.dtype), lost + error)
+    return _packed(quadrant, *quick_two_sum(total, low_terms))
 
 
-def _any_angle(a: Expr) -> Expr:
+def _reduce_large(a: Expr) -> Expr:
     """Reduce a finite angle from `_MODERATE` on: its significand times 96 binary digits of 2/pi, modulo 4 (M. Payne and R. Hanek,
     "Radian reduction for trigonometric functions", 1983). Digits of higher weight contribute multiples of 4. The fraction then has
     62 digits, while no float32 is closer to a multiple of pi/2 than 2^-30."""
@@ -104,12 +105,12 @@ def _sine_and_cosine(y: Expr, low: Expr) -> tuple[tuple[Expr, Expr], tuple[Expr,
     half = z * 0.5
     sine = fma(y * z, horner(z, polynomials.SIN_32), fma(low, -half, low))
     cosine, lost = quick_two_sum(const(1, y.dtype), -half)
-    # The rounding error of the half square.
-    square = fma(y, y, -z) * -0.5
-    return (y, sine), (cosine, lost + fma(z * z, horner(z, polynomials.COS_32), fma(-y, low, square)))
+    # Corrects the rounding error of `half`.
+    half_error = fma(y, y, -z) * -0.5
+    return (y, sine), (cosine, lost + fma(z * z, horner(z, polynomials.COS_32), fma(-y, low, half_error)))
 
 
-def _finite(x: Expr, value: Expr) -> Expr:
+def _nan_unless_finite(x: Expr, value: Expr) -> Expr:
     """Return `value`, or NaN if x is infinite or NaN."""
     return select(magnitude(x) < INFINITY, value, const(NAN, x.dtype))
 
@@ -124,14 +125,14 @@ def sin(x: Expr) -> Expr:
     quadrant, high, low = _reduced(magnitude(x))
     sine, cosine = _sine_and_cosine(high, low)
     value = _in_quadrant(quadrant, sine[0] + sine[1], cosine[0] + cosine[1])
-    return where_tiny(x, FLOAT32, _finite(x, xor_sign(value, x, FLOAT32)))
+    return where_tiny(x, FLOAT32, _nan_unless_finite(x, xor_sign(value, x, FLOAT32)))
 
 
 def cos(x: Expr) -> Expr:
     """Compute the cosine."""
     quadrant, high, low = _reduced(magnitude(x))
     sine, cosine = _sine_and_cosine(high, low)
-    return _finite(x, _in_quadrant(quadrant + 1, sine[0] + sine[1], cosine[0] + cosine[1]))
+    return _nan_unless_finite(x, _in_quadrant(quadrant + 1, sine[0] + sine[1], cosine[0] + cosine[1]))
 
 
 def tan(x: Expr) -> Expr:
@@ -142,7 +143,7 @@ def tan(x: Expr) -> Expr:
     numerator = [select(even, a, -b) for a, b in zip(sine, cosine, strict=True)]
     denominator = [select(even, b, a) for a, b in zip(sine, cosine, strict=True)]
     quotient, rest = _quotient(*numerator, *denominator)
-    return where_tiny(x, FLOAT32, _finite(x, xor_sign(quotient + rest, x, FLOAT32)))
+    return where_tiny(x, FLOAT32, _nan_unless_finite(x, xor_sign(quotient + rest, x, FLOAT32)))
 
 
 def _quotient(a: Expr, a_low: Expr, b: Expr, b_low: Expr) -> tuple[Expr, Expr]:
@@ -158,16 +159,16 @@ def _atan_ratio(small: Expr, large: Expr) -> tuple[Expr, Expr]:
     """Compute atan(small / large) for 0 <= small <= large < infinity, as a sum of two; 0 if both arguments are 0."""
     zero = const(0, small.dtype)
     # Above tan(pi / 8): atan(t) = pi / 4 + atan((t - 1) / (t + 1)).
-    turned = large * _TAN_PI_8 < small
+    is_rotated = large * _TAN_PI_8 < small
     difference, sum_ = two_sum(small, -large), two_sum(small, large)
-    numerator, numerator_low = select(turned, difference[0], small), select(turned, difference[1], zero)
-    denominator, denominator_low = select(turned, sum_[0], large), select(turned, sum_[1], zero)
+    numerator, numerator_low = select(is_rotated, difference[0], small), select(is_rotated, difference[1], zero)
+    denominator, denominator_low = select(is_rotated, sum_[0], large), select(is_rotated, sum_[1], zero)
     denominator = select(denominator.equal(0.0), const(1, small.dtype), denominator)
     t, t_low = _quotient(numerator, numerator_low, denominator, denominator_low)
     z = t * t
-    late = fma(t * z, horner(z, polynomials.ATAN_32), t_low)
-    high, low = two_sum(select(turned, const(_HALF_PI[0] / 2, small.dtype), zero), t)
-    return quick_two_sum(high, low + (late + select(turned, const(_HALF_PI[1] / 2, small.dtype), zero)))
+    higher_terms = fma(t * z, horner(z, polynomials.ATAN_32), t_low)
+    high, low = two_sum(select(is_rotated, const(_HALF_PI[0] / 2, small.dtype), zero), t)
+    return quick_two_sum(high, low + (higher_terms + select(is_rotated, const(_HALF_PI[1] / 2, small.dtype), zero)))
 
 
 def _subtracted(angle: tuple[float, float], high: Expr, low: Expr) -> Expr:
@@ -199,12 +200,12 @@ def atan2(y: Expr, x: Expr) -> Expr:
     a, b = a * scale, b * scale
     steep = b < a
     small, large = select(steep, b, a), select(steep, a, b)
-    endless = large.equal(INFINITY)
-    high, low = _atan_ratio(select(endless, zero, small), select(endless, one, large))
+    is_infinite = large.equal(INFINITY)
+    high, low = _atan_ratio(select(is_infinite, zero, small), select(is_infinite, one, large))
     is_negative = copysign(one, x, FLOAT32) < 0.0
     pi = (2 * _HALF_PI[0], 2 * _HALF_PI[1])
-    upright = select(is_negative, _subtracted(_HALF_PI[:2], -high, -low), _subtracted(_HALF_PI[:2], high, low))
-    value = select(steep, upright, select(is_negative, _subtracted(pi, high, low), high + low))
+    steep_angle = select(is_negative, _subtracted(_HALF_PI[:2], -high, -low), _subtracted(_HALF_PI[:2], high, low))
+    value = select(steep, steep_angle, select(is_negative, _subtracted(pi, high, low), high + low))
     return select(unary("isnan", x) | unary("isnan", y), x + y, copysign(value, y, FLOAT32))
 
 
@@ -233,8 +234,8 @@ def _eighth_exp(a: Expr) -> tuple[Expr, Expr]:
     remainder = fma(n, const(-FLOAT32.ln2[0], a.dtype), a)
     r, low = two_sum(remainder, n * -FLOAT32.ln2[1])
     first, rest = quick_two_sum(const(1, a.dtype), r)
-    high, late = quick_two_sum(first, fma(r * r, horner(r, polynomials.EXPM1_32), low))
-    return high * power, (late + rest) * power
+    high, low_sum = quick_two_sum(first, fma(r * r, horner(r, polynomials.EXPM1_32), low))
+    return high * power, (low_sum + rest) * power
 
 
 def _hyperbolic(a: Expr, sign: int) -> Expr:
@@ -289,7 +290,7 @@ def atanh(x: Expr) -> Expr:
     a = magnitude(x)
     denominator, denominator_low = two_sum(const(1, x.dtype), -a)
     in_domain = a < 1.0
-    safe = select(in_domain, denominator, const(1, x.dtype))
-    value = _log1p(*_quotient(a + a, const(0, x.dtype), safe, denominator_low)) * 0.5
-    edge = select(a.equal(1.0), const(INFINITY, x.dtype), const(NAN, x.dtype))
-    return where_tiny(x, FLOAT32, copysign(select(in_domain, value, edge), x, FLOAT32))
+    safe_denominator = select(in_domain, denominator, const(1, x.dtype))
+    value = _log1p(*_quotient(a + a, const(0, x.dtype), safe_denominator, denominator_low)) * 0.5
+    outside_result = select(a.equal(1.0), const(INFINITY, x.dtype), const(NAN, x.dtype))
+    return where_tiny(x, FLOAT32, copysign(select(in_domain, value, outside_result), x, FLOAT32))

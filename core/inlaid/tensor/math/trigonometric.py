@@ -26,6 +26,7 @@ from inlaid.tensor.math.floats import (
 )
 
 HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
+"""pi / 2 as a sum of two float64s."""
 HALF_PI_SHORT = (1.57079637050628662109375, -4.371139000186241e-08)
 """pi / 2 as a sum of two float32s."""
 QUARTER_PI = (0.7853981633974483, 3.061616997868383e-17)
@@ -44,10 +45,10 @@ _TAN_PI_8 = 0.41421356237309503
 def _digits(first: int, count: int) -> int:
     """Return `count` binary digits of 2/pi, from the digit of weight 2**-first on; digits before the point are 0."""
     total = 1280
-    lead = first - 1
-    if lead < 0:
-        return 0 if count + lead <= 0 else _digits(1, count + lead)
-    return (polynomials.TWO_OVER_PI >> (total - lead - count)) & ((1 << count) - 1)
+    skipped_count = first - 1
+    if skipped_count < 0:
+        return 0 if count + skipped_count <= 0 else _digits(1, count + skipped_count)
+    return (polynomials.TWO_OVER_PI >> (total - skipped_count - count)) & ((1 << count) - 1)
 
 
 def _piece(first: int, count: int, shift: int) -> float:
@@ -106,8 +107,8 @@ def _quadrant(terms: Sequence[Expr]) -> tuple[Expr, Expr, Expr]:
         errors.append(error)
     rest, lost = errors[0], None
     for error in errors[1:]:
-        rest, less = two_sum(rest, error)
-        lost = less if lost is None else lost + less
+        rest, rest_error = two_sum(rest, error)
+        lost = rest_error if lost is None else lost + rest_error
     n, quadrant = nearest(total, FLOAT64)
     r, e = two_sum(total - n, rest)
     return quadrant, r, e if lost is None else e + lost
@@ -170,17 +171,17 @@ def _atan_ratio(small: Expr, large: Expr) -> tuple[Expr, Expr]:
     """Compute atan(small / large) for 0 <= small <= large, as a sum of two; 0 if both arguments are 0."""
     dtype = small.dtype
     # Above tan(pi / 8): atan(t) = pi / 4 + atan((t - 1) / (t + 1)).
-    turned = large * _TAN_PI_8 < small
-    numerator, denominator = select(turned, small - large, small), select(turned, small + large, large)
+    is_rotated = large * _TAN_PI_8 < small
+    numerator, denominator = select(is_rotated, small - large, small), select(is_rotated, small + large, large)
     t = numerator / select(denominator.equal(0.0), const(1, dtype), denominator)
     z = t * t
-    late = fma(t * z, horner(z, polynomials.ATAN_64), select(turned, const(QUARTER_PI[1], dtype), 0.0))
-    return quick_two_sum(select(turned, const(QUARTER_PI[0], dtype), t), select(turned, late + t, late))
+    higher_terms = fma(t * z, horner(z, polynomials.ATAN_64), select(is_rotated, const(QUARTER_PI[1], dtype), 0.0))
+    return quick_two_sum(select(is_rotated, const(QUARTER_PI[0], dtype), t), select(is_rotated, higher_terms + t, higher_terms))
 
 
 def atan(x: Expr) -> Expr:
     """Compute the arctangent."""
-    return where_tiny(x, FLOAT64, copysign(_octants(magnitude(x), const(1, x.dtype)), x, FLOAT64))
+    return where_tiny(x, FLOAT64, copysign(_first_quadrant_angle(magnitude(x), const(1, x.dtype)), x, FLOAT64))
 
 
 def atan_short(x: Expr) -> Expr:
@@ -193,7 +194,7 @@ def atan_short(x: Expr) -> Expr:
     return copysign(select(flat, value, HALF_PI[0] - value), x, FLOAT64)
 
 
-def _octants(y: Expr, x: Expr) -> Expr:
+def _first_quadrant_angle(y: Expr, x: Expr) -> Expr:
     """Compute the angle of the point (x, y), both non-negative."""
     steep = x < y
     high, low = _atan_ratio(select(steep, x, y), select(steep, y, x))
@@ -208,21 +209,21 @@ def atan2(y: Expr, x: Expr) -> Expr:
     both_infinite = a.equal(infinity) & b.equal(infinity)
     a, b = select(both_infinite, const(1, dtype), a), select(both_infinite, const(1, dtype), b)
     # Scaled down if the sum would overflow. A finite number divided by an infinite one is 0.
-    huge = select((a >= 2.0**1000) | (b >= 2.0**1000), const(0.25, dtype), 1.0)
-    a, b = a * huge, b * huge
+    scale = select((a >= 2.0**1000) | (b >= 2.0**1000), const(0.25, dtype), 1.0)
+    a, b = a * scale, b * scale
     steep = b < a
     small, large = select(steep, b, a), select(steep, a, b)
-    endless = large.equal(infinity)
-    high, low = _atan_ratio(select(endless, const(0, dtype), small), select(endless, const(1, dtype), large))
-    upright = HALF_PI[0] - (high - (HALF_PI[1] - low))
-    value = select(steep, upright, high + low)
+    is_infinite = large.equal(infinity)
+    high, low = _atan_ratio(select(is_infinite, const(0, dtype), small), select(is_infinite, const(1, dtype), large))
+    steep_angle = HALF_PI[0] - (high - (HALF_PI[1] - low))
+    value = select(steep, steep_angle, high + low)
     is_negative = copysign(const(1, dtype), x, FLOAT64) < 0.0
     left_angle = select(steep, HALF_PI[0] + (high + (HALF_PI[1] + low)), PI[0] - (high - (PI[1] - low)))
     value = copysign(select(is_negative, left_angle, value), y, FLOAT64)
     return select(unary("isnan", x) | unary("isnan", y), x + y, value)
 
 
-def _asin_late(z: Expr) -> Expr:
+def _asin_tail(z: Expr) -> Expr:
     """Compute asin(t) / t - 1 for z = t^2 <= 1/4."""
     return z * horner(z, polynomials.ASIN_64)
 
@@ -234,8 +235,8 @@ def asin(x: Expr) -> Expr:
     root = unary("sqrt", z)
     # The error of the root is (z - root^2) / (2 root).
     lost = fma(-root, root, z) / select(root.equal(0.0), const(1, x.dtype), root + root)
-    small_result = fma(a, _asin_late(a * a), a)
-    half = root + (lost + root * _asin_late(z))
+    small_result = fma(a, _asin_tail(a * a), a)
+    half = root + (lost + root * _asin_tail(z))
     large_result = fma(half, const(-2, x.dtype), const(HALF_PI[1], x.dtype)) + HALF_PI[0]
     return where_tiny(x, FLOAT64, copysign(select(a <= 0.5, small_result, large_result), x, FLOAT64))
 
@@ -246,8 +247,8 @@ def acos(x: Expr) -> Expr:
     z = (1.0 - a) * 0.5
     root = unary("sqrt", z)
     lost = fma(-root, root, z) / select(root.equal(0.0), const(1, x.dtype), root + root)
-    half = root + (lost + root * _asin_late(z))
-    small_result = HALF_PI[0] - (x - fma(-x, _asin_late(x * x), const(HALF_PI[1], x.dtype)))
+    half = root + (lost + root * _asin_tail(z))
+    small_result = HALF_PI[0] - (x - fma(-x, _asin_tail(x * x), const(HALF_PI[1], x.dtype)))
     large_result = select(x < 0.0, PI[0] - (half + half - PI[1]), half + half)
     return select(a <= 0.5, small_result, large_result)
 
@@ -277,6 +278,6 @@ def acos_short(x: Expr) -> Expr:
     is_small, high, low = _asin_short(x)
     # The angle pi, pi/2 or 0, and the factor of the arcsine added to it: -2, -1, 1 or 2.
     angle = select(is_small, const(HALF_PI_SHORT[0], x.dtype), select(x < 0.0, const(2 * HALF_PI_SHORT[0], x.dtype), 0.0))
-    times = xor_sign(select(is_small, const(-1, x.dtype), 2.0), x, FLOAT32)
-    rest, lost = quick_two_sum(angle, times * high)
-    return rest + fma(times, low, fma(angle, const(HALF_PI_SHORT[1] / HALF_PI_SHORT[0], x.dtype), lost))
+    factor = xor_sign(select(is_small, const(-1, x.dtype), 2.0), x, FLOAT32)
+    rest, lost = quick_two_sum(angle, factor * high)
+    return rest + fma(factor, low, fma(angle, const(HALF_PI_SHORT[1] / HALF_PI_SHORT[0], x.dtype), lost))

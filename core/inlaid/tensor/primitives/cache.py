@@ -92,11 +92,11 @@ def set_scope(program: ir.LoopProgram, buffer: str, scope: str) -> ir.LoopProgra
     if old in program.params:
         raise failed(program, f"expected an intermediate buffer, got parameter {buffer}, whose memory the caller provides")
     new = ir.Buffer(old.name, old.shape, old.dtype, scope)
-    return with_body(program, _Moved(buffers={old: new}).stmt(program.body))
+    return with_body(program, _BufferReplacement(buffers={old: new}).stmt(program.body))
 
 
-class _Moved(Rewriter):
-    """Rewrites the blocks that use or allocate the buffers, and skips all other blocks."""
+class _BufferReplacement(Rewriter):
+    """Replaces buffers in the blocks that use or allocate them, and skips all other blocks."""
 
     def _block(self, block: ir.Block) -> ir.Block:
         is_accessed = any(region.buffer in self._buffers for region in (*block.reads, *block.writes))
@@ -106,8 +106,9 @@ class _Moved(Rewriter):
 
 
 def find_copy_position(path: Path, buffer: ir.Buffer) -> tuple[Path, Site]:
-    """Return the path to the statement next to which a copy of `buffer` may be placed: the outermost one around the block that is
-    inside the buffer's allocation and not around other uses of it. Also returns the block with the loops from this statement on."""
+    """Return the path to the statement next to which a copy of `buffer` may be placed: the outermost statement around the block at
+    the end of `path` that is inside the allocation of `buffer` and contains no other use of it. Also returns the block with the
+    loops around it inside that statement."""
     start = next(depth for depth, stmt in enumerate(path) if isinstance(stmt, (ir.For, ir.While, ir.Block)))
     for depth, stmt in enumerate(path[:-1]):
         if isinstance(stmt, ir.Alloc) and stmt.buffer is buffer:

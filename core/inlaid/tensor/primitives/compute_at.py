@@ -37,7 +37,7 @@ def compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.LoopProgram
     """
     path = outer_block(program, block)
     producer = last_block(path)
-    _movable(program, path, loop)
+    _check_movable(program, path, loop)
     check_not_overwritten(program, producer)
     buffers = tuple(dict.fromkeys(region.buffer for region in producer.writes))
     rest_program = with_body(program, rebuilt(path, None))
@@ -96,7 +96,7 @@ def reverse_compute_at(program: ir.LoopProgram, block: str, loop: Var) -> ir.Loo
     """
     path = outer_block(program, block)
     consumer = last_block(path)
-    _movable(program, path, loop)
+    _check_movable(program, path, loop)
     rest_program = with_body(program, rebuilt(path, None))
     target_path = outer_loop(rest_program, loop)
     target = last_loop(target_path)
@@ -148,7 +148,8 @@ def _is_same_box(a: Spans, b: Spans, analyzer: arith.Analyzer) -> bool:
     return covers(a, b, analyzer) and covers(b, a, analyzer)
 
 
-def _movable(program: ir.LoopProgram, path: Path, loop: Var) -> None:
+def _check_movable(program: ir.LoopProgram, path: Path, loop: Var) -> None:
+    """Check that the block at the end of a path can move into a loop. Raises `ScheduleError`."""
     block = last_block(path)
     if any(isinstance(stmt, ir.For) and stmt.var is loop for stmt in path):
         raise failed(program, f"block {block.name} is inside loop {loop} already", block)

@@ -73,7 +73,7 @@ def _check_disjoint_writes(program: ir.LoopProgram, loop: ir.For, site: Site, re
     inner_vars: set[arith.Expr] = {loop.var, *(item.var for item in site.loops)}
     full_analyzer = arith.Analyzer(ranges)
     point_indices = (start for start, (_, extent) in zip(starts, region.ranges, strict=True) if extent == arith.ONE)
-    index_parts = [_moving_part(start, inner_vars, full_analyzer) for start in point_indices]
+    index_parts = [_varying_part(start, inner_vars, full_analyzer) for start in point_indices]
     if not is_determined(loop.var, loop.extent, index_parts, ranges):
         raise failed(
             program,
@@ -83,7 +83,7 @@ def _check_disjoint_writes(program: ir.LoopProgram, loop: ir.For, site: Site, re
         )
 
 
-def _moving_part(index: arith.Expr, variables: set[arith.Expr], analyzer: arith.Analyzer) -> arith.Expr:
+def _varying_part(index: arith.Expr, variables: set[arith.Expr], analyzer: arith.Analyzer) -> arith.Expr:
     """Drop the terms of an index that are the same in all iterations."""
     terms = {
         atom: count

@@ -48,7 +48,7 @@ def compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
     path = outer_block(program, block)
     producer = last_block(path)
     buffer, store = _elementwise(program, producer)
-    position = _positions(program, producer, store)
+    axis_by_var = _positions(program, producer, store)
     if len(writers(program, buffer)) > 1:
         raise failed(program, f"{buffer} must be written by {block} alone, found other writers", producer)
     check_not_overwritten(program, producer)
@@ -57,7 +57,7 @@ def compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
     def inlined(node: ir.Expr) -> ir.Expr | None:
         if not isinstance(node, ir.Load) or node.buffer is not buffer:
             return None
-        return ir.substitute(store.value, {item.var: node.indices[position[item.var]] for item in producer.iters})
+        return ir.substitute(store.value, {item.var: node.indices[axis_by_var[item.var]] for item in producer.iters})
 
     def refreshed(stmt: ir.Stmt) -> ir.Stmt | None:
         return with_footprint(stmt) if isinstance(stmt, ir.Block) else None
@@ -88,11 +88,13 @@ def reverse_compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgra
     producer = producers[0].block
     _check_sources(program, consumer, producer, buffer)
     condition = _condition(program, path, block_path(program, producer.name))
-    output_buffer, first = _elementwise(program, producer)
+    output_buffer, producer_store = _elementwise(program, producer)
     assert output_buffer is buffer
     load = next(node for node in ir.walk_exprs(store.value) if isinstance(node, ir.Load) and node.buffer is buffer)
-    values = {var: first.indices[axis] for axis, var in enumerate(load.indices)}
-    rewriter = Rewriter(values, expr=lambda node: first.value if isinstance(node, ir.Load) and node.buffer is buffer else None)
+    values = {var: producer_store.indices[axis] for axis, var in enumerate(load.indices)}
+    rewriter = Rewriter(
+        values, expr=lambda node: producer_store.value if isinstance(node, ir.Load) and node.buffer is buffer else None
+    )
     body = ir.Store(target, tuple(map(rewriter.index, store.indices)), rewriter.expr(store.value))
     program = _without(program, path, buffer)
     producer_path = block_path(program, producer.name)
@@ -105,12 +107,12 @@ def reverse_compute_inline(program: ir.LoopProgram, block: str) -> ir.LoopProgra
 def _condition(program: ir.LoopProgram, path: Path, other: Path) -> arith.Expr:
     """Return the conjuncts of a consumer's predicate that the producer must adopt: the conditions on their common loops."""
     block = last_block(path)
-    common = {loop.var for loop in loops_around(path)} & {loop.var for loop in loops_around(other)}
+    common_loops = {loop.var for loop in loops_around(path)} & {loop.var for loop in loops_around(other)}
     analyzer = arith.Analyzer(loop_ranges(*loops_around(path)))
     limits = index_limits(block, analyzer)
     condition: arith.Expr = arith.ONE
     for part in conjuncts(block.predicate):
-        if {var for var in arith.free_vars(part) if isinstance(var, arith.Var)} <= common:
+        if {var for var in arith.free_vars(part) if isinstance(var, arith.Var)} <= common_loops:
             condition = arith.logical_and(condition, part)
         elif analyzer.simplify(part) not in limits:
             raise failed(program, f"block {block.name} must not skip elements, but skips them unless {part!r}", block)
@@ -122,14 +124,14 @@ def _check_sources(program: ir.LoopProgram, consumer: ir.Block, producer: ir.Blo
     path = block_path(program, producer.name)
     nest = next(stmt for stmt in path if isinstance(stmt, (ir.For, ir.Block)))
     nest_blocks = {site.block for site in sites(nest)}
-    before = set()
+    earlier_blocks = set()
     for site in sites(program.body):
         if site.block in nest_blocks:
             break
-        before.add(site.block)
+        earlier_blocks.add(site.block)
     for source in dict.fromkeys(region.buffer for region in consumer.reads if region.buffer is not buffer):
         for site in writers(program, source):
-            if site.block not in before:
+            if site.block not in earlier_blocks:
                 raise failed(program, f"operand {source} of {consumer.name} must be complete before {producer.name}", consumer)
 
 
@@ -145,16 +147,16 @@ def _elementwise(program: ir.LoopProgram, block: ir.Block) -> tuple[ir.Buffer, i
 
 def _positions(program: ir.LoopProgram, block: ir.Block, store: ir.Store) -> dict[arith.Expr, int]:
     """Map each iteration variable to its position in the indices of the store."""
-    position: dict[arith.Expr, int] = {index: axis for axis, index in enumerate(store.indices) if isinstance(index, arith.Var)}
+    axis_by_var: dict[arith.Expr, int] = {index: axis for axis, index in enumerate(store.indices) if isinstance(index, arith.Var)}
     for item in block.iters:
-        if item.var not in position:
+        if item.var not in axis_by_var:
             raise failed(program, f"iteration variable {item.var} of block {block.name} must index its store", block)
     for axis, index in enumerate(store.indices):
-        if not isinstance(index, (arith.Var, arith.Const)) or (isinstance(index, arith.Var) and position[index] != axis):
+        if not isinstance(index, (arith.Var, arith.Const)) or (isinstance(index, arith.Var) and axis_by_var[index] != axis):
             raise failed(
                 program, f"index {axis} of {store.buffer}, {index!r}, must be an iteration variable of block {block.name}", block
             )
-    return position
+    return axis_by_var
 
 
 def _source(program: ir.LoopProgram, block: ir.Block, store: ir.Store) -> ir.Buffer:

@@ -58,15 +58,17 @@ def _filled(
     """Insert a block before the first writer of a buffer that stores `fill` to its padding elements."""
     loops = [(Var(f"i{axis}"), arith.wrap(extent)) for axis, extent in enumerate(new.shape)]
     iters = tuple(ir.IterVar(Var(f"v{axis}"), extent) for axis, (_, extent) in enumerate(loops))
-    places = dict(zip(index_map.results, (item.var for item in iters), strict=True))
+    var_by_result = dict(zip(index_map.results, (item.var for item in iters), strict=True))
     is_padding: arith.Expr = arith.ZERO
     for var, dim in zip(index_map.variables, old.shape, strict=True):
         for result in index_map.results:
             if isinstance(result, arith.FloorDiv) and result.operands[0] is var:
-                low = places.get(var % result.operands[1])
+                low = var_by_result.get(var % result.operands[1])
                 if low is None:
                     raise failed(program, f"cannot invert {index_map!r} to find the padding of {new}")
-                is_padding = arith.logical_or(is_padding, arith.compare("<=", dim, places[result] * result.operands[1] + low))
+                is_padding = arith.logical_or(
+                    is_padding, arith.compare("<=", dim, var_by_result[result] * result.operands[1] + low)
+                )
     store = ir.Store(new, tuple(item.var for item in iters), ir.const(fill, new.dtype))
     bindings = tuple(var for var, _ in loops)
     loop_by_iter: dict[arith.Expr, arith.Expr] = {item.var: var for item, (var, _) in zip(iters, loops, strict=True)}

@@ -15,7 +15,7 @@ def failed(program: ir.LoopProgram, problem: str, stmt: ir.Stmt | None = None, r
 
 
 def block_path(program: ir.LoopProgram, name: str) -> Path:
-    """Return the path to the block of a name. Raises `ScheduleError` if no block has the name."""
+    """Return the path to the block called `name`. Raises `ScheduleError` if no block has the name."""
     path = find(program.body, ir.Block, lambda stmt: stmt.name == name)
     if path is None:
         raise failed(program, f"unknown block {name}")

@@ -23,7 +23,7 @@ def split(program: ir.LoopProgram, loop: Var, factors: tuple[int | None, ...]) -
     """
     path = loop_path(program, loop)
     old = last_loop(path)
-    _plain(program, old)
+    _check_unmarked(program, old)
     if sum(factor is None for factor in factors) > 1 or any(factor is not None and factor < 1 for factor in factors) or not factors:
         raise failed(program, f"factors for loop {loop} must be positive, at most one None, got {factors}", old)
     factor_product = prod(factor for factor in factors if factor is not None)
@@ -39,7 +39,7 @@ def split(program: ir.LoopProgram, loop: Var, factors: tuple[int | None, ...]) -
         value = value * extent + variable
     loops = list(zip(variables, extents, strict=True))
     inner_analyzer = arith.Analyzer(
-        loop_ranges(*loops_around(path), *_below(old.body)) | {var: (0, arith.unwrap(extent - 1)) for var, extent in loops}
+        loop_ranges(*loops_around(path), *_loops_below(old.body)) | {var: (0, arith.unwrap(extent - 1)) for var, extent in loops}
     )
     condition = arith.ONE if analyzer.equal(old.extent, total) else arith.compare("<", inner_analyzer.simplify(value), old.extent)
     body = rebound(old.body, {loop: value}, inner_analyzer, condition)
@@ -60,7 +60,7 @@ def fuse(program: ir.LoopProgram, loops: tuple[Var, ...]) -> tuple[ir.LoopProgra
     fused = Var("_".join(loop.name for loop in loops))
     extent: arith.Expr = arith.ONE
     for loop in chain:
-        _plain(program, loop)
+        _check_unmarked(program, loop)
         extent = arith.simplify(extent * loop.extent)
     mapping: dict[arith.Expr, arith.Expr] = {}
     value: arith.Expr = fused
@@ -69,7 +69,7 @@ def fuse(program: ir.LoopProgram, loops: tuple[Var, ...]) -> tuple[ir.LoopProgra
         value = value // loop.extent
     mapping[chain[0].var] = value
     body = chain[-1].body
-    analyzer = arith.Analyzer(loop_ranges(*loops_around(path), *_below(body)) | {fused: (0, arith.unwrap(extent - 1))})
+    analyzer = arith.Analyzer(loop_ranges(*loops_around(path), *_loops_below(body)) | {fused: (0, arith.unwrap(extent - 1))})
     return with_body(program, rebuilt(path, ir.For(fused, extent, rebound(body, mapping, analyzer)))), fused
 
 
@@ -92,10 +92,10 @@ def reorder(program: ir.LoopProgram, loops: tuple[Var, ...]) -> ir.LoopProgram:
     chain = _chain(program, outer, tuple(loop.var for loop in loops_around(inner[len(outer) - 1 :])))
     for site in sites(chain[-1].body):
         _check_order(program, site.block, set(loops))
-    places = [index for index, loop in enumerate(chain) if loop.var in loops]
+    positions = [index for index, loop in enumerate(chain) if loop.var in loops]
     by_var = {loop.var: loop for loop in chain}
     order = list(chain)
-    for index, var in zip(places, loops, strict=True):
+    for index, var in zip(positions, loops, strict=True):
         order[index] = by_var[var]
     body = chain[-1].body
     for loop in reversed(order):
@@ -137,7 +137,7 @@ def tile(program: ir.LoopProgram, loops: tuple[Var, ...], factors: tuple[int, ..
     return reorder(program, order), order
 
 
-def _plain(program: ir.LoopProgram, loop: ir.For) -> None:
+def _check_unmarked(program: ir.LoopProgram, loop: ir.For) -> None:
     if loop.kind is not ir.ForKind.SERIAL or loop.annotations:
         raise failed(
             program, f"loop {loop.var} is already {loop.kind.value} or annotated", loop, "restructure loops before marking them"
@@ -159,7 +159,7 @@ def _chain(program: ir.LoopProgram, path: Path, variables: tuple[Var, ...]) -> l
     return chain
 
 
-def _below(stmt: ir.Stmt) -> list[ir.For]:
+def _loops_below(stmt: ir.Stmt) -> list[ir.For]:
     """Return the loops below a statement, except those inside blocks."""
     loops: dict[ir.For, None] = {}
     for site in sites(stmt):

@@ -32,7 +32,7 @@ def parallel(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
 
     Raises `ScheduleError` if the iterations are not independent.
     """
-    return _independent(program, loop_path(program, loop), ir.ForKind.PARALLEL)
+    return _marked_if_independent(program, loop_path(program, loop), ir.ForKind.PARALLEL)
 
 
 def vectorize(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
@@ -44,7 +44,7 @@ def vectorize(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
     vectorized, or the extent of a loop inside depends on this loop.
     """
     path = loop_path(program, loop)
-    _constant(program, last_loop(path))
+    _check_constant_extent(program, last_loop(path))
     inner_loops = [stmt for stmt in ir.walk_stmts(last_loop(path).body) if isinstance(stmt, ir.For)]
     for other in (*loops_around(path[:-1]), *inner_loops):
         if other.kind is ir.ForKind.VECTORIZED:
@@ -52,7 +52,7 @@ def vectorize(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
     for other in inner_loops:
         if loop in arith.free_vars(other.extent):
             raise failed(program, f"loop {loop} cannot be vectorized: the extent {other.extent!r} depends on it", other)
-    return _independent(program, path, ir.ForKind.VECTORIZED)
+    return _marked_if_independent(program, path, ir.ForKind.VECTORIZED)
 
 
 def unroll(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
@@ -63,7 +63,7 @@ def unroll(program: ir.LoopProgram, loop: Var) -> ir.LoopProgram:
     Raises `ScheduleError` if the extent is not constant.
     """
     path = loop_path(program, loop)
-    _constant(program, last_loop(path))
+    _check_constant_extent(program, last_loop(path))
     return _marked(program, path, ir.ForKind.UNROLLED)
 
 
@@ -78,7 +78,7 @@ def bind(program: ir.LoopProgram, loop: Var, thread: str) -> ir.LoopProgram:
     for other in (*loops_around(path[:-1]), *(stmt for stmt in ir.walk_stmts(path[-1]) if isinstance(stmt, ir.For))):
         if other.thread == thread:
             raise failed(program, f"loop {loop} cannot be bound to {thread}: loop {other.var} already is", other)
-    return _independent(program, path, ir.ForKind.THREAD, thread)
+    return _marked_if_independent(program, path, ir.ForKind.THREAD, thread)
 
 
 def vthread(program: ir.LoopProgram, loop: Var, tasks: Var | None = None) -> ir.LoopProgram:
@@ -91,8 +91,8 @@ def vthread(program: ir.LoopProgram, loop: Var, tasks: Var | None = None) -> ir.
     independent, the extent is not constant, or `tasks` is not nested in `loop`.
     """
     path = loop_path(program, loop)
-    _constant(program, last_loop(path))
-    program = _independent(program, path, ir.ForKind.VTHREAD)
+    _check_constant_extent(program, last_loop(path))
+    program = _marked_if_independent(program, path, ir.ForKind.VTHREAD)
     if tasks is None:
         return program
     inner = loop_path(program, tasks)
@@ -116,12 +116,12 @@ def annotate(program: ir.LoopProgram, loop: Var, key: AnnotationKey, value: int 
     return with_body(program, rebuilt(path, ir.For(old.var, old.extent, old.body, old.kind, old.thread, annotations)))
 
 
-def _constant(program: ir.LoopProgram, loop: ir.For) -> None:
+def _check_constant_extent(program: ir.LoopProgram, loop: ir.For) -> None:
     if not isinstance(arith.simplify(loop.extent), arith.Const):
         raise failed(program, f"the extent of loop {loop.var} must be constant, got {loop.extent!r}", loop, "split it first")
 
 
-def _independent(program: ir.LoopProgram, path: Path, kind: ir.ForKind, thread: str = "") -> ir.LoopProgram:
+def _marked_if_independent(program: ir.LoopProgram, path: Path, kind: ir.ForKind, thread: str = "") -> ir.LoopProgram:
     check_independent(program, path)
     return _marked(program, path, kind, thread)
 

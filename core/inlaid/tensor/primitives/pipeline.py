@@ -61,12 +61,12 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
     staged = list(zip(stages, parts, strict=True))
     _check_stages(program, old, staged, set(allocs))
     enclosing_loops = loops_around(path)
-    inner: list[ir.Buffer] = []
+    inner_buffers: list[ir.Buffer] = []
     for buffer in allocs:
         user_stages = [stage for stage, part in staged if uses(part, buffer)]
         copies = max(user_stages, default=0) - min(user_stages, default=0) + 1
         if copies == 1:
-            inner.append(buffer)
+            inner_buffers.append(buffer)
             continue
         ring, window = _ring(buffer, [part for _, part in staged], copies, loop_ranges(*enclosing_loops))
         for site in sites(old.body):
@@ -76,16 +76,19 @@ def software_pipeline(program: ir.LoopProgram, loop: Var, stages: tuple[int, ...
         allocs = [ring if item is buffer else item for item in allocs]
     names = {stmt.name for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Block)}
     ranges = loop_ranges(*enclosing_loops[:-1])
-    before = _round(staged, loop, range(last), extent.value, ranges, names, inner)
-    after = _round(staged, loop, range(extent.value, extent.value + last), extent.value, ranges, names, inner)
-    steady = arith.Analyzer({**ranges, loop: (0, extent.value - last - 1)})
-    body = joined(*(rebound(part, {loop: loop + (last - stage)}, steady) for stage, part in staged))
-    pipeline = joined(*before, ir.For(loop, arith.Const(extent.value - last), _allocated(inner, body)), *after)
-    return with_body(program, rebuilt(path, _allocated([item for item in allocs if item not in inner], pipeline)))
+    prologue = _partial_iterations(staged, loop, range(last), extent.value, ranges, names, inner_buffers)
+    epilogue = _partial_iterations(
+        staged, loop, range(extent.value, extent.value + last), extent.value, ranges, names, inner_buffers
+    )
+    main_analyzer = arith.Analyzer({**ranges, loop: (0, extent.value - last - 1)})
+    body = joined(*(rebound(part, {loop: loop + (last - stage)}, main_analyzer) for stage, part in staged))
+    pipeline = joined(*prologue, ir.For(loop, arith.Const(extent.value - last), _allocated(inner_buffers, body)), *epilogue)
+    return with_body(program, rebuilt(path, _allocated([item for item in allocs if item not in inner_buffers], pipeline)))
 
 
 def double_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
-    """Fill a buffer allocated in a loop one iteration ahead of its use, in a second copy.
+    """Fill the buffer that a block writes one iteration ahead of its use. The buffer, which is allocated in a loop, gets two
+    copies.
 
         for i in 8: alloc t: { block b(v = i): t[0] = a[v]; block c(w = i): c[w] = t[0] }
     double_buffer("b") is software_pipeline(i, (0, 1))
@@ -184,7 +187,8 @@ def _check_stages(program: ir.LoopProgram, loop: ir.For, staged: list[tuple[int,
 
 
 def _ring(buffer: ir.Buffer, parts: list[ir.Stmt], copies: int, ranges: Ranges) -> tuple[ir.Buffer, tuple[int | None, ...]]:
-    """Build a buffer that holds several iterations. Also returns the extent per dimension that one iteration uses (None: all)."""
+    """Build a ring buffer with `copies` copies of a buffer. Also returns, for each dimension, the extent that one iteration uses
+    (None: all)."""
     window: list[int | None] = []
     analyzer = arith.Analyzer(ranges)
     boxes = [
@@ -259,14 +263,14 @@ def _ringed(stmt: ir.Stmt, buffer: ir.Buffer, ring: ir.Buffer, window: tuple[int
     return mapped(stmt, lambda child: _ringed(child, buffer, ring, window, loop, copies))
 
 
-def _round(
+def _partial_iterations(
     staged: list[tuple[int, ir.Stmt]],
     loop: Var,
     rounds: range,
     extent: int,
     ranges: Ranges,
     names: set[str],
-    inner: list[ir.Buffer],
+    inner_buffers: list[ir.Buffer],
 ) -> list[ir.Stmt]:
     """Build the iterations that fill or drain a pipeline. They run only the stages that have an iteration to process."""
     iterations = []
@@ -274,5 +278,5 @@ def _round(
     for step in rounds:
         parts = [rebound(part, {loop: arith.Const(step - stage)}, analyzer) for stage, part in staged if 0 <= step - stage < extent]
         if parts:
-            iterations.append(fresh_copy(_allocated(inner, joined(*parts)), names))
+            iterations.append(fresh_copy(_allocated(inner_buffers, joined(*parts)), names))
     return iterations

@@ -55,7 +55,7 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
         for item in loops_around(path[depth:])
         if item.var not in reduction_vars and (item.var in free_variables or item.extent == arith.ONE)
     ]
-    if any(item.kind is ir.IterKind.OPAQUE for item in old.iters) and _goes_round(path, depth):
+    if any(item.kind is ir.IterKind.OPAQUE for item in old.iters) and _may_overwrite_itself(path, depth):
         raise failed(program, f"block {block} overwrites a rolling buffer in loop {loop}", old, "choose an inner loop")
     renamed: dict[arith.Expr, arith.Expr] = {item.var: Var(item.var.name) for item in inner}
     spatial = tuple(item for item in old.iters if item.kind is not ir.IterKind.REDUCTION)
@@ -82,7 +82,7 @@ def decompose_reduction(program: ir.LoopProgram, block: str, loop: Var) -> tuple
     return replace_allocs(program, (region.buffer for region in old.writes)), name
 
 
-def _goes_round(path: Path, depth: int) -> bool:
+def _may_overwrite_itself(path: Path, depth: int) -> bool:
     """Test whether the last block on a path may overwrite its own results in the loops from `depth` inwards: these loops determine
     an opaque variable, or contain the buffer's allocation."""
     block = last_block(path)

@@ -55,7 +55,7 @@ def produced_box(site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans, a
     for part in conjuncts(block.predicate):
         if loop_vars.isdisjoint(arith.free_vars(part)):
             condition = arith.logical_and(condition, part)
-        elif analyzer.simplify(part) not in limits and not _ends_reduction(block, part, loop_vars):
+        elif analyzer.simplify(part) not in limits and not _bounds_reduction(block, part, loop_vars):
             return None
     for box in site.regions(block.writes, buffer):
         spans = touched_box(site, box, outer) if _without_gaps(site, box) else None
@@ -64,7 +64,7 @@ def produced_box(site: Site, buffer: ir.Buffer, outer: Ranges) -> tuple[Spans, a
     return None
 
 
-def _ends_reduction(block: ir.Block, part: arith.Expr, loop_vars: set[Var]) -> bool:
+def _bounds_reduction(block: ir.Block, part: arith.Expr, loop_vars: set[Var]) -> bool:
     """Test whether a condition only bounds a reduction: it depends only on reduction loops, and holds in their first iteration
     unless the reduction is empty."""
     spatial: set[arith.Expr] = set()
@@ -80,18 +80,19 @@ def _ends_reduction(block: ir.Block, part: arith.Expr, loop_vars: set[Var]) -> b
 
 
 def _without_gaps(site: Site, box: Box) -> bool:
-    """Test whether loops fill a box without gaps: each loop advances one dimension by at most the extent filled before."""
+    """Test whether loops fill a box without gaps: each loop advances one dimension by at most the extent that the loops of smaller
+    stride fill."""
     extents = {loop.var: loop.extent for loop in site.loops}
     analyzer = arith.Analyzer(loop_ranges(*site.loops))
     for first, extent in box:
-        reach: int | None = analyzer.bounds(extent)[0] or 1
+        filled_extent: int | None = analyzer.bounds(extent)[0] or 1
         terms = analyzer.linear(first).terms.items()
         loop_terms = [(atom, count) for atom, count in terms if not arith.free_vars(atom).isdisjoint(extents)]
         for atom, count in sorted(loop_terms, key=lambda term: abs(term[1])):
-            if reach is None or not isinstance(atom, Var) or atom not in extents or abs(count) > reach:
+            if filled_extent is None or not isinstance(atom, Var) or atom not in extents or abs(count) > filled_extent:
                 return False
             max_extent = analyzer.bounds(extents.pop(atom))[1]
-            reach = None if max_extent is None else reach + abs(count) * (max_extent - 1)
+            filled_extent = None if max_extent is None else filled_extent + abs(count) * (max_extent - 1)
     return True
 
 

@@ -65,13 +65,13 @@ def rfactor(program: ir.LoopProgram, block: str, loop: Var, axis: int = 0) -> tu
     shape = (*buffer.shape[:axis], arith.unwrap(factored_loop.extent), *buffer.shape[axis:])
     name = unique_name(program, f"{block}_rf")
     partial = ir.Buffer(buffer.name + name.removeprefix(block), shape, buffer.dtype, buffer.scope)
-    first = _partial_block(program, name, old, update, reduction_loops, factored_loop, partial, axis)
+    partial_block = _partial_block(program, name, old, update, reduction_loops, factored_loop, partial, axis)
     final = _final_block(old, update, factored_loop, partial, axis)
     top, site = find_copy_position(path, buffer)
     outer = loop_ranges(*loops_around(top[:-1]))
     box, condition = last_box(program, site, buffer, outer)
-    summed = regenerated(final, infer_domain(final, [(buffer, box)], arith.Analyzer(outer)), outer, condition)
-    program = with_body(program, rebuilt(top, joined(rebuilt(path[len(top) - 1 :], first), summed)))
+    final_nest = regenerated(final, infer_domain(final, [(buffer, box)], arith.Analyzer(outer)), outer, condition)
+    program = with_body(program, rebuilt(top, joined(rebuilt(path[len(top) - 1 :], partial_block), final_nest)))
     return add_alloc(program, partial), name
 
 
@@ -102,17 +102,18 @@ def _partial_block(
     partial: ir.Buffer,
     axis: int,
 ) -> ir.Block:
-    """Build the block of partial results. Its iteration variables are the loops of the reduction; the factored loop is spatial."""
+    """Build the block of partial results. The factored loop is one of its spatial variables; its reduction variables are the other
+    loops of the reduction."""
     iters, variables = fresh_iters(tuple(item for item in old.iters if item.kind is ir.IterKind.SPATIAL))
     part = ir.IterVar(Var(factored_loop.var.name), factored_loop.extent)
     other_loops = [loop for loop in reduction_loops if loop is not factored_loop]
     rest = tuple(ir.IterVar(Var(loop.var.name), loop.extent, ir.IterKind.REDUCTION) for loop in other_loops)
-    as_iters: dict[arith.Expr, arith.Expr] = {loop.var: item.var for loop, item in zip(other_loops, rest, strict=True)}
-    as_iters[factored_loop.var] = part.var
+    iter_by_loop: dict[arith.Expr, arith.Expr] = {loop.var: item.var for loop, item in zip(other_loops, rest, strict=True)}
+    iter_by_loop[factored_loop.var] = part.var
     bindings: list[arith.Expr] = []
     for item, binding in zip(old.iters, old.bindings, strict=True):
         if item.kind is ir.IterKind.REDUCTION:
-            variables[item.var] = arith.substitute(binding, as_iters)
+            variables[item.var] = arith.substitute(binding, iter_by_loop)
         else:
             bindings.append(binding)
     rewriter = Rewriter(variables)
@@ -121,10 +122,10 @@ def _partial_block(
     value = rewriter.expr(update.value)
     predicate: arith.Expr = arith.ONE
     for condition in conjuncts(old.predicate):
-        if arith.free_vars(condition).isdisjoint(as_iters):
+        if arith.free_vars(condition).isdisjoint(iter_by_loop):
             predicate = arith.logical_and(predicate, condition)
         else:  # a partial result must be initialized even if the condition never holds
-            value = ir.select(truth(_over_iters(program, old, condition, as_iters)), value, update.neutral)
+            value = ir.select(truth(_over_iters(program, old, condition, iter_by_loop)), value, update.neutral)
     body = update.store(partial, indices, value)
     return ir.Block(
         name,
@@ -168,11 +169,11 @@ def _match_update(program: ir.LoopProgram, block: ir.Block) -> _Update:
 
 
 def _over_iters(
-    program: ir.LoopProgram, block: ir.Block, condition: arith.Expr, as_iters: dict[arith.Expr, arith.Expr]
+    program: ir.LoopProgram, block: ir.Block, condition: arith.Expr, iter_by_loop: dict[arith.Expr, arith.Expr]
 ) -> arith.Expr:
     """Rewrite a condition on the loops of a reduction in terms of iteration variables."""
-    result = arith.substitute(condition, as_iters)
-    iter_vars = set(as_iters.values())
+    result = arith.substitute(condition, iter_by_loop)
+    iter_vars = set(iter_by_loop.values())
     if any(isinstance(var, Var) and var not in iter_vars for var in arith.free_vars(result)):
         raise failed(program, f"condition {condition!r} of block {block.name} must not mix reduction and other loops", block)
     return result

@@ -21,7 +21,8 @@ from inlaid_runtime.arith import Var
 
 
 def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
-    """Make a block compute only elements new in an iteration. A rolling (circular) buffer keeps elements of earlier ones.
+    """Make each iteration of a loop compute only the elements of a block's output that no earlier iteration computed. A rolling
+    (circular) buffer keeps the others.
 
         for i in 8: alloc t[10]: { for r in 3: block b(v = i + r): t[v] = a[v]; block c(w = i): c[w] = t[w] + t[w + 1] + t[w + 2] }
     rolling_buffer("b") gives
@@ -54,7 +55,7 @@ def rolling_buffer(program: ir.LoopProgram, block: str) -> ir.LoopProgram:
             check_not_tensorized(program, user.block)
     site = next(site for site in sites(loop.body) if site.block is producer)
     axis, low, extent, step = _window(program, site, buffer, loop, arith.Analyzer(ranges))
-    binding = _along(program, producer, buffer, axis)
+    binding = _written_index(program, producer, buffer, axis)
     is_new = arith.logical_or(arith.compare("==", loop.var, 0), arith.compare("<=", low + (extent - step), binding))
     inner_analyzer = arith.Analyzer(ranges | loop_ranges(*site.loops))
     order = ir.IterVar(Var("step"), loop.extent, ir.IterKind.OPAQUE)
@@ -103,7 +104,7 @@ def _window(
     return windows[0]
 
 
-def _along(program: ir.LoopProgram, block: ir.Block, buffer: ir.Buffer, axis: int) -> arith.Expr:
+def _written_index(program: ir.LoopProgram, block: ir.Block, buffer: ir.Buffer, axis: int) -> arith.Expr:
     """Return the index along an axis at which a block writes, in terms of the loops around the block."""
     region = next(region for region in block.writes if region.buffer is buffer)
     for item, binding in zip(block.iters, block.bindings, strict=True):

@@ -20,8 +20,8 @@ LINE = 64
 def stream(
     program: ir.LoopProgram, block: str, buffer: str, loop: Var, inner: Var, each: bool = False, expected: int = 1
 ) -> tuple[ir.LoopProgram, str]:
-    """Prefetch the part of a buffer that the next iteration of a loop will read, spread over the iterations of a loop inside it:
-    each of these prefetches a share of the cache lines.
+    """Prefetch the part of a buffer that the next iteration of a loop will read. Each iteration of a loop `inner` inside it
+    prefetches a share of the cache lines.
 
         for c: for r in 4: for k in 8: for j in 16: block b(v = c, w = k, x = j): ... a[v, w, x]
     stream("b", "a", c, k) gives
@@ -57,19 +57,19 @@ def stream(
         raise failed(program, f"block {block} must read a box of constant size of {buffer} per iteration of {loop}", site.block)
     sizes = [extent for extent in extents if extent is not None]
     rounds = prod(other.extent.value for other in inner_loops if isinstance(other.extent, arith.Const))
-    steps = _line(source, sizes)
+    steps = _line_steps(source, sizes)
     sizes = [-(-size // step) for size, step in zip(sizes, steps, strict=True)]
     lines = prod(sizes)
     rounds *= 1 if all(isinstance(other.extent, arith.Const) for other in inner_loops) else expected
-    share = -(-lines // rounds)
+    lines_per_iteration = -(-lines // rounds)
     line_var = Var("l")
     number: arith.Expr = arith.ZERO
     for other in inner_loops:
         number = number * other.extent + other.var
     # Where there are fewer lines than iterations, several iterations prefetch the same line.
-    line = number * share + line_var if share > 1 else number * lines // rounds
+    line = number * lines_per_iteration + line_var if lines_per_iteration > 1 else number * lines // rounds
     substitution: dict[arith.Expr, arith.Expr] = {loop: loop + 1}
-    inner_analyzer = arith.Analyzer(loop_ranges(*enclosing_loops) | {line_var: (0, share - 1)})
+    inner_analyzer = arith.Analyzer(loop_ranges(*enclosing_loops) | {line_var: (0, lines_per_iteration - 1)})
     bindings: list[arith.Expr] = []
     stride = lines
     for axis, dim in enumerate(source.shape):
@@ -81,13 +81,14 @@ def stream(
     region = ir.BufferRegion(source, tuple((item.var, arith.ONE) for item in iters))
     name = unique_name(program, f"{buffer}_stream")
     prefetch_block = ir.Block(name, iters, tuple(bindings), (region,), (), ir.Intrinsic(PREFETCH, (region,), (ir.AccessMode.HINT,)))
-    body = joined(ir.For(line_var, arith.Const(share), prefetch_block, ir.ForKind.UNROLLED), last_loop(path).body)
+    body = joined(ir.For(line_var, arith.Const(lines_per_iteration), prefetch_block, ir.ForKind.UNROLLED), last_loop(path).body)
     return with_body(program, rebuilt((*path, last_loop(path).body), body)), name
 
 
-def _line(buffer: ir.Buffer, sizes: list[int]) -> list[int]:
-    """Return, for each axis, how many indices of a box of sizes `sizes` one cache line covers: all indices of the last axes as long
-    as they are shorter than a line."""
+def _line_steps(buffer: ir.Buffer, sizes: list[int]) -> list[int]:
+    """Return, for each axis, how many indices of a box of sizes `sizes` one cache line covers. From the last axis on, these are all
+    indices while the box spans the whole axis and its extent divides what is left of a line; the next axis gets the remaining
+    elements."""
     steps = [1] * len(sizes)
     rest = max(LINE // buffer.dtype.bytes, 1)
     for axis in reversed(range(len(sizes))):

@@ -130,17 +130,17 @@ def _divided(
     analyzer = arith.Analyzer(loop_ranges(*site.loops))
     form = analyzer.linear(binding)
     inner_terms = {atom: count for atom, count in form.terms.items() if not arith.free_vars(atom).isdisjoint(inner_loops)}
-    reach: arith.Expr = arith.ONE
+    tile_size: arith.Expr = arith.ONE
     for atom, count in sorted(inner_terms.items(), key=lambda term: term[1]):
-        if not isinstance(atom, Var) or not analyzer.equal(reach, count):
+        if not isinstance(atom, Var) or not analyzer.equal(tile_size, count):
             raise failed(program, f"{item.var} of block {site.block.name} must cover whole tiles, got {binding!r}", site.block)
-        reach = analyzer.simplify(reach * inner_loops[atom].extent)
+        tile_size = analyzer.simplify(tile_size * inner_loops[atom].extent)
     inner = arith.Linear(inner_terms, 0).expr()
     outer = arith.Linear({atom: count for atom, count in form.terms.items() if atom not in inner_terms}, form.constant).expr()
-    tile = analyzer.simplify(outer // reach)
-    if not analyzer.equal(tile * reach, outer):
+    tile = analyzer.simplify(outer // tile_size)
+    if not analyzer.equal(tile * tile_size, outer):
         raise failed(program, f"{item.var} of block {site.block.name} must start at a tile, got {binding!r}", site.block)
-    return tile, inner, reach
+    return tile, inner, tile_size
 
 
 def _tile_init(program: ir.LoopProgram, site: Site, bindings: tuple[arith.Expr, ...]) -> ir.Stmt:
@@ -181,13 +181,13 @@ class _Match:
     def __init__(self, intrinsic: TensorIntrin) -> None:
         self._intrinsic = intrinsic
         self._values: dict[arith.Expr, arith.Expr] = {}
-        self._places: dict[ir.Buffer, tuple[ir.Buffer, tuple[arith.Expr, ...]]] = {}
+        self._operand_bases: dict[ir.Buffer, tuple[ir.Buffer, tuple[arith.Expr, ...]]] = {}
         self._inner: set[arith.Expr] = set()
         self._analyzer = arith.Analyzer()
 
     def region(self, buffer: ir.Buffer) -> ir.BufferRegion:
         """Return the region of the program's buffer that a buffer of the intrinsic's semantics matches."""
-        target, base = self._places[buffer]
+        target, base = self._operand_bases[buffer]
         lead = len(base) - len(buffer.shape)
         extents = [arith.ONE] * lead + [arith.simplify(self._resolve(arith.wrap(dim))) for dim in buffer.shape]
         return ir.BufferRegion(target, tuple(zip(base, extents, strict=True)))
@@ -196,6 +196,7 @@ class _Match:
         return arith.substitute(expr, self._values)
 
     def nests(self, pattern: tuple[list[ir.For], ir.Stmt], target: tuple[list[ir.For], ir.Stmt]) -> str:
+        """Match loops around one store, each given as (loops, body)."""
         (loops, store), (actual_loops, actual) = pattern, target
         if len(loops) != len(actual_loops):
             return f"expected {len(loops)} loops, found {len(actual_loops)}"
@@ -209,12 +210,12 @@ class _Match:
         self._analyzer = arith.Analyzer(loop_ranges(*actual_loops))
         if not isinstance(store, ir.Store) or not isinstance(actual, ir.Store):
             return "expected loops around one store"
-        missing = [buffer for buffer in self._intrinsic.semantics.params if not self._named(buffer, store)]
+        missing = [buffer for buffer in self._intrinsic.semantics.params if not self._occurs(buffer, store)]
         assert not missing, f"{self._intrinsic.name} does not use its parameters {missing}"
         return self._access(store.buffer, store.indices, actual.buffer, actual.indices) or self._exprs(store.value, actual.value)
 
     @staticmethod
-    def _named(buffer: ir.Buffer, store: ir.Store) -> bool:
+    def _occurs(buffer: ir.Buffer, store: ir.Store) -> bool:
         loads = (node.buffer for node in ir.walk_exprs(store.value) if isinstance(node, ir.Load))
         return buffer is store.buffer or buffer in loads
 
@@ -227,11 +228,14 @@ class _Match:
         if lead < 0:
             return f"expected at least {len(indices)} dimensions of {other} for {buffer}, found {len(actual)}"
         expected = [arith.ZERO] * lead + [self._resolve(index) for index in indices]
-        base = tuple(self._analyzer.simplify(have - want) for have, want in zip(actual, expected, strict=True))
+        base = tuple(
+            self._analyzer.simplify(actual_index - expected_index)
+            for actual_index, expected_index in zip(actual, expected, strict=True)
+        )
         for axis, first in enumerate(base):
             if not self._inner.isdisjoint(arith.free_vars(first)):
                 return f"expected index {axis} of {other} to vary as index {axis - lead} of {buffer}, found {actual[axis]!r}"
-        operand = self._places.setdefault(buffer, (other, base))
+        operand = self._operand_bases.setdefault(buffer, (other, base))
         if operand[0] is not other or not all(map(self._analyzer.equal, operand[1], base)):
             return f"expected one box for {buffer}, found two, in {operand[0]} and {other}"
         return ""
@@ -256,12 +260,12 @@ class _Match:
                 "or",
                 "xor",
             ):
-                saved_places = dict(self._places)
+                saved_bases = dict(self._operand_bases)
                 problem = self._compare_operands(pattern, actual)
                 if problem:  # the operands of a commutative operator may be swapped
-                    self._places = saved_places
-                    turned = ir.with_operands(actual, tuple(reversed(ir.operands(actual))))
-                    return problem if self._compare_operands(pattern, turned) else ""
+                    self._operand_bases = saved_bases
+                    swapped = ir.with_operands(actual, tuple(reversed(ir.operands(actual))))
+                    return problem if self._compare_operands(pattern, swapped) else ""
                 return ""
         for field in ("op", "name"):
             if getattr(pattern, field, None) != getattr(actual, field, None):

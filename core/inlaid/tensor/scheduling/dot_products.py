@@ -51,7 +51,8 @@ def find_dots(a: str, b: str, total: str, context: KernelContext) -> list[Dot]:
 
 
 def fastest(a: str, b: str, total: str, context: KernelContext) -> float:
-    """Return the products per multiply-add time of the fastest intrinsic in `find_dots`; 0 without intrinsics."""
+    """Return the number of products that the fastest intrinsic of `find_dots` computes in the time of a multiply-add; 0 without
+    intrinsics."""
     return max((dot.lanes * dot.group / dot.intrinsic.cost for dot in find_dots(a, b, total, context)), default=0)
 
 
@@ -64,8 +65,8 @@ def multiplies_in_scopes(a: str, b: str, total: str, context: KernelContext) -> 
 def product_speed(a: str, b: str, total: str, context: KernelContext) -> tuple[bool, float]:
     """Return the speed of integer products on a target, as an ordered value: whether a matrix unit computes them, then `fastest`.
 
-    Matrix units compute about ten times the products of dot-product instructions, and leave products of few rows to them. So of two
-    element types that both have a matrix unit, the one with the faster instruction is the faster one.
+    A matrix unit computes about ten times as many products as dot-product instructions, which still compute matrix products of few
+    rows. So of two element types that both have a matrix unit, the one with the faster instruction is the faster one.
     """
     return multiplies_in_scopes(a, b, total, context), fastest(a, b, total, context)
 
@@ -73,5 +74,5 @@ def product_speed(a: str, b: str, total: str, context: KernelContext) -> tuple[b
 def bytes_are_slow(context: KernelContext) -> bool:
     """Test whether a target with vectors is predicted to sum integer products slower than float32 products."""
     kinds = (("uint8", "int8"), ("int8", "int8"), ("int16", "int16"))
-    able = context.capabilities
-    return able.threads is None and max(fastest(a, b, "int32", context) for a, b in kinds) < able.vector_bits // 32
+    capabilities = context.capabilities
+    return capabilities.threads is None and max(fastest(a, b, "int32", context) for a, b in kinds) < capabilities.vector_bits // 32

@@ -127,7 +127,7 @@ def target_key(context: KernelContext) -> str:
 
 
 def scheduled(source: LoopProgram, offer: Offer, version: int, context: KernelContext) -> Scheduled:
-    """Schedule a kernel by a version of an offer, with its trace."""
+    """Schedule a kernel by version number `version` of an offer (see `Offer.schedules`), and record the trace."""
     schedule = offer.schedules[version]
     decisions = (*(item.decisions for item in offer.versions), offer.decisions)[version]
     steps: Trace | None = None
@@ -168,7 +168,7 @@ def replay_kernel(
 
 
 def _offered(source: LoopProgram, trace: KernelTrace, rules: Sequence[ScheduleRule], context: KernelContext) -> Offer:
-    """Find the offer of a trace, with its chosen values as decisions."""
+    """Find the offer that a trace names, made for the values that the trace chose."""
     decided_context = replace(
         context, decided=tuple((item.name, item.value) for item in trace.decisions if item.value != item.default)
     )

@@ -68,6 +68,8 @@ class _ThreadContext:
 
 
 class _SpmdLowering:
+    """Lowers the statements of one kernel. `hoisted` are the buffers that are allocated around its thread loops."""
+
     def __init__(
         self, program: ir.LoopProgram, scopes: Sequence[MemoryScope], body: ir.Stmt, offsets: Offsets, subgroup: int
     ) -> None:
@@ -83,7 +85,7 @@ class _SpmdLowering:
         self._axes: dict[str, _ThreadAxis] = {}
         for stmt in ir.walk_stmts(body):
             if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD:
-                self._add(stmt)
+                self._extend_axis(stmt)
 
     def body(self) -> ir.Stmt:
         """Build the nest of thread loops. Allocations of buffers that a block owns are hoisted out of it, into `hoisted`."""
@@ -104,7 +106,7 @@ class _SpmdLowering:
             remedy = "bind shorter loops to it, or give the buffer a scope that a block owns"
             raise failed(self._program, f"buffer {buffer} in scope {SUBGROUP!r}: {problem}", self._body, remedy)
 
-    def _add(self, loop: ir.For) -> None:
+    def _extend_axis(self, loop: ir.For) -> None:
         """Extend the axis of a thread loop to the extent of the loop."""
         if not loop.over_threads:
             raise failed(self._program, f"loop {loop.var} over {loop.thread} must be around all statements of its kernel", loop)
@@ -163,20 +165,22 @@ class _SpmdLowering:
     def _phases(self, stmts: tuple[ir.Stmt, ...], context: _ThreadContext) -> Iterator[ir.Stmt]:
         """Yield statements in order, and join adjacent statements without thread loops. A barrier precedes each statement that
         accesses a buffer written since the last barrier, or writes a buffer accessed since the last barrier."""
-        alone: list[ir.Stmt] = []
-        since: dict[ir.Buffer, bool] = {}
+        pending_stmts: list[ir.Stmt] = []
+        writes_since_barrier: dict[ir.Buffer, bool] = {}
         for stmt in (*stmts, None):
             if stmt is not None and not any(map(_is_thread_stmt, ir.walk_stmts(stmt))):
-                alone.append(stmt)
+                pending_stmts.append(stmt)
                 continue
-            for item in ([joined(*alone)] if alone else []) + ([] if stmt is None else [stmt]):
+            for item in ([joined(*pending_stmts)] if pending_stmts else []) + ([] if stmt is None else [stmt]):
                 writes_by_buffer = self._touched(item)
-                if self._meet(since, writes_by_buffer):
+                if self._have_conflict(writes_since_barrier, writes_by_buffer):
                     yield ir.Barrier()
-                    since = {}
-                since |= {buffer: writes or since.get(buffer, False) for buffer, writes in writes_by_buffer.items()}
+                    writes_since_barrier = {}
+                writes_since_barrier |= {
+                    buffer: writes or writes_since_barrier.get(buffer, False) for buffer, writes in writes_by_buffer.items()
+                }
                 yield self._stmt(item, context)
-            alone = []
+            pending_stmts = []
 
     def _touched(self, stmt: ir.Stmt) -> dict[ir.Buffer, bool]:
         """Map the buffers that a statement accesses and threads may share to whether the statement writes them."""
@@ -189,13 +193,13 @@ class _SpmdLowering:
                     )
         return writes_by_buffer
 
-    def _meet(self, before: Mapping[ir.Buffer, bool], after: Mapping[ir.Buffer, bool]) -> bool:
+    def _have_conflict(self, before: Mapping[ir.Buffer, bool], after: Mapping[ir.Buffer, bool]) -> bool:
         """Test whether one of two sets of accesses writes a buffer, or bytes shared with it, that the other set accesses."""
         pairs = ((a, b) for a, first in before.items() for b, second in after.items() if first or second)
         return any(share_bytes(a, b, self._offsets) for a, b in pairs)
 
     def _guarded(self, stmt: ir.Stmt, context: _ThreadContext) -> ir.Stmt:
-        """Guard a statement to thread 0 of each axis, except axes of enclosing loops and of a collective intrinsic."""
+        """Restrict a statement to thread 0 of each axis, except the axes of enclosing loops and of a collective intrinsic."""
         condition = context.guards
         collective_axes = stmt.over if isinstance(stmt, ir.Intrinsic) else ()
         for name, axis in sorted(self._axes.items()):
@@ -284,16 +288,16 @@ def _thread_part(
             raise failed(program, f"{problem}, but threads of {axis.var} share some", alloc, _REMEDY)
     part = replace(alloc.buffer, shape=tuple(widths))
 
-    def moved(indices: Iterable[arith.Expr]) -> tuple[arith.Expr, ...]:
+    def part_indices(indices: Iterable[arith.Expr]) -> tuple[arith.Expr, ...]:
         return tuple(analyzer.simplify(index - start) for index, start in zip(indices, starts, strict=True))
 
     def load(node: ir.Expr) -> ir.Expr | None:
-        return ir.load(part, moved(node.indices)) if isinstance(node, ir.Load) and node.buffer is alloc.buffer else None
+        return ir.load(part, part_indices(node.indices)) if isinstance(node, ir.Load) and node.buffer is alloc.buffer else None
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:
         match stmt:
             case ir.Store(buffer=buffer, indices=indices, value=value) if buffer is alloc.buffer:
-                return ir.Store(part, moved(indices), value)
+                return ir.Store(part, part_indices(indices), value)
             case ir.Intrinsic(regions=regions):
                 return replace(stmt, regions=tuple(map(region, regions)))
         return None
@@ -301,7 +305,7 @@ def _thread_part(
     def region(original: ir.BufferRegion) -> ir.BufferRegion:
         if original.buffer is not alloc.buffer:
             return original
-        firsts = moved(first for first, _ in original.ranges)
+        firsts = part_indices(first for first, _ in original.ranges)
         return ir.BufferRegion(part, tuple((first, extent) for first, (_, extent) in zip(firsts, original.ranges, strict=True)))
 
     return ir.Alloc(part, Rewriter(expr=load, stmt=change).stmt(body))

@@ -104,7 +104,7 @@ class _Blocking:
             and loop.var not in update.index_vars
             and _is_long(loop, update, ranges)
         ]
-        inner_vars = {local for stmt in ir.walk_stmts(loop) if (local := getattr(stmt, "var", None)) is not None}
+        inner_vars = {var for stmt in ir.walk_stmts(loop) if (var := getattr(stmt, "var", None)) is not None}
         counts = {update.count for update in sums}
         if len(counts) != 1 or not inner_vars.isdisjoint(arith.free_vars(count := counts.pop())):
             return new_loop
@@ -116,10 +116,10 @@ class _Blocking:
     def _find_uses(self, stmt: ir.Stmt) -> _SumUses:
         uses = self._uses.get(stmt)
         if uses is None:
-            uses = self._uses[stmt] = self._examined(stmt)
+            uses = self._uses[stmt] = self._compute_uses(stmt)
         return uses
 
-    def _examined(self, stmt: ir.Stmt) -> _SumUses:
+    def _compute_uses(self, stmt: ir.Stmt) -> _SumUses:
         if isinstance(stmt, ir.Store) and _is_update(stmt):
             return _SumUses((_Update(stmt),), frozenset(statement_buffers(stmt)) - {stmt.buffer})
         parts = [self._find_uses(part) for part in ir.substatements(stmt)]
@@ -163,7 +163,7 @@ class _Elements:
     around: tuple[ir.For | arith.Expr, ...]
 
     def for_each(self, change: Callable[[ir.Buffer, tuple[arith.Expr, ...]], ir.Stmt]) -> ir.Stmt:
-        """Apply a change to all elements."""
+        """Build the statement `change(buffer, indices)` for all elements."""
         stmt = change(self.buffer, self.indices)
         for item in reversed(self.around):
             stmt = ir.For(item.var, item.extent, stmt, item.kind, item.thread) if isinstance(item, ir.For) else guarded(stmt, item)
@@ -222,9 +222,9 @@ def _in_blocks(
     clear_stmt, flush_stmt, store_stmt = (
         guarded(joined(*(item.for_each(change) for item in elements)), has_several_blocks) for change in (clear, flush, store)
     )
-    rest = arith.simplify(arith.minimum(size, loop.extent - block * size))
+    block_extent = arith.simplify(arith.minimum(size, loop.extent - block * size))
     body = Rewriter({loop.var: block * size + inner}).stmt(loop.body)
-    block_body = joined(replace(loop, var=inner, extent=rest, body=body), flush_stmt)
+    block_body = joined(replace(loop, var=inner, extent=block_extent, body=body), flush_stmt)
     stmt = joined(clear_stmt, ir.For(block, arith.simplify(arith.ceildiv(loop.extent, size)), block_body), store_stmt)
     for item in totals.values():
         stmt = shrunk(item, stmt)

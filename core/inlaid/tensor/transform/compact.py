@@ -45,18 +45,18 @@ def _compact(stmt: ir.Stmt, uses: Uses) -> ir.Stmt:
 
 
 def _sink(buffer: ir.Buffer, body: ir.Stmt, uses: Uses) -> ir.Stmt:
-    """Move the allocation as deep into `body` as all uses allow. In a memory scope, it also excludes the statements before the
-    first use and after the last, since these may become separate kernels.
+    """Move the allocation as deep into `body` as all uses allow. In a memory scope, the allocation also excludes the statements
+    before the first use and after the last, since these may become separate kernels.
 
     The allocation moves into a loop only if every iteration writes each element before reading it, so that no value is carried
     over."""
     match body:
         case ir.Seq(stmts=stmts):
-            users = [index for index, item in enumerate(stmts) if buffer in uses.buffers(item)]
-            if len(users) == 1:
-                index = users[0]
+            user_positions = [index for index, item in enumerate(stmts) if buffer in uses.buffers(item)]
+            if len(user_positions) == 1:
+                index = user_positions[0]
                 return ir.Seq((*stmts[:index], _sink(buffer, stmts[index], uses), *stmts[index + 1 :]))
-            first, end = users[0], users[-1] + 1
+            first, end = user_positions[0], user_positions[-1] + 1
             if buffer.scope not in ("", "register") and end - first < len(stmts):
                 return ir.Seq((*stmts[:first], _shrunk(buffer, ir.Seq(stmts[first:end]), uses), *stmts[end:]))
         case ir.For(body=inner, kind=kind) if kind is not ir.ForKind.VECTORIZED and _starts_afresh(inner, buffer, uses):
@@ -69,7 +69,8 @@ def _sink(buffer: ir.Buffer, body: ir.Stmt, uses: Uses) -> ir.Stmt:
 
 
 def _spans_threads(stmt: ir.Stmt, buffer: ir.Buffer) -> bool:
-    """Test whether a buffer is allocated around thread loops in a statement. They cannot share main memory allocated there."""
+    """Test whether a statement allocates a buffer around thread loops. Threads cannot share main memory that is allocated inside a
+    loop over blocks or threads."""
     allocs = [node for node in ir.walk_stmts(stmt) if isinstance(node, ir.Alloc) and node.buffer.name == buffer.name]
     return any(isinstance(node, ir.For) and node.over_threads for alloc in allocs for node in ir.walk_stmts(alloc.body))
 
@@ -122,33 +123,37 @@ def _shrunk(buffer: ir.Buffer, body: ir.Stmt, uses: Uses) -> ir.Stmt:
     extents: list[arith.Dim] = []
     for axis, dim in enumerate(buffer.shape):
         base, extent = _union(boxes, axis) or (arith.ZERO, dim)
-        as_large = isinstance(dim, int) and isinstance(extent, int) and extent >= dim
-        if as_large or not inner_vars.isdisjoint(arith.free_vars(base)):  # the base is evaluated at the allocation
+        is_full = isinstance(dim, int) and isinstance(extent, int) and extent >= dim
+        if is_full or not inner_vars.isdisjoint(arith.free_vars(base)):  # the base is evaluated at the allocation
             base, extent = arith.ZERO, dim
         bases.append(base)
         extents.append(extent)
     if tuple(extents) == buffer.shape and all(base == arith.ZERO for base in bases):
         return ir.Alloc(buffer, body)
-    small = ir.Buffer(buffer.name, tuple(extents), buffer.dtype, buffer.scope)
+    shrunk_buffer = ir.Buffer(buffer.name, tuple(extents), buffer.dtype, buffer.scope)
 
-    def moved(indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+    def small_indices(indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
         return tuple(arith.simplify(index - base) for index, base in zip(indices, bases, strict=True))
 
     def load(node: ir.Expr) -> ir.Expr | None:
-        return ir.load(small, moved(node.indices)) if isinstance(node, ir.Load) and node.buffer is buffer else None
+        return ir.load(shrunk_buffer, small_indices(node.indices)) if isinstance(node, ir.Load) and node.buffer is buffer else None
 
     def region(item: ir.BufferRegion) -> ir.BufferRegion:
         if item.buffer is not buffer:
             return item
-        starts = moved(tuple(start for start, _ in item.ranges))
-        return ir.BufferRegion(small, tuple(zip(starts, (extent for _, extent in item.ranges), strict=True)))
+        starts = small_indices(tuple(start for start, _ in item.ranges))
+        return ir.BufferRegion(shrunk_buffer, tuple(zip(starts, (extent for _, extent in item.ranges), strict=True)))
 
     def store(node: ir.Stmt) -> ir.Stmt | None:
         if isinstance(node, ir.Intrinsic) and any(item.buffer is buffer for item in node.regions):
             return replace(node, regions=tuple(map(region, node.regions)))
-        return ir.Store(small, moved(node.indices), node.value) if isinstance(node, ir.Store) and node.buffer is buffer else None
+        return (
+            ir.Store(shrunk_buffer, small_indices(node.indices), node.value)
+            if isinstance(node, ir.Store) and node.buffer is buffer
+            else None
+        )
 
-    return ir.Alloc(small, Rewriter(expr=load, stmt=store).stmt(body))
+    return ir.Alloc(shrunk_buffer, Rewriter(expr=load, stmt=store).stmt(body))
 
 
 def _union(boxes: tuple[Box, ...], axis: int) -> tuple[arith.Expr, int] | None:

@@ -42,7 +42,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class _AxisFactor:
-    """A factor of an axis: its extent, its stride in elements, and the buffer dimension that contains it."""
+    """A factor of an axis, also called a piece: its extent, its stride in elements, and the number of its buffer dimension."""
 
     extent: Dim
     step: Dim
@@ -53,7 +53,8 @@ def copy_dimensions(
     shape: Sequence[Dim], source: Layout, target: Layout, perm: Sequence[int] | None = None
 ) -> list[Dimension] | None:
     """Return the dimensions of a copy of a tensor from one layout to another, in the target's order, outermost first. `perm`
-    permutes axes (target axis k is source axis perm[k]). None if a block does not divide its axis, or two blocks each other."""
+    permutes axes (target axis k is source axis perm[k]). None if a block does not divide its axis, or if the blocks of an axis in
+    the two layouts do not divide each other."""
     order = list(perm) if perm is not None else list(range(len(shape)))
     target_shape = [shape[axis] for axis in order]
     if source.pads(tuple(shape)) or target.pads(tuple(target_shape)):
@@ -66,8 +67,8 @@ def _paired(reads: list[list[_AxisFactor]], writes: list[list[_AxisFactor]]) -> 
     """Split the pieces of every axis in source and target to common extents, in the target's order; None if the extents of two
     pieces do not divide each other."""
     dimensions: list[tuple[int, Dimension]] = []
-    for ours, theirs in zip(reads, writes, strict=True):
-        a, b = list(ours), list(theirs)
+    for axis_reads, axis_writes in zip(reads, writes, strict=True):
+        a, b = list(axis_reads), list(axis_writes)
         while a:
             left, right = a.pop(), b.pop()
             size = left.extent
@@ -101,29 +102,29 @@ def padded_program(
 ) -> ir.LoopProgram | None:
     """Build a kernel that copies a tensor between layouts, one or both of which pad the same axis. It copies whole blocks, then the
     partial last block, then fills the target's padding with zeros. None for other layouts."""
-    sides = (source, target)
-    padded = {axis for layout in sides for axis, _ in layout.blocks if layout.pads(tuple(shape))}
-    if len(padded) != 1 or any(len(layout.blocks) > 1 for layout in sides):
+    layouts = (source, target)
+    padded = {axis for layout in layouts for axis, _ in layout.blocks if layout.pads(tuple(shape))}
+    if len(padded) != 1 or any(len(layout.blocks) > 1 for layout in layouts):
         return None
     (axis,) = padded
     size = shape[axis]
     if not isinstance(size, int):
         return None
-    factors = [dict(layout.blocks).get(axis, 1) for layout in sides]
-    a, b = (ir.Buffer(role, (_size(shape, layout),), dtype) for role, layout in zip(("source", "target"), sides, strict=True))
+    factors = [dict(layout.blocks).get(axis, 1) for layout in layouts]
+    a, b = (ir.Buffer(role, (_size(shape, layout),), dtype) for role, layout in zip(("source", "target"), layouts, strict=True))
     nests: list[ir.Stmt] = []
     start = 0
     for factor in sorted({*factors, 1}, reverse=True):
         length = (size - start) // factor * factor
         if length:
-            (reads, read_offset), (writes, write_offset) = (_run(shape, layout, axis, start, length) for layout in sides)
+            (reads, read_offset), (writes, write_offset) = (_range_pieces(shape, layout, axis, start, length) for layout in layouts)
             dims = _paired(reads, writes)
             if dims is None:
                 return None
             nests += _nests(_merged(dims), a, b, read_offset, write_offset, threads)
             start += length
     if size % factors[1]:
-        nests.append(_zeros(*_run(shape, target, axis, size, -size % factors[1]), b))
+        nests.append(_zeros(*_range_pieces(shape, target, axis, size, -size % factors[1]), b))
     return ir.LoopProgram(name, (a,), (b,), ir.Seq(() if arith.product(tuple(shape)) == 0 else tuple(nests)))
 
 
@@ -131,18 +132,19 @@ def _size(shape: Sequence[Dim], layout: Layout) -> Dim:
     return arith.product(layout.shape(tuple(shape)))
 
 
-def _run(shape: Sequence[Dim], layout: Layout, axis: int, start: int, length: int) -> tuple[list[list[_AxisFactor]], Dim]:
-    """Return the pieces of a contiguous range of an axis, and its offset. The range is whole blocks, or a part of one block."""
+def _range_pieces(shape: Sequence[Dim], layout: Layout, axis: int, start: int, length: int) -> tuple[list[list[_AxisFactor]], Dim]:
+    """Return the pieces of all axes, with `axis` cut to a range of indices, and the offset of the range in the buffer. The range is
+    whole blocks, or a part of one block."""
     dims = layout.shape(tuple(shape))
     factor = dict(layout.blocks).get(axis, 1)
     outer = arith.product(dims[axis + 1 :])
     pieces = _pieces(shape, layout)
-    lane = len(shape) if factor > 1 else axis
+    inner_position = len(shape) if factor > 1 else axis
     has_full_blocks = length % factor == 0
     pieces[axis] = (
-        [_AxisFactor(length // factor, outer, axis), _AxisFactor(factor, 1, lane)]
+        [_AxisFactor(length // factor, outer, axis), _AxisFactor(factor, 1, inner_position)]
         if has_full_blocks
-        else [_AxisFactor(length, 1, lane)]
+        else [_AxisFactor(length, 1, inner_position)]
     )
     begin = arith.add(arith.mul(start // factor, outer), start % factor)
     return [[piece for piece in axis_pieces if piece.extent != 1] for axis_pieces in pieces], arith.unwrap(begin)
@@ -162,17 +164,18 @@ def _zeros(pieces: list[list[_AxisFactor]], start: Dim, target: ir.Buffer) -> ir
 
 
 def copy_program(name: str, dtype: DType, dims: Sequence[Dimension], threads: int = 1) -> ir.LoopProgram:
-    """Build a kernel that copies every element between one-dimensional buffers. It runs in parallel unless `threads` is 1.
+    """Build a kernel that copies every element between one-dimensional buffers. It runs in parallel unless `threads` is 1. A
+    transpose in squares of 16 x 16 elements, for example, is
 
-    for outer dimensions, rows of squares, columns of squares:
-        row vectorized:
+    for each index of the outer dimensions, for each square:
+        for row in 16, vectorized:
             target[..., column 0, row] = source[..., row, column 0]
             ...
             target[..., column 15, row] = source[..., row, column 15]
     """
     size = arith.product(tuple(dim.extent for dim in dims))
     a, b = ir.Buffer("source", (size,), dtype), ir.Buffer("target", (size,), dtype)
-    # Without elements, the strides are 0, and loops over the other dimensions would still copy elements.
+    # Loops over an empty tensor would run zero times.
     nests = _nests(_merged(dims), a, b, 0, 0, threads) if size != 0 else []
     return ir.LoopProgram(name, (a,), (b,), nests[0] if len(nests) == 1 else ir.Seq(tuple(nests)))
 
@@ -237,7 +240,8 @@ def _side(extent: Dim, limit: int) -> int:
 def _nest(
     dims: list[Dimension], sides: dict[int, int], a: ir.Buffer, b: ir.Buffer, read_offset: Dim, write_offset: Dim, threads: int
 ) -> ir.Stmt:
-    """Build loops around the copy of an element or of vectors. `sides` has the number of lanes of a dimension, then of vectors."""
+    """Build loops around the copy of an element or of vectors. `sides` maps the dimension of the vector lanes to their number, and
+    then, for a square, the dimension of the vectors to their number."""
     source_offset, target_offset = arith.wrap(read_offset), arith.wrap(write_offset)
     loops: list[tuple[arith.Var, Dim]] = []
     inner: list[tuple[arith.Var, Dim]] = []
@@ -263,12 +267,12 @@ def _nest(
     stores: list[ir.Stmt] = []
     lane = arith.Var("lane")
     side, *vector_counts = sides.values() or (1,)
-    lanes, columns = lane if sides else arith.ZERO, vector_counts[0] if vector_counts else 1
-    row, *numbered = [dims[axis] for axis in sides] or [Dimension(1, 0, 0)]
-    column = numbered[0] if numbered else row
-    for number in range(columns):
-        value = ir.load(a, (source_offset + lanes * row.source + arith.mul(number, column.source),))
-        stores.append(ir.Store(b, (target_offset + lanes * row.target + arith.mul(number, column.target),), value))
+    lane_index, vector_count = lane if sides else arith.ZERO, vector_counts[0] if vector_counts else 1
+    row, *vector_dims = [dims[axis] for axis in sides] or [Dimension(1, 0, 0)]
+    column = vector_dims[0] if vector_dims else row
+    for number in range(vector_count):
+        value = ir.load(a, (source_offset + lane_index * row.source + arith.mul(number, column.source),))
+        stores.append(ir.Store(b, (target_offset + lane_index * row.target + arith.mul(number, column.target),), value))
     body: ir.Stmt = stores[0] if len(stores) == 1 else ir.Seq(tuple(stores))
     if sides:
         body = ir.For(lane, arith.wrap(side), body, ir.ForKind.VECTORIZED)
@@ -288,5 +292,5 @@ def _patch(count: Dim, threads: int) -> int:
     if not isinstance(count, int):
         max_count = arith.bounds(count)[1]
         return 1 if max_count is not None and max_count <= PATCH else PATCH
-    fitting = [size for size in range(PATCH, 0, -1) if count % size == 0]
-    return next((size for size in fitting if count // size % max(threads, 1) == 0), fitting[0])
+    divisors = [size for size in range(PATCH, 0, -1) if count % size == 0]
+    return next((size for size in divisors if count // size % max(threads, 1) == 0), divisors[0])

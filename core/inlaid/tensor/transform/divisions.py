@@ -1,4 +1,4 @@
-"""Hoists divisions by symbolic numbers out of loops, and computes a quotient from that of a nearby dividend with the same
+"""Hoists divisions by symbolic numbers out of loops, and computes a quotient from the quotient of a nearby dividend by the same
 divisor."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ Division = arith.FloorDiv | arith.FloorMod
 
 
 def hoist_divisions(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Compute quotients and remainders by symbolic numbers in the outermost loop that has their operands. Compilers do not hoist a
-    division out of a loop that may run zero times:
+    """Compute quotients and remainders by symbolic numbers directly inside the innermost loop whose variable they read. Compilers
+    do not hoist a division out of a loop that may run zero times:
 
         for p: for q: a[p // n, q]    becomes    for p: let d = p // n: for q: a[d, q]
 
@@ -65,15 +65,15 @@ class _Sharing(_Divisions):
     def _replaced(self, division: Division) -> arith.Expr:
         dividend, divisor = division.operands
         form = self._analyzer.linear(dividend)
-        small: dict[arith.Expr, int] = {atom: count for atom, count in form.terms.items() if isinstance(atom, arith.Compare)}
-        rest = arith.Linear({atom: count for atom, count in form.terms.items() if atom not in small}, 0).expr()
-        more = arith.Linear(small, form.constant).expr()
-        low, high = self._analyzer.bounds(more)
-        least = self._analyzer.bounds(divisor)[0]
-        if rest == arith.ZERO or low is None or low < 0 or not high or least is None or 2 * least < high:
+        comparisons: dict[arith.Expr, int] = {atom: count for atom, count in form.terms.items() if isinstance(atom, arith.Compare)}
+        rest = arith.Linear({atom: count for atom, count in form.terms.items() if atom not in comparisons}, 0).expr()
+        increment = arith.Linear(comparisons, form.constant).expr()
+        low, high = self._analyzer.bounds(increment)
+        min_divisor = self._analyzer.bounds(divisor)[0]
+        if rest == arith.ZERO or low is None or low < 0 or not high or min_divisor is None or 2 * min_divisor < high:
             return division
-        raw_remainder = rest % divisor + more
-        ends = (divisor,) if high <= least else (divisor, divisor * 2)
+        raw_remainder = rest % divisor + increment
+        ends = (divisor,) if high <= min_divisor else (divisor, divisor * 2)
         steps = [arith.compare("<=", end, raw_remainder) for end in ends]
         if isinstance(division, arith.FloorDiv):
             return sum(steps, rest // divisor)
@@ -112,14 +112,14 @@ class _Hoisting(_Divisions):
         return body
 
     def _replaced(self, division: Division) -> arith.Expr:
-        unknown = {var for var in arith.free_vars(division) if isinstance(var, arith.Var)}
+        unbound_variables = {var for var in arith.free_vars(division) if isinstance(var, arith.Var)}
         innermost: _Hoisting | None = None
         level: _Hoisting | None = self
-        while level is not None and unknown:
-            innermost = innermost or (level if unknown & level._loop_variables else None)
-            unknown -= level._loop_variables
+        while level is not None and unbound_variables:
+            innermost = innermost or (level if unbound_variables & level._loop_variables else None)
+            unbound_variables -= level._loop_variables
             level = level._outer
-        if innermost is None or unknown:
+        if innermost is None or unbound_variables:
             return division
         variable = innermost._values.setdefault(division, arith.Var(f"{innermost._loop}_d{len(innermost._values)}"))
         innermost._loop_variables.add(variable)

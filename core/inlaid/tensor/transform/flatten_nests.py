@@ -13,7 +13,8 @@ from inlaid_runtime import arith
 from inlaid_runtime.types import dtype
 
 MAX_LOOPS = 8
-"""Number of loops that a nest keeps. The quotients and remainders for the others are computed once per iteration of them all."""
+"""Maximum number of loops of a nest after merging. The variables of merged loops are computed once per iteration of the merged
+loop."""
 
 
 def flatten_nests(program: ir.LoopProgram) -> ir.LoopProgram:
@@ -41,13 +42,13 @@ def _flat(loops: list[ir.For]) -> ir.Stmt:
     """Merge nested loops, given outermost first."""
     extents = [arith.wrap(loop.extent) for loop in loops]
     flat = arith.Var("flat")
-    rests = [flat, *(arith.Var(f"flat{number}") for number in range(1, len(loops)))]
+    quotients = [flat, *(arith.Var(f"flat{number}") for number in range(1, len(loops)))]
     stmt = loops[-1].body
     for number, loop in enumerate(loops):  # the outermost is what is left of `flat` at the end
-        rest = rests[len(loops) - 1 - number]
-        stmt = _let(loop.var, rest % extents[number] if number else rest, stmt)
+        quotient = quotients[len(loops) - 1 - number]
+        stmt = _let(loop.var, quotient % extents[number] if number else quotient, stmt)
         if number < len(loops) - 1:
-            stmt = _let(rest, rests[len(loops) - 2 - number] // extents[number + 1], stmt)
+            stmt = _let(quotient, quotients[len(loops) - 2 - number] // extents[number + 1], stmt)
     return ir.For(flat, arith.wrap(arith.product(tuple(extents))), stmt)
 
 

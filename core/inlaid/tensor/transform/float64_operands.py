@@ -7,7 +7,7 @@ from inlaid_runtime.records import replace
 from inlaid_runtime.types import dtype
 
 INTERMEDIATE_FLOAT64 = ("float64", "intermediate")
-"""Annotation of a program without float64 operands, whose kernels compute nothing in float64."""
+"""Annotation of a program without float64 operands. Its kernels compute what would be float64 in float32 and integers instead."""
 
 
 def mark_intermediate_float64(program: ir.LoopProgram) -> ir.LoopProgram:

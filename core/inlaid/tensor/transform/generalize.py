@@ -18,7 +18,7 @@ _DIVISION_OPS = ("div", "mod")
 @dataclass(frozen=True)
 class General:
     """A program that replaces several member programs. Its last inputs are `sizes`. `members` maps the number of each member to the
-    values of these sizes for which the program is equivalent to it."""
+    values of these sizes for which the program is equivalent to the member."""
 
     program: ir.LoopProgram
     members: Mapping[int, tuple[int, ...]]
@@ -31,17 +31,17 @@ def generalize(programs: Sequence[ir.LoopProgram], max_parameters: int) -> list[
     numbers_by_types: dict[object, list[int]] = {}
     for number, program in enumerate(programs):
         numbers_by_types.setdefault(parameter_types(program), []).append(number)
-    groups: dict[object, list[tuple[int, _Opened]]] = {}
+    groups: dict[object, list[tuple[int, _WithHoles]]] = {}
     generals: list[General] = []
     for numbers in numbers_by_types.values():
         if len(numbers) == 1:
             generals.append(General(programs[numbers[0]], {numbers[0]: ()}))
             continue
         for number in numbers:
-            opened = _Opened(programs[number])
-            groups.setdefault(structural_key(opened.program), []).append((number, opened))
+            with_holes = _WithHoles(programs[number])
+            groups.setdefault(structural_key(with_holes.program), []).append((number, with_holes))
     for group in groups.values():
-        columns = list(zip(*(opened.values for _, opened in group), strict=True))
+        columns = list(zip(*(with_holes.values for _, with_holes in group), strict=True))
         parameters = list(dict.fromkeys(column for column in columns if len(set(column)) > 1))
         if len(group) == 1 or len(parameters) > max_parameters:
             generals += (General(programs[number], {number: ()}) for number, _ in group)
@@ -57,8 +57,8 @@ def generalize(programs: Sequence[ir.LoopProgram], max_parameters: int) -> list[
     return sorted(generals, key=lambda general: min(general.members))
 
 
-class _Opened:
-    """A program whose integers are replaced by holes, one per occurrence, and these integers in order."""
+class _WithHoles:
+    """A copy of a program with a hole, a size variable, in place of each integer constant; `values` are these integers in order."""
 
     def __init__(self, program: ir.LoopProgram) -> None:
         self.values: list[int] = []

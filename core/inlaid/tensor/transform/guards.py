@@ -65,7 +65,7 @@ def _without_guards(stmt: ir.Stmt, single_store_buffers: Set[ir.Buffer], ranges:
 def _is_speculatable(value: ir.Expr) -> bool:
     """Test whether a value may be computed speculatively, which requires that it is floating-point arithmetic on registers."""
 
-    def alone(node: ir.Expr) -> bool:
+    def is_allowed(node: ir.Expr) -> bool:
         match node:
             case ir.Load(buffer=buffer):
                 return buffer.scope == "register"
@@ -75,7 +75,7 @@ def _is_speculatable(value: ir.Expr) -> bool:
                 return node.dtype.is_float
         return isinstance(node, ir.Const)
 
-    return all(map(alone, ir.walk_exprs(value)))
+    return all(map(is_allowed, ir.walk_exprs(value)))
 
 
 def _within(analyzer: arith.Analyzer, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> bool:
@@ -134,8 +134,8 @@ class _Nesting:
 
     def _implies(self, condition: arith.Expr, other: arith.Expr) -> bool:
         """Test whether one condition implies another, by comparing the sums in their conjuncts."""
-        mine, theirs = self._limits(condition), self._limits(other)
-        return all(any(rest == other_rest and least <= limit for rest, limit in mine) for other_rest, least in theirs)
+        limits, other_limits = self._limits(condition), self._limits(other)
+        return all(any(rest == other_rest and least <= limit for rest, limit in limits) for other_rest, least in other_limits)
 
     def _limits(self, condition: arith.Expr) -> list[tuple[arith.Expr, int]]:
         """Split a condition into one pair (rest, number) per conjunct, which means `rest + number < 0`. A conjunct of another form
@@ -157,10 +157,10 @@ def _without(stmt: ir.Stmt, parts: frozenset[arith.Expr]) -> ir.Stmt:
     """Drop the conjuncts of a statement's guard that are known to hold."""
     condition = _guard(stmt)
     assert isinstance(stmt, ir.If) and condition is not None
-    return guarded(stmt.then, _joint(part for part in conjuncts(condition) if part not in parts))
+    return guarded(stmt.then, _conjunction(part for part in conjuncts(condition) if part not in parts))
 
 
-def _joint(parts: Iterable[arith.Expr]) -> arith.Expr:
+def _conjunction(parts: Iterable[arith.Expr]) -> arith.Expr:
     result: arith.Expr = arith.ONE
     for part in parts:
         result = arith.logical_and(result, part)
@@ -192,7 +192,9 @@ def _hoisted(loop: ir.For) -> tuple[arith.Expr, ir.For]:
     assert isinstance(loop.body, ir.If)
     inner_parts = [part for part in conjuncts(condition) if loop.var in arith.free_vars(part)]
     outer_parts = [part for part in conjuncts(condition) if loop.var not in arith.free_vars(part)]
-    return _joint(outer_parts), replace(loop, body=guarded(loop.body.then, _joint(inner_parts))) if outer_parts else loop
+    return _conjunction(outer_parts), replace(
+        loop, body=guarded(loop.body.then, _conjunction(inner_parts))
+    ) if outer_parts else loop
 
 
 _Levels = list[tuple[arith.Expr, tuple[ir.Stmt, ...]]]
@@ -246,8 +248,8 @@ def _loops(loop: ir.For, levels: _Levels) -> ir.Stmt | None:
         return replace(loop, body=joined(*(stmt for _, stmts in levels[:count] for stmt in stmts)))
 
     # A prefetch before the first row is not a row. Counting it would leave a loop over the last row alone in a strip of RUN rows.
-    hints = all(isinstance(stmt, ir.Intrinsic) for stmt in levels[0][1])
-    first = min(len(levels), RUN + hints)
+    has_hints = all(isinstance(stmt, ir.Intrinsic) for stmt in levels[0][1])
+    first = min(len(levels), RUN + has_hints)
     body = over(first)
     if len(levels) > first:
         if not _independent(levels[:first], levels[first:]):

@@ -65,10 +65,10 @@ def interleave(name: str, members: Sequence[Member], passed: Sequence[int]) -> I
         return None
     windows = [infer_window(number, tapes, plan) for number in passed]
     window_by_number = {number: window for number, window in zip(passed, windows, strict=True) if window is not None}
-    return _Printer(name, tapes, plan, window_by_number).program() if len(window_by_number) == len(passed) else None
+    return _KernelBuilder(name, tapes, plan, window_by_number).program() if len(window_by_number) == len(passed) else None
 
 
-class _Printer:
+class _KernelBuilder:
     """Builds the interleaved kernel."""
 
     def __init__(self, name: str, tapes: Sequence[Tape], plan: LoopPlan, windows: Mapping[int, RollingWindow]) -> None:
@@ -94,17 +94,17 @@ class _Printer:
         """Build the kernel, and list the buffers that it is called on."""
         windows = self._windows.values()
         count = self._plan.count
-        before = [self._once(piece, 0) for iteration, piece in self._plan.order if iteration < 0]
-        after = [self._once(piece, count) for iteration, piece in self._plan.order if iteration == count]
+        prologue = [self._once(piece, 0) for iteration, piece in self._plan.order if iteration < 0]
+        epilogue = [self._once(piece, count) for iteration, piece in self._plan.order if iteration == count]
         body: list[ir.Stmt] = []
         for slot, track in enumerate(self._plan.tracks):
             for iteration, piece in self._plan.once.get(slot, ()):
                 body.append(guarded(self._once(piece, iteration), arith.compare("==", self._iteration, iteration)))
             body.append(self._track(track))
-        body += [_moved(window) for window in windows if window.carry]
-        kernel_body: ir.Stmt = ir.Seq((*before, ir.For(self._iteration, arith.wrap(count), ir.Seq(tuple(body))), *after))
-        local = [buffer for tape in self._tapes for segment in tape.segments for buffer in segment.local.values()]
-        for buffer in dict.fromkeys(local):
+        body += [_shift_window(window) for window in windows if window.carry]
+        kernel_body: ir.Stmt = ir.Seq((*prologue, ir.For(self._iteration, arith.wrap(count), ir.Seq(tuple(body))), *epilogue))
+        local_buffers = [buffer for tape in self._tapes for segment in tape.segments for buffer in segment.local.values()]
+        for buffer in dict.fromkeys(local_buffers):
             kernel_body = ir.Alloc(buffer, kernel_body)
         outputs = (*self._outputs.values(), *(window.buffer for window in windows))
         program = ir.LoopProgram(self._name, tuple(self._inputs.values()), outputs, kernel_body)
@@ -114,35 +114,35 @@ class _Printer:
         """Build the code of a piece that runs in a single iteration."""
         segment = self._tapes[piece.tape].segments[piece.segment]
         if segment.var is None:
-            return self._moved_to(piece.tape, segment, {}, arith.wrap(iteration))
+            return self._body_in_iteration(piece.tape, segment, {}, arith.wrap(iteration))
         var = arith.Var(segment.var.name)
         index = piece.start + var
         return ir.For(
-            var, arith.wrap(piece.count), self._moved_to(piece.tape, segment, {segment.var: index}, arith.wrap(iteration))
+            var, arith.wrap(piece.count), self._body_in_iteration(piece.tape, segment, {segment.var: index}, arith.wrap(iteration))
         )
 
     def _track(self, track: Track) -> ir.Stmt:
-        """Build the code of a track, guarded if some iterations run none or only part of it."""
+        """Build the code of a track, with guards if some iterations of the loop run only a part of the track, or nothing of it."""
         segment = self._tapes[track.tape].segments[track.segment]
         assert segment.var is not None
         spans = [track.span(iteration, segment.count) for iteration in range(self._plan.count)]
         active = [iteration for iteration, (first, end) in enumerate(spans) if first < end]
         var = None if track.count == 1 else arith.Var(segment.var.name)
         index = self._iteration * track.step + track.start + (0 if var is None else var)
-        body = self._moved_to(track.tape, segment, {segment.var: index}, self._iteration)
+        body = self._body_in_iteration(track.tape, segment, {segment.var: index}, self._iteration)
         if var is not None:
-            partial: arith.Expr = arith.ONE
+            in_segment: arith.Expr = arith.ONE
             if spans[active[0]][0] > track.start + track.step * active[0]:
-                partial = arith.compare("<=", 0, index)
+                in_segment = arith.compare("<=", 0, index)
             if spans[active[-1]][1] < track.start + track.step * active[-1] + track.count:
-                partial = arith.logical_and(partial, arith.compare("<", index, segment.count))
-            body = ir.For(var, arith.wrap(track.count), guarded(body, partial))
+                in_segment = arith.logical_and(in_segment, arith.compare("<", index, segment.count))
+            body = ir.For(var, arith.wrap(track.count), guarded(body, in_segment))
         condition = arith.compare("<=", active[0], self._iteration) if active[0] else arith.ONE
         if active[-1] + 1 < self._plan.count:
             condition = arith.logical_and(condition, arith.compare("<", self._iteration, active[-1] + 1))
         return guarded(body, condition)
 
-    def _moved_to(
+    def _body_in_iteration(
         self, member: int, segment: LoopSegment, variables: dict[arith.Expr, arith.Expr], iteration: arith.Expr
     ) -> ir.Stmt:
         """Build the body of a member's segment in one iteration, with passed buffers replaced by windows."""
@@ -191,7 +191,7 @@ def _over_windows(
     return Rewriter(variables, params, load, store).stmt(stmt)
 
 
-def _moved(window: RollingWindow) -> ir.Stmt:
+def _shift_window(window: RollingWindow) -> ir.Stmt:
     """Move the kept part of a window to its beginning."""
     element_bytes, i = window.buffer.dtype.bytes, arith.Var("i")
     load = ir.load(window.buffer, (arith.simplify(i + window.step // element_bytes),))

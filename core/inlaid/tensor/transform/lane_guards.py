@@ -32,18 +32,18 @@ def _hoist(stmt: ir.Stmt) -> ir.Stmt:
         return stmt
     parts = list(conjuncts(stmt.body.condition.index))
     lane_conditions = [part for part in parts if stmt.var in arith.free_vars(part)]
-    last = [arith.substitute(part, {stmt.var: stmt.extent - 1}) for part in lane_conditions]
+    last_lane_conditions = [arith.substitute(part, {stmt.var: stmt.extent - 1}) for part in lane_conditions]
     if not lane_conditions or not all(_holds_below(part, stmt.var) for part in lane_conditions):
         return stmt
-    rest: arith.Expr = arith.ONE
+    other_condition: arith.Expr = arith.ONE
     for part in parts:
-        rest = rest if part in lane_conditions else arith.logical_and(rest, part)
-    full_condition = rest
-    for part in last:
+        other_condition = other_condition if part in lane_conditions else arith.logical_and(other_condition, part)
+    full_condition = other_condition
+    for part in last_lane_conditions:
         full_condition = arith.logical_and(full_condition, arith.simplify(part))
     full_vector = replace(stmt, body=stmt.body.then)
-    registers = any(buffer.scope == "register" for node in ir.walk_stmts(stmt) for buffer in statement_buffers(node))
-    partial_vector = guarded(stmt if registers else replace(stmt, kind=ir.ForKind.SERIAL), rest)
+    uses_registers = any(buffer.scope == "register" for node in ir.walk_stmts(stmt) for buffer in statement_buffers(node))
+    partial_vector = guarded(stmt if uses_registers else replace(stmt, kind=ir.ForKind.SERIAL), other_condition)
     return ir.If(truth(full_condition), full_vector, partial_vector)
 
 

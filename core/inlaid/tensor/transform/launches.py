@@ -42,7 +42,7 @@ class SplitProgram:
 
 
 class ToSpmd(Protocol):
-    """Lowers a kernel to SPMD form: `to_spmd`, or what runs it as a pass."""
+    """Lowers a kernel to SPMD form: `to_spmd`, or a function that runs `to_spmd` as a pass."""
 
     def __call__(
         self, program: ir.LoopProgram, scopes: Sequence[MemoryScope], offsets: Mapping[ir.Buffer, int], subgroup: int, /
@@ -101,7 +101,11 @@ class _Splitter:
             case ir.Seq(stmts=stmts):
                 runs = groupby(stmts, _has_threads)
                 return joined(
-                    *(part for has, run in runs for part in (map(self._host, run) if has else [self._launch(joined(*run))]))
+                    *(
+                        part
+                        for has_threads, run in runs
+                        for part in (map(self._host, run) if has_threads else [self._launch(joined(*run))])
+                    )
                 )
             case ir.Alloc(buffer=buffer) if buffer.scope not in self._kernel_scopes:
                 return mapped(stmt, self._host)
@@ -143,10 +147,13 @@ class _Splitter:
         )  # size buffers come last
         kernel = ir.LoopProgram(name, (*inputs, *scalars.values()), outputs, body, defines, self._program.annotations)
         kernel = self._lower(replace(kernel, sizes=free_sizes(kernel)), self._scopes, self._offsets, self._subgroup)
-        owned = [places(kernel, scope) for scope in self._scopes if scope.owner == "thread"]
+        thread_offsets = [places(kernel, scope) for scope in self._scopes if scope.owner == "thread"]
         kernel_buffers = {buffer for node in ir.walk_stmts(kernel.body) for buffer in statement_buffers(node)}
         offsets = {
-            buffer: offset for table in (self._offsets, *owned) for buffer, offset in table.items() if buffer in kernel_buffers
+            buffer: offset
+            for table in (self._offsets, *thread_offsets)
+            for buffer, offset in table.items()
+            if buffer in kernel_buffers
         }
         axes = [node for node in ir.walk_stmts(kernel.body) if isinstance(node, ir.For) and node.kind is ir.ForKind.THREAD]
         grid, threads = ({loop.thread: loop.extent for loop in axes if loop.over_threads is inner} for inner in (False, True))
@@ -154,7 +161,7 @@ class _Splitter:
         self._kernels[name] = SpmdKernel(kernel, grid, threads, offsets)
         regions = tuple(map(full_region, (*inputs, *outputs)))
         access = [
-            mark for buffer, mark in zip(kernel.params, semantic_access(kernel), strict=True) if buffer not in scalars.values()
+            mode for buffer, mode in zip(kernel.params, semantic_access(kernel), strict=True) if buffer not in scalars.values()
         ]
         return ir.Intrinsic(name, regions, tuple(access), tuple(ir.Index(_INT64, var) for var in scalars))
 

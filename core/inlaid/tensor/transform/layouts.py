@@ -34,22 +34,26 @@ def is_intrinsic_operand(program: ir.LoopProgram, number: int) -> bool:
 
 
 def as_slice(program: ir.LoopProgram, number: int, axis: int, first: arith.Dim, extent: arith.Dim) -> ir.LoopProgram:
-    """Replace a parameter by a slice of a longer buffer. The slice starts at index `first` of dimension `axis`, which gets
-    `extent`. The program must have no blocks, and no intrinsic may access the parameter.
+    """Replace a parameter by a slice of a longer buffer. The slice starts at index `first` of dimension `axis`, whose extent
+    becomes `extent`. The program must have no blocks, and no intrinsic may access the parameter.
 
         for n, c in 4: b[n, c] = ...    becomes    for n, c in 4: b[n, c + first] = ...
     """
     buffer = program.params[number]
     longer = ir.Buffer(buffer.name, (*buffer.shape[:axis], extent, *buffer.shape[axis + 1 :]), buffer.dtype, buffer.scope)
 
-    def moved(indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+    def slice_indices(indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
         return (*indices[:axis], indices[axis] + first, *indices[axis + 1 :])
 
     def load(node: ir.Expr) -> ir.Expr | None:
-        return ir.load(longer, moved(node.indices)) if isinstance(node, ir.Load) and node.buffer is buffer else None
+        return ir.load(longer, slice_indices(node.indices)) if isinstance(node, ir.Load) and node.buffer is buffer else None
 
     def store(stmt: ir.Stmt) -> ir.Stmt | None:
-        return ir.Store(longer, moved(stmt.indices), stmt.value) if isinstance(stmt, ir.Store) and stmt.buffer is buffer else None
+        return (
+            ir.Store(longer, slice_indices(stmt.indices), stmt.value)
+            if isinstance(stmt, ir.Store) and stmt.buffer is buffer
+            else None
+        )
 
     inputs, outputs = (tuple(longer if item is buffer else item for item in side) for side in (program.inputs, program.outputs))
     return replace(program, inputs=inputs, outputs=outputs, body=Rewriter(expr=load, stmt=store).stmt(program.body))

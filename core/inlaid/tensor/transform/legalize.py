@@ -1,8 +1,8 @@
 """Lowers narrow element types that a processor lacks to types that every processor has.
 
-A narrow type is represented by its carrier, the unsigned integer of the same storage size. `legalize` replaces buffers of narrow
-types by buffers of carriers, and conversions, the main operation on narrow values besides moves, by bit arithmetic. Any other
-arithmetic on narrow types is done in float32 (int8 for integers) and rounded once.
+A narrow type is represented by its carrier, the unsigned integer of the same storage size (int8 for signed narrow integers).
+`legalize` replaces buffers of narrow types by buffers of carriers, and conversions, the main operation on narrow values besides
+moves, by bit arithmetic. Any other arithmetic on narrow types is done in float32 (int8 for integers) and rounded once.
 
 Conversions round half to even. A value above the largest finite value becomes infinity if the type has infinity, else NaN if the
 type has NaN, else the largest value, as in `ml_dtypes`.
@@ -55,7 +55,8 @@ NARROW_INTEGERS = ("int2", "int4", "uint2", "uint4")
 
 
 def carrier(dtype: DType) -> DType:
-    """Return the carrier that represents a narrow type's values: the unsigned integer of the same storage size."""
+    """Return the carrier that represents a narrow type's values: int8 for signed narrow integers, else the unsigned integer of the
+    same storage size."""
     if dtype.name in NARROW_INTEGERS:
         return INT8 if dtype.kind == "int" else UINT8
     return as_dtype(f"uint{dtype.bytes * 8}")
@@ -152,7 +153,7 @@ class _Legalizer(Rewriter):
         args = tuple(
             self._cast(self.expr(arg), arg.dtype, working) if self._is_narrow(arg.dtype) else self.expr(arg) for arg in old
         )
-        return self._cast(_again(expr, args), working, dtype) if self._is_narrow(dtype) else _again(expr, args)
+        return self._cast(_on_operands(expr, args), working, dtype) if self._is_narrow(dtype) else _on_operands(expr, args)
 
     def _cast(self, value: Expr, source: DType, target: DType) -> Expr:
         """Convert a rebuilt value from one type to another; either may be narrow."""
@@ -176,7 +177,7 @@ class _Legalizer(Rewriter):
         return encode(cast(value, FLOAT32), target)
 
 
-def _again(expr: Expr, args: tuple[Expr, ...]) -> Expr:
+def _on_operands(expr: Expr, args: tuple[Expr, ...]) -> Expr:
     """Rebuild an operation on operands of another type."""
     match expr:
         case ir.Binary(op=op):
@@ -197,7 +198,7 @@ def encode_constant(value: float | int | bool, dtype: DType) -> int:
     return int(element.view(carrier(dtype).numpy))
 
 
-def _bits(value: int) -> Expr:
+def _uint32(value: int) -> Expr:
     return const(value, UINT32)
 
 
@@ -205,8 +206,8 @@ def decode(code: Expr, dtype: DType) -> Expr:
     """Decode a code of a narrow float type to its float32 value, exactly."""
     wide = cast(code, UINT32)
     if dtype.name == EXPONENT_ONLY:
-        normal = select(wide.equal(0), _bits(1 << 22), wide << 23)
-        return bitcast(select(wide.equal(255), _bits(0x7FC00000), normal), FLOAT32)
+        normal = select(wide.equal(0), _uint32(1 << 22), wide << 23)
+        return bitcast(select(wide.equal(255), _uint32(0x7FC00000), normal), FLOAT32)
     form = FORMATS[dtype.name]
     if dtype.name == "bfloat16":
         return bitcast(wide << 16, FLOAT32)
@@ -216,12 +217,14 @@ def decode(code: Expr, dtype: DType) -> Expr:
     value = bitcast(magnitude << (23 - form.digits), FLOAT32) * (2.0 ** (127 - form.bias))
     bits = bitcast(value, UINT32)
     if form.over not in (form.top, form.nan):
-        bits = select(magnitude.equal(form.over), _bits(0x7F800000), bits)
+        bits = select(magnitude.equal(form.over), _uint32(0x7F800000), bits)
     if form.nan is not None and not form.unsigned_zero:
-        bits = select(_bits(max(form.top, form.over if form.over != form.nan else form.top)) < magnitude, _bits(0x7FC00000), bits)
+        bits = select(
+            _uint32(max(form.top, form.over if form.over != form.nan else form.top)) < magnitude, _uint32(0x7FC00000), bits
+        )
     bits = bits | ((wide >> width) << 31)
     if form.unsigned_zero:
-        bits = select(wide.equal(form.nan or 0), _bits(0x7FC00000), bits)
+        bits = select(wide.equal(form.nan or 0), _uint32(0x7FC00000), bits)
     return bitcast(bits, FLOAT32)
 
 
@@ -246,23 +249,23 @@ def encode(value: Expr, dtype: DType) -> Expr:
         # Below the smallest normal number the spacing is constant: adding a number with that spacing rounds to it.
         magic = 2.0 ** (23 + 1 - form.bias - form.digits)
         small = bitcast(bitcast(bits, FLOAT32) + magic, UINT32) - bitcast(const(magic, FLOAT32), UINT32)
-        code = select(bits < _bits((128 - form.bias) << 23), small, code)
-    code = select(_bits(form.top) < code, _bits(form.over), code)
+        code = select(bits < _uint32((128 - form.bias) << 23), small, code)
+    code = select(_uint32(form.top) < code, _uint32(form.over), code)
     sign = (raw_bits >> 31) << (form.exponent + form.digits)
     if form.unsigned_zero:
-        sign = select(code.equal(0), _bits(0), sign)
-        code = select(is_nan, _bits(form.over), code | sign)
+        sign = select(code.equal(0), _uint32(0), sign)
+        code = select(is_nan, _uint32(form.over), code | sign)
     else:
-        code = select(is_nan, _bits(0 if form.nan is None else form.nan), code) | sign
+        code = select(is_nan, _uint32(0 if form.nan is None else form.nan), code) | sign
     return cast(code, code_type)
 
 
 def _encode_exponent(bits: Expr, negative: Expr, is_nan: Expr, code_type: DType) -> Expr:
     """Encode a float32 as the nearest power of two. Ties from 2 ** -127 on round up, as in ml_dtypes. Values <= 0 become NaN."""
     code = (bits + 0x400000) >> 23
-    code = select(bits < _bits(1 << 23), select(bits < _bits(0x400001), _bits(0), _bits(1)), code)
-    bad = is_nan | negative | bits.equal(0) | (_bits(254) < code)
-    return cast(select(bad, _bits(255), code), code_type)
+    code = select(bits < _uint32(1 << 23), select(bits < _uint32(0x400001), _uint32(0), _uint32(1)), code)
+    becomes_nan = is_nan | negative | bits.equal(0) | (_uint32(254) < code)
+    return cast(select(becomes_nan, _uint32(255), code), code_type)
 
 
 def round_to_odd(value: Expr) -> Expr:

@@ -90,6 +90,7 @@ class Tape:
         return first_byte if first_byte > 0 else 0
 
     def _suffixes(self, number: int) -> list[float]:
+        """Return the first byte of a buffer that each segment or a later one accesses, and infinity for the end."""
         lowest = [math.inf]
         for segment, touches in zip(reversed(self.segments), reversed(self._touches[number]), strict=True):
             lowest.append(min([*(touch.lowest(0, segment.count) for touch in touches), lowest[-1]]))
@@ -175,7 +176,7 @@ class _Walk:
         for touch in self._tapes[piece.tape].operands[piece.segment]:
             yield touch.number, min(touch.highest(piece.start, piece.end), self._sizes[touch.number])
 
-    def _pass(self, piece: IterationRange) -> None:
+    def _advance(self, piece: IterationRange) -> None:
         """Advance a member past a piece."""
         is_segment_end = piece.end == self._tapes[piece.tape].segments[piece.segment].count
         self._at[piece.tape] = (piece.segment + 1, 0) if is_segment_end else (piece.segment, piece.end)
@@ -196,7 +197,8 @@ class _Run(_Walk):
         return self._pieces
 
     def _step(self, member: int, goal: tuple[int, float] | None) -> None:
-        """Run at least one step of a member's current segment, and no more than it takes to write buffer and end of `goal`."""
+        """Run at least one step of a member's current segment. With a goal (buffer, end), run no more steps than it takes to write
+        the buffer up to byte `end`."""
         segment, start = self._at[member]
         segment_loop = self._tapes[member].segments[segment]
         steps = segment_loop.count - start if goal is None else self._steps_until(member, *goal)
@@ -213,7 +215,7 @@ class _Run(_Walk):
             self._pieces[-1] = replace(last, count=last.count + steps)
         else:
             self._pieces.append(IterationRange(member, segment, start, steps))
-        self._pass(IterationRange(member, segment, start, steps))
+        self._advance(IterationRange(member, segment, start, steps))
 
     def _produce(self, number: int, end: float) -> None:
         """Run the member that writes a buffer until the buffer is written up to byte `end`."""
@@ -270,7 +272,8 @@ class Track:
     count: int
 
     def span(self, iteration: int, segment_count: int) -> tuple[int, int]:
-        """Return the range [first, end) of segment iterations that a loop iteration runs. The segment has `segment_count`."""
+        """Return the range [first, end) of segment iterations that a loop iteration runs. The segment has `segment_count`
+        iterations in total."""
         first = self.start + self.step * iteration
         return max(0, first), min(segment_count, first + self.count)
 
@@ -371,7 +374,7 @@ class _Loop(_Walk):
         if slot is not None:
             self._once.setdefault(slot, []).append((iteration, piece))
         self._order.append((iteration, piece))
-        self._pass(piece)
+        self._advance(piece)
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------
@@ -423,9 +426,9 @@ def infer_window(number: int, tapes: Sequence[Tape], plan: LoopPlan) -> RollingW
                 high = max([high, *(min(size, touch.highest(piece.start, piece.end)) for touch in touched(piece))])
     start = int(min(first - step * iteration for iteration, first in enumerate(first_bytes) if first < size))
     carry = max(0, *(high - start - step * iteration for iteration, high in enumerate(written_ends) if iteration))
-    room = [step + carry] if carry else []
+    byte_counts = [step + carry] if carry else []
     for iteration, piece in plan.order:
         base = start + step * max(iteration, 0)
-        room += [min(size, touch.highest(piece.start, piece.end)) - base for touch in touched(piece)]
+        byte_counts += [min(size, touch.highest(piece.start, piece.end)) - base for touch in touched(piece)]
     element_bytes = buffer.dtype.bytes
-    return RollingWindow(ir.Buffer(buffer.name, (max(room) // element_bytes,), buffer.dtype), start, step, carry)
+    return RollingWindow(ir.Buffer(buffer.name, (max(byte_counts) // element_bytes,), buffer.dtype), start, step, carry)

@@ -91,27 +91,27 @@ def flatten_blocks(program: ir.LoopProgram) -> ir.LoopProgram:
 
 def _flatten(stmt: ir.Stmt) -> ir.Stmt:
     if isinstance(stmt, ir.Block):
-        return _dissolved(stmt)
+        return _flattened_block(stmt)
     if isinstance(stmt, ir.For):
-        hoisted = _without_init(stmt)
+        hoisted = _with_hoisted_init(stmt)
         if hoisted is not None:
             return hoisted
     return mapped(stmt, _flatten)
 
 
-def _dissolved(block: ir.Block) -> ir.Stmt:
+def _flattened_block(block: ir.Block) -> ir.Stmt:
     rewriter = Rewriter(bound_iters(block))
     body = rewriter.stmt(_flatten(block.body))
     if block.init is not None:
-        first: arith.Expr = arith.ONE
+        is_first: arith.Expr = arith.ONE
         for item, binding in zip(block.iters, block.bindings, strict=True):
             if item.kind is ir.IterKind.REDUCTION:
-                first = arith.logical_and(first, arith.compare("==", binding, 0))
-        body = joined(guarded(rewriter.stmt(_flatten(block.init)), first), body)
+                is_first = arith.logical_and(is_first, arith.compare("==", binding, 0))
+        body = joined(guarded(rewriter.stmt(_flatten(block.init)), is_first), body)
     return guarded(body, rewriter.index(block.predicate))
 
 
-def _without_init(loop: ir.For) -> ir.Stmt | None:
+def _with_hoisted_init(loop: ir.For) -> ir.Stmt | None:
     """Hoist the init of a block out of a perfect nest of reduction loops; None if the loop is not such a nest."""
     loops: list[ir.For] = []
     stmt: ir.Stmt = loop
@@ -133,7 +133,7 @@ def _without_init(loop: ir.For) -> ir.Stmt | None:
     first = {var: arith.substitute(value, start) for var, value in bound_iters(stmt).items()} | start
     rewriter = Rewriter(first)
     init = guarded(rewriter.stmt(_flatten(stmt.init)), rewriter.index(stmt.predicate))
-    body = _dissolved(replace(stmt, init=None))
+    body = _flattened_block(replace(stmt, init=None))
     for enclosing_loop in reversed(loops):
         body = ir.For(
             enclosing_loop.var, enclosing_loop.extent, body, enclosing_loop.kind, enclosing_loop.thread, enclosing_loop.annotations
@@ -178,8 +178,8 @@ class _Simplifier(Rewriter):
         if type(index) is arith.Add and type(constant := index.operands[1]) is arith.Const:
             # Copies of a statement (made by unrolling) differ in constants: they share the result for the rest.
             rest = self.index(index.operands[0])
-            if type(rest) is arith.Add and type(more := rest.operands[1]) is arith.Const:
-                return arith.add(rest.operands[0], more.value + constant.value)
+            if type(rest) is arith.Add and type(inner_constant := rest.operands[1]) is arith.Const:
+                return arith.add(rest.operands[0], inner_constant.value + constant.value)
             return index if rest is index.operands[0] else arith.add(rest, constant)
         if self._outer is not None and self._ranges.keys().isdisjoint(arith.free_vars(index)) and not arith.reads_data(index):
             return self._outer.index(index)
@@ -224,8 +224,8 @@ class _Simplifier(Rewriter):
         if inner is None:
             inner = self._loops[loop.var, extent] = self._inside({loop.var: (0, arith.unwrap(extent - 1))})
         body = inner.stmt(loop.body)
-        once = extent == arith.ONE and loop.kind is not ir.ForKind.THREAD
-        if once or (isinstance(body, ir.Seq) and not body.stmts):
+        runs_once = extent == arith.ONE and loop.kind is not ir.ForKind.THREAD
+        if runs_once or (isinstance(body, ir.Seq) and not body.stmts):
             return body
         if extent is loop.extent and body is loop.body:
             return loop
@@ -234,10 +234,10 @@ class _Simplifier(Rewriter):
     def _branch(self, branch: ir.If, condition: ir.Expr) -> ir.Stmt:
         facts: frozenset[arith.Expr] = frozenset()
         if isinstance(condition, ir.Index):
-            unknown = self._unknown(condition.index)
-            condition = truth(unknown)
+            undecided = self._undecided(condition.index)
+            condition = truth(undecided)
             # Values read from data may change while the branch runs.
-            facts = frozenset(part for part in conjuncts(unknown) if not arith.reads_data(part))
+            facts = frozenset(part for part in conjuncts(undecided) if not arith.reads_data(part))
         decided = _decided(condition)
         if decided is not None:
             side = branch.then if decided else branch.otherwise
@@ -248,7 +248,7 @@ class _Simplifier(Rewriter):
             return then
         return ir.If(condition, then, otherwise)
 
-    def _unknown(self, condition: arith.Expr) -> arith.Expr:
+    def _undecided(self, condition: arith.Expr) -> arith.Expr:
         """Return the conjuncts of a condition that are not known to hold."""
         result: arith.Expr = arith.ONE
         for part in conjuncts(condition):
@@ -293,33 +293,35 @@ def _decided(condition: ir.Expr) -> bool | None:
 
 
 def check_registers(program: ir.LoopProgram) -> None:
-    """Check that indices into "register" buffers are constant, except for variables of vectorized loops and threads (`to_spmd`
-    gives each thread its part). A buffer with other indices would be in memory. Raises `ScheduleError`, which names the buffer, the
-    index and the loop."""
+    """Check that indices into "register" buffers are constant, except for variables of vectorized loops, unrolled loops and threads
+    (`to_spmd` gives each thread its part). A buffer with other indices would be in memory. Raises `ScheduleError`, which names the
+    buffer, the index and the loop."""
     statements = list(ir.walk_stmts(program.body))
     if not any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == "register" for stmt in statements):
         return
-    vary = (ir.ForKind.VECTORIZED, ir.ForKind.UNROLLED)
-    lanes: set[arith.Expr] = {
-        stmt.var for stmt in statements if isinstance(stmt, ir.For) and (stmt.kind in vary or stmt.over_threads)
+    variable_kinds = (ir.ForKind.VECTORIZED, ir.ForKind.UNROLLED)
+    allowed_vars: set[arith.Expr] = {
+        stmt.var for stmt in statements if isinstance(stmt, ir.For) and (stmt.kind in variable_kinds or stmt.over_threads)
     }
     for stmt in statements:
         if isinstance(stmt, ir.Store) and stmt.buffer.scope == "register":
-            _check_indices(program, stmt.buffer, stmt.indices, lanes)
+            _check_indices(program, stmt.buffer, stmt.indices, allowed_vars)
         if isinstance(stmt, ir.Intrinsic):
             for region in stmt.regions:
                 if region.buffer.scope == "register":
-                    _check_indices(program, region.buffer, tuple(first for first, _ in region.ranges), lanes)
+                    _check_indices(program, region.buffer, tuple(first for first, _ in region.ranges), allowed_vars)
         for node in ir.walk_exprs(*statement_values(stmt)):
             if isinstance(node, ir.Load) and node.buffer.scope == "register":
-                _check_indices(program, node.buffer, node.indices, lanes)
+                _check_indices(program, node.buffer, node.indices, allowed_vars)
 
 
-def _check_indices(program: ir.LoopProgram, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], lanes: set[arith.Expr]) -> None:
+def _check_indices(
+    program: ir.LoopProgram, buffer: ir.Buffer, indices: tuple[arith.Expr, ...], allowed_vars: set[arith.Expr]
+) -> None:
     for position, index in enumerate(indices):
         if type(index) is arith.Const:
             continue
-        varying = sorted(repr(var) for var in arith.free_vars(index) - lanes)
+        varying = sorted(repr(var) for var in arith.free_vars(index) - allowed_vars)
         if varying or arith.reads_data(index):
             raise ScheduleError(
                 f"{program.name}: index {position} of register buffer {buffer}, {index!r}, must be constant, but varies with "

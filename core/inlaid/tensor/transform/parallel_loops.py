@@ -44,12 +44,12 @@ def _parallel_nest(stmt: ir.For) -> ir.Stmt:
     while isinstance(body, ir.Let) or (isinstance(body, ir.For) and body.kind in (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)):
         chain.append(body)
         body = body.body
-    inner = {node.var for node in chain}
+    chain_vars = {node.var for node in chain}
     parallel_loops = [
         node
         for node in chain
         if isinstance(node, ir.For)
-        and inner.isdisjoint(arith.free_vars(node.extent))
+        and chain_vars.isdisjoint(arith.free_vars(node.extent))
         and not arith.reads_data(node.extent)
         and (node.kind is ir.ForKind.PARALLEL or _independent(stmt, node.var))
     ]

@@ -346,6 +346,6 @@ def add_alloc(program: ir.LoopProgram, buffer: ir.Buffer) -> ir.LoopProgram:
     for other in paths[1:]:
         path = path[: shared_length(path, other)]
     # Values that a loop around a single user carries between iterations must outlive the iterations.
-    stops = (ir.While, ir.For) if len(paths) == 1 else (ir.While,)
-    end = next((depth for depth, stmt in enumerate(path) if isinstance(stmt, stops)), len(path) - 1)
+    stop_kinds = (ir.While, ir.For) if len(paths) == 1 else (ir.While,)
+    end = next((depth for depth, stmt in enumerate(path) if isinstance(stmt, stop_kinds)), len(path) - 1)
     return with_body(program, rebuilt(path[: end + 1], ir.Alloc(buffer, path[end])))

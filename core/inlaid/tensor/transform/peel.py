@@ -22,8 +22,8 @@ checks. The value is the number of elements per row or vector; 0: the remainder 
 rows beyond the end repeat the last row, and their results are not stored."""
 _LONGEST = 2 * STRIP - 1
 """Maximum number of rows in the last strip of a tile with specialized code per remainder. It takes 28 rows of code."""
-_SHARES = 64
-"""Iterations of a parallel loop below which the last one stays in it, as another branch: it may be all of a thread's work."""
+_MIN_ITERATIONS = 64
+"""A parallel loop of fewer iterations keeps its last one, as a branch, because that iteration may be the whole work of a thread."""
 _PLAIN = (ir.ForKind.SERIAL, ir.ForKind.PARALLEL)
 
 
@@ -77,15 +77,15 @@ def _loop(loop: ir.For, ranges: Ranges) -> ir.Stmt:
         if isinstance(loop.extent, arith.Const) and loop.extent.value > 1:
             last = loop.extent.value - 1
             main_ranges: Ranges = {**ranges, loop.var: (0, last - 1)}
-            if _last_alone(_worthwhile(loop), inner_ranges, main_ranges):
-                main = _without(
+            if _fails_only_last(_worthwhile(loop), inner_ranges, main_ranges):
+                main = _with_conditions(
                     replace(loop, extent=arith.Const(last)),
                     lambda part, inner: None if Analyzer(inner).prove(part) else part,
                     main_ranges,
                 )
                 tail = _peel(Rewriter({loop.var: arith.Const(last)}).stmt(loop.body), ranges)
                 main_loop = _peel_body(main, main_ranges)
-                if loop.kind is ir.ForKind.PARALLEL and last < _SHARES:
+                if loop.kind is ir.ForKind.PARALLEL and last < _MIN_ITERATIONS:
                     return replace(loop, body=ir.If(truth(arith.compare("<", loop.var, last)), main_loop.body, tail))
                 return ir.Seq((main_loop, tail))
         split_loop = _symbolic_loop(loop, ranges)
@@ -108,7 +108,9 @@ def _shortened(loop: ir.For) -> ir.Stmt:
             holds = [all(arith.evaluate(part, {var: number}) for part in conditions) for number in range(extent)]
             count = sum(holds)
             if conditions and all(holds[:count]):
-                return _without(replace(loop, extent=arith.Const(count)), lambda part, _: None if part in conditions else part, {})
+                return _with_conditions(
+                    replace(loop, extent=arith.Const(count)), lambda part, _: None if part in conditions else part, {}
+                )
     return loop
 
 
@@ -147,7 +149,7 @@ class _Pieces:
 
 
 class _Limits:
-    """Analyses conditions on a loop's variable, and memoizes the results."""
+    """Analyzes conditions on a loop's variable, and memoizes the results."""
 
     def __init__(self, loop: ir.For) -> None:
         self._variable = loop.var
@@ -254,9 +256,9 @@ def _cut(
 ) -> ir.Stmt:
     """Build the loop over `full_count` pieces, in which the conditions hold. If `extent` exceeds `full_count`, the partial last
     piece follows the loop."""
-    match_condition = _reader(loop, loop_pieces, limits)
+    match_condition = _matcher(loop, loop_pieces, limits)
     main_ranges: Ranges = {**ranges, loop.var: (0, arith.unwrap(full_count - 1))}
-    main = _without(
+    main = _with_conditions(
         replace(loop, extent=full_count),
         lambda part, inner_ranges: None if match_condition(part, inner_ranges) else part,
         main_ranges,
@@ -276,33 +278,33 @@ def _cut(
             tail = _remainders(loop, loop_pieces[0], limits, unit, last, ranges)
     if tail is None:
         tail = _peel(Rewriter(last).stmt(loop.body), ranges)
-    return ir.Seq((main, ir.If(truth(arith.compare("<", full_count, extent)), _bound(start, full_count, tail))))
+    return ir.Seq((main, ir.If(truth(arith.compare("<", full_count, extent)), _let(start, full_count, tail))))
 
 
-def _bound(variable: arith.Var, value: arith.Expr, body: ir.Stmt) -> ir.Stmt:
+def _let(variable: arith.Var, value: arith.Expr, body: ir.Stmt) -> ir.Stmt:
     return ir.Let(variable, ir.Index(dtype("int64"), value), body)
 
 
-def _reader(loop: ir.For, loop_pieces: Sequence[_Pieces], limits: _Limits) -> Callable[[arith.Expr, Ranges], _Pieces | None]:
+def _matcher(loop: ir.For, loop_pieces: Sequence[_Pieces], limits: _Limits) -> Callable[[arith.Expr, Ranges], _Pieces | None]:
     """Make a function that recognizes the conditions `loop_pieces`, given the ranges of enclosing loops."""
     inner_vars = {stmt.var for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.For)}
 
-    def read(part: arith.Expr, inner_ranges: Ranges) -> _Pieces | None:
+    def match(part: arith.Expr, inner_ranges: Ranges) -> _Pieces | None:
         pieces = limits.pieces(part, {var: span for var, span in inner_ranges.items() if var in inner_vars})
         return pieces if pieces is not None and any(map(pieces.matches, loop_pieces)) else None
 
-    return read
+    return match
 
 
 def _remainders(
     loop: ir.For, pieces: _Pieces, limits: _Limits, unit: int, last: Mapping[arith.Expr, arith.Expr], ranges: Ranges
 ) -> ir.Stmt:
     """Build specialized code for each possible number of remaining rows or vectors, of `unit` elements each."""
-    match_condition, count = _reader(loop, [pieces], limits), arith.Var(f"{loop.var.name}_left")
+    match_condition, count = _matcher(loop, [pieces], limits), arith.Var(f"{loop.var.name}_left")
     tail: ir.Stmt | None = None
     for end in range(pieces.size - (unit == 1), 0, -unit):
 
-        def among(part: arith.Expr, inner_ranges: Ranges, end: int = end) -> arith.Expr:
+        def case_condition(part: arith.Expr, inner_ranges: Ranges, end: int = end) -> arith.Expr:
             row_pieces = match_condition(part, inner_ranges)
             if row_pieces is None:
                 return part
@@ -311,10 +313,10 @@ def _remainders(
             condition = arith.logical_or(arith.compare("<", row_pieces.rest, end - unit), part)
             return arith.logical_and(arith.compare("<", row_pieces.rest, end), condition)
 
-        case_body = _peel(Rewriter(last).stmt(_without(loop.body, among, ranges)), ranges)
+        case_body = _peel(Rewriter(last).stmt(_with_conditions(loop.body, case_condition, ranges)), ranges)
         tail = case_body if tail is None else ir.If(truth(arith.compare("<=", count, end)), case_body, tail)
     assert tail is not None
-    return _bound(count, arith.simplify(pieces.limit - last[loop.var] * pieces.size), tail)
+    return _let(count, arith.simplify(pieces.limit - last[loop.var] * pieces.size), tail)
 
 
 def _strips(
@@ -351,11 +353,11 @@ def _strips(
     )
     strip_pieces = replace(pieces, limit=arith.simplify(pieces.limit - number * STRIP))
     strip_ranges: Ranges = {**ranges, number: (0, arith.unwrap(count - 1)), final: (0, longest - 1)}
-    match_condition, tail = _reader(loop, [strip_pieces], _Limits(loop)), None
+    match_condition, tail = _matcher(loop, [strip_pieces], _Limits(loop)), None
     sizes = tuple(range(longest, 0, -1)) if unit else (STRIP,)
     for size, fewer in zip(sizes, (*sizes[1:], 0), strict=True):
 
-        def among(part: arith.Expr, inner_ranges: Ranges, size: int = size, fewer: int = fewer) -> arith.Expr | None:
+        def case_condition(part: arith.Expr, inner_ranges: Ranges, size: int = size, fewer: int = fewer) -> arith.Expr | None:
             row_pieces = match_condition(part, inner_ranges)
             if row_pieces is None or size == fewer + 1:
                 return part if row_pieces is None else None
@@ -364,11 +366,11 @@ def _strips(
         strip = in_strips(loop.body, rows, number, tests_row, size, final if unit == 0 else None)
         if strip is None:
             return None
-        case_body = _peel(Rewriter(last).stmt(_without(strip, among, strip_ranges)), strip_ranges)
+        case_body = _peel(Rewriter(last).stmt(_with_conditions(strip, case_condition, strip_ranges)), strip_ranges)
         tail = case_body if tail is None else ir.If(truth(arith.compare("<", final, size)), case_body, tail)
     assert tail is not None
     end = arith.simplify(arith.minimum(arith.maximum(strip_rows - 1, 0), longest - 1))
-    return ir.For(number, count, _bound(final, end, tail))
+    return ir.For(number, count, _let(final, end, tail))
 
 
 def _peel_body(loop: ir.Stmt, ranges: Ranges) -> ir.For:
@@ -376,7 +378,7 @@ def _peel_body(loop: ir.Stmt, ranges: Ranges) -> ir.For:
     return replace(loop, body=_peel(loop.body, ranges))
 
 
-def _last_alone(conditions: Sequence[tuple[arith.Expr, Ranges]], full_ranges: Ranges, main_ranges: Ranges) -> bool:
+def _fails_only_last(conditions: Sequence[tuple[arith.Expr, Ranges]], full_ranges: Ranges, main_ranges: Ranges) -> bool:
     """Test whether a condition may fail in the last iteration of a loop, but not in earlier ones."""
     analyzers: dict[int, tuple[Analyzer, Analyzer]] = {}
     for condition, inner in conditions:
@@ -419,11 +421,11 @@ def _parts(condition: arith.Expr) -> Iterator[arith.Expr]:
         yield condition
 
 
-def _without(stmt: ir.Stmt, change: Callable[[arith.Expr, Ranges], arith.Expr | None], ranges: Ranges) -> ir.Stmt:
+def _with_conditions(stmt: ir.Stmt, change: Callable[[arith.Expr, Ranges], arith.Expr | None], ranges: Ranges) -> ir.Stmt:
     """Apply a function to each conjunct of a statement's conditions, given the ranges of enclosing loops. The function returns None
     for a conjunct that always holds."""
 
-    def left(condition: ir.Expr, inner: Ranges) -> ir.Expr | None:
+    def remaining(condition: ir.Expr, inner: Ranges) -> ir.Expr | None:
         """Return the remaining condition; None if no conjunct remains."""
         if not isinstance(condition, ir.Index):
             return condition
@@ -433,10 +435,10 @@ def _without(stmt: ir.Stmt, change: Callable[[arith.Expr, Ranges], arith.Expr | 
             conjunction = arith.logical_and(conjunction, part)
         return ir.Index(condition.dtype, conjunction) if parts else None
 
-    def chosen(node: ir.Expr, inner: Ranges) -> ir.Expr | None:
+    def simplified_select(node: ir.Expr, inner: Ranges) -> ir.Expr | None:
         if not isinstance(node, ir.Select):
             return None
-        condition = left(node.condition, inner)
+        condition = remaining(node.condition, inner)
         return node.then if condition is None else ir.Select(node.dtype, condition, node.then, node.otherwise)
 
     def rebuilt(node: ir.Stmt, inner: Ranges) -> ir.Stmt:
@@ -449,9 +451,9 @@ def _without(stmt: ir.Stmt, change: Callable[[arith.Expr, Ranges], arith.Expr | 
             case ir.Alloc(body=body) | ir.Let(body=body) | ir.While(body=body):
                 return replace(node, body=rebuilt(body, inner))
             case ir.Store():
-                return Rewriter(expr=lambda value: chosen(value, inner)).stmt(node)
+                return Rewriter(expr=lambda value: simplified_select(value, inner)).stmt(node)
             case ir.If(condition=condition, then=then, otherwise=otherwise):
-                then, rest = rebuilt(then, inner), left(condition, inner)
+                then, rest = rebuilt(then, inner), remaining(condition, inner)
                 if rest is None:
                     return then
                 return ir.If(rest, then, None if otherwise is None else rebuilt(otherwise, inner))

@@ -38,7 +38,7 @@ def printable_loops(stmt: ir.Stmt) -> Iterator[ir.For]:
 
 def _is_printable(loop: ir.For) -> bool:
     accesses: list[tuple[ir.Buffer, tuple[arith.Expr, ...]]] = []
-    fixed: list[arith.Expr] = []
+    invariant_exprs: list[arith.Expr] = []
     for stmt in ir.walk_stmts(loop):
         match stmt:
             case ir.For(kind=ir.ForKind.UNROLLED, extent=arith.Const()) | ir.Seq():
@@ -48,10 +48,10 @@ def _is_printable(loop: ir.For) -> bool:
             case ir.Store(buffer=buffer, indices=indices, value=value):
                 nodes = list(ir.walk_exprs(value))
                 accesses += [(buffer, indices), *((node.buffer, node.indices) for node in nodes if isinstance(node, ir.Load))]
-                fixed += [node.index for node in nodes if isinstance(node, ir.Index)]
+                invariant_exprs += [node.index for node in nodes if isinstance(node, ir.Index)]
             case ir.Intrinsic(regions=regions, args=(), over=()):
                 accesses += [(region.buffer, tuple(first for first, _ in region.ranges)) for region in regions]
-                fixed += [extent for region in regions for _, extent in region.ranges]
+                invariant_exprs += [extent for region in regions for _, extent in region.ranges]
             case _:
                 return False
     for buffer, indices in accesses:
@@ -60,7 +60,7 @@ def _is_printable(loop: ir.For) -> bool:
                 static = isinstance(arith.product(buffer.shape[axis + 1 :]), int)
                 if not static or arith.reads_data(index) or separate(index, (loop.var,)) is None:
                     return False
-    return all(loop.var not in arith.free_vars(index) for index in fixed)
+    return all(loop.var not in arith.free_vars(index) for index in invariant_exprs)
 
 
 def separate(index: arith.Expr, variables: Collection[arith.Expr]) -> tuple[dict[arith.Expr, int], arith.Expr, int] | None:

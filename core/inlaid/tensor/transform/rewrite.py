@@ -76,7 +76,9 @@ class Rewriter:
         buffer = self._buffers.get(region.buffer, region.buffer)
         ranges = tuple((self.index(first), self.index(extent)) for first, extent in region.ranges)
         is_unchanged = buffer is region.buffer and all(
-            new is old for pair, before in zip(ranges, region.ranges, strict=True) for new, old in zip(pair, before, strict=True)
+            new is old
+            for pair, old_pair in zip(ranges, region.ranges, strict=True)
+            for new, old in zip(pair, old_pair, strict=True)
         )
         return region if is_unchanged else ir.BufferRegion(buffer, ranges)
 

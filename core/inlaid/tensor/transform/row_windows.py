@@ -36,15 +36,16 @@ class RowWindow:
 def over_vectors(
     program: ir.LoopProgram, blocks: Sequence[ir.Block], window: RowWindow, plane: ir.Buffer, pitch: arith.Expr, lanes: int
 ) -> ir.LoopProgram:
-    """Build a program of two blocks: one reduces columns of a plane of reduced rows in whole vectors, one stores the results."""
+    """Build a program of two blocks. One reduces the columns of windows, over a plane of reduced rows, in whole vectors; the other
+    stores the results."""
     block, final = blocks
     sums = block.writes[0].buffer
     width = arith.simplify(arith.ceildiv(sums.shape[3], lanes) * lanes)
     larger = replace(sums, shape=(*sums.shape[:3], arith.unwrap(width)))
     plane_load = ir.load(plane, (block.iters[2].var * pitch + window.load.indices[3],))
-    total = Rewriter(expr=lambda node: plane_load if isinstance(node, ir.Load) and node.buffer is window.load.buffer else None)
+    rewriter = Rewriter(expr=lambda node: plane_load if isinstance(node, ir.Load) and node.buffer is window.load.buffer else None)
     sum_iters, final_iters = ((*item.iters[:3], replace(item.iters[3], extent=width)) for item in blocks)
-    sum_nest = block_nest(block.name, (*sum_iters, *window.columns), total.stmt(block.body), block.init)
+    sum_nest = block_nest(block.name, (*sum_iters, *window.columns), rewriter.stmt(block.body), block.init)
     final_nest = block_nest(
         final.name, final_iters, final.body, None, arith.compare("<", final.iters[3].var, final.iters[3].extent)
     )
@@ -65,7 +66,7 @@ def reduce_rows(
             item.var: Const(position) for item, position in zip(window.rows, positions, strict=True)
         }
         index = (*plane_index, arith.substitute(window.load.indices[2], row_values | {window.y: y}), column)
-        value, present = ir.as_expr(ir.load(data, index)), arith.simplify(1)
+        value, is_present = ir.as_expr(ir.load(data, index)), arith.simplify(1)
         if window.padding is not None:
             assert isinstance(window.padding.body, ir.Store)
             bindings: dict[arith.Expr, arith.Expr] = dict(zip((item.var for item in window.padding.iters), index, strict=True))
@@ -74,11 +75,11 @@ def reduce_rows(
             value = padding_value.then
             for part in conjuncts(padding_value.condition.index):
                 if lane not in arith.free_vars(part):
-                    present, is_interior = arith.logical_and(present, part), arith.logical_and(is_interior, part)
+                    is_present, is_interior = arith.logical_and(is_present, part), arith.logical_and(is_interior, part)
                 elif part not in conjuncts(in_bounds):
                     in_bounds = arith.logical_and(in_bounds, part)
         values.append(value)
-        borders.append(ir.select(present, value, window.outside))
+        borders.append(ir.select(is_present, value, window.outside))
     extents = {tile: arith.simplify(pitch // lanes), y: height, lane: arith.wrap(lanes)}
     analyzer = arith.Analyzer({var: (0, arith.unwrap(extent - 1)) for var, extent in extents.items()})
     in_bounds, is_interior = map(analyzer.simplify, (in_bounds, is_interior))

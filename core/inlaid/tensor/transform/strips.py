@@ -28,24 +28,24 @@ def in_strips(
         sums[4]; for r in 4 unrolled: if 4*strip + r < n: sums[r] = 0
 
     `rows` are the variables of the loops over rows; `tests_row` returns whether a condition tests that a row exists; `size` is the
-    number of rows to shrink to. Returns None if rows depend on each other, or if a row that does not exist has effects. `last` is a
-    variable with the index, in the strip, of its last existing row. Guards of stores to local buffers are then dropped: rows beyond
-    `last` read the operands of row `last`.
+    number of rows to shrink to. Returns None if rows depend on each other, or if a row that does not exist has effects. If `last`
+    is given, it is a variable with the number, in the strip, of the last row that exists. Guards of stores to local buffers are
+    then dropped: rows beyond `last` read the operands of row `last`.
     """
-    checked = _Rows(tile, rows, tests_row)
-    if not checked.independent(tile):
+    checker = _Rows(tile, rows, tests_row)
+    if not checker.independent(tile):
         return None
     nearest_rows = {} if last is None else {row: Var(f"{row.name}_near") for row in rows}
-    tile = tile if last is None else checked.without_guards(tile, nearest_rows)
+    tile = tile if last is None else checker.without_guards(tile, nearest_rows)
 
     def shortened(stmt: ir.Stmt) -> ir.Stmt | None:
         if isinstance(stmt, ir.For) and stmt.var in rows:
             return ir.For(stmt.var, arith.Const(size), stmt.body, stmt.kind, stmt.thread, stmt.annotations)
         return None
 
-    places: dict[arith.Expr, arith.Expr] = {row: strip * STRIP + row for row in rows}
-    places |= {other: strip * STRIP + arith.minimum(row, last) for row, other in nearest_rows.items() if last is not None}
-    return compact(Rewriter(places, stmt=shortened).stmt(tile))
+    row_numbers: dict[arith.Expr, arith.Expr] = {row: strip * STRIP + row for row in rows}
+    row_numbers |= {other: strip * STRIP + arith.minimum(row, last) for row, other in nearest_rows.items() if last is not None}
+    return compact(Rewriter(row_numbers, stmt=shortened).stmt(tile))
 
 
 _Access = tuple[ir.Buffer, tuple[arith.Expr, ...], bool]
@@ -76,7 +76,7 @@ class _Rows:
         )
 
     def without_guards(self, stmt: ir.Stmt, nearest_rows: Mapping[Var, Var], row: Var | None = None) -> ir.Stmt:
-        """Drop the guards of stores to local buffers, which then read row `near[row]` of other buffers."""
+        """Drop the guards of stores to local buffers, which then read row `nearest_rows[row]` of other buffers."""
         match stmt:
             case ir.For(var=var, body=body) if var in self._rows:
                 if any(isinstance(node, ir.Let) for node in ir.walk_stmts(body)):
@@ -102,7 +102,8 @@ class _Rows:
 
 
 class _NearestRow(Rewriter):
-    """Replaces a row by another one, except in accesses to local buffers, whose axes of rows are `axes`."""
+    """Replaces the variable of a row by that of the nearest row that exists, except in accesses to local buffers. `axes` maps these
+    buffers to the axis that the row indexes."""
 
     def __init__(self, nearest_rows: Mapping[Var, Var], row: Var, axes: Mapping[ir.Buffer, int | None]) -> None:
         def row_indices(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:

@@ -146,7 +146,7 @@ class _Inserter:
             waiters = (
                 other
                 for other, queue in candidates
-                if self._meet(parts[position].last.get(queue, ()), parts[other].first.get(queue, ()))
+                if self._have_conflict(parts[position].last.get(queue, ()), parts[other].first.get(queue, ()))
             )
             return next(waiters, end)
 
@@ -159,12 +159,12 @@ class _Inserter:
                     and staged.is_task(a.stmt)
                     and staged.is_task(b.stmt)
                 )
-                if before <= after or not in_one_stage or self._meet(staged.touches(a.stmt), staged.touches(b.stmt)):
+                if before <= after or not in_one_stage or self._have_conflict(staged.touches(a.stmt), staged.touches(b.stmt)):
                     break
                 order[slot - 1 : slot + 1] = order[slot], order[slot - 1]
         return [part for _, part in order]
 
-    def _meet(self, one: _Accesses, other: _Accesses) -> bool:
+    def _have_conflict(self, one: _Accesses, other: _Accesses) -> bool:
         return self._distance(one, other, 0, None) is not None
 
     def _tokens(self, queues: Sequence[Queue], push: bool) -> list[ir.Intrinsic]:
@@ -226,10 +226,11 @@ class _Inserter:
 
 
 def _until_wait(ends: Sequence[tuple[dict[Queue, _Accesses], _Part, bool]], queue: Queue) -> _Accesses:
-    """Collect accesses in order through the first part that waits on `queue`. Stop before a part preceded by its own token."""
+    """Collect accesses in order through the first part that waits on `queue`. Stop before a part that has a token of `queue` of its
+    own."""
     accesses: _Accesses = ()
-    for touches, part, token in ends:
-        if token:
+    for touches, part, has_token in ends:
+        if has_token:
             break
         accesses += touches.get(queue, ())
         if queue in part.waits:
@@ -253,16 +254,16 @@ def _ring(touches: Sequence[BoxAccess], var: arith.Var) -> int:
     return count if count <= LONGEST else 1
 
 
-def _apart_at(a: BoxAccess, b: BoxAccess, var: arith.Var, ring: int, distance: arith.Expr, *more: arith.Var) -> bool:
+def _apart_at(a: BoxAccess, b: BoxAccess, var: arith.Var, ring: int, distance: arith.Expr, *other_vars: arith.Var) -> bool:
     """Test whether two accesses never overlap if the second occurs `distance` iterations after the first."""
     turn = arith.Var("turn")
-    analyzer = arith.Analyzer(dict.fromkeys((turn, *more), (0, None)))
+    analyzer = arith.Analyzer(dict.fromkeys((turn, *other_vars), (0, None)))
 
-    def at(box: Box, now: arith.Expr) -> Box:
-        substitution: dict[arith.Expr, arith.Expr] = {var: now}
+    def at(box: Box, iteration: arith.Expr) -> Box:
+        substitution: dict[arith.Expr, arith.Expr] = {var: iteration}
         return tuple(
             (analyzer.simplify(arith.substitute(first, substitution)), arith.substitute(size, substitution)) for first, size in box
         )
 
-    places = (turn * ring + slot for slot in range(ring))
-    return all(apart(at(a.box, now), at(b.box, now + distance), analyzer) for now in places)
+    iterations = (turn * ring + slot for slot in range(ring))
+    return all(apart(at(a.box, iteration), at(b.box, iteration + distance), analyzer) for iteration in iterations)

@@ -19,10 +19,10 @@ def remove_unread_buffers(program: ir.LoopProgram) -> ir.LoopProgram:
 
 class _Remover(Rewriter):
     def __init__(self, unread_buffers: set[ir.Buffer]) -> None:
-        super().__init__(stmt=self._left)
+        super().__init__(stmt=self._reduced)
         self._unread_buffers = unread_buffers
 
-    def _left(self, stmt: ir.Stmt) -> ir.Stmt | None:
+    def _reduced(self, stmt: ir.Stmt) -> ir.Stmt | None:
         """Return the part of a statement to keep; None if the statement is unchanged."""
         match stmt:
             case ir.Store(buffer=buffer) if buffer in self._unread_buffers:

@@ -19,7 +19,7 @@ def unroll_loops(program: ir.LoopProgram, keep: bool = False) -> ir.LoopProgram:
 
         for i in 2, unrolled: c[i] = 0    becomes    c[0] = 0; c[1] = 0
 
-    keep: leave the loops of `printable_loops` to the code generator (`Capabilities.unrolls`). Raises `ScheduleError` if an extent
+    `keep`: leave the loops of `printable_loops` to the code generator (`Capabilities.unrolls`). Raises `ScheduleError` if an extent
     is not constant.
     """
     rolled_loops = frozenset(printable_loops(program.body) if keep else ())
@@ -33,8 +33,9 @@ _Cell = list[int]
 
 @dataclass(slots=True)
 class _Index:
-    """How an integer expression depends on unrolled loops. With `rest`, it is `rest + constant`, plus the number of each iteration
-    times its step. Without, it is rebuilt from its operands. `cache` holds its values by their constants, or by the iterations."""
+    """How an integer expression depends on unrolled loops. With `rest`, it is `rest + constant` plus, for each pair in `steps`, the
+    number of the current iteration times the step. Without, it is rebuilt from its operands. `cache` holds its values by their
+    constants, or by the iterations."""
 
     steps: tuple[tuple[_Cell, int], ...]
     rest: arith.Expr | None = None
@@ -43,8 +44,8 @@ class _Index:
 
 
 class _Scope:
-    """A set of unrolled loops around a statement. All copies of the statement share what is known about its integer expressions
-    (None: independent of the loops)."""
+    """A set of unrolled loops around a statement. `indices` maps integer expressions to how they depend on the loops (None: they do
+    not); all copies of the statement share it."""
 
     def __init__(self, cells: dict[arith.Expr, _Cell] | None = None) -> None:
         self.cells = cells or {}

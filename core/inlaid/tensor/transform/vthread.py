@@ -34,13 +34,13 @@ def _lowered(stmt: ir.Stmt) -> ir.Stmt:
     extent = arith.simplify(stmt.extent)
     if not isinstance(extent, arith.Const):
         raise ScheduleError(f"the extent of virtual thread loop {stmt.var} must be constant, got {extent!r}")
-    marked = {item for item in ir.walk_stmts(stmt) if isinstance(item, ir.For) and (TASKS.name, True) in item.annotations}
-    return _VirtualThreads(stmt.var, extent.value, marked).stmt(stmt.body)
+    marked_loops = {item for item in ir.walk_stmts(stmt) if isinstance(item, ir.For) and (TASKS.name, True) in item.annotations}
+    return _VirtualThreads(stmt.var, extent.value, marked_loops).stmt(stmt.body)
 
 
 class _VirtualThreads:
-    def __init__(self, var: arith.Var, count: int, marked: set[ir.For]) -> None:
-        self._marked = marked
+    def __init__(self, var: arith.Var, count: int, marked_loops: set[ir.For]) -> None:
+        self._marked_loops = marked_loops
         self._var = var
         self._count = count
         self._thread_buffers: list[dict[ir.Buffer, ir.Buffer]] = [{} for _ in range(count)]
@@ -68,7 +68,7 @@ class _VirtualThreads:
 
     def _shared(self, loop: ir.For) -> bool:
         """Test whether threads interleave inside a loop."""
-        return not self._marked or any(stmt in self._marked for stmt in ir.walk_stmts(loop))
+        return not self._marked_loops or any(stmt in self._marked_loops for stmt in ir.walk_stmts(loop))
 
     def _copy(self, buffer: ir.Buffer) -> None:
         for thread, buffers in enumerate(self._thread_buffers):
