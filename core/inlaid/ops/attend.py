@@ -130,8 +130,8 @@ def attend(attrs: AttentionAttrs, q: Expr, k: Expr, v: Expr, *rest: Expr) -> Att
     else:
         biased = add(capped, bias)
         # The softmax of a row of minus infinities is NaN.
-        unseen = equal(reduce_max(bias, axes=(expr_type(bias).rank - 1,), keepdims=True), scalar(-np.inf, dtype))
-        probabilities = where(unseen, scalar(0, dtype), softmax(biased, axis=3))
+        has_no_visible_keys = equal(reduce_max(bias, axes=(expr_type(bias).rank - 1,), keepdims=True), scalar(-np.inf, dtype))
+        probabilities = where(has_no_visible_keys, scalar(0, dtype), softmax(biased, axis=3))
     return Attended(scores, capped, biased, probabilities, cast_to(weighted(probabilities, widened(v)), expr_type(q).dtype))
 
 
@@ -158,12 +158,12 @@ def _bias(attrs: AttentionAttrs, q: Expr, k: Expr, rest: tuple[Expr, ...]) -> Ex
     dtype = expr_type(widened(q)).dtype
     length, keys = expr_type(q).shape[2], expr_type(k).shape[2]
     conditions: list[Expr] = []
-    added: Expr | None = None
+    float_mask: Expr | None = None
     if attrs.masked:
         if expr_type(rest[0]).dtype.kind == "bool":
             conditions.append(rest[0])
         else:
-            added = cast_to(rest[0], dtype)
+            float_mask = cast_to(rest[0], dtype)
     key = iota(shape=(1, keys), axis=1)
     lengths = expand_dims(cast_to(rest[-1], "int64"), 1, 2, 3) if attrs.padded else None
     if lengths is not None:
@@ -176,11 +176,11 @@ def _bias(attrs: AttentionAttrs, q: Expr, k: Expr, rest: tuple[Expr, ...]) -> Ex
         if attrs.left >= 0:
             conditions.append(less_equal(position, add(key, scalar(attrs.left, "int64"))))
     if not conditions:
-        return added
+        return float_mask
     allowed = conditions[0]
     for other in conditions[1:]:
         allowed = logical_and(allowed, other)
-    return where(allowed, scalar(0, dtype) if added is None else added, scalar(-np.inf, dtype))
+    return where(allowed, scalar(0, dtype) if float_mask is None else float_mask, scalar(-np.inf, dtype))
 
 
 def _threaded(grid: Grid, attrs: AttentionAttrs, q: te.Tensor, k: te.Tensor, v: te.Tensor, *rest: te.Tensor) -> te.Tensor:

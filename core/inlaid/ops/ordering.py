@@ -18,7 +18,7 @@ from inlaid_runtime.types import DType, dtype
 DIGIT = 8
 """Bits per digit of the radix sort."""
 HEAP_RATIO = 16
-"""A heap is used if at most 1 / FEW of the elements are wanted."""
+"""A heap is used if at most 1 / HEAP_RATIO of the elements are selected."""
 SHORT = 64
 """A heap is always used for at most this many elements: a radix sort takes longer for short inputs."""
 BLOCK = 64
@@ -95,13 +95,13 @@ def heap_select(
     """For each column, store the indices of the `k` elements with the smallest keys, by ascending keys, at the front of the
     column's part of `order` (int64).
 
-    `key(i, column)` is the key of an element. `columns` are the number of columns and its upper bound, which is the number of equal
-    parts of `order`. A heap holds the best elements so far; its root has the largest key (J. W. J. Williams, 1964). A block of a
+    `key(i, column)` is the key of an element. `columns` is (number of columns, its upper bound); `order` has as many equal parts as
+    the upper bound. A heap holds the best elements so far; its root has the largest key (J. W. J. Williams, 1964). A block of a
     column is skipped if its minimum key is not below the root's, as for most blocks. Keys of a block are computed for all columns
     together, so that vector instructions run along rows if columns are adjacent in memory.
     """
     column_count, max_columns = columns
-    room = arith.wrap(order.shape[0]) // max_columns
+    part_size = arith.wrap(order.shape[0]) // max_columns
     keys_dtype = key(0, 0).dtype
     heap = b.alloc(order.shape, keys_dtype, "heap")
     keys = b.alloc((BLOCK, max_columns), keys_dtype, "block_keys")
@@ -116,15 +116,15 @@ def heap_select(
         """Insert (key, number) at position `at` of the heap that starts at `start`, sifting it down below larger children."""
 
         def heap_index(value: ir.Expr) -> Dim:
-            return start + b.let(value, "place", (0, room - 1))
+            return start + b.let(value, "place", (0, part_size - 1))
 
         b.store(going, (), True)
         with b.while_(going[()] & (at[()] * 2 + 1 < size)):
             b.store(child, (), at[()] * 2 + 1)
             with b.if_(child[()] + 1 < size):
                 one, other = heap_index(child[()]), heap_index(child[()] + 1)
-                later = (heap[one] < heap[other]) | (heap[one].equal(heap[other]) & (order[one] < order[other]))
-                b.store(child, (), te.select(later, child[()] + 1, child[()]))
+                other_is_later = (heap[one] < heap[other]) | (heap[one].equal(heap[other]) & (order[one] < order[other]))
+                b.store(child, (), te.select(other_is_later, child[()] + 1, child[()]))
             low = heap_index(child[()])
             b.store(going, (), (inserted_key[()] < heap[low]) | (inserted_key[()].equal(heap[low]) & (number[()] < order[low])))
             with b.if_(going[()]):
@@ -142,7 +142,7 @@ def heap_select(
         b.store(number, (), new_number)
 
     with b.loop(column_count, "column") as column:
-        start = column * room
+        start = column * part_size
         with b.loop(k) as i:
             b.store(heap, start + i, key(i, column))
             b.store(order, start + i, i)
@@ -161,12 +161,12 @@ def heap_select(
                 b.store(keys, (j, column), key(first + j, column))
                 b.store(least, column, te.minimum(least[column], keys[j, column]))
             with b.loop(column_count, "column") as column:
-                start = column * room
+                start = column * part_size
                 with b.if_(least[column] < heap[start]), b.loop(size, "j") as j, b.if_(keys[j, column] < heap[start]):
                     begin(0, keys[j, column], ir.Index(dtype("int64"), arith.wrap(first + j)))
                     sift(start, ir.Index(dtype("int64"), arith.wrap(k)))
         with b.loop(column_count, "column") as column, b.loop(k - 1, "done") as step:
-            start, end = column * room, k - 1 - step
+            start, end = column * part_size, k - 1 - step
             b.store(child, (), order[start])
             root = b.let(child[()], "found")
             begin(0, heap[start + end], order[start + end])

@@ -88,8 +88,8 @@ def _random(
 
         total = ir.Index(dtype("uint64"), arith.wrap(arith.product(attrs.shape)) * draws)
         values: te.Tensor = te.compute(attrs.shape, element, name)
-        following: te.Tensor = te.compute((), lambda: state[()] + total * GAMMA, f"{name}_state")
-        return values, following
+        next_state: te.Tensor = te.compute((), lambda: state[()] + total * GAMMA, f"{name}_state")
+        return values, next_state
 
     return Operator(
         name,

@@ -53,14 +53,14 @@ def _check_reduction(reduction: str, x: TensorType) -> None:
         tensor_type(x, NUMERIC)
 
 
-def _write(reduction: str, x: Array, where: tuple[Array, ...], updates: Array) -> Array:
+def _write(reduction: str, x: Array, index: tuple[Array, ...], updates: Array) -> Array:
     """Apply the updates to a copy of the input, in order."""
     if reduction == "none":
         result = x.copy()
-        result[where] = updates  # numpy assigns repeated indices in order: the last one wins
+        result[index] = updates  # numpy assigns repeated indices in order: the last one wins
         return result
     result = widen_array(x).copy()
-    _REDUCTIONS[reduction][1].at(result, where, widen_array(updates))
+    _REDUCTIONS[reduction][1].at(result, index, widen_array(updates))
     return result.astype(x.dtype, copy=False)
 
 
@@ -85,17 +85,17 @@ def _program(
         (result,) = outputs
         target = result if wide is x.dtype else b.alloc(x.shape, wide, "wide")
         if target is not result or not in_place:
-            with b.loops(x.shape) as at:
-                b.store(target, at, te.cast((result if in_place else source)[at], wide))
-        with b.loops(shape) as at:
-            where = target_index(b, indices, at)
-            update = te.cast(updates[at], wide)
+            with b.loops(x.shape) as position:
+                b.store(target, position, te.cast((result if in_place else source)[position], wide))
+        with b.loops(shape) as position:
+            index = target_index(b, indices, position)
+            update = te.cast(updates[position], wide)
             if reduction != "none":
-                update = _REDUCTIONS[reduction][0](target[where], update)
-            b.store(target, where, update)
+                update = _REDUCTIONS[reduction][0](target[index], update)
+            b.store(target, index, update)
         if target is not result:
-            with b.loops(x.shape) as at:
-                b.store(result, at, te.cast(target[at], x.dtype))
+            with b.loops(x.shape) as position:
+                b.store(result, position, te.cast(target[position], x.dtype))
 
     (result,) = te.extern([(x.shape, x.dtype)], tensors, body, name)
     return result
@@ -125,10 +125,10 @@ def _infer_scatter_nd(attrs: ScatterNdAttrs, x: Type, indices: Type, updates: Ty
 def _scatter_nd(attrs: ScatterNdAttrs, x: Array, indices: Array, updates: Array) -> Array:
     depth = indices.shape[-1]
     count = math.prod(indices.shape[:-1])
-    where = tuple(positive_indices(indices[..., axis].reshape(-1), x.shape[axis]) for axis in range(depth))
+    index = tuple(positive_indices(indices[..., axis].reshape(-1), x.shape[axis]) for axis in range(depth))
     rows = updates.reshape(count, *x.shape[depth:])
     if depth:
-        return _write(attrs.reduction, x, where, rows)
+        return _write(attrs.reduction, x, index, rows)
     return np.asarray(_write(attrs.reduction, x[None], (np.zeros(count, np.int64),), rows)[0])
 
 
@@ -190,9 +190,9 @@ def _infer_scatter_along_axis(attrs: ScatterAlongAxisAttrs, x: Type, indices: Ty
 
 @quiet
 def _scatter_along_axis(attrs: ScatterAlongAxisAttrs, x: Array, indices: Array, updates: Array) -> Array:
-    where = [np.broadcast_to(grid, indices.shape) for grid in grids(indices.shape)]
-    where[attrs.axis] = positive_indices(indices, x.shape[attrs.axis])
-    return _write(attrs.reduction, x, tuple(where), updates)
+    index = [np.broadcast_to(grid, indices.shape) for grid in grids(indices.shape)]
+    index[attrs.axis] = positive_indices(indices, x.shape[attrs.axis])
+    return _write(attrs.reduction, x, tuple(index), updates)
 
 
 def _compute_scatter_along_axis(

@@ -51,10 +51,10 @@ def _dynamic_slice(attrs: DynamicSliceAttrs, x: Array, starts: Array, ends: Arra
 
     Unlike in Python, a start before the axis is clamped to the first element even for a negative stride.
     """
-    where = [slice(None)] * x.ndim
+    slices = [slice(None)] * x.ndim
     for axis, start, end, stride in zip(attrs.axes, starts.tolist(), ends.tolist(), attrs.strides, strict=True):
-        where[axis] = slice(max(start, -x.shape[axis]), end, stride)
-    return np.array(x[tuple(where)])
+        slices[axis] = slice(max(start, -x.shape[axis]), end, stride)
+    return np.array(x[tuple(slices)])
 
 
 def _slice_limits(limits: Sequence[ir.Buffer], number: int, extent: Dim, stride: int) -> tuple[ir.Expr, ir.Expr]:
@@ -69,7 +69,7 @@ def _slice_limits(limits: Sequence[ir.Buffer], number: int, extent: Dim, stride:
     return begin, (distance + (step - 1)) / step
 
 
-def _sliced(attrs: DynamicSliceAttrs, begins: Mapping[int, Dim], at: Sequence[Dim]) -> tuple[Dim, ...]:
+def _source_index(attrs: DynamicSliceAttrs, begins: Mapping[int, Dim], at: Sequence[Dim]) -> tuple[Dim, ...]:
     """Return the index in x of the element at index `at` of the result."""
     steps = dict(zip(attrs.axes, map(bounded_stride, attrs.strides), strict=True))
     return tuple(begins[axis] + index * steps[axis] if axis in steps else index for axis, index in enumerate(at))
@@ -90,7 +90,7 @@ def _compute_dynamic_slice(
             b.store(sizes[number], (), count)
             begins[axis] = b.let(begin, "begin")
         with b.loops(shape) as at:
-            b.store(result, at, source[_sliced(attrs, begins, at)])
+            b.store(result, at, source[_source_index(attrs, begins, at)])
 
     defined = tuple(defined_size(out_type, axis) for axis in attrs.axes)
     (result,) = te.extern([(shape, x.dtype)], (x, starts, ends), body, "dynamic_slice", defined)
@@ -116,7 +116,7 @@ def _threaded_dynamic_slice(
             inside = [arith.compare("<", index, extent) for index, extent in zip(at, shape, strict=True)]
             with b.if_(truth(functools.reduce(arith.logical_and, inside))):
                 begins = {axis: b.let(ranges[number][0], "begin") for number, axis in enumerate(attrs.axes)}
-                b.store(result, at, source[_sliced(attrs, begins, at)])
+                b.store(result, at, source[_source_index(attrs, begins, at)])
 
     defined = tuple(defined_size(out_type, axis) for axis in attrs.axes)
     (result,) = te.extern([(shape, x.dtype)], (x, starts, ends), body, "dynamic_slice", defined)

@@ -70,7 +70,7 @@ class TiledKernel:
         size, width = attention.q.shape[3], attention.v.shape[3]
         assert isinstance(size, int) and isinstance(width, int), "tiles have constant sizes"
         self._size, self._width = size, width
-        self._each = -(-width // tiles.lanes)
+        self._lane_width = -(-width // tiles.lanes)
 
     def emit(self) -> None:
         """Emit the kernel."""
@@ -87,7 +87,7 @@ class TiledKernel:
             self._queries = b.alloc((self._size, tiles.queries), attention.working, "queries", self._scope)
             self._scores = b.alloc((tiles.keys, tiles.queries), attention.working, "scores", self._scope)
             self._row_max, self._total = (b.alloc(team, attention.working, name, "register") for name in ("most", "total"))
-            self._sums = b.alloc((*team, self._each), attention.working, "sums", "register")
+            self._sums = b.alloc((*team, self._lane_width), attention.working, "sums", "register")
             self._any_visible = b.alloc(team, "bool", "seen", "register")
             self._initialize()
             begin, end = attention.visible_keys(self._first, tiles.queries)
@@ -100,17 +100,19 @@ class TiledKernel:
                     )
                 self._score(keys, start)
                 self._rescale()
-                values = b.alloc((tiles.keys, self._each * tiles.lanes), attention.working, "values", self._scope)
+                values = b.alloc((tiles.keys, self._lane_width * tiles.lanes), attention.working, "values", self._scope)
                 with self._threads() as at:
                     self._exponentiate(at)
-                    wide = self._each * tiles.lanes
-                    self._fetch(at, attention.v.buffer, start, (wide, self._width), lambda key, element: (values, (key, element)))
+                    padded_width = self._lane_width * tiles.lanes
+                    self._fetch(
+                        at, attention.v.buffer, start, (padded_width, self._width), lambda key, element: (values, (key, element))
+                    )
                 self._accumulate(values)
             self._finalize()
 
     @contextmanager
     def _threads(self) -> Iterator[tuple[arith.Var, arith.Var]]:
-        """Open a phase; yields the query and the lane of each thread."""
+        """Open a phase, a loop over the threads of a block; yields the query and the lane of each thread."""
         b = self._b
         with (
             b.loop(self._tiles.queries, "query", thread=THREADS_Y) as query,
@@ -130,7 +132,7 @@ class TiledKernel:
             b.store(
                 self._any_visible, (query, lane), False if attention.masked else truth(arith.compare("<", 0, attention.k.shape[2]))
             )
-            with b.loop(self._each, "w", ir.ForKind.UNROLLED) as w:
+            with b.loop(self._lane_width, "w", ir.ForKind.UNROLLED) as w:
                 b.store(self._sums, (query, lane, w), 0.0)
 
     def _fetch(
@@ -143,7 +145,7 @@ class TiledKernel:
     ) -> None:
         """Fetch a tile of keys or values cooperatively, zero-padded out of bounds.
 
-        `widths` are the widths of the tile and of the tensor; `place(key, element)` is the destination."""
+        `widths` are the widths of the tile and of the tensor; `destination(key, element)` is the buffer and index to store to."""
         b, dtype = self._b, self._attention.working
         team, (tile_width, tensor_width) = self._tiles.queries * self._tiles.lanes, widths
         elements = self._tiles.keys * tile_width
@@ -188,14 +190,14 @@ class TiledKernel:
         """Update the running maximum and rescale the accumulators (online softmax)."""
         b, attention = self._b, self._attention
         with self._threads() as (query, lane):
-            grown, factor = (b.alloc((), attention.working, name) for name in ("grown", "factor"))
-            b.store(grown, (), self._row_max[query, lane])
+            new_max, factor = (b.alloc((), attention.working, name) for name in ("grown", "factor"))
+            b.store(new_max, (), self._row_max[query, lane])
             with b.loop(self._tiles.keys, "j") as j:
-                b.store(grown, (), te.maximum(grown[()], self._scores[j, query]))
-            b.store(factor, (), te.math("exp", self._row_max[query, lane] - finite(grown[()])))
-            b.store(self._row_max, (query, lane), grown[()])
+                b.store(new_max, (), te.maximum(new_max[()], self._scores[j, query]))
+            b.store(factor, (), te.math("exp", self._row_max[query, lane] - finite(new_max[()])))
+            b.store(self._row_max, (query, lane), new_max[()])
             b.store(self._total, (query, lane), self._total[query, lane] * factor[()])
-            with b.loop(self._each, "w", ir.ForKind.UNROLLED) as w:
+            with b.loop(self._lane_width, "w", ir.ForKind.UNROLLED) as w:
                 b.store(self._sums, (query, lane, w), self._sums[query, lane, w] * factor[()])
 
     def _exponentiate(self, at: tuple[Dim, Dim]) -> None:
@@ -212,7 +214,7 @@ class TiledKernel:
             with b.loop(self._tiles.keys, "j") as j:
                 b.store(power, (), self._scores[j, query])
                 b.store(self._total, (query, lane), self._total[query, lane] + power[()])
-                with b.loop(self._each, "w", ir.ForKind.UNROLLED) as w:
+                with b.loop(self._lane_width, "w", ir.ForKind.UNROLLED) as w:
                     added = power[()] * values[j, w * lanes + lane]
                     b.store(self._sums, (query, lane, w), self._sums[query, lane, w] + added)
 
@@ -228,7 +230,10 @@ class TiledKernel:
             if attention.masked:
                 with b.loop(lanes, "n") as n:
                     b.store(any_visible, (), any_visible[()] | flags[query, n])
-            with b.loop(self._each, "w", ir.ForKind.UNROLLED) as w, b.if_(truth(arith.compare("<", w * lanes + lane, self._width))):
+            with (
+                b.loop(self._lane_width, "w", ir.ForKind.UNROLLED) as w,
+                b.if_(truth(arith.compare("<", w * lanes + lane, self._width))),
+            ):
                 value = te.select(
                     any_visible[()], self._sums[query, lane, w] / self._total[query, lane], te.const(0.0, attention.working)
                 )

@@ -113,14 +113,14 @@ def _sort_tiles(b: Builder, grid: Grid, spec: SortSpec, tile: int, to: Ordered) 
             b.store(keys[0], position, spec.read(row, base + position))
             b.store(numbers[0], position, ir.Index(short, position))
 
-        def merge(position: arith.Expr, level: arith.Expr, now: int) -> None:
-            then = 1 - now
+        def merge(position: arith.Expr, level: arith.Expr, source_half: int) -> None:
+            target_half = 1 - source_half
 
             def put(source: Dim) -> None:
-                b.store(keys[then], position, keys[now][source])
-                b.store(numbers[then], position, numbers[now][source])
+                b.store(keys[target_half], position, keys[source_half][source])
+                b.store(numbers[target_half], position, numbers[source_half][source])
 
-            _merge(b, position, level, (count, spec.k, tile), lambda at: keys[now][at], put)
+            _merge(b, position, level, (count, spec.k, tile), lambda at: keys[source_half][at], put)
 
         def end(position: arith.Expr) -> None:
             b.store(to.keys, (row, base + position), keys[0][position])
@@ -172,8 +172,8 @@ def _merge(
 
         with b.while_(low[()] < high[()]):
             middle = b.let((low[()] + high[()]) >> ONE, "middle")
-            ours, theirs = at(start + middle), at(start + width + rank - 1 - middle)
-            with b.if_(key(ours) <= key(theirs)):
+            left_index, right_index = at(start + middle), at(start + width + rank - 1 - middle)
+            with b.if_(key(left_index) <= key(right_index)):
                 b.store(low, (), middle + 1)
             with b.else_():
                 b.store(high, (), middle)

@@ -84,9 +84,11 @@ def _keep_boxes(b: Builder, grid: Grid, nms: Suppression, order: ir.Buffer, sele
     overlap_limit, score_limit = nms.limits
     alive = b.alloc((nms.rows, candidates), "bool", "alive")
     cursors, numbers = (BlockScratch(b, grid, (nms.rows,), (1,), LONG, name) for name in ("place", "number"))
-    ends, chosen = (BlockScratch(b, grid, (nms.rows,), (1,), dtype, name) for dtype, name in ((LONG, "end"), ("bool", "going")))
+    ends, going_flags = (
+        BlockScratch(b, grid, (nms.rows,), (1,), dtype, name) for dtype, name in ((LONG, "end"), ("bool", "going"))
+    )
     with b.loop(nms.rows, "row", thread=BLOCKS) as row:
-        cursor, number, end, going = (memory.open(row) for memory in (cursors, numbers, ends, chosen))
+        cursor, number, end, going = (memory.open(row) for memory in (cursors, numbers, ends, going_flags))
 
         def score(at: Dim) -> ir.Expr:
             return widen(nms.score(row, b.let(order[row, at], "box", (0, last))))
@@ -96,8 +98,10 @@ def _keep_boxes(b: Builder, grid: Grid, nms: Suppression, order: ir.Buffer, sele
         with b.loop(1, "t", thread=THREADS):
             # NaN scores sort first and are never kept, nor are scores below the threshold.
             cursor.store(b, 0, first_where(b, (0, candidates), candidates, lambda at: ~te.unary("isnan", score(at)))[()])
-            above = first_where(b, (0, candidates), candidates, lambda at: _below_threshold(score(at), widen(score_limit[()])))
-            end.store(b, 0, above[()])
+            first_below = first_where(
+                b, (0, candidates), candidates, lambda at: _below_threshold(score(at), widen(score_limit[()]))
+            )
+            end.store(b, 0, first_below[()])
             number.store(b, 0, 0)
         with b.while_((cursor[0] < end[0]) & (number[0] < ir.as_expr(arith.wrap(nms.max_boxes), LONG))):
             at = b.let(cursor[0], "at", (0, last))
@@ -106,10 +110,10 @@ def _keep_boxes(b: Builder, grid: Grid, nms: Suppression, order: ir.Buffer, sele
                 with b.loop(grid.block, "t", thread=THREADS) as t:
                     box_corners = nms.box(row, b.let(order[row, at], "own", (0, last)))
                     rest = b.let(end[0] - (at + 1), "rest")
-                    with _block_stride(b, grid, t, rest) as further:
-                        corners = nms.box(row, b.let(order[row, at + 1 + further], "other", (0, last)))
+                    with _block_stride(b, grid, t, rest) as distance:
+                        corners = nms.box(row, b.let(order[row, at + 1 + distance], "other", (0, last)))
                         with b.if_(nms.overlap(box_corners, corners) > widen(overlap_limit[()])):
-                            b.store(alive, (row, at + 1 + further), False)
+                            b.store(alive, (row, at + 1 + distance), False)
                 b.store(selection, (row, b.let(number[0], "free", (0, arith.add(nms.max_boxes, -1)))), order[row, at])
                 number.store(b, 0, number[0] + 1)
             cursor.store(b, 0, at + 1)
