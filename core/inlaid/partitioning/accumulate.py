@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 
 
 def overflow(pattern_match: Match, bits: int) -> str | None:
-    """Return the reason why sums of a composite may exceed a signed accumulator of some width; None if all fit.
+    """Return the reason why sums of a composite may exceed a signed accumulator of `bits` bits; None if all fit.
 
     The bound of a sum is the sum of the greatest magnitudes of its terms and of its bias. It holds in any order of summation,
     whether the accumulator wraps or saturates. The values of operands are bounded by their element types."""
@@ -51,7 +51,8 @@ def overflow(pattern_match: Match, bits: int) -> str | None:
 
 def magnitudes(call: Call, inside: Collection[int] = ()) -> Array | None:
     """Return upper bounds of the sums of magnitudes of a convolution, matrix product or sum of integers: float64, broadcastable to
-    the result. None if the number of terms has no upper bound. Bounds see through the calls of ids `inside`."""
+    the result. None if the number of terms has no upper bound. A call whose id is in `inside` is bounded by its operands, any other
+    value by its element type."""
     first, *operands = call.args
     shape = _shape(first)
     if call.callee is reduce_sum:
@@ -69,27 +70,30 @@ def magnitudes(call: Call, inside: Collection[int] = ()) -> Array | None:
 
 def weight_sums(call: Call, weights: Array) -> Array:
     """Return the sums of magnitudes of the constant weights of a convolution or matrix product, by output channel."""
-    sizes = np.abs(weights.astype(np.float64))
+    abs_weights = np.abs(weights.astype(np.float64))
     if call.callee is matmul:
-        return np.asarray(sizes.sum(axis=max(sizes.ndim - 2, 0), keepdims=sizes.ndim > 1))
+        return np.asarray(abs_weights.sum(axis=max(abs_weights.ndim - 2, 0), keepdims=abs_weights.ndim > 1))
     channels = 1
     if call.callee is conv_transpose:
         groups = call.attrs.groups
-        sizes, channels = sizes.reshape(groups, len(sizes) // groups, *sizes.shape[1:]).swapaxes(1, 2), 2
-    sums = sizes.sum(axis=tuple(range(channels, sizes.ndim)))
+        abs_weights, channels = (
+            abs_weights.reshape(groups, len(abs_weights) // groups, *abs_weights.shape[1:]).swapaxes(1, 2),
+            2,
+        )
+    sums = abs_weights.sum(axis=tuple(range(channels, abs_weights.ndim)))
     return np.asarray(sums.reshape(-1, *(1,) * (weights.ndim - 2)))
 
 
-def _times(counts: Collection[Dim], each: float) -> Array | None:
-    greatest = arith.bounds(arith.product(tuple(counts)))[1]
-    return None if greatest is None else np.asarray(greatest * each)
+def _times(counts: Collection[Dim], term: float) -> Array | None:
+    max_count = arith.bounds(arith.product(tuple(counts)))[1]
+    return None if max_count is None else np.asarray(max_count * term)
 
 
 def _bias(total: Call, match: Match, inside: Collection[int], before: Array | float = 0.0, last: Array | float = 0.0) -> Array:
-    """Return the magnitude of what a composite adds to a sum before it is scaled: the greatest over all readers of the sum.
+    """Return an upper bound of the magnitude that a composite adds to a sum before it is scaled, over all readers of the sum.
 
-    `before` is the magnitude of what was added already, except `last`, of which the half that a rounding right shift needs is no
-    part. Elements keep their channels up to a change of the shape."""
+    `last` is what was added last, `before` the magnitude of what was added earlier. If a rounding right shift reads `total`, the
+    half in `last` that it needs does not count. The bound has an element per channel until the shape changes, then one for all."""
     worst = np.asarray(before + np.abs(last - _half(total, match)))
     for reader in match.calls:
         if not any(arg is total for arg in reader.args):
@@ -109,12 +113,13 @@ def _half(total: Call, match: Match) -> Array | float:
     scaling = match.get("scaled")
     if not isinstance(scaling, Call) or scaling.callee is not shift_right or scaling.args[0] is not total:
         return 0.0
-    places = scaling.args[1]
-    return np.floor(2 ** places.data.astype(np.float64) / 2) if isinstance(places, Constant) else 0.0
+    shift_counts = scaling.args[1]
+    return np.floor(2 ** shift_counts.data.astype(np.float64) / 2) if isinstance(shift_counts, Constant) else 0.0
 
 
 def greatest(expr: Expr, inside: Collection[int] = ()) -> float:
-    """Return an upper bound of the magnitude of integers. It sees through the calls of ids `inside`."""
+    """Return an upper bound of the magnitude of integers: that of their element type or, for a call whose id is in `inside`, a
+    bound from its operands if that is lower."""
     if isinstance(expr, Constant):
         return float(np.abs(expr.data.astype(np.float64)).max(initial=0))
     assert isinstance(expr.type, TensorType)
@@ -125,8 +130,8 @@ def greatest(expr: Expr, inside: Collection[int] = ()) -> float:
     if expr.callee is cast:
         source = expr.args[0].type
         assert isinstance(source, TensorType)
-        keeps = not source.dtype.is_float and low <= source.dtype.limits[0] and source.dtype.limits[1] <= high
-        return min(limit, greatest(expr.args[0], inside)) if keeps else limit
+        is_lossless = not source.dtype.is_float and low <= source.dtype.limits[0] and source.dtype.limits[1] <= high
+        return min(limit, greatest(expr.args[0], inside)) if is_lossless else limit
     if expr.callee in (add, sub):
         return min(limit, sum(greatest(arg, inside) for arg in expr.args))
     return min(limit, max(greatest(arg, inside) for arg in expr.args)) if expr.callee is pad else limit

@@ -87,13 +87,13 @@ def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "
     functions = dict(module.functions)
     regions = _Regions()
     for name in called(module, entry):
-        functions[name], placement = _cut(name, module[name], candidates, regions, placer)
+        functions[name], placement = _outline_function(name, module[name], candidates, regions, placer)
         placements.append(placement)
-    every = ir.Module({**functions, **regions.functions, **regions.fallbacks})
-    return Partitioned(every, tuple(placements), regions.targets, tuple(regions.guards))
+    outlined_module = ir.Module({**functions, **regions.functions, **regions.fallbacks})
+    return Partitioned(outlined_module, tuple(placements), regions.targets, tuple(regions.guards))
 
 
-def _cut(
+def _outline_function(
     name: str, function: ir.Function, candidates: Sequence[Candidate], regions: _Regions, placer: Placer
 ) -> tuple[ir.Function, Placement]:
     """Outline the regions of a function."""
@@ -104,7 +104,7 @@ def _cut(
     body = outline.run()
     if body is not function.body:
         function = replace(function, body=body)
-    return function, Placement(name, annotated, claims, tuple(outline.homes[id(claim)] for claim in claims))
+    return function, Placement(name, annotated, claims, tuple(outline.region_names[id(claim)] for claim in claims))
 
 
 def called(module: ir.Module, entry: str) -> tuple[str, ...]:
@@ -118,7 +118,8 @@ def called(module: ir.Module, entry: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Regions:
-    """Regions under construction: functions and target numbers by name, and guards. `fallbacks` are those of guards."""
+    """Regions under construction: functions and target numbers by name, and guards. `fallbacks` has the functions `otherwise` of
+    the guards, by name."""
 
     functions: dict[str, ir.Function] = field(default_factory=dict)
     targets: dict[str, int] = field(default_factory=dict)
@@ -150,7 +151,7 @@ class _Outline:
         self.function = composed.function
         self.claims = composed.claims
         self.composites = composed.composites
-        self.homes: dict[int, str] = {}
+        self.region_names: dict[int, str] = {}
         self.candidates = candidates
         self.scopes: Scopes = analyse(self.function)
         self.regions = regions
@@ -180,9 +181,9 @@ class _Outline:
             for child, scope in children:
                 if is_leaf(child) or id(child) not in self.scopes.expr_scopes:
                     continue
-                home = self.scopes.expr_scopes[id(child)]
+                expr_scope = self.scopes.expr_scopes[id(child)]
                 reader: ir.Expr = expr
-                while scope is not None and scope is not home:
+                while scope is not None and scope is not expr_scope:
                     assert scope.owner is not None
                     reader, scope = scope.owner, scope.parent
                 consumers.setdefault(id(child), []).append((id(reader), expr))
@@ -232,18 +233,18 @@ class _Outline:
                 target[id(expr)] = latest.pop() if len(latest) == 1 else _PLAN
                 continue
             claim = self.claims.get(id(expr))
-            home = _PLAN if claim is None else claim.target
-            crossing = 0
+            expr_target = _PLAN if claim is None else claim.target
+            expr_level = 0
             for source in sources:
-                stays = home != _PLAN and target[source] == home
-                crossing = max(crossing, level[source] + (0 if stays else 1))
-            level[id(expr)], target[id(expr)] = crossing, home
-            if home == _PLAN:
-                order.append(_Unit(crossing, home, [expr]))
+                stays = expr_target != _PLAN and target[source] == expr_target
+                expr_level = max(expr_level, level[source] + (0 if stays else 1))
+            level[id(expr)], target[id(expr)] = expr_level, expr_target
+            if expr_target == _PLAN:
+                order.append(_Unit(expr_level, expr_target, [expr]))
             else:
-                unit = units.get((crossing, home))
+                unit = units.get((expr_level, expr_target))
                 if unit is None:
-                    unit = units[crossing, home] = _Unit(crossing, home)
+                    unit = units[expr_level, expr_target] = _Unit(expr_level, expr_target)
                     order.append(unit)
                 unit.members.append(expr)
         return sorted(order, key=lambda unit: unit.level)
@@ -344,14 +345,14 @@ class _Outline:
             value = inner[id(result.member)]
             fields += [value] if result.items is None else [ir.tuple_item(value, index) for index in result.items]
         body = ir.tuple_(fields)
-        for source in _unshown(body, params, self.candidates[unit.target], _surrounding_params(scope)):
+        for source in _size_sources(body, params, self.candidates[unit.target], _surrounding_params(scope)):
             params.append(ir.var(f"p{len(params)}", source.type, span=source.span))
             args.append(source)
         constraints = _constraints_on_computed_sizes(scope, unit, params)
         function = ir.function(params, body, ((REGION_TARGET, str(target)),), constraints=constraints)
         self.regions.functions[name] = function
         self.regions.targets[name] = unit.target
-        self.homes.update((id(self.claims[id(member)]), name) for member in unit.members)
+        self.region_names.update((id(self.claims[id(member)]), name) for member in unit.members)
         call: ir.Expr = call_by_name(name, function, args)
         conditions = [
             verdict.constraint
@@ -374,24 +375,26 @@ class _Outline:
     def _guarded(self, call: ir.Expr, name: str, constraint: Dim, args: list[ir.Expr]) -> ir.Expr:
         """Build a branch: the region if the constraint holds, otherwise its calls on targets that accept them in any case."""
         region = self.regions.functions[name]
-        before = len(self.regions.functions)
+        region_count = len(self.regions.functions)
         condition, otherwise = f"{name}_condition", f"{name}_otherwise"
-        instead, _ = _cut(otherwise, dissolve(_copy(region)), self.candidates, self.regions, _unconditional)
-        self.regions.fallbacks[otherwise] = instead
-        places = [position for position, param in enumerate(region.params) if arith.free_vars(constraint) & type_vars(param.type)]
-        self._add_condition(condition, [region.params[position] for position in places], constraint)
-        self.regions.guards.append(Guard(name, constraint, condition, otherwise, tuple(self.regions.functions)[before:]))
-        holds = call_by_name(condition, self.regions.functions[condition], [args[position] for position in places])
-        return ir.if_(ir.tuple_item(holds, 0), call, call_by_name(otherwise, instead, args))
+        fallback, _ = _outline_function(otherwise, dissolve(_copy(region)), self.candidates, self.regions, _unconditional)
+        self.regions.fallbacks[otherwise] = fallback
+        positions = [
+            position for position, param in enumerate(region.params) if arith.free_vars(constraint) & type_vars(param.type)
+        ]
+        self._add_condition(condition, [region.params[position] for position in positions], constraint)
+        self.regions.guards.append(Guard(name, constraint, condition, otherwise, tuple(self.regions.functions)[region_count:]))
+        holds = call_by_name(condition, self.regions.functions[condition], [args[position] for position in positions])
+        return ir.if_(ir.tuple_item(holds, 0), call, call_by_name(otherwise, fallback, args))
 
     def _add_condition(self, name: str, values: Sequence[ir.Var], constraint: Dim) -> None:
         """Add a region that evaluates a constraint on dimensions of the given values, on the first target that accepts it."""
         value = ops.cast(ops.reshape(ops.sizes(dims=(constraint,)), shape=()), dtype="bool")
         calls = [expr for expr in ir.post_order(value) if isinstance(expr, ir.Call)]
-        able = [all(isinstance(candidate.judge(call), Accept) for call in calls) for candidate in self.candidates]
-        if not any(able):
+        accepts = [all(isinstance(candidate.judge(call), Accept) for call in calls) for candidate in self.candidates]
+        if not any(accepts):
             raise CompileError(f"no target can evaluate the condition {constraint!r}")
-        number = able.index(True)
+        number = accepts.index(True)
         params = tuple(ir.var(param.name, param.type) for param in values)
         attrs = ((REGION_TARGET, str(self.candidates[number].target)),)
         self.regions.functions[name] = ir.function(params, ir.tuple_([value]), attrs)
@@ -454,15 +457,15 @@ class _Outline:
 def _surrounding_params(scope: Scope) -> list[ir.Var]:
     """Return the parameters of the functions around a scope, the innermost first."""
     params: list[ir.Var] = []
-    around: Scope | None = scope
-    while around is not None:
-        if isinstance(around.owner, ir.Function):
-            params += around.owner.params
-        around = around.parent
+    enclosing: Scope | None = scope
+    while enclosing is not None:
+        if isinstance(enclosing.owner, ir.Function):
+            params += enclosing.owner.params
+        enclosing = enclosing.parent
     return params
 
 
-def _unshown(body: ir.Expr, params: Sequence[ir.Var], candidate: Candidate, surrounding: Sequence[ir.Var]) -> list[ir.Var]:
+def _size_sources(body: ir.Expr, params: Sequence[ir.Var], candidate: Candidate, surrounding: Sequence[ir.Var]) -> list[ir.Var]:
     """Return the `surrounding` parameters that a region needs as further inputs. Their shapes determine sizes that attributes in
     the region read, but no input of the region determines. Parameters of a dtype that the target rejects are skipped."""
     read = frozenset().union(*(attr_vars(expr.attrs) for expr in ir.post_order(body) if isinstance(expr, ir.Call)))
@@ -478,8 +481,8 @@ def _unshown(body: ir.Expr, params: Sequence[ir.Var], candidate: Candidate, surr
 
 
 def _constraints_on_computed_sizes(scope: Scope | None, unit: _Unit, params: Sequence[ir.Var]) -> tuple[Constraint, ...]:
-    """Return the constraints of the scope and its enclosing scopes that a region must check itself, since it computes sizes in
-    them, and knows the others from its parameters."""
+    """Return the constraints of the scope and its enclosing scopes that a region must check itself: it computes at least one of the
+    sizes in them, and its parameters determine the others."""
     computed = frozenset().union(*map(ir.introduced_sizes, unit.members))
     region_sizes = computed.union(*(type_vars(param.type) for param in params))
     constraints: dict[Dim, Constraint] = {}
@@ -549,16 +552,16 @@ def region_conditions(function: ir.Function, args: Sequence[ir.Expr] = ()) -> tu
     counts: dict[int, Dim | None] = {}
     for scope in (scopes.root, *scopes.inner.values()):
         for loop in (expr for expr in scope.order if isinstance(expr, ir.Loop)):
-            trips, going = (constants.get(id(item), item) for item in (loop.trip_count, loop.condition))
-            counts[id(loop.body)] = iterations(loop.body, loop.scanned, trips, going)
+            trips, condition = (constants.get(id(item), item) for item in (loop.trip_count, loop.condition))
+            counts[id(loop.body)] = iterations(loop.body, loop.scanned, trips, condition)
         conditions = call_conditions(
             expr for expr in scope.order if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator)
         )
-        around: Scope | None = scope
-        while around is not None and conditions:
-            count = counts.get(id(around.owner))
+        enclosing: Scope | None = scope
+        while enclosing is not None and conditions:
+            count = counts.get(id(enclosing.owner))
             conditions = conditions if count is None else weakened(conditions, count)
-            around = around.parent
+            enclosing = enclosing.parent
         for item in conditions:
             conditions_by_dim.setdefault(item.condition, item)
     return tuple(conditions_by_dim.values())
