@@ -115,9 +115,9 @@ def compile(
             return _loaded(compiled.package, devices)
         from inlaid.driver import compile_module
 
-        module, chosen = as_module(model, dims), checked_targets(targets)
-        report = StageLog("a model" if isinstance(model, bytes) else type(model).__name__, chosen, progress)
-        executable = compile_module(module, chosen, progress=report, settings=settings, keep=cache, devices=devices)
+        module, target_names = as_module(model, dims), checked_targets(targets)
+        report = StageLog("a model" if isinstance(model, bytes) else type(model).__name__, target_names, progress)
+        executable = compile_module(module, target_names, progress=report, settings=settings, keep=cache, devices=devices)
         report.finish(executable.regions)
         return executable
 

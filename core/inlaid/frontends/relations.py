@@ -55,9 +55,9 @@ class Relations:
         that these depend on, without duplicates. An operator whose results nothing reads requires nothing."""
         if not self._open[-1]:
             return ()
-        read = {id(expr) for result in results for expr in post_order(result)}
+        reachable_ids = {id(expr) for result in results for expr in post_order(result)}
         constraints: dict[arith.Dim, Constraint] = {}
         for values, stated in self._open[-1]:
-            if any(id(value) in read for value in values):
+            if any(id(value) in reachable_ids for value in values):
                 constraints.update((item.condition, item) for item in stated if item.condition not in constraints)
         return tuple(constraints.values())
