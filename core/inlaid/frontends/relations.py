@@ -1,8 +1,8 @@
 """Relations between sizes that an operator of a source model requires, and that no operator of its conversion states.
 
-A bias of a convolution has an element per channel. The conversion adds it by broadcasting, which allows one element too. A
-converter states such a relation by the functions of `inlaid.graph.conditions`; it becomes a constraint of the function or branch
-that the operator is converted in.
+For example, the bias of a convolution has an element per channel; the conversion adds it by broadcasting, which would also allow a
+single element. A converter states such a relation by the functions of `inlaid.graph.conditions`; it becomes a constraint of the
+function or branch that the operator is converted in.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ class Module:
 
 
 def _parse_module(text: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> Module:
-    """Return a pickled module."""
+    """Rebuild a pickled module from its text and arrays."""
     from inlaid.graph.parse import parse
 
     return parse(text, _operators().TABLE, constants)

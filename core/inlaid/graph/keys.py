@@ -85,8 +85,8 @@ class _Walk:
                     *map(self._constraint, constraints),
                 )
             case If(constraints=(then, otherwise)):
-                sides = [";".join(map(self._constraint, side)) for side in (then, otherwise)] if then or otherwise else []
-                return _digest("if", *parts, *sides)
+                branch_keys = [";".join(map(self._constraint, branch)) for branch in (then, otherwise)] if then or otherwise else []
+                return _digest("if", *parts, *branch_keys)
             case Let():
                 return _digest("let", *parts)
             case Loop(trip_count=trips, condition=condition, state=state):

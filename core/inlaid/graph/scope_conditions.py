@@ -295,12 +295,12 @@ class _Collector:
         with recording() as recorded:
             sizes = bind_dims(declared.params, types, labels, name, expr.span, captured)
             result = substitute_type(declared.result, sizes)
-            fresh: dict[Expr, Expr] = {}
-            match_dims(result, expr.type, fresh)
+            result_bindings: dict[Expr, Expr] = {}
+            match_dims(result, expr.type, result_bindings)
             result_sizes = (
                 ir.defined_sizes(callee) if isinstance(callee, ir.Function) else filter(ir.existential, type_vars(declared.result))
             )
-            renamed_sizes = {size: fresh[size] for size in result_sizes if size not in sizes and size in fresh}
+            renamed_sizes = {size: result_bindings[size] for size in result_sizes if size not in sizes and size in result_bindings}
             unify(expr.type, substitute_type(result, renamed_sizes), what=f"the result of {name}")
         yield from _with_node(recorded.symbolic, expr)
 

@@ -35,7 +35,7 @@ _PASSIVE = (
 whole values for a caller, whose comparison is reported."""
 _ON_BEHALF = ("__eq__", "__hash__", "__bool__")
 _REPAIRS, _LARGEST = 8, 1024
-"""Bounds of the search for sizes that satisfy preconditions: the maximum number of changes, and of a size that is tried."""
+"""Bounds of the search for sizes that satisfy preconditions: the maximum number of changes, and the maximum size to try."""
 
 
 @dataclass(frozen=True)

@@ -215,9 +215,9 @@ class _Verifier:
             self._fail(expr, f"{what} is declared as {expr.type!r}, but inferred as {inferred!r}", remedy)
 
     def _fail(self, expr: Expr, problem: str, remedy: str | None = None) -> NoReturn:
-        where = f"in @{self._name}: " if self._name else ""
+        location = f"in @{self._name}: " if self._name else ""
         operator = expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else None
-        raise VerifyError(f"{where}{problem}", operator=operator, node=str(expr.span) if expr.span else None, remedy=remedy)
+        raise VerifyError(f"{location}{problem}", operator=operator, node=str(expr.span) if expr.span else None, remedy=remedy)
 
 
 def _binds(expr: Expr, index: int) -> bool:

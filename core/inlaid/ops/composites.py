@@ -52,13 +52,13 @@ def quantization(call: Call) -> Quantized | None:
     """Return the parameters of a `quantize`, `dequantize` or `requantize`; None for other calls and for non-constant parameters."""
     if call.callee not in (quantize, dequantize, requantize):
         return None
-    stored = (call.args[0] if call.callee is dequantize else call).type
-    assert isinstance(stored, TensorType)
+    stored_type = (call.args[0] if call.callee is dequantize else call).type
+    assert isinstance(stored_type, TensorType)
     parameters = [arg.data for arg in call.args[1:] if isinstance(arg, Constant)]
     if len(parameters) < len(call.args) - 1:
         return None
-    zero_point = parameters[1] if len(parameters) == 2 else np.zeros((), stored.dtype.numpy)
-    return Quantized(parameters[0], zero_point, call.attrs.axis, stored.dtype)
+    zero_point = parameters[1] if len(parameters) == 2 else np.zeros((), stored_type.dtype.numpy)
+    return Quantized(parameters[0], zero_point, call.attrs.axis, stored_type.dtype)
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,9 @@ def decode_binary(parts: Parts) -> QuantizedBinary:
     assert isinstance(operator, Call) and isinstance(operator.callee, Operator)
     name, a, b = operator.callee.name, _operand(parts, "a"), _operand(parts, "b")
     root = parts["y"]
-    stored = quantization(root) if isinstance(root, Call) and root.callee is quantize else None
-    if stored is not None:
-        step = np.float32(stored.scale)
+    parameters = quantization(root) if isinstance(root, Call) and root.callee is quantize else None
+    if parameters is not None:
+        step = np.float32(parameters.scale)
         return QuantizedBinary(name, a, b, 0, Factor(*fixed_points([1 / float(step)]), HALF_EVEN), _output(parts), step)
     scaling = factor(parts["scaled"]) if "scaled" in parts else _one()
     assert scaling is not None
@@ -184,8 +184,8 @@ def _output(parts: Parts) -> Output:
     """Return the zero point and the tightest bounds on the stored result, including the limits of its dtype."""
     root = parts["y"]
     assert isinstance(root, Call) and isinstance(root.type, TensorType)
-    stored = quantization(root)
-    zero_point = _constant(parts, "point", 0) if stored is None else stored.zero_point
+    parameters = quantization(root)
+    zero_point = _constant(parts, "point", 0) if parameters is None else parameters.zero_point
     least, greatest = map(int, root.type.dtype.limits)
     if isinstance(parts.get("relu"), Call):
         least = int(zero_point)
@@ -314,7 +314,7 @@ def matmul() -> Pattern:
 
 
 def quantized_mean() -> Pattern:
-    """Match a quantized mean: the "sum" in int32 or int64 over axes of integers "x" minus an optional constant "center",
+    """Match a quantized mean: the "sum" over axes, in int32 or int64, of integers "x" minus an optional constant "center",
     requantized per tensor to "y", with optional clamps "least" and "greatest"."""
     wide = is_op("cast")(wildcard().named("x")).has_dtype("int32", "int64")
     centered = wide.optional(lambda it: is_op("sub")(it, _scalar().named("center")))

@@ -203,18 +203,18 @@ def _steps(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...]) -> list[Dim]:
     return steps
 
 
-def _flat_index(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], at: tuple[Dim, ...]) -> Dim:
+def _flat_index(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], element_index: tuple[Dim, ...]) -> Dim:
     """Return the flattened index of an element."""
-    n, c, *position = at
+    n, c, *position = element_index
     flat_index: Dim = (n * shape[1] + c) * arith.product(shape[2:])
     for index, step in zip(position, _steps(attrs, shape), strict=True):
         flat_index = flat_index + index * step
     return flat_index
 
 
-def _first_flat_index(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], at: tuple[Dim, ...]) -> tuple[Dim, arith.Expr]:
+def _first_flat_index(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], output_index: tuple[Dim, ...]) -> tuple[Dim, arith.Expr]:
     """Return the flattened index of the first tap of a window that is not padding, and whether the window has such a tap."""
-    n, c, *position = at
+    n, c, *position = output_index
     coordinates: list[Dim] = []
     inside: arith.Expr = arith.ONE
     for axis, extent, output in zip(window_axes(attrs, attrs.kernel), shape[2:], position, strict=True):

@@ -275,7 +275,7 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int, doc: str) -> Op
 
         def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
             block_count = arith.unwrap(arith.ceildiv(columns, max(block_width, 1)))
-            with loop_nest(b, (*outer, *inner[:-1], block_count), ir.ForKind.PARALLEL) as (*around, block):
+            with loop_nest(b, (*outer, *inner[:-1], block_count), ir.ForKind.PARALLEL) as (*outer_index, block):
                 first = block * block_width
                 width = arith.minimum(columns - first, block_width)
                 total = b.alloc((block_width,), working, "total")
@@ -284,7 +284,7 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int, doc: str) -> Op
                 # One row of the result at a time: several concurrent write streams are slower.
                 with b.loop(extent, "k") as k, b.loop(width, "j") as j:
                     scan_index = extent - 1 - k if attrs.reverse else k
-                    element_index = (*around[:axis], scan_index, *around[axis:], *((first + j,) if inner else ()))
+                    element_index = (*outer_index[:axis], scan_index, *outer_index[axis:], *((first + j,) if inner else ()))
                     before: ir.Expr = total[j]
                     value = ir.binary(op, before, widen(inputs[0][element_index]))
                     b.store(outputs[0], element_index, te.cast(before if attrs.exclusive else value, x.dtype))
@@ -298,9 +298,9 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int, doc: str) -> Op
 
         def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
             def index(row: Dim, position: Dim) -> tuple[Dim, ...]:
-                around = unflatten(row, outer_dims)
+                outer_index = unflatten(row, outer_dims)
                 scan_index = extent - 1 - position if attrs.reverse else position
-                return (*around[:axis], scan_index, *around[axis:])
+                return (*outer_index[:axis], scan_index, *outer_index[axis:])
 
             def read(row: Dim, position: Dim) -> ir.Expr:
                 return widen(inputs[0][index(row, position)])

@@ -151,17 +151,19 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
         length = ir.as_expr(arith.wrap(extent), coordinate_dtype)
 
         def coordinate(*i: arith.Var, axis: int = axis, length: ir.Expr = length) -> ir.Expr:
-            at: ir.Expr = _denormalize(attrs, widen(grid[(*i, axis if attrs.elements else spatial - 1 - axis)]), length)
+            position: ir.Expr = _denormalize(attrs, widen(grid[(*i, axis if attrs.elements else spatial - 1 - axis)]), length)
             if attrs.mode == "nearest":
-                at = te.unary("round", at)
+                position = te.unary("round", position)
             if attrs.padding == "border" and attrs.mode != "cubic":
-                return te.minimum(te.maximum(at, 0), length - 1)
-            return _reflect_value(at, *_borders(attrs, length)) if attrs.padding == "reflection" else at
+                return te.minimum(te.maximum(position, 0), length - 1)
+            return _reflect_value(position, *_borders(attrs, length)) if attrs.padding == "reflection" else position
 
-        at = te.compute(outputs, coordinate, "coordinate")
+        coordinates = te.compute(outputs, coordinate, "coordinate")
 
-        def tap_index(tap: arith.Var, *i: arith.Var, at: te.Tensor = at, length: ir.Expr = length, extent: Dim = extent) -> ir.Expr:
-            position = te.unary("floor", at[i]) + ir.as_expr(arith.wrap(tap + first), at.dtype)
+        def tap_index(
+            tap: arith.Var, *i: arith.Var, coordinates: te.Tensor = coordinates, length: ir.Expr = length, extent: Dim = extent
+        ) -> ir.Expr:
+            position = te.unary("floor", coordinates[i]) + ir.as_expr(arith.wrap(tap + first), coordinates.dtype)
             outside = (position < 0) | (position > length - 1)
             if attrs.padding == "reflection":
                 position = te.unary("trunc", _reflect_value(position, *_borders(attrs, length)))
@@ -171,9 +173,9 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
             index = te.minimum(te.maximum(te.cast(position, "int32"), 0), last)
             return te.select(outside, te.const(-1, "int32"), index) if attrs.padding == "zeros" else index
 
-        def weight(tap: arith.Var, *i: arith.Var, at: te.Tensor = at) -> ir.Expr:
-            value = at[i]
-            distance = ir.as_expr(arith.wrap(tap + first), at.dtype) - (value - te.unary("floor", value))
+        def weight(tap: arith.Var, *i: arith.Var, coordinates: te.Tensor = coordinates) -> ir.Expr:
+            value = coordinates[i]
+            distance = ir.as_expr(arith.wrap(tap + first), coordinates.dtype) - (value - te.unary("floor", value))
             return te.cast(_kernel_value(attrs.mode, distance), working)
 
         indices.append(te.compute((taps, *outputs), tap_index, "place"))

@@ -137,11 +137,12 @@ def _compute_scatter_nd(
 ) -> te.Tensor:
     rows, depth = indices.rank - 1, index_depth(TensorType(indices.shape, indices.dtype), x.rank)
 
-    def target_index(b: Builder, source: ir.Buffer, at: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
+    def target_index(b: Builder, source: ir.Buffer, update_index: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
         coordinates = (
-            b.let(positive_index(source[(*at[:rows], axis)], x.shape[axis]), "at", (0, x.shape[axis] - 1)) for axis in range(depth)
+            b.let(positive_index(source[(*update_index[:rows], axis)], x.shape[axis]), "at", (0, x.shape[axis] - 1))
+            for axis in range(depth)
         )
-        return (*coordinates, *at[rows:])
+        return (*coordinates, *update_index[rows:])
 
     return _program(
         attrs.reduction, (x, indices, updates), indices.shape[:-1] + x.shape[depth:], target_index, "scatter_nd", in_place
@@ -200,9 +201,9 @@ def _compute_scatter_along_axis(
 ) -> te.Tensor:
     axis = attrs.axis
 
-    def target_index(b: Builder, source: ir.Buffer, at: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
-        index = b.let(positive_index(source[at], x.shape[axis]), "at", (0, x.shape[axis] - 1))
-        return (*at[:axis], index, *at[axis + 1 :])
+    def target_index(b: Builder, source: ir.Buffer, update_index: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
+        index = b.let(positive_index(source[update_index], x.shape[axis]), "at", (0, x.shape[axis] - 1))
+        return (*update_index[:axis], index, *update_index[axis + 1 :])
 
     return _program(attrs.reduction, (x, indices, updates), indices.shape, target_index, "scatter_along_axis", in_place)
 

@@ -384,12 +384,14 @@ def _infer_pad(attrs: PadAttrs, x: Type, value: Type | None = None) -> Type:
 def _pad(attrs: PadAttrs, x: Array, value: Array | None = None) -> Array:
     pads = concrete(attrs.pads)
     before, after = pads[: x.ndim], pads[x.ndim :]
-    added = [(max(low, 0), max(high, 0)) for low, high in zip(before, after, strict=True)]
+    nonnegative_pads = [(max(low, 0), max(high, 0)) for low, high in zip(before, after, strict=True)]
     if value is not None:
-        padded = np.full(tuple(size + low + high for size, (low, high) in zip(x.shape, added, strict=True)), value, x.dtype)
-        padded[tuple(slice(low, low + size) for size, (low, _) in zip(x.shape, added, strict=True))] = x
+        padded = np.full(
+            tuple(size + low + high for size, (low, high) in zip(x.shape, nonnegative_pads, strict=True)), value, x.dtype
+        )
+        padded[tuple(slice(low, low + size) for size, (low, _) in zip(x.shape, nonnegative_pads, strict=True))] = x
     else:
-        padded = np.pad(x, added, attrs.mode) if x.ndim else x  # type: ignore[call-overload]
+        padded = np.pad(x, nonnegative_pads, attrs.mode) if x.ndim else x  # type: ignore[call-overload]
     crops = (slice(max(-low, 0), size - max(-high, 0)) for low, high, size in zip(before, after, padded.shape, strict=True))
     return np.array(padded[tuple(crops)])
 

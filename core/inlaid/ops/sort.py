@@ -189,8 +189,8 @@ def _threaded_topk(grid: Grid, attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tenso
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
 
     def index(row: Dim, position: Dim) -> tuple[Dim, ...]:
-        around = unflatten(row, outer_dims)
-        return (*around[:axis], position, *around[axis:])
+        outer_index = unflatten(row, outer_dims)
+        return (*outer_index[:axis], position, *outer_index[axis:])
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         (source,) = inputs

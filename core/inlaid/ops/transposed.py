@@ -232,9 +232,9 @@ def _gains(shared: list[_PhasedAxis], exact: list[_PhasedAxis], outputs: Dim) ->
 def _spread(x: Expr, axis: int, stride: int) -> Expr:
     """Insert `stride - 1` zeros after each element along an axis."""
     shape = expr_type(x).shape
-    apart = reshape(x, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    separated = reshape(x, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
     end = (0,) * (len(shape) + 1 + axis + 1) + (stride - 1,) + (0,) * (len(shape) - axis - 1)
-    padded = pad(apart, scalar(0, expr_type(x).dtype), pads=end)
+    padded = pad(separated, scalar(0, expr_type(x).dtype), pads=end)
     return reshape(padded, shape=(*shape[:axis], simple(arith.wrap(shape[axis]) * stride), *shape[axis + 1 :]))
 
 

@@ -46,8 +46,8 @@ class WindowAxis:
     def positions(self, extent: Dim, what: str = "the number of windows") -> Dim:
         """Return the number of windows over an extent. `what` names the number in errors. States the precondition that the number
         is >= 1; raises ValueError if it cannot hold."""
-        room = extent + self.before + self.after - self.span
-        count = arith.unwrap(arith.simplify(room // self.stride + 1))
+        free_extent = extent + self.before + self.after - self.span
+        count = arith.unwrap(arith.simplify(free_extent // self.stride + 1))
         require_at_least(count, 1, f"{what} (windows of extent {self.span} over {extent} padded by {self.before} and {self.after})")
         return count
 

@@ -19,7 +19,8 @@ from inlaid.partitioning.outline import Placement
 from inlaid.plugins import Reject
 
 LONGEST_PATH = 3
-"""Maximum number of operators on a path between two regions. A change that merges regions farther apart is not evaluated."""
+"""Maximum number of operators on a path between two regions. A change by which the target accepts a longer path is not
+evaluated."""
 MAX_CHANGES = 64
 """Maximum number of changes to evaluate. Each change needs a traversal of the model."""
 

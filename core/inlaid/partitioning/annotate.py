@@ -152,7 +152,7 @@ def in_full(reject: Reject, call: ir.Call, candidate: Candidate) -> Reject:
 
 def _with_reasons(reject: Reject, call: ir.Call, candidate: Candidate, reasons: Sequence[str]) -> Reject:
     """Extend a rejection by the reasons of composites, if any. These replace the reason that the target has no rule for the single
-    operator, or does not support an element type, as the target may support both in composites."""
+    operator, or does not support an element type, as it may support that operator or element type in composites."""
     if not reasons:
         return reject
     first = () if reject.reason in (_no_rule(call).reason, _unsupported_call_reason(call, candidate)) else (reject.reason,)
@@ -206,13 +206,13 @@ def _judge_composite(candidate: Candidate, rule: OpRule, pattern_match: Match, s
 def _stored_types(pattern_match: Match) -> Iterator[Type]:
     """Yield the types that a target must support to run a composite: of its result, and of its operands, including constant
     operands of products, such as weights. A code generator can convert other constants. Types of inner values do not matter."""
-    inside = {id(call) for call in pattern_match.calls}
+    member_ids = {id(call) for call in pattern_match.calls}
     for call in pattern_match.calls:
         assert isinstance(call.callee, Operator)
         multiplies = call.callee.fusion is FusionKind.COMPLEX_OUT_FUSABLE
         for arg in call.args:
             source = arg.tuple if isinstance(arg, ir.TupleItem) else arg
-            if id(source) not in inside and (multiplies or not isinstance(arg, ir.Constant)):
+            if id(source) not in member_ids and (multiplies or not isinstance(arg, ir.Constant)):
                 yield arg.type
     yield pattern_match.root.type
 

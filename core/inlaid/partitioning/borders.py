@@ -201,9 +201,9 @@ class _Converter:
         results = zip(call.type.fields, borders.outputs, strict=True)
         type_ = TupleType(tuple(_stored_type(field, border) for field, border in results))
         callee = ir.global_var(name, FunctionType(tuple(arg.type for arg in args), type_))
-        stored = ir.Call(type_, call.span, callee, args, Attrs())
+        stored_call = ir.Call(type_, call.span, callee, args, Attrs())
         return ir.tuple_(
-            [self._from_stored(ir.tuple_item(stored, n), call.type.fields[n], b) for n, b in enumerate(borders.outputs)]
+            [self._from_stored(ir.tuple_item(stored_call, n), call.type.fields[n], b) for n, b in enumerate(borders.outputs)]
         )
 
     def _to_stored(self, value: ir.Expr, border: Border) -> ir.Expr:

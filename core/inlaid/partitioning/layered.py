@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SWEEPS = 4
-"""Number of sweeps, each down and up, to order the layers and again to place the nodes."""
+"""Number of sweeps, each down and up, that order the layers, and of further sweeps that place the nodes."""
 LONGEST = 24
 """Edges across more layers than this are drawn straight, not routed around nodes."""
 

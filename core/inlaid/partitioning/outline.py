@@ -199,17 +199,17 @@ class _Outline:
             else:
                 return expr
 
-    def _resolve(self, expr: ir.Expr, inside: Collection[int] = ()) -> ir.Expr:
+    def _resolve(self, expr: ir.Expr, member_ids: Collection[int] = ()) -> ir.Expr:
         """Return the expression to translate. A bound variable whose value is computed outside of the region is returned itself,
         since its value stays outside; any other expression is resolved."""
         while isinstance(expr, ir.Let):
             expr = expr.body
         value = self._value(expr)
-        stays = isinstance(value, (ir.Call, ir.If, ir.Loop)) and id(value) not in inside
+        stays = isinstance(value, (ir.Call, ir.If, ir.Loop)) and id(value) not in member_ids
         return expr if stays else value
 
-    def _children(self, expr: ir.Expr, inside: Collection[int] = ()) -> tuple[ir.Expr, ...]:
-        return tuple(self._resolve(child, inside) for child in ir.children(expr))
+    def _children(self, expr: ir.Expr, member_ids: Collection[int] = ()) -> tuple[ir.Expr, ...]:
+        return tuple(self._resolve(child, member_ids) for child in ir.children(expr))
 
     def _levels(self, scope: Scope) -> list[_Unit]:
         """Return the units of a scope, in a valid order of execution."""
@@ -284,9 +284,9 @@ class _Outline:
             if not isinstance(top, (ir.Tuple, ir.TupleItem)):
                 raise CompileError(f"{top!r} is used before it is computed", node=str(top.span or ""))
             children = self._children(top)
-            waiting = [child for child in children if id(child) not in self.memo]
-            if waiting:
-                stack.extend(waiting)
+            missing_children = [child for child in children if id(child) not in self.memo]
+            if missing_children:
+                stack.extend(missing_children)
                 continue
             self.memo[id(top)] = ir.rebuild(top, tuple(self.memo[id(child)] for child in children))
             stack.pop()
@@ -306,18 +306,18 @@ class _Outline:
                 raise CompileError(f"cannot partition {expr!r}", node=str(expr.span or ""))
 
     def _region(self, unit: _Unit, scope: Scope) -> None:
-        inside = {id(member) for member in unit.members}
+        member_ids = {id(member) for member in unit.members}
         inner: dict[int, ir.Expr] = {}
         params: dict[int, ir.Var] = {}
         args: list[ir.Expr] = []
         for member in unit.members:
-            for expr in self._translation_order(member, inner, inside):
+            for expr in self._translation_order(member, inner, member_ids):
                 if isinstance(expr, ir.Constant):
                     inner[id(expr)] = expr
                 elif isinstance(expr, ir.GlobalVar) and expr.name in self.composites:
                     inner[id(expr)] = self.composites[expr.name]
-                elif id(expr) in inside or self._passes_on(expr, inside):
-                    children = tuple(inner[id(child)] for child in self._children(expr, inside))
+                elif id(expr) in member_ids or self._passes_on(expr, member_ids):
+                    children = tuple(inner[id(child)] for child in self._children(expr, member_ids))
                     inner[id(expr)] = ir.rebuild(expr, children)
                 else:
                     outer = self._mapped(expr)
@@ -325,7 +325,7 @@ class _Outline:
                         params[id(outer)] = ir.var(f"p{len(params)}", expr.type, span=expr.span)
                         args.append(outer)
                     inner[id(expr)] = params[id(outer)]
-        results = _with_witnesses(unit, self._results(unit, inside))
+        results = _with_witnesses(unit, self._results(unit, member_ids))
         self._emit(unit, results, inner, list(params.values()), args, scope)
 
     def _emit(
@@ -400,43 +400,43 @@ class _Outline:
         self.regions.functions[name] = ir.function(params, ir.tuple_([value]), attrs)
         self.regions.targets[name] = number
 
-    def _results(self, unit: _Unit, inside: set[int]) -> list[_Result]:
+    def _results(self, unit: _Unit, member_ids: set[int]) -> list[_Result]:
         """Return the members' values that are used outside the region: whole values, or items of tuples."""
         results = []
         for member in unit.members:
             if not isinstance(member.type, TupleType):
-                if self._escapes(member, inside):
+                if self._escapes(member, member_ids):
                     results.append(_Result(member))
                 continue
             users = {id(user): user for _, user in self.consumers.get(id(member), ())}
             readers = [user for user in users.values() if isinstance(user, ir.TupleItem)]
             if len(readers) < len(users):
-                if self._escapes(member, inside):
+                if self._escapes(member, member_ids):
                     results.append(_Result(member, tuple(range(len(member.type.fields)))))
                 continue
-            readers = [reader for reader in readers if self._escapes(reader, inside)]
+            readers = [reader for reader in readers if self._escapes(reader, member_ids)]
             if readers:
                 results.append(_Result(member, tuple(sorted({reader.index for reader in readers})), tuple(readers)))
         return results
 
-    def _escapes(self, expr: ir.Expr, inside: set[int]) -> bool:
+    def _escapes(self, expr: ir.Expr, member_ids: set[int]) -> bool:
         """Test whether anything outside the region reads a value, directly or through tuples."""
         stack = [expr]
         while stack:
             for _, user in self.consumers.get(id(stack.pop()), ()):
                 if isinstance(user, (ir.Tuple, ir.TupleItem)):
                     stack.append(user)
-                elif id(user) not in inside:
+                elif id(user) not in member_ids:
                     return True
         return False
 
-    def _passes_on(self, expr: ir.Expr, inside: set[int]) -> bool:
+    def _passes_on(self, expr: ir.Expr, member_ids: set[int]) -> bool:
         """Test whether a region includes an expression as wiring: any tuple, and items of values that the region computes."""
         while isinstance(expr, ir.TupleItem):
             expr = self._value(expr.tuple)
-        return isinstance(expr, ir.Tuple) or id(expr) in inside
+        return isinstance(expr, ir.Tuple) or id(expr) in member_ids
 
-    def _translation_order(self, member: ir.Expr, translated: dict[int, ir.Expr], inside: set[int]) -> list[ir.Expr]:
+    def _translation_order(self, member: ir.Expr, translated: dict[int, ir.Expr], member_ids: set[int]) -> list[ir.Expr]:
         """Return the expressions to translate for a member: its operands, with wiring inside the region, then the member."""
         order: list[ir.Expr] = []
         visited: set[int] = set()
@@ -446,11 +446,11 @@ class _Outline:
             if id(expr) in translated or (id(expr) in visited and not expanded):
                 continue
             visited.add(id(expr))
-            if expanded or not (expr is member or self._passes_on(expr, inside)):
+            if expanded or not (expr is member or self._passes_on(expr, member_ids)):
                 order.append(expr)
             else:
                 stack.append((expr, True))
-                stack.extend((child, False) for child in reversed(self._children(expr, inside)))
+                stack.extend((child, False) for child in reversed(self._children(expr, member_ids)))
         return order
 
 
@@ -468,8 +468,8 @@ def _surrounding_params(scope: Scope) -> list[ir.Var]:
 def _size_sources(body: ir.Expr, params: Sequence[ir.Var], candidate: Candidate, surrounding: Sequence[ir.Var]) -> list[ir.Var]:
     """Return the `surrounding` parameters that a region needs as further inputs. Their shapes determine sizes that attributes in
     the region read, but no input of the region determines. Parameters of a dtype that the target rejects are skipped."""
-    read = frozenset().union(*(attr_vars(expr.attrs) for expr in ir.post_order(body) if isinstance(expr, ir.Call)))
-    missing = read - shown_sizes(*(param.type for param in params))
+    attr_sizes = frozenset().union(*(attr_vars(expr.attrs) for expr in ir.post_order(body) if isinstance(expr, ir.Call)))
+    missing = attr_sizes - shown_sizes(*(param.type for param in params))
     sources: list[ir.Var] = []
     for param in surrounding:
         if not isinstance(param.type, TensorType) or param.type.dtype.name not in candidate.dtypes:

@@ -41,8 +41,9 @@ class CostConstants:
     """Maximum prefetches at once. With 8, Winograd convolutions of few tiles take 1.1 of the time (256 channels of 14 x 14
     pixels)."""
     small_rows: int = 8
-    """Number of rows up to which every row count is considered if it is a single symbolic dimension, such as a batch. With
-    remainder code for every row count of a tile of 8, 5 to 7 rows take 1.05 of the static time; in tiles of 4 they took 1.2."""
+    """If the number of rows is a single symbolic dimension, such as a batch, tiles are chosen for every row count up to this one.
+    With remainder code for every row count of a tile of 8, 5 to 7 rows take 1.05 of the static time; in tiles of 4 they took
+    1.2."""
     product_panels: int = 4
     """Minimum panels per thread to distribute columns over threads: the imbalance of one panel is then at most a quarter. Threads
     over rows would read all panels once per row tile: 1.7 times ONNX Runtime's time for size 1024 on 2 threads."""

@@ -94,18 +94,22 @@ class TiledKernel:
             with b.loop(arith.ceildiv(arith.maximum(end - begin, 0), tiles.keys), "step") as step:
                 start = begin + step * tiles.keys
                 keys = b.alloc((self._size, tiles.keys), attention.working, "keys", self._scope)
-                with self._threads() as at:
+                with self._threads() as thread:
                     self._fetch(
-                        at, attention.k.buffer, start, (self._size, self._size), lambda key, element: (keys, (element, key))
+                        thread, attention.k.buffer, start, (self._size, self._size), lambda key, element: (keys, (element, key))
                     )
                 self._score(keys, start)
                 self._rescale()
                 values = b.alloc((tiles.keys, self._lane_width * tiles.lanes), attention.working, "values", self._scope)
-                with self._threads() as at:
-                    self._exponentiate(at)
+                with self._threads() as thread:
+                    self._exponentiate(thread)
                     padded_width = self._lane_width * tiles.lanes
                     self._fetch(
-                        at, attention.v.buffer, start, (padded_width, self._width), lambda key, element: (values, (key, element))
+                        thread,
+                        attention.v.buffer,
+                        start,
+                        (padded_width, self._width),
+                        lambda key, element: (values, (key, element)),
                     )
                 self._accumulate(values)
             self._finalize()
@@ -137,7 +141,7 @@ class TiledKernel:
 
     def _fetch(
         self,
-        at: tuple[Dim, Dim],
+        thread: tuple[Dim, Dim],
         source: ir.Buffer,
         start: arith.Expr,
         widths: tuple[int, int],
@@ -150,7 +154,7 @@ class TiledKernel:
         team, (tile_width, tensor_width) = self._tiles.queries * self._tiles.lanes, widths
         elements = self._tiles.keys * tile_width
         with b.loop(-(-elements // team), "n") as n:
-            number = n * team + at[0] * self._tiles.lanes + at[1]
+            number = n * team + thread[0] * self._tiles.lanes + thread[1]
             with b.if_(truth(arith.compare("<", number, elements))):
                 key, element = number // tile_width, number % tile_width
                 inside = arith.compare("<", start + key, self._attention.k.shape[2])
@@ -172,19 +176,19 @@ class TiledKernel:
                 b.store(self._scores, (n * lanes + lane, query), dots[n])
             bias = b.alloc((), attention.working, "bias")
             with b.loop(keys_per_lane, "n") as n:
-                at, key = (n * lanes + lane, query), start + (n * lanes + lane)
+                score_index, key = (n * lanes + lane, query), start + (n * lanes + lane)
                 inside = arith.compare("<", key, attention.k.shape[2])
                 if attention.masked:
                     inside = arith.logical_and(inside, arith.compare("<", self._first + query, attention.q.shape[2]))
                 with b.if_(truth(inside)):
-                    score = attention.capped(self._scores[at])
+                    score = attention.capped(self._scores[score_index])
                     if attention.masked:
                         b.store(bias, (), attention.bias((self._batch, self._head, self._first + query, key)))
                         b.store(self._any_visible, (query, lane), self._any_visible[query, lane] | bias[()].not_equal(-math.inf))
                         score = score + bias[()]
-                    b.store(self._scores, at, score)
+                    b.store(self._scores, score_index, score)
                 with b.else_():
-                    b.store(self._scores, at, -math.inf)
+                    b.store(self._scores, score_index, -math.inf)
 
     def _rescale(self) -> None:
         """Update the running maximum and rescale the accumulators (online softmax)."""
@@ -200,9 +204,9 @@ class TiledKernel:
             with b.loop(self._lane_width, "w", ir.ForKind.UNROLLED) as w:
                 b.store(self._sums, (query, lane, w), self._sums[query, lane, w] * factor[()])
 
-    def _exponentiate(self, at: tuple[Dim, Dim]) -> None:
+    def _exponentiate(self, thread: tuple[Dim, Dim]) -> None:
         """Exponentiate the thread's scores, relative to the running maximum."""
-        b, lanes, (query, lane) = self._b, self._tiles.lanes, at
+        b, lanes, (query, lane) = self._b, self._tiles.lanes, thread
         with b.loop(self._tiles.keys // lanes, "n") as n:
             power = te.math("exp", self._scores[n * lanes + lane, query] - finite(self._row_max[query, lane]))
             b.store(self._scores, (n * lanes + lane, query), power)
@@ -215,8 +219,8 @@ class TiledKernel:
                 b.store(power, (), self._scores[j, query])
                 b.store(self._total, (query, lane), self._total[query, lane] + power[()])
                 with b.loop(self._lane_width, "w", ir.ForKind.UNROLLED) as w:
-                    added = power[()] * values[j, w * lanes + lane]
-                    b.store(self._sums, (query, lane, w), self._sums[query, lane, w] + added)
+                    term = power[()] * values[j, w * lanes + lane]
+                    b.store(self._sums, (query, lane, w), self._sums[query, lane, w] + term)
 
     def _finalize(self) -> None:
         b, attention, lanes = self._b, self._attention, self._tiles.lanes

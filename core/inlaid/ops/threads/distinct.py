@@ -25,7 +25,7 @@ class Distinct:
     size: Dim
 
 
-def find_distinct(b: Builder, grid: Grid, source: ir.Buffer, ordered: bool, into: Distinct) -> None:
+def find_distinct(b: Builder, grid: Grid, source: ir.Buffer, ordered: bool, outputs: Distinct) -> None:
     """Store the distinct rows of a matrix: ascending if `ordered`, else by first occurrence."""
     rows = source.shape[0]
     last = arith.add(rows, -1)
@@ -48,24 +48,24 @@ def find_distinct(b: Builder, grid: Grid, source: ir.Buffer, ordered: bool, into
             b.store(end, (), group_start(arith.add(group, 1)))
         return end[()] - ir.as_expr(start, LONG)
 
-    b.store(into.count, (), groups.total)
+    b.store(outputs.count, (), groups.total)
     if ordered:
         with parallel_range(b, grid, rows) as row:
-            b.store(into.inverse, row, groups.counts[0, sorted_position(row)] - 1)
-        with parallel_range(b, grid, rows) as group, b.if_(truth(arith.compare("<", group, into.size))):
+            b.store(outputs.inverse, row, groups.counts[0, sorted_position(row)] - 1)
+        with parallel_range(b, grid, rows) as group, b.if_(truth(arith.compare("<", group, outputs.size))):
             start = group_start(group)
-            b.store(into.first, group, order[start])
-            b.store(into.counts, group, group_length(group, start))
+            b.store(outputs.first, group, order[start])
+            b.store(outputs.counts, group, group_length(group, start))
         return
     first_counts = _count_first_occurrences(b, grid, rows, is_head, positions)
     with parallel_range(b, grid, rows) as row:
         start = group_start(b.let(groups.counts[0, sorted_position(row)] - 1, "group"))
-        b.store(into.inverse, row, first_counts.counts[0, b.let(order[start], "founder", (0, last))] - 1)
-    with parallel_range(b, grid, rows) as number, b.if_(truth(arith.compare("<", number, into.size))):
+        b.store(outputs.inverse, row, first_counts.counts[0, b.let(order[start], "founder", (0, last))] - 1)
+    with parallel_range(b, grid, rows) as number, b.if_(truth(arith.compare("<", number, outputs.size))):
         founder = first_counts.find(b, number)
         start = sorted_position(founder)
-        b.store(into.first, number, founder)
-        b.store(into.counts, number, group_length(b.let(groups.counts[0, start] - 1, "group"), start))
+        b.store(outputs.first, number, founder)
+        b.store(outputs.counts, number, group_length(b.let(groups.counts[0, start] - 1, "group"), start))
 
 
 def _argsort(b: Builder, grid: Grid, source: ir.Buffer) -> ir.Buffer:
@@ -95,8 +95,8 @@ def _group_heads(b: Builder, grid: Grid, source: ir.Buffer, order: ir.Buffer) ->
     is_head = b.alloc((rows,), LONG, "fresh")
     with parallel_range(b, grid, rows) as position:
         row, before = (
-            b.let(order[at], name, (0, arith.add(rows, -1)))
-            for at, name in ((position, "row"), (arith.maximum(position - 1, 0), "before"))
+            b.let(order[index], name, (0, arith.add(rows, -1)))
+            for index, name in ((position, "row"), (arith.maximum(position - 1, 0), "before"))
         )
         differs = b.alloc((), "bool", "differs")
         b.store(differs, (), truth(arith.compare("==", position, 0)))

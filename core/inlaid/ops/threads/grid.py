@@ -133,15 +133,16 @@ def unflatten(number: Dim, shape: Sequence[Dim]) -> tuple[arith.Expr, ...]:
     return tuple(map(arith.simplify, reversed(indices)))
 
 
-def first_where(b: Builder, ends: tuple[Dim, Dim], room: Dim, holds: Callable[[arith.Var], ir.Expr]) -> ir.Buffer:
+def first_where(b: Builder, ends: tuple[Dim, Dim], buffer_extent: Dim, holds: Callable[[arith.Var], ir.Expr]) -> ir.Buffer:
     """Binary search for the first index in [ends[0], ends[1]) at which a monotone predicate holds.
 
-    Returns a 0-d int64 buffer, equal to ends[1] if the predicate holds nowhere. `holds` is evaluated at indices below `room`."""
+    Returns a 0-d int64 buffer, equal to ends[1] if the predicate holds nowhere. `holds` is evaluated at indices below
+    `buffer_extent`."""
     low, high = b.alloc((), LONG, "low"), b.alloc((), LONG, "high")
     b.store(low, (), arith.wrap(ends[0]))
     b.store(high, (), arith.wrap(ends[1]))
     with b.while_(low[()] < high[()]):
-        middle = b.let((low[()] + high[()]) >> ONE, "middle", (0, arith.wrap(room) - 1))
+        middle = b.let((low[()] + high[()]) >> ONE, "middle", (0, arith.wrap(buffer_extent) - 1))
         with b.if_(holds(middle)):
             b.store(high, (), middle)
         with b.else_():
