@@ -44,16 +44,16 @@ def _infer_deform_conv(attrs: DeformConvAttrs, x: Type, w: Type, offset: Type, m
         require_at_least(extent, 1, f"dimension {number} of the data")
     spatial = window_shape(data.shape[2:], window_axes(attrs, kernel))
     taps = arith.product(kernel)
-    inputs, outputs = data.shape[1], weights.shape[0]
-    require_equal(weights.shape[1], grouped(inputs, attrs.groups, "input"), "the number of input channels per group of w")
-    grouped(outputs, attrs.groups, "output")
-    grouped(inputs, attrs.offset_groups, "input")
+    input_channels, output_channels = data.shape[1], weights.shape[0]
+    require_equal(weights.shape[1], grouped(input_channels, attrs.groups, "input"), "the number of input channels per group of w")
+    grouped(output_channels, attrs.groups, "output")
+    grouped(input_channels, attrs.offset_groups, "input")
     require_shape(offset_type.shape, (data.shape[0], attrs.offset_groups * taps * len(kernel), *spatial), "the offset")
     if mask is not None:
         mask_type = tensor_type(mask, FLOAT, "the mask")
         common_dtype(data, mask_type)
         require_shape(mask_type.shape, (data.shape[0], attrs.offset_groups * taps, *spatial), "the mask")
-    return TensorType((data.shape[0], outputs, *spatial), data.dtype)
+    return TensorType((data.shape[0], output_channels, *spatial), data.dtype)
 
 
 @quiet

@@ -79,9 +79,9 @@ def _check_granularity(x: TensorType, parameter: TensorType, axis: int, block_si
     if block_size == 0:
         require_shape(parameter.shape, (x.shape[axis],), what)
         return
-    blocks = list(x.shape)
-    blocks[axis] = arith.unwrap(arith.ceildiv(x.shape[axis], block_size))
-    require_shape(parameter.shape, blocks, what)
+    block_shape = list(x.shape)
+    block_shape[axis] = arith.unwrap(arith.ceildiv(x.shape[axis], block_size))
+    require_shape(parameter.shape, block_shape, what)
 
 
 def _expand(parameter: Array, shape: tuple[int, ...], axis: int, block_size: int) -> Array:

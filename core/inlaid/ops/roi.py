@@ -158,7 +158,7 @@ def _compute_roi_align(attrs: RoiAlignAttrs, x: te.Tensor, rois: te.Tensor, imag
                 b.store(step, axis, size / attrs.shape[axis])
                 sample_count = te.maximum(te.cast(te.unary("ceil", step[axis]), "int64"), 0)
                 counts.append(arith.wrap(attrs.sampling) if attrs.sampling else b.let(sample_count, "count"))
-            samples = ir.as_expr(arith.maximum(counts[0] * counts[1], 1), working)
+            samples_per_bin = ir.as_expr(arith.maximum(counts[0] * counts[1], 1), working)
             with loop_nest(b, attrs.shape) as bins:
                 with b.loop(channels, "c") as c:
                     b.store(total, c, te.const(0, working))
@@ -198,7 +198,7 @@ def _compute_roi_align(attrs: RoiAlignAttrs, x: te.Tensor, rois: te.Tensor, imag
                         else:
                             b.store(total, c, total[c] + value)
                 with b.loop(channels, "c") as c:
-                    b.store(outputs[0], (r, *bins, c), total[c] if attrs.maximum else total[c] / samples)
+                    b.store(outputs[0], (r, *bins, c), total[c] if attrs.maximum else total[c] / samples_per_bin)
 
     shape = (rois.shape[0], *attrs.shape, channels)
     return _channels_second(te.extern([(shape, working)], [_channels_last(x), rois, images], body, "roi_align")[0], x)

@@ -44,13 +44,13 @@ def _infer_grid_sample(attrs: GridSampleAttrs, x: Type, grid: Type) -> Type:
     data, coordinates = tensor_type(x, what="the data"), tensor_type(grid, FLOAT, "the grid")
     if data.dtype.kind not in ("float", "int", "uint") or (attrs.mode != "nearest" and not data.dtype.is_float):
         raise ValueError(f"x must be float, or numeric with mode nearest, got {data.dtype} with mode {attrs.mode}")
-    spatial = data.rank - 2
-    if spatial < 1 or coordinates.rank != data.rank:
+    spatial_rank = data.rank - 2
+    if spatial_rank < 1 or coordinates.rank != data.rank:
         raise ValueError(
             f"x must be (N, C, spatial...) and grid (N, positions..., spatial dimensions), got {data!r} and {coordinates!r}"
         )
     require_equal(coordinates.shape[0], data.shape[0], "dimension 0 of the grid")
-    require_equal(coordinates.shape[-1], spatial, "the last dimension of the grid")
+    require_equal(coordinates.shape[-1], spatial_rank, "the last dimension of the grid")
     if attrs.mode not in ("nearest", "linear", "cubic") or attrs.padding not in ("zeros", "border", "reflection"):
         raise ValueError(
             f"mode must be nearest, linear or cubic, padding zeros, border or reflection, got {attrs.mode!r}, {attrs.padding!r}"
@@ -67,13 +67,13 @@ def _taps(mode: str) -> tuple[int, int]:
 
 @quiet
 def _reference_grid_sample(attrs: GridSampleAttrs, x: Array, grid: Array) -> Array:
-    spatial = x.ndim - 2
+    spatial_rank = x.ndim - 2
     first, taps = _taps(attrs.mode)
     indices, weights = [], []
-    for axis in range(spatial):
+    for axis in range(spatial_rank):
         extent = x.shape[2 + axis]
         coordinate = _pad_array(
-            attrs, _denormalize(attrs, widen_array(grid[..., axis if attrs.elements else spatial - 1 - axis]), extent), extent
+            attrs, _denormalize(attrs, widen_array(grid[..., axis if attrs.elements else spatial_rank - 1 - axis]), extent), extent
         )
         low = coordinate if attrs.mode == "nearest" else np.floor(coordinate)
         index = np.nan_to_num(low, posinf=2.0**40, neginf=-(2.0**40))[..., None] + first + np.arange(taps)
@@ -85,7 +85,7 @@ def _reference_grid_sample(attrs: GridSampleAttrs, x: Array, grid: Array) -> Arr
         weights.append(_kernel_array(attrs.mode, first + np.arange(taps) - (coordinate - low)[..., None]).astype(coordinate.dtype))
     total = np.zeros((x.shape[0], x.shape[1], *grid.shape[1:-1]), working_dtype(from_numpy(x.dtype)).numpy)
     image = np.arange(x.shape[0]).reshape(-1, *(1,) * (grid.ndim - 2))
-    for tap in np.ndindex(*(taps,) * spatial):
+    for tap in np.ndindex(*(taps,) * spatial_rank):
         tap_indices = [index[..., k] for index, k in zip(indices, tap, strict=True)]
         value = np.moveaxis(x, 1, -1)[(image, *(np.maximum(index, 0) for index in tap_indices))]
         inside = np.logical_and.reduce([index >= 0 for index in tap_indices])[..., None]
@@ -140,18 +140,18 @@ def _kernel_array(mode: str, distance: Array) -> Array:
 
 def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) -> te.Tensor:
     """Build three stages per axis, of coordinates, indices (-1: outside) and weights, then the stage that sums over the taps."""
-    spatial = x.rank - 2
+    spatial_rank = x.rank - 2
     first, taps = _taps(attrs.mode)
     outputs = grid.shape[:-1]
     working = working_dtype(x.dtype)
     indices, weights = [], []
-    for axis in range(spatial):
+    for axis in range(spatial_rank):
         extent = x.shape[2 + axis]
         coordinate_dtype = working_dtype(grid.dtype)
         length = ir.as_expr(arith.wrap(extent), coordinate_dtype)
 
         def coordinate(*i: arith.Var, axis: int = axis, length: ir.Expr = length) -> ir.Expr:
-            position: ir.Expr = _denormalize(attrs, widen(grid[(*i, axis if attrs.elements else spatial - 1 - axis)]), length)
+            position: ir.Expr = _denormalize(attrs, widen(grid[(*i, axis if attrs.elements else spatial_rank - 1 - axis)]), length)
             if attrs.mode == "nearest":
                 position = te.unary("round", position)
             if attrs.padding == "border" and attrs.mode != "cubic":
@@ -193,9 +193,9 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
 
     shape = (*x.shape[:2], *outputs[1:])
     if attrs.mode == "nearest":
-        nearest: te.Tensor = te.compute(shape, lambda n, c, *i: pixel(n, c, i, (0,) * spatial), "grid_sample")
+        nearest: te.Tensor = te.compute(shape, lambda n, c, *i: pixel(n, c, i, (0,) * spatial_rank), "grid_sample")
         return nearest
-    axes = tuple(te.reduce_axis(taps, f"k{axis}") for axis in range(spatial))
+    axes = tuple(te.reduce_axis(taps, f"k{axis}") for axis in range(spatial_rank))
 
     def element(n: arith.Var, c: arith.Var, *position: arith.Var) -> ir.Expr:
         value = te.cast(pixel(n, c, position, axes), working)

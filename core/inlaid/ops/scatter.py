@@ -126,23 +126,23 @@ def _scatter_nd(attrs: ScatterNdAttrs, x: Array, indices: Array, updates: Array)
     depth = indices.shape[-1]
     count = math.prod(indices.shape[:-1])
     index = tuple(positive_indices(indices[..., axis].reshape(-1), x.shape[axis]) for axis in range(depth))
-    rows = updates.reshape(count, *x.shape[depth:])
+    slices = updates.reshape(count, *x.shape[depth:])
     if depth:
-        return _write(attrs.reduction, x, index, rows)
-    return np.asarray(_write(attrs.reduction, x[None], (np.zeros(count, np.int64),), rows)[0])
+        return _write(attrs.reduction, x, index, slices)
+    return np.asarray(_write(attrs.reduction, x[None], (np.zeros(count, np.int64),), slices)[0])
 
 
 def _compute_scatter_nd(
     attrs: ScatterNdAttrs, x: te.Tensor, indices: te.Tensor, updates: te.Tensor, in_place: bool = False
 ) -> te.Tensor:
-    rows, depth = indices.rank - 1, index_depth(TensorType(indices.shape, indices.dtype), x.rank)
+    index_rank, depth = indices.rank - 1, index_depth(TensorType(indices.shape, indices.dtype), x.rank)
 
     def target_index(b: Builder, source: ir.Buffer, update_index: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
         coordinates = (
-            b.let(positive_index(source[(*update_index[:rows], axis)], x.shape[axis]), "at", (0, x.shape[axis] - 1))
+            b.let(positive_index(source[(*update_index[:index_rank], axis)], x.shape[axis]), "at", (0, x.shape[axis] - 1))
             for axis in range(depth)
         )
-        return (*coordinates, *update_index[rows:])
+        return (*coordinates, *update_index[index_rank:])
 
     return _program(
         attrs.reduction, (x, indices, updates), indices.shape[:-1] + x.shape[depth:], target_index, "scatter_nd", in_place

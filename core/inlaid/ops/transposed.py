@@ -77,14 +77,14 @@ def _reference_conv_transpose(attrs: ConvTransposeAttrs, x: Array, w: Array) -> 
     crops = [arith.evaluate(axis.before, {}) for axis in axes]
     # Distance from the first to the last element that a tap adds to; an empty axis adds nothing.
     reaches = [(extent - 1) * axis.stride + 1 if extent else 0 for axis, extent in zip(axes, x.shape[2:], strict=True)]
-    groups, inputs, outputs = attrs.groups, w.shape[0] // attrs.groups, w.shape[1]
-    data = x.astype(acc, copy=False).reshape(x.shape[0], groups, inputs, *x.shape[2:])
-    weights = w.astype(acc, copy=False).reshape(groups, inputs, *w.shape[1:])
+    groups, group_inputs, group_outputs = attrs.groups, w.shape[0] // attrs.groups, w.shape[1]
+    data = x.astype(acc, copy=False).reshape(x.shape[0], groups, group_inputs, *x.shape[2:])
+    weights = w.astype(acc, copy=False).reshape(groups, group_inputs, *w.shape[1:])
     full_shape = [
         max(crop + length, reach + (size - 1) * axis.dilation)
         for axis, crop, length, reach, size in zip(axes, crops, lengths, reaches, w.shape[2:], strict=True)
     ]
-    total = np.zeros((x.shape[0], groups, outputs, *full_shape), acc)
+    total = np.zeros((x.shape[0], groups, group_outputs, *full_shape), acc)
     letters = "xyz"[: len(axes)]
     all_channels = (slice(None),) * 3
     for tap in np.ndindex(*w.shape[2:]):
@@ -92,7 +92,7 @@ def _reference_conv_transpose(attrs: ConvTransposeAttrs, x: Array, w: Array) -> 
         target = tuple(slice(start, start + reach, axis.stride) for start, reach, axis in zip(starts, reaches, axes, strict=True))
         total[all_channels + target] += np.einsum(f"ngi{letters},gio->ngo{letters}", data, weights[all_channels + tap])
     window = tuple(slice(crop, crop + length) for crop, length in zip(crops, lengths, strict=True))
-    return as_array(total[all_channels + window].reshape(x.shape[0], groups * outputs, *lengths), result)
+    return as_array(total[all_channels + window].reshape(x.shape[0], groups * group_outputs, *lengths), result)
 
 
 # --- as convolutions --------------------------------------------------------------------------------------------------
@@ -219,14 +219,14 @@ def _decompose(attrs: ConvTransposeAttrs, args: tuple[Expr, ...]) -> Expr:
     return _cropped(full_output, phased, shape)
 
 
-def _gains(shared: list[_PhasedAxis], exact: list[_PhasedAxis], outputs: Dim) -> bool:
+def _gains(shared: list[_PhasedAxis], exact: list[_PhasedAxis], group_outputs: Dim) -> bool:
     """Test whether to use the `exact` axes: they need no more convolutions, or with many channels compute far fewer elements."""
     if math.prod(len(axis_phases.groups) for axis_phases in exact) <= math.prod(len(axis_phases.groups) for axis_phases in shared):
         return True
     shared_count, exact_count = (
         math.prod(arith.size_hint(axis_phases.count, arith.IMAGE_SIDE) for axis_phases in phased) for phased in (shared, exact)
     )
-    return arith.size_hint(outputs) >= MIN_CHANNELS and shared_count >= MUCH * exact_count
+    return arith.size_hint(group_outputs) >= MIN_CHANNELS and shared_count >= MUCH * exact_count
 
 
 def _spread(x: Expr, axis: int, stride: int) -> Expr:
@@ -240,7 +240,7 @@ def _spread(x: Expr, axis: int, stride: int) -> Expr:
 
 def _interleaved(attrs: ConvTransposeAttrs, x: Expr, w: Expr, phased: list[_PhasedAxis]) -> Expr:
     """Interleave the elements that the phases compute."""
-    rank, batch, groups, outputs = len(phased), expr_type(x).shape[0], attrs.groups, expr_type(w).shape[1]
+    rank, batch, groups, group_outputs = len(phased), expr_type(x).shape[0], attrs.groups, expr_type(w).shape[1]
     counts = tuple(axis_phases.count for axis_phases in phased)
     if all(axis_phases.stride == 1 for axis_phases in phased):
         return _phases(attrs, x, w, phased, tuple(axis_phases.groups[0] for axis_phases in phased))
@@ -250,7 +250,7 @@ def _interleaved(attrs: ConvTransposeAttrs, x: Expr, w: Expr, phased: list[_Phas
         group, spatial...)."""
         number = len(axis_groups)
         if number == rank:
-            split = (batch, groups, *(len(group.phases) for group in axis_groups), outputs, *counts)
+            split = (batch, groups, *(len(group.phases) for group in axis_groups), group_outputs, *counts)
             return reshape(_phases(attrs, x, w, phased, axis_groups), shape=split)
         axis_phases = phased[number]
         joined = join([parts((*axis_groups, group)) for group in axis_phases.groups], 2 + number)
@@ -266,23 +266,23 @@ def _interleaved(attrs: ConvTransposeAttrs, x: Expr, w: Expr, phased: list[_Phas
     interleaved = (axis for number in range(rank) for axis in (3 + rank + number, 2 + number))
     ordered = transpose(phase_outputs, perm=(0, 1, 2 + rank, *interleaved))
     sizes = (simple(arith.wrap(axis_phases.count) * axis_phases.stride) for axis_phases in phased)
-    return reshape(ordered, shape=(batch, groups * outputs, *sizes))
+    return reshape(ordered, shape=(batch, groups * group_outputs, *sizes))
 
 
 def _phases(attrs: ConvTransposeAttrs, x: Expr, w: Expr, phased: list[_PhasedAxis], axis_groups: tuple[_Group, ...]) -> Expr:
     """Build the convolution for a group of phases of each axis. Its channels are (groups, phases..., channels per group)."""
     rank, groups = len(phased), attrs.groups
-    inputs, outputs = expr_type(w).shape[:2]
+    input_channels, group_outputs = expr_type(w).shape[:2]
     counts, taps = tuple(len(group.phases) for group in axis_groups), tuple(group.count for group in axis_groups)
     for axis, group in enumerate(axis_groups, 2):
         # A convolution reads inputs in ascending order, so the taps are in descending order.
         w = reversed_axis(w, axis) if group.taps is None else take(w, constant(np.array(group.taps)), axis=axis)
     split = (dim for pair in zip(counts, taps, strict=True) for dim in pair)
-    per_group = inputs // groups
-    w = reshape(w, shape=(groups, per_group, outputs, *split))
+    group_inputs = input_channels // groups
+    w = reshape(w, shape=(groups, group_inputs, group_outputs, *split))
     phases, windows = (3 + 2 * number for number in range(rank)), (4 + 2 * number for number in range(rank))
     w = transpose(w, perm=(0, *phases, 2, 1, *windows))
-    w = reshape(w, shape=(groups * outputs * int(np.prod(counts)), per_group, *taps))
+    w = reshape(w, shape=(groups * group_outputs * int(np.prod(counts)), group_inputs, *taps))
     before, after = zip(*(axis_phases.pads(group) for axis_phases, group in zip(phased, axis_groups, strict=True)), strict=True)
     return conv(
         x,

@@ -235,8 +235,8 @@ def _reference(attrs: WinogradAttrs, x: Array, u: Array) -> Array:
     if is_integer:
         y = (y.astype(np.int32).astype(working) * scaled.inverse).astype(np.int32) >> scaled.shift
     height, width = _static_pair(_output_shape(attrs, x.shape[2:]))
-    down, across = _static_pair(tiles)
-    full_output = y.reshape(x.shape[0], u.shape[3], down * size, across * size)
+    tile_rows, tile_columns = _static_pair(tiles)
+    full_output = y.reshape(x.shape[0], u.shape[3], tile_rows * size, tile_columns * size)
     return as_array(full_output[:, :, :height, :width], from_numpy(y.dtype))
 
 
@@ -277,13 +277,13 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
     transforms = TRANSFORMS[size] if scaled is None else scaled.transforms
     total, transform_dtype = _sum_dtype(u.dtype), u.dtype if scaled else _sum_dtype(u.dtype)
     side = size + 2
-    axes, (down, across) = _axes(attrs, x.shape[2:])
+    axes, (tile_rows, tile_columns) = _axes(attrs, x.shape[2:])
     padded = pad_spatial(x, axes, te.const(0, x.dtype))
-    batch, channels, outputs = x.shape[0], x.shape[1], u.shape[3]
-    count = down * across
+    batch, channels, output_channels = x.shape[0], x.shape[1], u.shape[3]
+    count = tile_rows * tile_columns
 
     def row(a: arith.Var, j: arith.Var, n: arith.Var, c: arith.Var, t: arith.Var) -> ir.Expr:
-        indices = [(n, c, t // across * size + i, t % across * size + j) for i in range(side)]
+        indices = [(n, c, t // tile_columns * size + i, t % tile_columns * size + j) for i in range(side)]
         data = [te.cast(padded[index], transform_dtype) for index in indices]
         return _select(a, [_linear_combination(factors, data) for factors in transforms.inputs])
 
@@ -297,7 +297,7 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
     tiles = te.compute((side, side, batch, channels, count), tile, "tiles")
     k = te.reduce_axis(channels, "c")
     products = te.compute(
-        (side, side, batch, outputs, count),
+        (side, side, batch, output_channels, count),
         lambda a, b, n, o, t: te.sum_(te.cast(tiles[(a, b, n, k, t)], total) * te.cast(u[(a, b, k, o)], total), k),
         "products",
     )
@@ -306,14 +306,14 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
         data = [products[(a, b, n, o, t)] for a in range(side)]
         return _select(i, [_linear_combination(factors, data) for factors in transforms.outputs])
 
-    columns = te.compute((size, side, batch, outputs, count), column, "columns")
+    columns = te.compute((size, side, batch, output_channels, count), column, "columns")
 
     def element(n: arith.Var, o: arith.Var, y: arith.Var, x: arith.Var) -> ir.Expr:
-        data = [columns[(y % size, b, n, o, y // size * across + x // size)] for b in range(side)]
+        data = [columns[(y % size, b, n, o, y // size * tile_columns + x // size)] for b in range(side)]
         value = _select(x % size, [_linear_combination(factors, data) for factors in transforms.outputs])
         return value if scaled is None else value * te.const(scaled.inverse, total) >> te.const(scaled.shift, total)
 
-    result: te.Tensor = te.compute((batch, outputs, *_output_shape(attrs, x.shape[2:])), element, "winograd")
+    result: te.Tensor = te.compute((batch, output_channels, *_output_shape(attrs, x.shape[2:])), element, "winograd")
     return result
 
 

@@ -77,12 +77,12 @@ class Attention:
                 conditions.append(element)
             else:
                 score_bias = te.cast(element, self.working)
-        first: ir.Expr = ir.as_expr(arith.wrap(self.first), LONG)
+        first_position: ir.Expr = ir.as_expr(arith.wrap(self.first), LONG)
         if self.lengths is not None:
             length = te.cast(self.lengths.buffer[batch], LONG)
             conditions.append(ir.as_expr(key, LONG) < length)
-            first = length - arith.wrap(self.q.shape[2])
-        position = first + ir.as_expr(query, LONG)
+            first_position = length - arith.wrap(self.q.shape[2])
+        position = first_position + ir.as_expr(query, LONG)
         if self.right >= 0:
             conditions.append(ir.as_expr(key, LONG) <= position + self.right)
         if self.left >= 0:
