@@ -129,7 +129,7 @@ def _sort_tiles(b: Builder, grid: Grid, spec: SortSpec, tile: int, to: Ordered) 
         each_position(begin)
         with b.loop((tile.bit_length() - 1) // 2, "pair") as pair:
             for half in (0, 1):
-                each_position(partial(merge, level=pair * 2 + half, now=half))
+                each_position(partial(merge, level=pair * 2 + half, source_half=half))
         each_position(end)
 
 
