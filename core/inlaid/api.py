@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Model = Union["Module", "Function", str, Path, bytes, "onnx.ModelProto"]
 USUAL = ("x86",)
-"""Default targets, if they are installed."""
+"""Targets that are used if none is given, provided that all of them can compile here."""
 RELEASED = 1 << 24
 """Minimum bytes of weights for which a compilation returns freed memory to the operating system."""
 
@@ -115,9 +115,9 @@ def compile(
             return _loaded(compiled.package, devices)
         from inlaid.driver import compile_module
 
-        module, chosen = as_module(model, dims), checked_targets(targets)
-        report = StageLog("a model" if isinstance(model, bytes) else type(model).__name__, chosen, progress)
-        executable = compile_module(module, chosen, progress=report, settings=settings, keep=cache, devices=devices)
+        module, target_names = as_module(model, dims), checked_targets(targets)
+        report = StageLog("a model" if isinstance(model, bytes) else type(model).__name__, target_names, progress)
+        executable = compile_module(module, target_names, progress=report, settings=settings, keep=cache, devices=devices)
         report.finish(executable.regions)
         return executable
 
@@ -205,8 +205,8 @@ def default_targets() -> tuple[str, ...]:
     except TargetError as error:
         from inlaid.driver import FALLBACK
 
-        words = f"no target given: using {FALLBACK}, which runs on numpy and is slow, because {error}"
-        warnings.warn(words, DefaultTargetWarning, stacklevel=3)
+        message = f"no target given: using {FALLBACK}, which runs on numpy and is slow, because {error}"
+        warnings.warn(message, DefaultTargetWarning, stacklevel=3)
         return (FALLBACK,)
     return USUAL
 

@@ -2,8 +2,8 @@
 
 The key of a package is a hash of the model file, the compilation options, the targets as resolved on this machine, and the sources
 and libraries of the compiler. A record under the same key has the package's size and checksum, the names and hashes of the other
-files that the model reads, and the facts that commands report. An empty record under a key of all except the model's content, which
-is cheap to compute, states that such a package may exist.
+files that the model reads, and the facts that commands report. A second, empty record states that such a package may exist: its key
+covers all of this except the model's content, and so is cheap to compute.
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ def find(recipe: Recipe, caches: Caches) -> CachedPackage | None:
         return None
     try:
         facts = json.loads(record)
-        if any(_beside(recipe.model, location, caches) != file_hash for location, file_hash in facts["files"].items()):
+        if any(_hash_beside(recipe.model, location, caches) != file_hash for location, file_hash in facts["files"].items()):
             return None
         regions = tuple(RegionFacts(*region) for region in facts["regions"])
-        content = _mapped(path)
+        content = _map_file(path)
         return CachedPackage(path, content, facts["weight_bytes"], regions) if is_intact(content, facts["checksums"]) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -122,7 +122,7 @@ def find(recipe: Recipe, caches: Caches) -> CachedPackage | None:
 def keep(recipe: Recipe, caches: Caches, package: Package, files: Iterable[str], registry: PluginRegistry) -> CachedPackage | None:
     """Cache the package of a recipe, whose model also reads `files` in its folder. Returns None if it was not cached, because
     caching failed, or the model or the sources have changed meanwhile."""
-    key, hashes = recipe.key, {location: _beside(recipe.model, location, caches) for location in sorted(files)}
+    key, hashes = recipe.key, {location: _hash_beside(recipe.model, location, caches) for location in sorted(files)}
     try:
         changed = _stamp(recipe.model) != recipe.stamp or registry.sources() != registry.fingerprint
     except OSError:
@@ -131,7 +131,7 @@ def keep(recipe: Recipe, caches: Caches, package: Package, files: Iterable[str],
         return None
     path = caches.packages.add(key, functools.partial(_write, package))
     try:
-        content = None if path is None else _mapped(path)
+        content = None if path is None else _map_file(path)
     except (OSError, ValueError):
         content = None  # another process has removed it
     if path is None or content is None:
@@ -167,12 +167,12 @@ def _write(package: Package, path: Path) -> None:
         raise OSError(str(error)) from error
 
 
-def _mapped(path: Path) -> mmap.mmap:
+def _map_file(path: Path) -> mmap.mmap:
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _beside(model: Path, location: str, caches: Caches) -> str | None:
+def _hash_beside(model: Path, location: str, caches: Caches) -> str | None:
     """Return the hash of a file in the model's folder; `location` is its relative path."""
     return Hashes(caches.hashes).file(model.parent / location)
 

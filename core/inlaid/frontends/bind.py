@@ -34,7 +34,7 @@ class Binder:
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """Scope bindings to the context: a branch or a loop body has its own bindings."""
+        """Drop, at the end of the block, the bindings made in it: those of a branch or a loop body hold only there."""
         outer = dict(self._bound), dict(self._clamped)
         try:
             yield
@@ -99,7 +99,8 @@ class Binder:
         return expr_type(witness).shape[0]
 
     def bound_dim(self, element: Dim) -> Dim | None:
-        """Return an element if it depends on no unbound data, else None."""
+        """Return an element as a dimension, with the dimensions that unknowns are bound to in their place; None if it depends on an
+        unknown that is not bound."""
         item = _key(element)
         if item in self._bound:
             return arith.unwrap(self._bound[item])
@@ -109,6 +110,7 @@ class Binder:
         return simple(arith.substitute(item, {size: self._bound[size] for size in unknown}))
 
     def _locate(self, value: Expr, index: int, element: Dim) -> tuple[Expr, int]:
+        """Return the tensor and the index to read an element from: those of the unknown if the element is one."""
         item = _key(element)
         return self.values.element_of_unknown(item) if item in self.values.unknowns(item) else (value, index)
 

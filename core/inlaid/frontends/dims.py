@@ -36,24 +36,24 @@ def _spec(name: str, value: object) -> DimSpec:
     if not isinstance(value, (tuple, list)):
         return _size(name, value, value, least=1)
     if len(value) != 2:
-        raise _wrong(name, value, "a size or (minimum, maximum)")
+        raise _dims_error(name, value, "a size or (minimum, maximum)")
     low, high = _size(name, value[0], value, least=0), _size(name, value[1], value, least=1)
     if low > high:
-        raise _wrong(name, value, "minimum <= maximum")
+        raise _dims_error(name, value, "minimum <= maximum")
     return low if low == high else (low, high)
 
 
 def _size(name: str, size: object, value: object, least: int) -> int:
     """Convert a size to int; it may be any integer type, such as numpy's."""
     if isinstance(size, bool) or not hasattr(size, "__index__"):
-        raise _wrong(name, value, "an integer size")
+        raise _dims_error(name, value, "an integer size")
     extent = operator.index(size)
     if not least <= extent <= LARGEST:
-        raise _wrong(name, value, f"a size >= {least} and <= {LARGEST}")
+        raise _dims_error(name, value, f"a size >= {least} and <= {LARGEST}")
     return extent
 
 
-def _wrong(name: str, value: object, expected: str) -> InputError:
+def _dims_error(name: str, value: object, expected: str) -> InputError:
     remedy = Remedy.join("give a size, such as ", dims_setting({name: 4}), ", or bounds, such as ", dims_setting({name: (1, 64)}))
     return InputError(f"expected {expected} for dimension {name!r}, got {value!r}", remedy=remedy)
 

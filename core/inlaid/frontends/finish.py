@@ -27,7 +27,7 @@ class Finisher:
         """Add `span` to each new expression under `root` that has no span. Add witnesses (see `ops.shape`) of existential sizes
         that occur only in attributes."""
         replacements: dict[Expr, Expr] = {}
-        for expr in self._fresh(root):
+        for expr in self._unfinished(root):
             rebuilt = expr
             if not isinstance(expr, (Var, Constant, GlobalVar)):
                 rebuilt = rebuild(expr, tuple(replacements.get(child, child) for child in children(expr)))
@@ -41,7 +41,7 @@ class Finisher:
             replacements[expr] = rebuilt
         return replacements.get(root, root)
 
-    def _fresh(self, root: Expr) -> Iterator[Expr]:
+    def _unfinished(self, root: Expr) -> Iterator[Expr]:
         """Yield the unfinished expressions under the root, children first."""
         visited: set[Expr] = set()
         stack = [(root, False)]
@@ -55,16 +55,16 @@ class Finisher:
                 stack.extend((child, False) for child in reversed(children(expr)) if child not in visited)
 
     def _witnessed(self, expr: Call, operator: Operator) -> Expr:
-        read = [size for size in attr_vars(expr.attrs) if existential(size)]
-        if not read:
+        attr_sizes = [size for size in attr_vars(expr.attrs) if existential(size)]
+        if not attr_sizes:
             return expr
         operand_sizes = frozenset().union(*(type_vars(arg.type) for arg in expr.args))
-        origins = (self.values.origin(size) for size in read if size not in operand_sizes)
+        origins = (self.values.origin(size) for size in attr_sizes if size not in operand_sizes)
         witnesses = tuple(dict.fromkeys(origin for origin in origins if origin is not None))
         if not witnesses:
             return expr
         if operator.name in _TAKE_WITNESSES:
             return call(operator, (*expr.args, *witnesses), expr.attrs, expr.span)
-        first = ops.after(expr.args[0], *witnesses, span=expr.span)
-        self._finished.add(first)
-        return dataclasses.replace(expr, args=(first, *expr.args[1:]))
+        operand = ops.after(expr.args[0], *witnesses, span=expr.span)
+        self._finished.add(operand)
+        return dataclasses.replace(expr, args=(operand, *expr.args[1:]))

@@ -38,18 +38,18 @@ def import_model(
     frontends = registry.frontends()
     if isinstance(model, Path):
         if model.is_dir():
-            raise _unknown(model, b"", registry)
-        named = [item for item in frontends if model.name.lower().endswith(item[1].suffixes)]
-        if len(named) != 1:
+            raise _format_error(model, b"", registry)
+        matches = [item for item in frontends if model.name.lower().endswith(item[1].suffixes)]
+        if len(matches) != 1:
             content = _head(model) if model.suffix != _PACKAGE else b""
             # TensorFlow's .pb looks like ONNX: both are protocol buffers whose first field is a version.
-            file_format = None if named else identify_format(model, content)
-            named = [] if file_format in (SAVED_MODEL, LFS) else [*_recognizing(content, named or list(frontends)), *named]
+            file_format = None if matches else identify_format(model, content)
+            matches = [] if file_format in (SAVED_MODEL, LFS) else [*_recognizing(content, matches or list(frontends)), *matches]
     else:
-        named = _recognizing(model[:HEAD_BYTES] if isinstance(model, bytes) else model, list(frontends))
-    if not named:
-        raise _unknown(model, _head(model) if isinstance(model, Path) and model.suffix != _PACKAGE else b"", registry)
-    plugin, frontend = named[0]
+        matches = _recognizing(model[:HEAD_BYTES] if isinstance(model, bytes) else model, list(frontends))
+    if not matches:
+        raise _format_error(model, _head(model) if isinstance(model, Path) and model.suffix != _PACKAGE else b"", registry)
+    plugin, frontend = matches[0]
     source = ModelSource(model, dims, opened, tuple(inputs))
     if frontend.missing:
         raise ModelImportError(
@@ -57,7 +57,7 @@ def import_model(
             node=source.name,
             remedy=frontend.remedy,
         )
-    module = _imported(plugin, frontend, source)
+    module = _load_module(plugin, frontend, source)
     params = [param.name for param in module.main.params]
     for name in source.inputs:
         if name not in params:
@@ -68,7 +68,7 @@ def import_model(
     return module
 
 
-def _imported(plugin: str, frontend: Frontend, source: ModelSource) -> Module:
+def _load_module(plugin: str, frontend: Frontend, source: ModelSource) -> Module:
     from inlaid.graph.ir import Module
 
     try:
@@ -91,7 +91,8 @@ def _head(path: Path) -> bytes:
 
 
 def _recognizing(model: object, frontends: list[tuple[str, Frontend]]) -> list[tuple[str, Frontend]]:
-    """Return the frontends that recognize `model`, the first bytes or an object. A frontend that raises does not recognize it."""
+    """Return the frontends that recognize `model`, the first bytes of a file or an object. A frontend that raises does not
+    recognize it."""
 
     def recognizes(frontend: Frontend) -> bool:
         try:
@@ -102,7 +103,7 @@ def _recognizing(model: object, frontends: list[tuple[str, Frontend]]) -> list[t
     return [item for item in frontends if recognizes(item[1])]
 
 
-def _unknown(model: object, head: bytes, registry: PluginRegistry) -> InlaidError:
+def _format_error(model: object, head: bytes, registry: PluginRegistry) -> InlaidError:
     frontends = [frontend for _, frontend in registry.frontends()]
     if not isinstance(model, (Path, bytes)):
         format_titles = " or ".join(item.title for item in frontends)
@@ -118,10 +119,10 @@ def _unknown(model: object, head: bytes, registry: PluginRegistry) -> InlaidErro
             f"expected a model that Inlaid imports ({titles or 'none is installed'}), but {name} is {other.description}",
             remedy=other.remedy,
         )
-    facts = [f"installed formats: {', '.join(item.title for item in frontends) or 'none'}"]
-    facts += [f"for {item.description}, {item.remedy}" for item in frontends if item.missing]
-    facts += [f"unusable plugin {problem.plugin} ({problem.stage}: {problem.message})" for problem in registry.problems()]
+    hints = [f"installed formats: {', '.join(item.title for item in frontends) or 'none'}"]
+    hints += [f"for {item.description}, {item.remedy}" for item in frontends if item.missing]
+    hints += [f"unusable plugin {problem.plugin} ({problem.stage}: {problem.message})" for problem in registry.problems()]
     if not frontends:
-        facts.append("pip install inlaid-onnx for ONNX, inlaid-tflite for TensorFlow Lite")
+        hints.append("pip install inlaid-onnx for ONNX, inlaid-tflite for TensorFlow Lite")
     what = str(model) if isinstance(model, Path) else f"a model that begins with {model[:8]!r}"
-    return ModelImportError(f"no installed frontend imports {what}", remedy="; ".join(facts))
+    return ModelImportError(f"no installed frontend imports {what}", remedy="; ".join(hints))

@@ -69,6 +69,6 @@ def stack_parts(*parts: Expr) -> Expr:
 
 
 def select_part(x: Expr, number: int) -> Expr:
-    """Return the elements of a number along the last axis, such as the real (0) or the imaginary part (1)."""
+    """Return part `number` along the last axis, such as the real (0) or the imaginary part (1)."""
     last = expr_type(x).rank - 1
     return squeeze(slice_axis(x, last, number, number + 1), last)

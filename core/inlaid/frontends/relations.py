@@ -1,8 +1,8 @@
 """Relations between sizes that an operator of a source model requires, and that no operator of its conversion states.
 
-A bias of a convolution has an element per channel. The conversion adds it by broadcasting, which allows one element too. A
-converter states such a relation by the functions of `inlaid.graph.conditions`; it becomes a constraint of the function or branch
-that the operator is converted in.
+For example, the bias of a convolution has an element per channel; the conversion adds it by broadcasting, which would also allow a
+single element. A converter states such a relation by the functions of `inlaid.graph.conditions`; it becomes a constraint of the
+function or branch that the operator is converted in.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Relations:
         that these depend on, without duplicates. An operator whose results nothing reads requires nothing."""
         if not self._open[-1]:
             return ()
-        read = {id(expr) for result in results for expr in post_order(result)}
+        reachable_ids = {id(expr) for result in results for expr in post_order(result)}
         constraints: dict[arith.Dim, Constraint] = {}
         for values, stated in self._open[-1]:
-            if any(id(value) in read for value in values):
+            if any(id(value) in reachable_ids for value in values):
                 constraints.update((item.condition, item) for item in stated if item.condition not in constraints)
         return tuple(constraints.values())

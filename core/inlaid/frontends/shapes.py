@@ -19,17 +19,17 @@ MAX_RANGE_END = 2**61
 
 
 def quotient(shape: Sequence[Dim], divisor: Sequence[Dim]) -> Dim:
-    """Return the dimension with which `divisor` has as many elements as `shape`. Common dimensions cancel, even if they may be 0:
-    (n, 4, 5) reshaped to (n, -1) is (n, 20)."""
-    over = list(shape)
-    under: list[Dim] = []
+    """Return the extent that the shape `divisor` lacks to have as many elements as `shape`. Common dimensions cancel, even if they
+    may be 0: (n, 4, 5) reshaped to (n, -1) is (n, 20)."""
+    numerator = list(shape)
+    denominator: list[Dim] = []
     for dim in divisor:
-        if dim in over:
-            over.remove(dim)
+        if dim in numerator:
+            numerator.remove(dim)
         else:
-            under.append(dim)
-    size, rest = arith.product(tuple(over)), arith.product(tuple(under))
-    return 0 if rest == 0 else simple(arith.floordiv(size, rest))
+            denominator.append(dim)
+    size, divisor_size = arith.product(tuple(numerator)), arith.product(tuple(denominator))
+    return 0 if divisor_size == 0 else simple(arith.floordiv(size, divisor_size))
 
 
 def show_shape(shape: Sequence[Dim]) -> str:
@@ -38,9 +38,9 @@ def show_shape(shape: Sequence[Dim]) -> str:
 
 
 def require_squeezed(shape: Sequence[Dim], axes: Collection[int] | None, source: str) -> tuple[int, ...]:
-    """Require the extent 1 of the axes that are squeezed, and return them. None are all axes of extent 1: a symbolic dimension must
-    then not be 1, as the rank of the result would depend on it. `source` is the operator that may have axes, in the remedy. Raises
-    ValueError."""
+    """Require the axes that are squeezed to have extent 1, and return them. If `axes` is None, all axes of extent 1 are squeezed,
+    and a symbolic dimension is required not to be 1, as the rank of the result would depend on it. `source` is the operator that
+    may have axes, in the remedy. Raises ValueError."""
     if axes is None:
         axes = [axis for axis, dim in enumerate(shape) if dim == 1]
         expected = f"other than 1 (give the model's {source} its axes, or compile the model with this dimension fixed to 1)"
@@ -61,8 +61,8 @@ def require_parts(parts: Sequence[Dim], extent: Dim, axis: int) -> list[tuple[Di
 
 def cut(x: Expr, ranges: Mapping[int, tuple[Dim, Dim, int]]) -> Expr:
     """Slice along some axes. `ranges` maps an axis to (begin, end, stride) for `strided_slice`."""
-    every = [ranges.get(axis, (0, dim, 1)) for axis, dim in enumerate(expr_type(x).shape)]
-    begin, end, strides = (tuple(item) for item in zip(*every, strict=True)) if every else ((), (), ())
+    axis_ranges = [ranges.get(axis, (0, dim, 1)) for axis, dim in enumerate(expr_type(x).shape)]
+    begin, end, strides = (tuple(item) for item in zip(*axis_ranges, strict=True)) if axis_ranges else ((), (), ())
     return strided_slice(x, begin=begin, end=end, strides=strides)
 
 

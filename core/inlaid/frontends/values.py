@@ -40,7 +40,8 @@ class Sources:
 
 
 class Values:
-    """Evaluates the values of one graph under construction. `inputs` are the parameters of the model."""
+    """Evaluates the values of one graph under construction. The `add_` methods record its inputs, the parameters of bodies, and the
+    expressions that define existential sizes."""
 
     def __init__(self) -> None:
         self._inputs: dict[Expr, str] = {}
@@ -81,9 +82,9 @@ class Values:
         value = self._fold(expr)
         if isinstance(value, np.ndarray):
             return value
-        if not _followable(expr.type) or not isinstance(expr.type, TensorType):
+        if not _has_symbolic_value(expr.type) or not isinstance(expr.type, TensorType):
             return None
-        items = [_decided(item) for item in self._follow(expr).reshape(-1)]
+        items = [_simplified(item) for item in self._evaluate_symbolically(expr).reshape(-1)]
         if not all(isinstance(item, int) for item in items):
             return None
         return np.array(items, expr.type.dtype.numpy).reshape(expr.type.shape)
@@ -96,9 +97,9 @@ class Values:
     def elements(self, expr: Expr) -> tuple[Dim, ...] | None:
         """Return the elements of a 0-d or 1-d integer or bool tensor of static length as expressions over dimensions and, for
         data-dependent ones, `unknowns`; None for any other value."""
-        if not _followable(expr.type) or not isinstance(expr.type, TensorType) or expr.type.rank > 1:
+        if not _has_symbolic_value(expr.type) or not isinstance(expr.type, TensorType) or expr.type.rank > 1:
             return None
-        return tuple(arith.unwrap(item) for item in self._follow(expr).reshape(-1))
+        return tuple(arith.unwrap(item) for item in self._evaluate_symbolically(expr).reshape(-1))
 
     def unknowns(self, element: Dim) -> frozenset[arith.Expr]:
         """Return the data-dependent variables in an expression from `elements`."""
@@ -138,15 +139,15 @@ class Values:
 
     # --- symbolic integers --------------------------------------------------------------------------------------------
 
-    def _follow(self, expr: Expr) -> Array:
-        """Evaluate a value symbolically. Its type must be `_followable`."""
+    def _evaluate_symbolically(self, expr: Expr) -> Array:
+        """Evaluate a value symbolically. Its type must satisfy `_has_symbolic_value`."""
         elements: Array = _evaluate(expr, self._symbolic, self._symbolic_operands, self._symbolic_value)
         return elements
 
     def _symbolic_operands(self, expr: Expr) -> tuple[Expr, ...]:
         if self._fold(expr) is None and isinstance(expr, Call) and isinstance(expr.callee, Operator):
             has_rule = _rule(expr.callee) is not None and expr.callee is not ops.sizes  # whose operands are witnesses
-            if has_rule and all(_followable(arg.type) for arg in expr.args):
+            if has_rule and all(_has_symbolic_value(arg.type) for arg in expr.args):
                 return expr.args
         return ()
 
@@ -178,14 +179,14 @@ class Values:
         return unknowns.reshape(type_.shape)
 
 
-def _followable(type_: Type) -> bool:
+def _has_symbolic_value(type_: Type) -> bool:
     """Test whether a tensor is evaluated symbolically: integer or bool, with few elements."""
     if not isinstance(type_, TensorType) or not type_.is_static or _count(type_) > _SYMBOLIC_LIMIT:
         return False
     return type_.dtype.is_int or type_.dtype.kind == "bool"
 
 
-def _decided(element: Dim) -> Dim:
+def _simplified(element: Dim) -> Dim:
     """Simplify an element to a number if it is a comparison that is always true or always false."""
     return element if isinstance(element, int) else arith.unwrap(arith.simplify(element))
 
@@ -221,9 +222,9 @@ def _count(type_: TensorType) -> int:
     return math.prod(dim for dim in type_.shape if isinstance(dim, int))
 
 
-def _small(type_: Type) -> bool:
+def _is_foldable_size(type_: Type) -> bool:
     if isinstance(type_, TupleType):
-        return all(map(_small, type_.fields))
+        return all(map(_is_foldable_size, type_.fields))
     return not isinstance(type_, TensorType) or _count(type_) <= _FOLD_LIMIT
 
 
@@ -231,7 +232,7 @@ def _constant_operands(expr: Expr) -> tuple[Expr, ...] | None:
     match expr:
         case Constant():
             return ()
-        case Call(callee=Operator() as operator, args=args) if operator.reference is not None and _small(expr.type):
+        case Call(callee=Operator() as operator, args=args) if operator.reference is not None and _is_foldable_size(expr.type):
             return None if any(True for _ in _size_vars(expr.attrs)) else args
         case TupleItem(tuple=value):
             return (value,)
@@ -341,12 +342,12 @@ def _elementwise(function: Callable[..., Dim]) -> Callable[..., Array]:
 
 def _reduce(function: Callable[[Dim, Dim], Dim], start: Dim | None) -> Callable[..., Array]:
     def rule(attrs: Any, x: Array) -> Array:
-        moved = np.moveaxis(x, attrs.axes, range(len(attrs.axes))).reshape(-1, *_without(x.shape, attrs.axes))
-        if not len(moved) and start is None:
+        reduced_first = np.moveaxis(x, attrs.axes, range(len(attrs.axes))).reshape(-1, *_without(x.shape, attrs.axes))
+        if not len(reduced_first) and start is None:
             raise _Unknown
         fold = _elementwise(function)
-        result = np.full(moved.shape[1:], start, object) if start is not None else moved[0]
-        for part in moved if start is not None else moved[1:]:
+        result = np.full(reduced_first.shape[1:], start, object) if start is not None else reduced_first[0]
+        for part in reduced_first if start is not None else reduced_first[1:]:
             result = fold(None, np.asarray(result, object), np.asarray(part, object))
         result = np.asarray(result, object)
         return np.expand_dims(result, attrs.axes) if attrs.keepdims else result
@@ -414,13 +415,13 @@ def _rule(operator: Operator) -> Rule | None:
 
     def rule(attrs: Any, *args: Array) -> Array:
         # Run the reference on the indices of the elements.
-        moved = (*moves.places(len(args)), moves.filling(len(args)))
+        moved_operands = (*moves.places(len(args)), moves.filling(len(args)))
         elements: list[Array] = []
         index_arrays: list[Array] = []
         for position, x in enumerate(args):
             start = sum(part.size for part in elements)
-            index_arrays.append(np.arange(start, start + x.size).reshape(x.shape) if position in moved else _integers(x))
-            elements += [x.reshape(-1)] if position in moved else []
+            index_arrays.append(np.arange(start, start + x.size).reshape(x.shape) if position in moved_operands else _integers(x))
+            elements += [x.reshape(-1)] if position in moved_operands else []
         return np.asarray(np.concatenate(elements)[reference(attrs, *index_arrays)], object)
 
     return rule

@@ -38,12 +38,13 @@ class _Field(NamedTuple):
 
 def _fields(operator: Operator) -> Mapping[str, _Field]:
     """Return the attributes of an operator, in order of declaration."""
-    return _declared(operator.attrs)  # type: ignore[arg-type] # mypy takes the hash of instances for that of the class
+    return _class_fields(operator.attrs)  # type: ignore[arg-type] # mypy takes the hash of instances for that of the class
 
 
 @lru_cache(1024)
-def _declared(attrs: type[Attrs]) -> Mapping[str, _Field]:
-    """Return the fields of a class of attributes. An operator would be a key that keeps its kernel alive."""
+def _class_fields(attrs: type[Attrs]) -> Mapping[str, _Field]:
+    """Return the fields of a class of attributes. The class is the cache key, since an operator as the key would stay alive with
+    its kernel."""
     return {
         item.name: _Field(
             item.type.__name__ if isinstance(item.type, type) else str(item.type),
@@ -84,16 +85,18 @@ def bind_operands(operator: Operator, args: tuple[Any, ...], keywords: dict[str,
         names = operand_names(operator)
         for name in keywords.keys() - fields.keys():
             if name not in names:
-                raise _wrong(operator, f"expected an operand or an attribute, got {name!r}{suggestion(name, [*fields, *names])}")
+                raise _call_error(
+                    operator, f"expected an operand or an attribute, got {name!r}{suggestion(name, [*fields, *names])}"
+                )
             if name in names[: len(args)]:
-                raise _wrong(operator, f"operand {name!r} is given by position and by keyword")
+                raise _call_error(operator, f"operand {name!r} is given by position and by keyword")
         while len(operands) < len(names) and names[len(operands)] in keywords:
             operands += (keywords.pop(names[len(operands)]),)
         if left := keywords.keys() - fields.keys():
-            raise _wrong(operator, f"operand {names[len(operands)]!r} is missing before {min(left, key=names.index)!r}")
+            raise _call_error(operator, f"operand {names[len(operands)]!r} is missing before {min(left, key=names.index)!r}")
     for name, field in fields.items():
         if field.required and name not in keywords:
-            raise _wrong(operator, f"attribute {name!r} is missing")
+            raise _call_error(operator, f"attribute {name!r} is missing")
     _check_kinds(operator, keywords)
     return operands
 
@@ -103,28 +106,29 @@ def _check_kinds(operator: Operator, attrs: Mapping[str, Any]) -> None:
     for name, value in attrs.items():
         declared = _fields(operator)[name].annotation
         if not _fits(value, declared):
-            raise _wrong(operator, f"attribute {name!r} must be {declared}, got {value!r}")
+            raise _call_error(operator, f"attribute {name!r} must be {declared}, got {value!r}")
 
 
 def _fits(value: Any, declared: str) -> bool:
     """Test whether a value has a type, given as an annotation."""
-    classes, elements = _parsed(declared)
+    classes, elements = _parse_annotation(declared)
     if not elements or not isinstance(value, classes):
         return isinstance(value, classes)
-    kinds = elements[:1] * len(value) if elements[-1] == "..." else elements
-    return len(value) == len(kinds) and all(map(_fits, value, kinds))
+    annotations = elements[:1] * len(value) if elements[-1] == "..." else elements
+    return len(value) == len(annotations) and all(map(_fits, value, annotations))
 
 
 @lru_cache(256)
-def _parsed(declared: str) -> tuple[tuple[Any, ...], list[str]]:
-    """Parse an annotation to classes of values, and the annotations of a tuple's elements. Other forms allow every value."""
+def _parse_annotation(declared: str) -> tuple[tuple[Any, ...], list[str]]:
+    """Return the classes of values that an annotation allows, and the annotations of the elements if it is that of a tuple. An
+    annotation of another form allows every value."""
     elements = re.fullmatch(r"tuple\[([^][]+)\]", declared)
     if elements is not None:
         return (tuple, list), elements[1].split(", ")
     return tuple(_KINDS.get(kind, object) for kind in declared.split(" | ")), []
 
 
-def _wrong(operator: Operator, problem: str) -> TypeInferenceError:
+def _call_error(operator: Operator, problem: str) -> TypeInferenceError:
     return TypeInferenceError(problem, operator=operator.name, remedy=f"call it as {usage(operator)}")
 
 
@@ -147,9 +151,10 @@ def as_operands(operator: Operator, args: Sequence[Any]) -> tuple[Expr, ...]:
     if all(isinstance(item, Expr) for item in args):
         return tuple(args)
     dtypes = [item.type.dtype for item in args if isinstance(item, Expr) and isinstance(item.type, TensorType)]
-    kinds = [dtype for dtype in dtypes if dtype.kind != "bool"] if operator.elementwise else []
+    candidate_dtypes = [dtype for dtype in dtypes if dtype.kind != "bool"] if operator.elementwise else []
     return tuple(
-        item if isinstance(item, Expr) else _constant(operator, position, item, kinds) for position, item in enumerate(args)
+        item if isinstance(item, Expr) else _constant(operator, position, item, candidate_dtypes)
+        for position, item in enumerate(args)
     )
 
 
@@ -184,8 +189,8 @@ def _constant(operator: Operator, position: int, value: Any, dtypes: Sequence[An
 
 
 def normalized(attrs: Mapping[str, Any], args: Sequence[Expr], operator: Operator) -> dict[str, Any]:
-    """Return the attributes with lists as tuples and negative axes made non-negative. The extent -1 in the shape of a view becomes
-    that which keeps the number of elements. Raises `TypeInferenceError` for an axis out of range."""
+    """Return the attributes with lists as tuples and negative axes made non-negative. An extent of -1 in the shape of a view is
+    replaced by the extent that keeps the number of elements. Raises `TypeInferenceError` for an axis out of range."""
     result = {name: tuple(value) if isinstance(value, list) else value for name, value in attrs.items()}
     for name in _AXES & result.keys():
         value = result[name]
@@ -197,8 +202,8 @@ def normalized(attrs: Mapping[str, Any], args: Sequence[Expr], operator: Operato
                 raise TypeInferenceError(
                     f"{name} must be >= -{rank} for an operand of rank {rank}, got {min(negative)}", operator=operator.name
                 )
-            moved = tuple(axis + rank if axis in negative else axis for axis in axes)
-            result[name] = moved if isinstance(value, tuple) else moved[0]
+            nonnegative_axes = tuple(axis + rank if axis in negative else axis for axis in axes)
+            result[name] = nonnegative_axes if isinstance(value, tuple) else nonnegative_axes[0]
     shape = result.get("shape")
     if operator.traits.view and args and isinstance(shape, tuple) and shape.count(-1) == 1:
         rest = arith.product(tuple(dim for dim in shape if dim != -1))

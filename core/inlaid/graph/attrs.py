@@ -26,7 +26,8 @@ def attr_items(attrs: Attrs) -> list[tuple[str, Any]]:
 
 
 def sizes_in(value: Any) -> Iterator[arith.SizeVar]:
-    """Yield the symbolic dimensions in a type, a dimension or an attribute value, in order of occurrence, once per expression."""
+    """Yield the symbolic dimensions in a type, a dimension or an attribute value, in order of occurrence. A dimension that occurs
+    several times in one expression is yielded once for it."""
     pending = [value]
     while pending:
         match pending.pop():
@@ -46,7 +47,8 @@ def sizes_in(value: Any) -> Iterator[arith.SizeVar]:
 
 
 def shown_sizes(*types: Type) -> frozenset[arith.Expr]:
-    """Return the symbolic sizes that are extents of tensors, so that a value of these types shows them."""
+    """Return the symbolic sizes that are, by themselves, extents of tensors in these types: the shapes of a value tell their
+    sizes."""
     sizes: set[arith.Expr] = set()
     for type_ in types:
         if isinstance(type_, TupleType):

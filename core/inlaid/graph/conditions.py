@@ -25,7 +25,7 @@ from inlaid_runtime.types import TensorType, TupleType, Type
 @dataclass(frozen=True)
 class Recorded:
     """Preconditions that a type relation states while it is recorded (see `recording`). `violations` are those that are false for
-    all sizes; they are recorded only if `lenient`, and else raised."""
+    all sizes; they are recorded only if `lenient`, otherwise `require` raises ValueError for them."""
 
     lenient: bool = False
     symbolic: list[Constraint] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Recorded:
 
 
 _recorded: ContextVar[Recorded | None] = ContextVar("recorded", default=None)
-"""The record to which `require` adds. Each thread has its own, and none unless it is in `recording`."""
+"""The record to which `require` adds; None outside of `recording`. Each thread has its own."""
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def require(constraint: Constraint) -> None:
 
 
 # Each function accepts sizes that satisfy the relation before it builds a constraint: almost all sizes are integers, and types are
-# inferred often. An operation on integers is a fraction of the time that it takes to build an expression.
+# inferred often. An operation on integers takes a fraction of the time that it takes to build an expression.
 
 
 def require_equal(size: Dim, expected: Dim, what: str) -> Dim:
@@ -116,8 +116,8 @@ def require_static(size: Dim, what: str) -> int:
 
 
 def provably_equal(a: Dim, b: Dim) -> bool:
-    """Test whether two sizes are equal for all values of symbolic sizes, for a case distinction. False means that they may differ:
-    what a type relation does then must also be right for equal sizes."""
+    """Test whether two sizes are equal for all values of symbolic sizes. For case distinctions in type relations: False means that
+    the sizes may differ, so what the relation does then must also be right for equal sizes."""
     return a == b
 
 
@@ -144,7 +144,7 @@ def broadcast_shapes(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     """Require tensors to broadcast together, and return their common shape, as in numpy. Raises ValueError.
 
     If one of two dimensions is provably never 1, such as a static 3 or an even size, it is the result. The run checks that the
-    other one equals it or is 1. Of n and min(n, 512), the result is n.
+    other one equals it or is 1. The result of n and min(n, 512) is n.
     """
     rank = max(map(len, shapes), default=0)
     result: list[Dim] = [1] * rank
@@ -166,9 +166,9 @@ def _broadcast(a: Dim, b: Dim) -> Dim:
     if isinstance(b, int):
         return b
     # Either expression of the result is correct if the dimensions broadcast; prefer one without a condition.
-    ways = [arith.simplify(arith.select(arith.compare("==", x, 1), y, x)) for x, y in ((a, b), (b, a))]
-    decided = [dim for dim in ways if dim in (arith.simplify(a), arith.simplify(b))]
-    return arith.unwrap(min(decided or ways[:1], key=lambda dim: sum(1 for _ in arith.walk(dim))))
+    forms = [arith.simplify(arith.select(arith.compare("==", x, 1), y, x)) for x, y in ((a, b), (b, a))]
+    unconditional_forms = [dim for dim in forms if dim in (arith.simplify(a), arith.simplify(b))]
+    return arith.unwrap(min(unconditional_forms or forms[:1], key=lambda dim: sum(1 for _ in arith.walk(dim))))
 
 
 def _shape(dims: Sequence[Dim]) -> str:

@@ -45,7 +45,7 @@ Value = Any
 Steps = Generator["tuple[Scope, _Frame, Scopes]", Value, Value]
 """A generator that evaluates an expression. It yields nested evaluations, is sent their values, and returns its result."""
 
-_NEVER = object()
+_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,8 +59,8 @@ class _Frame:
     def get(self, expr: Expr) -> Value:
         frame: _Frame | None = self
         while frame is not None:
-            value = frame.values.get(id(expr), _NEVER)
-            if value is not _NEVER:
+            value = frame.values.get(id(expr), _MISSING)
+            if value is not _MISSING:
                 return value
             frame = frame.parent
         raise VerifyError(f"{expr!r} is used outside of its scope")
@@ -127,9 +127,10 @@ class Interpreter:
         return value
 
     def _evaluate(self, scope: Scope, frame: _Frame, scopes: Scopes) -> Steps:
-        """Evaluate a scope. Conditions on sizes are checked before the first expression, or when their sizes are known."""
+        """Evaluate a scope. A condition on sizes is checked as soon as all its sizes are known, if possible before the first
+        expression."""
         values = frame.values
-        waiting = _unchecked(self._conditions.get(scope, ()), frame)
+        unchecked = _unchecked(self._conditions.get(scope, ()), frame)
         for expr, dead in zip(scope.order, self._dead(scope, scopes), strict=True):
             match expr:
                 case Call(callee=callee, args=args, attrs=attrs):
@@ -158,8 +159,8 @@ class Interpreter:
                     raise VerifyError(f"{expr!r} cannot be evaluated")
             values[id(expr)] = value
             _bind_sizes(expr.type, value, frame.dims)
-            if waiting:
-                waiting = _unchecked(waiting, frame)
+            if unchecked:
+                unchecked = _unchecked(unchecked, frame)
             for key in dead:
                 del values[key]
         return self._read(scope.result, frame, scopes)
@@ -239,7 +240,7 @@ class Interpreter:
         body: Closure = self._read(expr.body, frame, scopes)
         node = str(expr.span) if expr.span else ""
         limit = None if expr.trip_count is None else int(self._read(expr.trip_count, frame, scopes))
-        going = expr.condition is None or bool(self._read(expr.condition, frame, scopes))
+        keep_going = expr.condition is None or bool(self._read(expr.condition, frame, scopes))
         state = tuple(self._read(item, frame, scopes) for item in expr.state)
         scanned = tuple(self._read(item, frame, scopes) for item in expr.scanned)
         if scanned:
@@ -251,11 +252,11 @@ class Interpreter:
         stacked_types = expr.type.fields[len(state) :]
         stacked: tuple[list[Value], ...] = tuple([] for _ in stacked_types)
         for iteration in itertools.count():
-            if not going or (limit is not None and iteration >= limit):
+            if not keep_going or (limit is not None and iteration >= limit):
                 break
             slices = tuple(np.asarray(item[iteration]) for item in scanned)
             results = yield from self._invoke(body, (np.asarray(iteration, np.int64), *state, *slices))
-            going = bool(results[0])
+            keep_going = bool(results[0])
             state = results[1 : 1 + len(state)]
             for values, value in zip(stacked, results[1 + len(state) :], strict=True):
                 values.append(value)
@@ -264,24 +265,24 @@ class Interpreter:
 
 def _unchecked(constraints: Sequence[arith.Constraint], frame: _Frame) -> list[arith.Constraint]:
     """Check constraints, and return those that read sizes which are unknown yet. Raises `InputError`."""
-    waiting = []
+    unknown_constraints = []
     for constraint in constraints:
         sizes = {dim: size for dim in constraint.sizes if (size := frame.size(dim)) is not None}
         holds = constraint.holds(sizes)
         if holds is None:
-            waiting.append(constraint)
+            unknown_constraints.append(constraint)
         elif not holds:
             raise InputError(constraint.message(sizes), operator=constraint.operator, node=constraint.node)
-    return waiting
+    return unknown_constraints
 
 
 def _last_uses(scopes: Scopes) -> dict[Scope, list[list[int]]]:
     """Return, for each scope and each of its expressions, the ids of the scope's values that no later expression reads. A value
     that an inner scope reads is kept until the end of the outer scope."""
     pinned_ids: set[int] = set()
-    last: dict[int, tuple[Scope, int]] = {}
-    every = [scopes.root, *scopes.inner.values()]
-    for scope in every:
+    last_uses: dict[int, tuple[Scope, int]] = {}
+    scope_list = [scopes.root, *scopes.inner.values()]
+    for scope in scope_list:
         pinned_ids.add(id(scopes.resolve(scope.result)))
         for position, expr in enumerate(scope.order):
             for index, child in enumerate(children(expr)):
@@ -289,11 +290,11 @@ def _last_uses(scopes: Scopes) -> dict[Scope, list[list[int]]]:
                     continue  # a Let does not read its variable
                 key = id(scopes.resolve(child))
                 if scopes.expr_scopes.get(key) is scope and not opens_scope(expr, index):
-                    last[key] = scope, position
+                    last_uses[key] = scope, position
                 else:
                     pinned_ids.add(key)
-    dead: dict[Scope, list[list[int]]] = {scope: [[] for _ in scope.order] for scope in every}
-    for key, (scope, position) in last.items():
+    dead: dict[Scope, list[list[int]]] = {scope: [[] for _ in scope.order] for scope in scope_list}
+    for key, (scope, position) in last_uses.items():
         if key not in pinned_ids:
             dead[scope][position].append(key)
     return dead
@@ -387,8 +388,8 @@ def _misfit(type_: Type, value: Value, sizes: dict[arith.Expr, int] | _Sizes) ->
 
 
 def _wrong_size(type_: Type, value: Value, frame: _Frame) -> str | None:
-    """Explain why the sizes of a value are outside of their bounds, or differ from the expressions over known sizes that its type
-    has for them. Returns None if they are right."""
+    """Explain how the sizes of a value violate its type: a size is outside of its bounds, or differs from the value of its
+    expression in the type. Returns None if none does. Expressions with unknown sizes are not checked."""
     match type_:
         case TensorType(shape=shape):
             for dim, size in zip(shape, value.shape, strict=True):
@@ -409,7 +410,7 @@ def _wrong_size(type_: Type, value: Value, frame: _Frame) -> str | None:
 
 
 def _bind_sizes(type_: Type, value: Value, dims: dict[arith.Expr, int]) -> None:
-    """Bind the existential dimensions of a type to the sizes of a value of it."""
+    """Bind the existential dimensions of a type to the sizes of a value of that type."""
     match type_:
         case TensorType(shape=shape):
             pairs = zip(shape, value.shape, strict=True)
@@ -420,7 +421,7 @@ def _bind_sizes(type_: Type, value: Value, dims: dict[arith.Expr, int]) -> None:
 
 
 def _actual_type(type_: Type, value: Value) -> Type:
-    """Return the type of a value. Types of tensors and of tuples of tensors have no symbolic dimensions."""
+    """Return the type of a value with the value's sizes as the dimensions of tensors, also inside tuples and optionals."""
     match type_:
         case TensorType(dtype=dtype):
             return TensorType(value.shape, dtype)

@@ -305,7 +305,7 @@ class Module:
 
 
 def _parse_module(text: str, constants: Mapping[str, np.ndarray[Any, Any]]) -> Module:
-    """Return a pickled module."""
+    """Rebuild a pickled module from its text and arrays."""
     from inlaid.graph.parse import parse
 
     return parse(text, _operators().TABLE, constants)
@@ -352,7 +352,8 @@ def callee_name(callee: Expr) -> str:
 
 
 def _expressions(values: Iterable[Any], what: str, usage: str) -> tuple[Expr, ...]:
-    """Return listed expressions as a tuple. Raises `TypeInferenceError` for other values, and for an expression without a list."""
+    """Return a list of expressions as a tuple. Raises `TypeInferenceError` for an element that is not an expression, and for an
+    expression in place of the list."""
     if isinstance(values, Expr):
         raise TypeInferenceError(f"expected a list of {what}s, got {values!r}", remedy=f"call it as {usage}")
     values = tuple(values)
@@ -436,9 +437,9 @@ def function(
             f"the body must be an expression, got {type(body).__name__}", remedy="return several values with inlaid.tuple_([x, y])"
         )
     params = (params,) if isinstance(params, Expr) else tuple(params)
-    wrong = [param for param in params if not isinstance(param, Var)]
-    if wrong:
-        raise TypeInferenceError(f"parameters must be variables, got {wrong[0]!r}", remedy="make them with inlaid.var")
+    non_variables = [param for param in params if not isinstance(param, Var)]
+    if non_variables:
+        raise TypeInferenceError(f"parameters must be variables, got {non_variables[0]!r}", remedy="make them with inlaid.var")
     if result is not None:
         unify(result, body.type, span)
     type_ = FunctionType(tuple(param.type for param in params), body.type if result is None else result)
@@ -588,6 +589,6 @@ def in_order(body: Expr) -> list[Expr]:
             order[id(expr)] = expr
         elif id(expr) not in order:
             stack.append((expr, True))
-            below = expr.args if isinstance(expr, Call) else children(expr)
-            stack.extend((child, False) for child in reversed(below) if id(child) not in order)
+            subexpressions = expr.args if isinstance(expr, Call) else children(expr)
+            stack.extend((child, False) for child in reversed(subexpressions) if id(child) not in order)
     return list(order.values())

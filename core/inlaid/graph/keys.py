@@ -76,13 +76,17 @@ class _Walk:
                 return _digest("tuple", *parts)
             case TupleItem(index=index):
                 return _digest("item", str(index), *parts)
-            case Function(params=params, attrs=facts, constraints=constraints):
+            case Function(params=params, attrs=function_attrs, constraints=constraints):
                 return _digest(
-                    "fn", *(self._keys[id(param)] for param in params), repr(facts), *parts, *map(self._constraint, constraints)
+                    "fn",
+                    *(self._keys[id(param)] for param in params),
+                    repr(function_attrs),
+                    *parts,
+                    *map(self._constraint, constraints),
                 )
             case If(constraints=(then, otherwise)):
-                sides = [";".join(map(self._constraint, side)) for side in (then, otherwise)] if then or otherwise else []
-                return _digest("if", *parts, *sides)
+                branch_keys = [";".join(map(self._constraint, branch)) for branch in (then, otherwise)] if then or otherwise else []
+                return _digest("if", *parts, *branch_keys)
             case Let():
                 return _digest("let", *parts)
             case Loop(trip_count=trips, condition=condition, state=state):

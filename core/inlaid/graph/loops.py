@@ -33,14 +33,14 @@ def infer_loop(
 ) -> TupleType:
     """Infer the type of a loop: (final state..., stacked outputs...), and state the conditions that must hold before it runs.
     `captured` are the dimensions of values that the body captures. Raises `TypeInferenceError`."""
-    where = str(span or "")
+    node = str(span or "")
     if not isinstance(body.type, FunctionType) or not isinstance(body.type.result, TupleType):
-        raise TypeInferenceError(f"a loop body must be a function that returns a tuple, got {body.type!r}", node=where)
+        raise TypeInferenceError(f"a loop body must be a function that returns a tuple, got {body.type!r}", node=node)
     params, results = body.type.params, body.type.result.fields
     if len(params) != 1 + len(state) + len(scanned) or len(results) < 1 + len(state):
         raise TypeInferenceError(
             f"the loop body must fit {len(state)} state values and {len(scanned)} scanned inputs, got {body.type!r}",
-            node=where,
+            node=node,
         )
     unify(params[0], ITERATION, span)
     unify(KEEP_GOING, results[0], span)
@@ -50,31 +50,32 @@ def infer_loop(
     bindings = _bind_params(body.type, state, scanned, captured, span)
     for param, result in zip(params[1 : 1 + len(state)], results[1:], strict=False):
         if not fits(param, result):
-            raise TypeInferenceError(f"a state of the loop must have type {param!r} after an iteration, got {result!r}", node=where)
+            raise TypeInferenceError(f"a state of the loop must have type {param!r} after an iteration, got {result!r}", node=node)
     count = iterations(body, scanned, trip_count, condition)
     if stacked_extent is None:
-        stacked_extent = fresh_size("trips", _bound(scanned, trip_count)) if count is None else count
+        stacked_extent = fresh_size("trips", _iteration_bound(scanned, trip_count)) if count is None else count
     elif count is not None and stacked_extent != count and not (isinstance(stacked_extent, SizeVar) and stacked_extent.existential):
         with _located(span):
             require(arith.equals(count, stacked_extent, "the number of iterations of the loop"))
     # A size that varies between iterations, or that the body computes, gets a fresh existential dimension in the loop's type.
-    changing = _changing(body.type, state)
+    changing = _changing_sizes(body.type, state)
     renamed = {size: value for size, value in bindings.items() if size not in changing}
     freshen(changing | ir.defined_sizes(body), renamed)
     outputs: list[Type] = [substitute_type(param, renamed) for param in params[1 : 1 + len(state)]]
     for result in results[1 + len(state) :]:
         row = substitute_type(result, renamed)
         if not isinstance(row, TensorType):
-            raise TypeInferenceError(f"a stacked output must be a tensor, got {row!r}", node=where)
+            raise TypeInferenceError(f"a stacked output must be a tensor, got {row!r}", node=node)
         outputs.append(TensorType((stacked_extent, *row.shape), row.dtype))
     return TupleType(tuple(outputs))
 
 
 def require_carried(loop: Loop, captured: frozenset[Expr] = frozenset()) -> None:
-    """Require the states that the body of a loop returns to have the types of its parameters, over the sizes of an iteration."""
+    """Require each state that the body of a loop returns to have the type of the body's parameter. Dimensions that change between
+    iterations take the sizes of the returned states, which must be within their bounds."""
     assert isinstance(loop.body.type, FunctionType) and isinstance(loop.body.type.result, TupleType)
     params, results = loop.body.type.params, loop.body.type.result.fields
-    changing = _changing(loop.body.type, loop.state) - captured
+    changing = _changing_sizes(loop.body.type, loop.state) - captured
     states = range(1, 1 + len(loop.state))
     bindings: dict[Expr, Expr] = {}
     for index in states:
@@ -87,9 +88,9 @@ def require_carried(loop: Loop, captured: frozenset[Expr] = frozenset()) -> None
 
 def iterations(body: ir.Expr, scanned: Sequence[ir.Expr], trip_count: ir.Expr | None, condition: ir.Expr | None) -> Dim | None:
     """Return the number of iterations of a loop if the sizes of its inputs determine it, else None."""
-    counted = trip_count is None or isinstance(trip_count, ir.Constant)
-    certain = counted and (condition is None or _is_true(condition)) and _never_stops(body)
-    return _bound(scanned, trip_count) if certain else None
+    has_constant_count = trip_count is None or isinstance(trip_count, ir.Constant)
+    runs_to_end = has_constant_count and (condition is None or _is_true(condition)) and _never_stops(body)
+    return _iteration_bound(scanned, trip_count) if runs_to_end else None
 
 
 def _bind_params(
@@ -110,13 +111,13 @@ def _bind_params(
             )
         actual.append(TensorType(value.type.shape[1:], value.type.dtype))
         lengths.append(value.type.shape[0])
-    places = [f"state {number} of the loop" for number in range(len(state))]
-    places += [f"a slice of scanned input {number} of the loop" for number in range(len(scanned))]
+    labels = [f"state {number} of the loop" for number in range(len(state))]
+    labels += [f"a slice of scanned input {number} of the loop" for number in range(len(scanned))]
     for number, length in enumerate(lengths[1:], 1):
         if length != lengths[0]:
             with _located(span):
                 require(arith.equals(length, lengths[0], f"the length of scanned input {number} of the loop"))
-    return bind_dims(body.params[1:], actual, places, "the loop", span, captured)
+    return bind_dims(body.params[1:], actual, labels, "the loop", span, captured)
 
 
 @contextmanager
@@ -128,16 +129,16 @@ def _located(span: Span | None) -> Iterator[None]:
         raise TypeInferenceError(str(error), operator="loop", node=str(span or "")) from error
 
 
-def _changing(body: FunctionType, state: Sequence[ir.Expr]) -> frozenset[Expr]:
-    """Return the existential dimensions of a loop's states that differ between iterations: those that the initial states do not
-    have."""
+def _changing_sizes(body: FunctionType, state: Sequence[ir.Expr]) -> frozenset[Expr]:
+    """Return the existential dimensions of a loop's states that differ between iterations: those in whose place the initial states
+    have another dimension."""
     initial: dict[Expr, Expr] = {}
     for param, value in zip(body.params[1:], state, strict=False):
         match_dims(param, value.type, initial)
     return frozenset(size for size, value in initial.items() if ir.existential(size) and size != value)
 
 
-def _bound(scanned: Sequence[ir.Expr], trip_count: ir.Expr | None) -> Dim | None:
+def _iteration_bound(scanned: Sequence[ir.Expr], trip_count: ir.Expr | None) -> Dim | None:
     """Return an upper bound of the number of iterations of a loop, None if none is known."""
     limits: list[Dim] = []
     for value in scanned[-1:]:

@@ -27,12 +27,12 @@ def is_a_normal_form(unit: Function) -> bool:
     for expr in post_order(unit):
         for index, child in enumerate(children(expr)):
             if opens_scope(expr, index) or (isinstance(expr, Let) and index == 1):
-                fine = is_leaf(child) or isinstance(child, Let)
+                is_normal = is_leaf(child) or isinstance(child, Let)
             elif isinstance(expr, Let):
-                fine = not isinstance(child, Let)
+                is_normal = not isinstance(child, Let)
             else:
-                fine = is_leaf(child)
-            if not fine:
+                is_normal = is_leaf(child)
+            if not is_normal:
                 return False
     return True
 
@@ -58,8 +58,8 @@ class _Normalizer:
                 for index, child in enumerate(children(expr))
             )
             value = rebuild(expr, parts)
-            named = self._variables.get(self._names.get(id(expr), 0))
-            variable = var(named.name if named is not None else "v", value.type, span=expr.span)
+            let_variable = self._variables.get(self._names.get(id(expr), 0))
+            variable = var(let_variable.name if let_variable is not None else "v", value.type, span=expr.span)
             bindings.append((variable, value))
             self._atoms[id(expr)] = variable
         body = self._atom(scope.result)
@@ -99,17 +99,17 @@ def to_graph_form(unit: Function) -> Function:
 def _kept_vars(unit: Function, scopes: Scopes) -> set[int]:
     """Return the ids of the variables whose `Let`s are kept: all their uses are inside one function in the scope of the `Let`."""
     use_scopes: dict[int, Scope] = {}
-    home: dict[int, Scope] = {}
+    let_scopes: dict[int, Scope] = {}
     for expr in post_order(unit):
         if isinstance(expr, Let):
-            home[id(expr.var)] = scopes.expr_scopes[id(expr)]
+            let_scopes[id(expr.var)] = scopes.expr_scopes[id(expr)]
         for index, child in enumerate(children(expr)):
             if id(child) in scopes.bound:
                 use_scope = scopes.inner[id(expr), index] if opens_scope(expr, index) else scopes.expr_scopes[id(expr)]
                 use_scopes[id(child)] = common_scope(use_scopes[id(child)], use_scope) if id(child) in use_scopes else use_scope
     kept_var_ids = set()
     for key, scope in use_scopes.items():
-        while scope is not home[key]:
+        while scope is not let_scopes[key]:
             if isinstance(scope.owner, Function):
                 kept_var_ids.add(key)
                 break

@@ -141,7 +141,7 @@ class Operator:
         The name in printed modules; a vendor's operator is named `vendor.name`.
     `infer(attrs, *argument_types) -> Type`
         The type relation. Raises `TypeInferenceError` or ValueError; a call converts ValueError to `TypeInferenceError`. Sizes may
-        be known only at run time: it compares them by the functions of `inlaid.conditions` alone.
+        be known only at run time, so it compares them only by the functions of `inlaid.conditions`.
     attrs
         The attributes' class.
     `reference(attrs, *arrays) -> array or tuple of arrays`
@@ -227,8 +227,8 @@ class Operator:
 
     @cached_property
     def has_traced_rule(self) -> bool:
-        """Whether `infer` is one of Inlaid's, whose comparisons are traced by tests. Others are traced at each call with symbolic
-        sizes: see `inlaid.graph.traced`."""
+        """Whether `infer` is a type relation of Inlaid, whose comparisons the tests trace. Others are traced at each call with
+        symbolic sizes: see `inlaid.graph.traced`."""
         rule = getattr(self.infer, "func", self.infer)  # of a partial function
         return str(getattr(rule, "__module__", "")).startswith("inlaid.ops.")
 
@@ -241,10 +241,10 @@ class Operator:
     def infer_type(self, attrs: Attrs, types: tuple[Type, ...], span: Span | None = None) -> Type:
         """Infer the result type. Errors name the operator, the operand types and the node of the source model."""
         least, greatest = self.arity
-        where = str(span) if span else None
+        node = str(span) if span else None
         if len(types) < least or (greatest is not None and len(types) > greatest):
             expected = f"{least}" if greatest == least else f"{least} or more" if greatest is None else f"{least} to {greatest}"
-            raise TypeInferenceError(f"expected {expected} operands, got {len(types)}", operator=self.name, node=where)
+            raise TypeInferenceError(f"expected {expected} operands, got {len(types)}", operator=self.name, node=node)
         try:
             result = self.infer(attrs, *types)
             if not self.has_traced_rule:
@@ -257,7 +257,7 @@ class Operator:
                 raise
             message, remedy = (error.message, error.remedy) if isinstance(error, TypeInferenceError) else (str(error), None)
             raise TypeInferenceError(
-                f"{message}; inputs are {', '.join(map(repr, types)) or 'none'}", operator=self.name, node=where, remedy=remedy
+                f"{message}; inputs are {', '.join(map(repr, types)) or 'none'}", operator=self.name, node=node, remedy=remedy
             ) from error
 
 

@@ -66,7 +66,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The bindings so far: pattern objects by id, captures by name, and the matched calls."""
+    """The matches so far: expressions by the id of the pattern object, captured expressions by name, and the matched calls."""
 
     bound: Mapping[int, Expr] = field(default_factory=dict)
     captures: Mapping[str, Expr] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attempt:
-    """One attempt to match. It keeps the reasons of failures with the number of calls matched before, if `explains`."""
+    """One attempt to match. If `explains`, it records the reason of each failure with the number of calls matched before it."""
 
     explains: bool = False
     reasons: list[tuple[int, str]] = field(default_factory=list)
@@ -88,7 +88,8 @@ class _Attempt:
 @dataclass(frozen=True, slots=True)
 class Requirements:
     """A declarative form of a `where` predicate: required attributes of the operator, and the required type, dtypes, ranks and
-    constant element value of the expression. `second` returns the required value of a constant second operand for a first one."""
+    constant element value of the expression. `second` maps the first operand to the value that the constant second one must
+    have."""
 
     attrs: Mapping[str, object] = field(default_factory=dict)
     type: Type | None = None
@@ -356,26 +357,26 @@ class Dominates(Pattern):
 
     def _ascend(self, child: Expr, state: _State, attempt: _Attempt) -> Iterator[_State]:
         pending, visited = list(children(child)), set[int]()
-        top: Expr | None = None
+        dominator: Expr | None = None
         while pending:
             expr = pending.pop()
             if id(expr) in visited or isinstance(expr, (Constant, Var)):
                 continue
             visited.add(id(expr))
-            matched = next(self.parent.matches(expr, state, attempt), None)
-            if matched is not None:
-                if top is not None:
+            parent_state = next(self.parent.matches(expr, state, attempt), None)
+            if parent_state is not None:
+                if dominator is not None:
                     attempt.fail(state, lambda: "expected one dominating expression, found two")
                     return
-                top, state = expr, matched
+                dominator, state = expr, parent_state
                 continue
-            through = next(self.path.matches(expr, replace(state, bound={}), attempt), None)
-            if through is None:
+            path_state = next(self.path.matches(expr, replace(state, bound={}), attempt), None)
+            if path_state is None:
                 attempt.fail(state, lambda expr=expr: f"{_describe(expr)} does not match the pattern of the path")  # type: ignore[misc]
                 return
-            state = replace(through, bound=state.bound)
+            state = replace(path_state, bound=state.bound)
             pending.extend(children(expr))
-        if top is None:
+        if dominator is None:
             attempt.fail(state, lambda: "expected a dominating expression, found none")
         else:
             yield state
@@ -403,9 +404,9 @@ def is_scalar(value: float) -> Pattern:
         if not isinstance(expr, Constant) or expr.data.size == 0 or expr.data.dtype == object:
             return False
         assert isinstance(expr.type, TensorType)
-        wide = expr.data.astype(np.float64)
-        signs_match = not expr.type.dtype.is_float or bool(np.all(np.signbit(wide) == np.signbit(value)))
-        return bool(np.all(wide == value)) and signs_match
+        elements = expr.data.astype(np.float64)
+        signs_match = not expr.type.dtype.is_float or bool(np.all(np.signbit(elements) == np.signbit(value)))
+        return bool(np.all(elements == value)) and signs_match
 
     return is_const().where(holds, f"expected the constant {value}", Requirements(value=value))
 

@@ -73,21 +73,21 @@ class _Rewriter:
 
     def visit(self, old: Expr, new: Expr) -> Expr:
         """Rewrite an expression whose children are already rewritten."""
-        waiting: dict[int, Expr] = {}
+        pending_replacements: dict[int, Expr] = {}
         generation = {id(new): 0}
-        fired: list[str] = []
+        applied_rules: list[str] = []
         stack = [new]
         while stack:
             expr = stack[-1]
             if id(expr) in self._replacements:
                 stack.pop()
-            elif id(expr) in waiting:
-                if id(waiting[id(expr)]) not in self._replacements:
-                    raise _oscillation(fired, old.span)
-                self._replacements[id(expr)] = expr, self._replacements[id(waiting[id(expr)])][1]
-            elif missing := [part for part in children(expr) if id(part) not in self._replacements]:
-                generation.update((id(part), generation[id(expr)]) for part in missing if id(part) not in generation)
-                stack += missing
+            elif id(expr) in pending_replacements:
+                if id(pending_replacements[id(expr)]) not in self._replacements:
+                    raise _oscillation(applied_rules, old.span)
+                self._replacements[id(expr)] = expr, self._replacements[id(pending_replacements[id(expr)])][1]
+            elif unvisited := [part for part in children(expr) if id(part) not in self._replacements]:
+                generation.update((id(part), generation[id(expr)]) for part in unvisited if id(part) not in generation)
+                stack += unvisited
             else:
                 candidate = with_span(rebuild(expr, tuple(self._replacements[id(part)][1] for part in children(expr))), old.span)
                 rule, replacement = self._apply(candidate)
@@ -95,11 +95,11 @@ class _Rewriter:
                     self._replacements[id(expr)] = expr, candidate
                     self._replacements[id(candidate)] = candidate, candidate
                     continue
-                fired.append(rule)
+                applied_rules.append(rule)
                 if generation[id(expr)] == MAX_GENERATIONS or replacement is expr:
-                    raise _oscillation(fired, old.span)
+                    raise _oscillation(applied_rules, old.span)
                 generation.setdefault(id(replacement), generation[id(expr)] + 1)
-                waiting[id(expr)] = replacement
+                pending_replacements[id(expr)] = replacement
                 stack.append(replacement)
         return self._replacements[id(new)][1]
 
@@ -122,11 +122,11 @@ class _Rewriter:
         rules = self._by_operator.get(operator)
         if rules is None:
             name, traits = ("", NO_TRAITS) if operator is None else (operator.name, operator.traits)
-            named = [rule for rule, roots in self._rules if roots is None or name in roots]
-            rules = self._by_operator[operator] = [rule for rule in named if rule.traits is None or rule.traits(traits)]
+            candidates = [rule for rule, roots in self._rules if roots is None or name in roots]
+            rules = self._by_operator[operator] = [rule for rule in candidates if rule.traits is None or rule.traits(traits)]
         return rules
 
 
-def _oscillation(fired: list[str], span: Span | None) -> VerifyError:
-    names = ", ".join(dict.fromkeys(fired[-MAX_GENERATIONS:]))
+def _oscillation(applied_rules: list[str], span: Span | None) -> VerifyError:
+    names = ", ".join(dict.fromkeys(applied_rules[-MAX_GENERATIONS:]))
     return VerifyError(f"rewrite rules oscillate: {names}", node=str(span or "") or None)

@@ -58,7 +58,7 @@ def scope_conditions(scopes: Scopes, functions: Mapping[str, ir.Function] | None
 
 
 def owner_constraints(scope: Scope) -> tuple[Constraint, ...]:
-    """Return the constraints that the owner of a scope holds for it."""
+    """Return the constraints of a scope that its owner, a function or an `If`, stores."""
     match scope.owner:
         case ir.Function(constraints=constraints):
             return constraints
@@ -68,9 +68,9 @@ def owner_constraints(scope: Scope) -> tuple[Constraint, ...]:
 
 
 def scope_constraints(scopes: Scopes) -> dict[Scope, tuple[Constraint, ...]]:
-    """Return the constraints of each scope that its owner holds, without those of enclosing scopes, and without constraints on
-    sizes that neither the scope nor an enclosing one knows: a pass has removed what computes the size, and nothing depends on
-    it."""
+    """Return the constraints of each scope that its owner stores, without those of enclosing scopes. A constraint on a size that is
+    an extent of no value in the scope or in an enclosing one is omitted: a pass has removed the expression that computes the size,
+    and nothing depends on it."""
     visible_sizes: dict[Scope, frozenset[Expr]] = {}
     outer: dict[Scope, frozenset[arith.Dim]] = {}
     result: dict[Scope, tuple[Constraint, ...]] = {}
@@ -100,7 +100,8 @@ def conditions_in(scope: Scope | None, constraints: Mapping[Scope, Iterable[Cons
 
 
 def with_added(old: ir.Expr, new: ir.Expr, scopes: Scopes, added: Mapping[Scope, tuple[Constraint, ...]]) -> ir.Expr:
-    """Add constraints to the scopes that an expression owns: `new` replaces `old`, which is the owner in `scopes`."""
+    """Return `new`, which replaces `old`, with further constraints: those that `added` has for the scopes that `old` owns in
+    `scopes`."""
     if isinstance(old, ir.Function) and isinstance(new, ir.Function):
         more = added.get(scopes.body(old), ())
         return dataclasses.replace(new, constraints=(*new.constraints, *more)) if more else new
@@ -112,9 +113,12 @@ def with_added(old: ir.Expr, new: ir.Expr, scopes: Scopes, added: Mapping[Scope,
 
 
 def weakened(constraints: Iterable[Constraint], count: arith.Dim) -> tuple[Constraint, ...]:
-    """Return the constraints of a loop's body as constraints outside of the loop, which runs `count` iterations."""
-    none = arith.compare("<", count, 1)
-    changed = (dataclasses.replace(item, condition=arith.unwrap(arith.logical_or(none, item.condition))) for item in constraints)
+    """Return the constraints of the body of a loop as constraints outside of the loop, which runs `count` iterations: each applies
+    only if there is an iteration. Constraints that then hold for all sizes are dropped."""
+    no_iterations = arith.compare("<", count, 1)
+    changed = (
+        dataclasses.replace(item, condition=arith.unwrap(arith.logical_or(no_iterations, item.condition))) for item in constraints
+    )
     return tuple(item for item in changed if not isinstance(item.condition, int) or not item.condition)
 
 
@@ -159,8 +163,8 @@ def substitute_constraints(constraints: tuple[Constraint, ...], sizes: Mapping[E
 
 
 class _Proofs:
-    """Remembers what is provable in one scope: layers of one kind state the same conditions. Another scope may have another size of
-    the same name, with other bounds."""
+    """The conditions that are proved in one scope, kept since similar layers state the same ones. Each scope needs its own object:
+    another scope may have another size of the same name, with other bounds."""
 
     def __init__(self) -> None:
         self._analyzer = arith.Analyzer()
@@ -169,7 +173,8 @@ class _Proofs:
     def add(
         self, conditions: dict[arith.Dim, Constraint], stated: Iterable[Constraint], assumptions: Container[arith.Dim] = ()
     ) -> None:
-        """Add to `conditions` what is stated and neither assumed nor provable. A condition does not hold where it divides by 0."""
+        """Add to `conditions` the stated constraints that are neither assumed nor provable. A condition that divides by 0 does not
+        hold."""
         for constraint in stated:
             condition = arith.with_value(constraint.condition)
             if condition is not constraint.condition:
@@ -194,26 +199,28 @@ def _operator_conditions(call: ir.Call) -> Iterator[Constraint]:
     with recording() as recorded:
         inferred = operator.infer(call.attrs, *types)
         # Existential dimensions of the result are fresh in each inference.
-        names = _fresh_names(call, inferred)
-        _unify_result(call.type, substitute_type(inferred, names))
-    stated = substitute_constraints(tuple(recorded.symbolic), names) if names else recorded.symbolic
+        renamed_sizes = _declared_sizes(call, inferred)
+        _unify_result(call.type, substitute_type(inferred, renamed_sizes))
+    stated = substitute_constraints(tuple(recorded.symbolic), renamed_sizes) if renamed_sizes else recorded.symbolic
     node = str(call.span) if call.span else ""
     for constraint in (*stated, *not_negative(call.type)):
         yield dataclasses.replace(constraint, operator=operator.name, node=node)
 
 
-def _fresh_names(expr: ir.Expr, inferred: Type) -> dict[Expr, Expr]:
+def _declared_sizes(expr: ir.Expr, inferred: Type) -> dict[Expr, Expr]:
     """Map the existential dimensions that an inferred type introduces to the dimensions of the expression's declared type."""
-    names: dict[Expr, Expr] = {}
+    renamed_sizes: dict[Expr, Expr] = {}
     if expr.type is not inferred and any(map(ir.existential, type_vars(inferred))):
-        match_dims(inferred, expr.type, names)
+        match_dims(inferred, expr.type, renamed_sizes)
         operand_sizes = frozenset().union(*(type_vars(child.type) for child in ir.children(expr)))
         if isinstance(expr, ir.Call):
             operand_sizes |= attr_vars(expr.attrs)
-        names = {
-            size: value for size, value in names.items() if ir.existential(size) and size not in operand_sizes and size != value
+        renamed_sizes = {
+            size: value
+            for size, value in renamed_sizes.items()
+            if ir.existential(size) and size not in operand_sizes and size != value
         }
-    return names
+    return renamed_sizes
 
 
 def _unify_result(declared: Type, inferred: Type) -> None:
@@ -271,7 +278,7 @@ class _Collector:
         if expr.type is not inferred and expr.type != inferred:
             with recording() as recorded:
                 unify(expr.type, inferred, what="the value")
-            yield from _at(recorded.symbolic, expr)
+            yield from _with_node(recorded.symbolic, expr)
 
     def _call_conditions(self, expr: ir.Call) -> Iterator[Constraint]:
         callee = expr.callee
@@ -284,18 +291,18 @@ class _Collector:
         if not any(map(type_vars, (declared, *types, expr.type))):
             return
         captured = self._captured_sizes(callee)
-        places = [f"argument {number} of {name}" for number in range(len(types))]
+        labels = [f"argument {number} of {name}" for number in range(len(types))]
         with recording() as recorded:
-            sizes = bind_dims(declared.params, types, places, name, expr.span, captured)
+            sizes = bind_dims(declared.params, types, labels, name, expr.span, captured)
             result = substitute_type(declared.result, sizes)
-            fresh: dict[Expr, Expr] = {}
-            match_dims(result, expr.type, fresh)
+            result_bindings: dict[Expr, Expr] = {}
+            match_dims(result, expr.type, result_bindings)
             result_sizes = (
                 ir.defined_sizes(callee) if isinstance(callee, ir.Function) else filter(ir.existential, type_vars(declared.result))
             )
-            names = {size: fresh[size] for size in result_sizes if size not in sizes and size in fresh}
-            unify(expr.type, substitute_type(result, names), what=f"the result of {name}")
-        yield from _at(recorded.symbolic, expr)
+            renamed_sizes = {size: result_bindings[size] for size in result_sizes if size not in sizes and size in result_bindings}
+            unify(expr.type, substitute_type(result, renamed_sizes), what=f"the result of {name}")
+        yield from _with_node(recorded.symbolic, expr)
 
     def _loop_conditions(self, expr: ir.Loop) -> Iterator[Constraint]:
         parts = [child.type for child in ir.children(expr)]
@@ -307,8 +314,8 @@ class _Collector:
         captured = self._captured_sizes(expr.body)
         with recording() as recorded:
             inferred = infer_loop(expr.body, expr.state, expr.scanned, expr.trip_count, expr.condition, extent, expr.span, captured)
-            unify(expr.type, substitute_type(inferred, _fresh_names(expr, inferred)), what="the result of the loop")
-        yield from _at(recorded.symbolic, expr, _LOOP)
+            unify(expr.type, substitute_type(inferred, _declared_sizes(expr, inferred)), what="the result of the loop")
+        yield from _with_node(recorded.symbolic, expr, _LOOP)
 
     def _let_conditions(self, expr: ir.Let) -> Iterator[Constraint]:
         """State that the value has the variable's type. Dimensions that nothing else binds are bound by the value."""
@@ -316,7 +323,7 @@ class _Collector:
         name = f"%{expr.var.name}"
         with recording() as recorded:
             bind_dims([expr.var.type], [expr.value.type], [name], name, expr.span, bound)
-        yield from _at(recorded.symbolic, expr)
+        yield from _with_node(recorded.symbolic, expr)
 
     def _function_conditions(self, owner: ir.Function) -> Iterator[Constraint]:
         """State that the body has the declared result type, and that the states of a loop keep their types. Existential dimensions
@@ -326,27 +333,28 @@ class _Collector:
         if declared is not actual and declared != actual:
             bindings: dict[Expr, Expr] = {}
             match_dims(declared, actual, bindings)
-            names = {size: value for size, value in bindings.items() if ir.existential(size)}
+            renamed_sizes = {size: value for size, value in bindings.items() if ir.existential(size)}
             with recording() as recorded:
-                unify(substitute_type(declared, names), actual, what="the result of the function")
-            yield from _at(recorded.symbolic, owner)
+                unify(substitute_type(declared, renamed_sizes), actual, what="the result of the function")
+            yield from _with_node(recorded.symbolic, owner)
         for loop in self._loops.get(id(owner), ()):
             if type_vars(owner.type):
                 with recording() as recorded:
                     require_carried(loop, self._captured_sizes(owner))
-                yield from _at(recorded.symbolic, loop, _LOOP)
+                yield from _with_node(recorded.symbolic, loop, _LOOP)
 
     def _branch_type_conditions(self, owner: ir.If, result: ir.Expr) -> Iterator[Constraint]:
-        """State that the result of a branch has the type of the conditional, in the dimensions that it does not introduce."""
+        """State that the result of a branch has the type of the conditional, except for dimensions that the conditional
+        introduces."""
         if owner.type is result.type or owner.type == result.type:
             return
         bindings: dict[Expr, Expr] = {}
         match_dims(owner.type, result.type, bindings)
         new_sizes = ir.introduced_sizes(owner)
-        names = {size: value for size, value in bindings.items() if size in new_sizes}
+        renamed_sizes = {size: value for size, value in bindings.items() if size in new_sizes}
         with recording() as recorded:
-            unify(substitute_type(owner.type, names), result.type, what="the result of the branch")
-        yield from _at(recorded.symbolic, owner)
+            unify(substitute_type(owner.type, renamed_sizes), result.type, what="the result of the branch")
+        yield from _with_node(recorded.symbolic, owner)
 
     def _captured_sizes(self, callee: ir.Expr) -> frozenset[Expr]:
         """Return the dimensions of the values that a function literal captures. They keep their names in a call of it, while the
@@ -361,14 +369,14 @@ class _Collector:
         """Return the dimensions of the values of enclosing scopes that the body of a function reads."""
         sizes: set[Expr] = set()
         inner_ids: set[int] = set()
-        inside = [scope for scope in self._scopes.inner.values() if _encloses(body, scope)]
-        for scope in inside:
+        inner_scopes = [scope for scope in self._scopes.inner.values() if _encloses(body, scope)]
+        for scope in inner_scopes:
             inner_ids.update(map(id, scope.order))
             if isinstance(scope.owner, ir.Function):
                 inner_ids.update(map(id, scope.owner.params))
-        for scope in inside:
-            read = [child for expr in scope.order for child in ir.children(expr)]
-            for child in map(self._scopes.resolve, (*read, scope.result)):
+        for scope in inner_scopes:
+            operands = [child for expr in scope.order for child in ir.children(expr)]
+            for child in map(self._scopes.resolve, (*operands, scope.result)):
                 if id(child) not in inner_ids and (isinstance(child, ir.Var) or not is_leaf(child)):
                     sizes |= type_vars(child.type)
         return frozenset(sizes)
@@ -392,7 +400,7 @@ def _encloses(outer: Scope, inner: Scope | None) -> bool:
     return inner is outer
 
 
-def _at(constraints: Iterable[Constraint], expr: ir.Expr, operator: str = "") -> Iterator[Constraint]:
+def _with_node(constraints: Iterable[Constraint], expr: ir.Expr, operator: str = "") -> Iterator[Constraint]:
     """Yield constraints with the operator and the source node of an expression."""
     node = str(expr.span) if expr.span else ""
     for constraint in constraints:

@@ -35,9 +35,10 @@ class Scope:
 class Scopes:
     """The scopes under a root expression.
 
-    `root` is the scope of the root expression. `expr_scopes` maps the `id` of each non-leaf expression to its scope. `uses` maps
-    the `id` of each expression to the number of its uses as a child. `bound` maps the `id` of each let-bound variable to its value.
-    `loop_bodies` has the ids of the functions that are bodies of loops.
+    `root` is the scope of the root expression. `expr_scopes` maps the `id` of each non-leaf expression to its scope. `inner` maps
+    the `id` of an expression and the index of its child to the scope that the child opens. `uses` maps the `id` of each expression
+    to the number of its uses as a child. `bound` maps the `id` of each let-bound variable to its value. `loop_bodies` has the ids
+    of the functions that are bodies of loops.
     """
 
     root: Scope

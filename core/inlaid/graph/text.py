@@ -400,7 +400,8 @@ def _is_default(value: object, default: object) -> bool:
 
 
 def _events(scopes: Scopes) -> dict[Scope, list[tuple[Expr, bool]]]:
-    """Return what each scope prints, in order: (expression, False), or (`Let`, True) for a `Let` whose value is printed."""
+    """Return what each scope prints, in order, as pairs (expression, whether it is the start of a `Let`). A `Let` occurs twice:
+    (`Let`, True) where it binds its variable, and (`Let`, False) where its body ends."""
     events: dict[Scope, list[tuple[Expr, bool]]] = {}
     visited: set[int] = set()
     pending: list[tuple[Expr, str]] = [(scopes.root.result, "visit")]

@@ -31,10 +31,11 @@ _PASSIVE = (
     "inlaid.graph.conditions",
     "inlaid.graph.unify",
 )
-"""Modules whose comparisons hold for symbolic sizes, too, except for comparisons of whole values on behalf of their caller."""
+"""Modules whose own comparisons are defined for symbolic sizes, too, and so are not reported. Their methods in `_ON_BEHALF` compare
+whole values for a caller, whose comparison is reported."""
 _ON_BEHALF = ("__eq__", "__hash__", "__bool__")
 _REPAIRS, _LARGEST = 8, 1024
-"""Bounds of the search for sizes that satisfy preconditions: the maximum number of changes, and of a size that is tried."""
+"""Bounds of the search for sizes that satisfy preconditions: the maximum number of changes, and the maximum size to try."""
 
 
 @dataclass(frozen=True)
@@ -138,18 +139,18 @@ TracedSize.__pos__ = lambda self: self  # type: ignore[method-assign]
 
 
 def _comparison_location() -> tuple[str, int] | None:
-    """Return file and line of the comparison that is being made; None if symbolic sizes are compared there, too."""
+    """Return file and line of the comparison that is being made; None if a module in `_PASSIVE` makes it by itself."""
     frame: Any = sys._getframe(1)
     while frame.f_globals["__name__"] == __name__:
         frame = frame.f_back
-    entry = None
+    entry_name = None
     while frame.f_globals.get("__name__", "").startswith(_PASSIVE):
-        entry, frame = frame.f_code.co_name, frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno) if entry is None or entry in _ON_BEHALF else None
+        entry_name, frame = frame.f_code.co_name, frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno) if entry_name is None or entry_name in _ON_BEHALF else None
 
 
 def trace(infer: Callable[..., Type], attrs: Attrs, types: tuple[Type, ...], sizes: Mapping[arith.Expr, int]) -> RelationTrace:
-    """Run a type relation with a traced integer in place of each symbolic size, of the value in `sizes`."""
+    """Run a type relation with a traced integer in place of each symbolic size. `sizes` maps symbolic sizes to these integers."""
     comparisons: list[Comparison] = []
 
     def traced(value: Any) -> Any:
@@ -186,7 +187,7 @@ def check_rule(infer: Callable[..., Type], attrs: Attrs, types: tuple[Type, ...]
     with recording() as recorded:
         infer(attrs, *types)
     constraints = (*recorded.symbolic, *itertools.chain(*map(not_negative, (*types, result))))
-    sizes = _suitable(constraints, variables)
+    sizes = _suitable_sizes(constraints, variables)
     outcome = trace(infer, attrs, types, sizes)
     remedy = "compare sizes by inlaid.conditions: require_equal, require_at_most, broadcast_shapes, require_static, ..."
     if outcome.comparisons:
@@ -205,14 +206,15 @@ def check_rule(infer: Callable[..., Type], attrs: Attrs, types: tuple[Type, ...]
         )
 
 
-def _suitable(constraints: tuple[Constraint, ...], variables: frozenset[arith.Expr]) -> dict[arith.Expr, int]:
-    """Return sizes that satisfy the constraints, if a few single sizes suffice."""
+def _suitable_sizes(constraints: tuple[Constraint, ...], variables: frozenset[arith.Expr]) -> dict[arith.Expr, int]:
+    """Return a size for each variable. Starting from hints, single sizes are changed to satisfy the constraints, at most `_REPAIRS`
+    times, so the constraints may remain violated."""
     sizes = {size: arith.size_hint(size) for size in variables}
     for _ in range(_REPAIRS):
-        better = arith.suggested_size(constraints, sizes, _LARGEST)
-        if better is None or sizes[better[0]] == better[1]:
+        change = arith.suggested_size(constraints, sizes, _LARGEST)
+        if change is None or sizes[change[0]] == change[1]:
             break
-        sizes[better[0]] = better[1]
+        sizes[change[0]] = change[1]
     return sizes
 
 

@@ -77,7 +77,7 @@ class _Sweep:
         return rebuild(expr, new)
 
     def _variable(self, variable: Var) -> Var:
-        """Return the variable that replaces a parameter or the variable of a `Let` at its binder."""
+        """Return the variable that replaces a bound variable, a parameter or the variable of a `Let`; itself if none does."""
         new = self.replacements.get(id(variable), variable)
         return new if isinstance(new, Var) else variable
 

@@ -122,8 +122,8 @@ def instantiate(
     """
     if len(callee.params) != len(args):
         raise TypeInferenceError(f"expected {len(callee.params)} arguments, got {len(args)}", node=str(span or ""))
-    places = [f"argument {number} of {name}" for number in range(len(args))]
-    sizes = bind_dims(callee.params, args, places, name, span, captured)
+    labels = [f"argument {number} of {name}" for number in range(len(args))]
+    sizes = bind_dims(callee.params, args, labels, name, span, captured)
     freshen(defined_sizes, sizes)
     return substitute_type(callee.result, sizes)
 
@@ -131,7 +131,7 @@ def instantiate(
 def bind_dims(
     declared: Sequence[Type],
     actual: Sequence[Type],
-    places: Sequence[str],
+    labels: Sequence[str],
     owner: str,
     span: Span | None = None,
     captured: frozenset[Expr] = frozenset(),
@@ -139,12 +139,13 @@ def bind_dims(
     """Bind the symbolic dimensions of declared types to the dimensions of the actual types, and return their values.
 
     Dimensions in `captured` are bound already and keep their names. Requires each dimension to have one value, which is within its
-    bounds; `places` name the values, `owner` the function in these conditions. Raises `TypeInferenceError` if the types do not fit.
+    bounds; `labels` name the values, `owner` names the function in these conditions. Raises `TypeInferenceError` if the types do
+    not fit.
     """
     sizes = {size: size for size in captured}
     for declared_type, actual_type in zip(declared, actual, strict=True):
         match_dims(declared_type, actual_type, sizes)
-    for declared_type, actual_type, what in zip(declared, actual, places, strict=True):
+    for declared_type, actual_type, what in zip(declared, actual, labels, strict=True):
         unify(substitute_type(declared_type, sizes), actual_type, span, what)
     try:
         require_bounds({size: value for size, value in sizes.items() if size not in captured}, owner)

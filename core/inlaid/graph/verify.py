@@ -113,14 +113,14 @@ class _Verifier:
         self._module = module
         self._name = name
         self._scopes: Scopes = analyse(target, _binds)
-        self._spans = _intervals(self._scopes)
+        self._scope_intervals = _intervals(self._scopes)
         self._vars: dict[int, Scope] = {}
         self._sizes: dict[arith.Expr, list[tuple[Scope, int]]] = {}
 
     def run(self) -> None:
         order = list(post_order(self._target))
         for position, expr in enumerate(order):
-            self._binders(expr, position)
+            self._record_binders(expr, position)
         for position, expr in enumerate(order):
             try:
                 self._check_type(expr)
@@ -129,15 +129,20 @@ class _Verifier:
             for index, child in enumerate(children(expr)):
                 if isinstance(child, Var) and not self._inside(self._vars.get(id(child)), self._child_scope(expr, index)):
                     rebind_remedy = f"bind it once around all its uses: %{child.name} is bound elsewhere"
-                    free = f"add it to the parameters of the function: inlaid.function([..., {child.name}], body)"
+                    parameter_remedy = f"add it to the parameters of the function: inlaid.function([..., {child.name}], body)"
                     self._fail(
-                        expr, f"%{child.name} is used outside of its scope", rebind_remedy if id(child) in self._vars else free
+                        expr,
+                        f"%{child.name} is used outside of its scope",
+                        rebind_remedy if id(child) in self._vars else parameter_remedy,
                     )
             if isinstance(expr, Call):
                 call_scope = self._scopes.expr_scopes[id(expr)]
                 for size in attr_vars(expr.attrs):
-                    homes = self._sizes.get(size, ())
-                    if not any(since < position and self._inside(home, call_scope) for home, since in homes):
+                    bindings = self._sizes.get(size, ())
+                    if not any(
+                        binding_position < position and self._inside(binding_scope, call_scope)
+                        for binding_scope, binding_position in bindings
+                    ):
                         self._fail(expr, f"the dimension {size!r} is not bound in this scope", "make it a dimension of a parameter")
 
     def _child_scope(self, parent: Expr, index: int) -> Scope:
@@ -146,28 +151,28 @@ class _Verifier:
     def _inside(self, outer: Scope | None, inner: Scope) -> bool:
         if outer is None:
             return False
-        (start, end), (position, _) = self._spans[outer], self._spans[inner]
+        (start, end), (position, _) = self._scope_intervals[outer], self._scope_intervals[inner]
         return start <= position <= end
 
-    def _binders(self, expr: Expr, position: int) -> None:
+    def _record_binders(self, expr: Expr, position: int) -> None:
         """Record the scope in which variables and symbolic dimensions are bound, and the position of the binding expression."""
-        bound: tuple[Var, ...] = ()
+        variables: tuple[Var, ...] = ()
         if isinstance(expr, Function):
-            bound, scope = expr.params, self._scopes.inner[id(expr), 0]
+            variables, scope = expr.params, self._scopes.inner[id(expr), 0]
         elif isinstance(expr, Let):
-            bound, scope = (expr.var,), self._scopes.inner[id(expr), 1]
-        for variable in bound:
+            variables, scope = (expr.var,), self._scopes.inner[id(expr), 1]
+        for variable in variables:
             if id(variable) in self._vars:
                 self._fail(expr, f"%{variable.name} is bound twice", "make a variable for each place: inlaid.var(name, type)")
             self._vars[id(variable)] = scope
             for size in sizes_in(variable.type):
                 self._sizes.setdefault(size, []).append((scope, -1))
         for introduced in introduced_sizes(expr):
-            home = self._scopes.expr_scopes.get(id(expr), self._scopes.root)
-            while isinstance(home.owner, Let):  # a size defined in the body of a `Let` occurs in the type of the `Let`
-                assert home.parent is not None
-                home = home.parent
-            self._sizes.setdefault(introduced, []).append((home, position))
+            size_scope = self._scopes.expr_scopes.get(id(expr), self._scopes.root)
+            while isinstance(size_scope.owner, Let):  # a size defined in the body of a `Let` occurs in the type of the `Let`
+                assert size_scope.parent is not None
+                size_scope = size_scope.parent
+            self._sizes.setdefault(introduced, []).append((size_scope, position))
 
     def _check_type(self, expr: Expr) -> None:
         match expr:
@@ -199,8 +204,8 @@ class _Verifier:
             case GlobalVar(name=name) if self._module is not None:
                 functions = self._module.functions
                 if name not in functions:
-                    listed = ", ".join(f"@{each}" for each in functions)
-                    problem = f"the module has no function @{name}{suggestion(name, list(functions))}; it has {listed}"
+                    function_names = ", ".join(f"@{each}" for each in functions)
+                    problem = f"the module has no function @{name}{suggestion(name, list(functions))}; it has {function_names}"
                     self._fail(expr, problem, f'add it: inlaid.Module({{..., "{name}": function}})')
                 self._agree(expr, functions[name].type, f'declare it as inlaid.global_var("{name}", module["{name}"].type)')
 
@@ -210,9 +215,9 @@ class _Verifier:
             self._fail(expr, f"{what} is declared as {expr.type!r}, but inferred as {inferred!r}", remedy)
 
     def _fail(self, expr: Expr, problem: str, remedy: str | None = None) -> NoReturn:
-        where = f"in @{self._name}: " if self._name else ""
+        location = f"in @{self._name}: " if self._name else ""
         operator = expr.callee.name if isinstance(expr, Call) and isinstance(expr.callee, Operator) else None
-        raise VerifyError(f"{where}{problem}", operator=operator, node=str(expr.span) if expr.span else None, remedy=remedy)
+        raise VerifyError(f"{location}{problem}", operator=operator, node=str(expr.span) if expr.span else None, remedy=remedy)
 
 
 def _binds(expr: Expr, index: int) -> bool:
@@ -221,10 +226,10 @@ def _binds(expr: Expr, index: int) -> bool:
 
 def _intervals(scopes: Scopes) -> dict[Scope, tuple[int, int]]:
     """Number the scopes: a scope encloses another one if and only if its interval contains the first number of the other's."""
-    inside: dict[Scope, list[Scope]] = {}
+    inner_scopes: dict[Scope, list[Scope]] = {}
     for scope in scopes.inner.values():
         assert scope.parent is not None
-        inside.setdefault(scope.parent, []).append(scope)
+        inner_scopes.setdefault(scope.parent, []).append(scope)
     start: dict[Scope, int] = {}
     intervals: dict[Scope, tuple[int, int]] = {}
     stack = [scopes.root]
@@ -232,7 +237,7 @@ def _intervals(scopes: Scopes) -> dict[Scope, tuple[int, int]]:
         scope = stack[-1]
         if scope not in start:
             start[scope] = len(start)
-            stack.extend(inside.get(scope, ()))
+            stack.extend(inner_scopes.get(scope, ()))
         else:
             stack.pop()
             intervals.setdefault(scope, (start[scope], len(start) - 1))

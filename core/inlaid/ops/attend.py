@@ -60,15 +60,15 @@ def _infer(attrs: AttentionAttrs, *args: Type) -> Type:
     if not q.rank == k.rank == v.rank == 4:
         raise ValueError(f"q, k and v must have rank 4 (batch, heads, positions, size), got ranks {q.rank}, {k.rank} and {v.rank}")
     batch, heads, length, size = q.shape
-    key_heads, keys = require_static(k.shape[1], "the number of key heads"), k.shape[2]
+    key_heads, key_count = require_static(k.shape[1], "the number of key heads"), k.shape[2]
     require_multiple(require_static(heads, "the number of query heads"), key_heads, "the number of query heads")
-    require_shape(k.shape, (batch, key_heads, keys, size), "the keys")
-    require_shape(v.shape[:3], (batch, key_heads, keys), "the values")
+    require_shape(k.shape, (batch, key_heads, key_count, size), "the keys")
+    require_shape(v.shape[:3], (batch, key_heads, key_count), "the values")
     if min(attrs.left, attrs.right) < -1 or attrs.softcap < 0:
         raise ValueError(f"left and right must be >= -1 and softcap >= 0, got {attrs.left}, {attrs.right} and {attrs.softcap}")
     if attrs.masked:
         mask = tensor_type(args[3], ("bool", "float"), "the mask")
-        require_broadcast_to(mask.shape, (batch, heads, length, keys), "the mask")
+        require_broadcast_to(mask.shape, (batch, heads, length, key_count), "the mask")
     if attrs.padded:
         require_shape(tensor_type(args[-1], INTEGER, "the lengths").shape, (batch,), "the lengths")
     return TensorType((batch, heads, length, v.shape[3]), q.dtype)
@@ -86,9 +86,9 @@ def _reference(attrs: AttentionAttrs, q: Array, k: Array, v: Array, *rest: Array
     if attrs.masked:
         bias = bias + (np.where(rest[0], 0, -np.inf) if rest[0].dtype == bool else rest[0].astype(bias.dtype))
     lengths = rest[-1].reshape(-1, 1, 1, 1).astype(np.int64) if attrs.padded else None
-    first = arith.evaluate(attrs.offset, {}) if lengths is None else lengths - q.shape[2]
+    first_position = arith.evaluate(attrs.offset, {}) if lengths is None else lengths - q.shape[2]
     key = np.arange(k.shape[2])
-    distance = key - (np.arange(q.shape[2])[:, None] + first)
+    distance = key - (np.arange(q.shape[2])[:, None] + first_position)
     if attrs.right >= 0:
         bias = np.where(distance <= attrs.right, bias, -np.inf)
     if attrs.left >= 0:
@@ -130,8 +130,8 @@ def attend(attrs: AttentionAttrs, q: Expr, k: Expr, v: Expr, *rest: Expr) -> Att
     else:
         biased = add(capped, bias)
         # The softmax of a row of minus infinities is NaN.
-        unseen = equal(reduce_max(bias, axes=(expr_type(bias).rank - 1,), keepdims=True), scalar(-np.inf, dtype))
-        probabilities = where(unseen, scalar(0, dtype), softmax(biased, axis=3))
+        has_no_visible_keys = equal(reduce_max(bias, axes=(expr_type(bias).rank - 1,), keepdims=True), scalar(-np.inf, dtype))
+        probabilities = where(has_no_visible_keys, scalar(0, dtype), softmax(biased, axis=3))
     return Attended(scores, capped, biased, probabilities, cast_to(weighted(probabilities, widened(v)), expr_type(q).dtype))
 
 
@@ -139,16 +139,16 @@ def products(q: Expr, k: Expr) -> Expr:
     """Multiply q (B, H, L, E) by k (B, K, S, E): (B, H, L, S). Each key head serves H / K adjacent query heads, which become rows
     of one matrix."""
     batch, heads, length, size = expr_type(q).shape
-    groups, keys = expr_type(k).shape[1:3]
+    groups, key_count = expr_type(k).shape[1:3]
     rows = reshape(q, shape=(batch, groups, heads // groups * length, size))
-    return reshape(matmul(rows, transpose(k, perm=(0, 1, 3, 2))), shape=(batch, heads, length, keys))
+    return reshape(matmul(rows, transpose(k, perm=(0, 1, 3, 2))), shape=(batch, heads, length, key_count))
 
 
 def weighted(probabilities: Expr, v: Expr) -> Expr:
     """Multiply probabilities (B, H, L, S) by v (B, K, S, V): (B, H, L, V)."""
-    batch, heads, length, keys = expr_type(probabilities).shape
+    batch, heads, length, key_count = expr_type(probabilities).shape
     groups, size = expr_type(v).shape[1], expr_type(v).shape[3]
-    rows = reshape(probabilities, shape=(batch, groups, heads // groups * length, keys))
+    rows = reshape(probabilities, shape=(batch, groups, heads // groups * length, key_count))
     return reshape(matmul(rows, v), shape=(batch, heads, length, size))
 
 
@@ -156,31 +156,31 @@ def _bias(attrs: AttentionAttrs, q: Expr, k: Expr, rest: tuple[Expr, ...]) -> Ex
     """Return the additive bias of the scores: 0 or the mask for a visible key, else minus infinity. Returns None if no key is
     masked."""
     dtype = expr_type(widened(q)).dtype
-    length, keys = expr_type(q).shape[2], expr_type(k).shape[2]
+    length, key_count = expr_type(q).shape[2], expr_type(k).shape[2]
     conditions: list[Expr] = []
-    added: Expr | None = None
+    float_mask: Expr | None = None
     if attrs.masked:
         if expr_type(rest[0]).dtype.kind == "bool":
             conditions.append(rest[0])
         else:
-            added = cast_to(rest[0], dtype)
-    key = iota(shape=(1, keys), axis=1)
+            float_mask = cast_to(rest[0], dtype)
+    key = iota(shape=(1, key_count), axis=1)
     lengths = expand_dims(cast_to(rest[-1], "int64"), 1, 2, 3) if attrs.padded else None
     if lengths is not None:
         conditions.append(less(key, lengths))
     if attrs.left >= 0 or attrs.right >= 0:
-        first = count([attrs.offset], "int64") if lengths is None else sub(lengths, count([length], "int64"))
-        position = add(iota(shape=(length, 1), axis=0), first)
+        first_position = count([attrs.offset], "int64") if lengths is None else sub(lengths, count([length], "int64"))
+        position = add(iota(shape=(length, 1), axis=0), first_position)
         if attrs.right >= 0:
             conditions.append(less_equal(key, add(position, scalar(attrs.right, "int64"))))
         if attrs.left >= 0:
             conditions.append(less_equal(position, add(key, scalar(attrs.left, "int64"))))
     if not conditions:
-        return added
+        return float_mask
     allowed = conditions[0]
     for other in conditions[1:]:
         allowed = logical_and(allowed, other)
-    return where(allowed, scalar(0, dtype) if added is None else added, scalar(-np.inf, dtype))
+    return where(allowed, scalar(0, dtype) if float_mask is None else float_mask, scalar(-np.inf, dtype))
 
 
 def _threaded(grid: Grid, attrs: AttentionAttrs, q: te.Tensor, k: te.Tensor, v: te.Tensor, *rest: te.Tensor) -> te.Tensor:

@@ -52,13 +52,13 @@ def quantization(call: Call) -> Quantized | None:
     """Return the parameters of a `quantize`, `dequantize` or `requantize`; None for other calls and for non-constant parameters."""
     if call.callee not in (quantize, dequantize, requantize):
         return None
-    stored = (call.args[0] if call.callee is dequantize else call).type
-    assert isinstance(stored, TensorType)
+    stored_type = (call.args[0] if call.callee is dequantize else call).type
+    assert isinstance(stored_type, TensorType)
     parameters = [arg.data for arg in call.args[1:] if isinstance(arg, Constant)]
     if len(parameters) < len(call.args) - 1:
         return None
-    zero_point = parameters[1] if len(parameters) == 2 else np.zeros((), stored.dtype.numpy)
-    return Quantized(parameters[0], zero_point, call.attrs.axis, stored.dtype)
+    zero_point = parameters[1] if len(parameters) == 2 else np.zeros((), stored_type.dtype.numpy)
+    return Quantized(parameters[0], zero_point, call.attrs.axis, stored_type.dtype)
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,9 @@ def decode_binary(parts: Parts) -> QuantizedBinary:
     assert isinstance(operator, Call) and isinstance(operator.callee, Operator)
     name, a, b = operator.callee.name, _operand(parts, "a"), _operand(parts, "b")
     root = parts["y"]
-    stored = quantization(root) if isinstance(root, Call) and root.callee is quantize else None
-    if stored is not None:
-        step = np.float32(stored.scale)
+    parameters = quantization(root) if isinstance(root, Call) and root.callee is quantize else None
+    if parameters is not None:
+        step = np.float32(parameters.scale)
         return QuantizedBinary(name, a, b, 0, Factor(*fixed_points([1 / float(step)]), HALF_EVEN), _output(parts), step)
     scaling = factor(parts["scaled"]) if "scaled" in parts else _one()
     assert scaling is not None
@@ -171,21 +171,21 @@ def _operand(parts: Parts, name: str) -> Operand:
 
 def _bias(parts: Parts, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return the 1-d bias that is added to sums before scaling. It excludes the half that a rounding right shift adds."""
-    added = [_constant(parts, name, 0).astype(dtype).reshape(-1) for name in ("bias", "halves")]
-    shifted = parts.get("scaled")
-    if isinstance(shifted, Call) and shifted.callee is shift_right:
-        (places,) = (arg.data.reshape(-1).astype(dtype) for arg in shifted.args[1:] if isinstance(arg, Constant))
-        added.append(-((np.ones(1, dtype) << places) >> 1))
+    addends = [_constant(parts, name, 0).astype(dtype).reshape(-1) for name in ("bias", "halves")]
+    scaling = parts.get("scaled")
+    if isinstance(scaling, Call) and scaling.callee is shift_right:
+        (shift_counts,) = (arg.data.reshape(-1).astype(dtype) for arg in scaling.args[1:] if isinstance(arg, Constant))
+        addends.append(-((np.ones(1, dtype) << shift_counts) >> 1))
     with np.errstate(over="ignore"):
-        return np.asarray(sum(added[1:], added[0]))
+        return np.asarray(sum(addends[1:], addends[0]))
 
 
 def _output(parts: Parts) -> Output:
     """Return the zero point and the tightest bounds on the stored result, including the limits of its dtype."""
     root = parts["y"]
     assert isinstance(root, Call) and isinstance(root.type, TensorType)
-    stored = quantization(root)
-    zero_point = _constant(parts, "point", 0) if stored is None else stored.zero_point
+    parameters = quantization(root)
+    zero_point = _constant(parts, "point", 0) if parameters is None else parameters.zero_point
     least, greatest = map(int, root.type.dtype.limits)
     if isinstance(parts.get("relu"), Call):
         least = int(zero_point)
@@ -263,7 +263,7 @@ def decode_average_pool(parts: Parts) -> AveragePool:
     if "conv" in parts:
         return AveragePool(window(parts), divisors, _output(parts))
     ones, zeros = (1,) * divisors.ndim, (0,) * divisors.ndim
-    return AveragePool(Window(_image(total), ones, ones, zeros, zeros, 0), divisors, _output(parts))
+    return AveragePool(Window(_spatial_extents(total), ones, ones, zeros, zeros, 0), divisors, _output(parts))
 
 
 def quantized_conv() -> Pattern:
@@ -314,11 +314,11 @@ def matmul() -> Pattern:
 
 
 def quantized_mean() -> Pattern:
-    """Match a quantized mean: the "sum" in int32 or int64 over axes of integers "x" minus an optional constant "center",
+    """Match a quantized mean: the "sum" over axes, in int32 or int64, of integers "x" minus an optional constant "center",
     requantized per tensor to "y", with optional clamps "least" and "greatest"."""
     wide = is_op("cast")(wildcard().named("x")).has_dtype("int32", "int64")
-    centerd = wide.optional(lambda it: is_op("sub")(it, _scalar().named("center")))
-    return _requantized(is_op("reduce_sum")(centerd).named("sum"), _has_scalar_constants)
+    centered = wide.optional(lambda it: is_op("sub")(it, _scalar().named("center")))
+    return _requantized(is_op("reduce_sum")(centered).named("sum"), _has_scalar_constants)
 
 
 def quantized_average_pool() -> Pattern:
@@ -327,16 +327,16 @@ def quantized_average_pool() -> Pattern:
     The average is in the scale of the data: it has no requantization."""
     x = wildcard().has_dtype(*STORED).named("x")
     ones = is_const().has_rank(3, 4, 5).where(_are_ones, "expected weights of 1", Requirements(value=1.0, ranks=(4,)))
-    windows = is_op("conv")(x, ones).where(_by_plane, "expected one window per channel").named("conv")
+    windows = is_op("conv")(x, ones).where(_is_depthwise, "expected one window per channel").named("conv")
     wide = is_op("cast")(x).has_dtype("int32")
     over_image = Requirements(attrs={"axes": (2, 3), "keepdims": True})
-    images = is_op("reduce_sum")(wide).where(_is_of_images, "expected a sum over the spatial axes", over_image).named("sum")
+    images = is_op("reduce_sum")(wide).where(_sums_whole_images, "expected a sum over the spatial axes", over_image).named("sum")
     total = (windows | images).has_dtype("int32")
     minus, plus, zero = (is_scalar(value).has_dtype("int32") for value in (-1, 1, 0))
     sign = is_op("where")(is_op("less")(total, zero), minus, plus)
-    raised = is_op("add")(is_op("mul")(sign, total), is_const())
-    raised = raised.where(lambda it: _second_is(it, _halves), "expected half of the divisors", Requirements(second=_halves))
-    quotient = is_op("div")(raised, is_const())
+    dividend = is_op("add")(is_op("mul")(sign, total), is_const())
+    dividend = dividend.where(lambda it: _second_is(it, _halves), "expected half of the divisors", Requirements(second=_halves))
+    quotient = is_op("div")(dividend, is_const())
     reason = "expected the number of elements in each window as divisors, at least 1"
     quotient = quotient.where(lambda it: _second_is(it, _divisors), reason, Requirements(second=_divisors))
     return _narrowed(is_op("mul")(sign, quotient))
@@ -349,36 +349,38 @@ def quantized_binary(*operators: str) -> Pattern:
     sides = (_scaled("dequantize", wildcard().named(name)).named(f"real_{name}") for name in ("a", "b"))
     real = is_op(*operators)(*sides).named("operator")
     stored = _bounded(_scaled("quantize", real.optional(lambda it: is_op("relu")(it).named("relu"))).named("y"))
-    total = is_op(*operators)(_raised("a"), _raised("b")).has_dtype("int32").named("operator")
+    total = is_op(*operators)(_rescaled_operand("a"), _rescaled_operand("b")).has_dtype("int32").named("operator")
     return stored | _requantized(total, _has_scalar_constants)
 
 
 def exact_binary(*operators: str) -> Pattern:
     """Match an integer element-wise "operator", one of `operators`, of "a" and "b", whose result has the scale of the operands. The
     result is clamped and stored as "y" without a requantization."""
-    total = is_op(*operators)(_raised("a"), _raised("b")).has_dtype("int32").named("operator")
+    total = is_op(*operators)(_rescaled_operand("a"), _rescaled_operand("b")).has_dtype("int32").named("operator")
     return _bounded(_narrowed(total))
 
 
-def _raised(name: str) -> Pattern:
+def _rescaled_operand(name: str) -> Pattern:
     """Match a stored operand cast to int32, minus an optional zero point, optionally shifted left and scaled."""
     wide = is_op("cast")(wildcard().has_dtype(*STORED).named(name)).has_dtype("int32")
-    centerd = wide.optional(lambda it: is_op("sub")(it, _scalar().named(f"zero_{name}")))
-    raised = centerd.optional(lambda it: is_op("shift_left")(it, _places().has_rank(0).named(f"left_{name}")))
-    return raised.optional(lambda it: is_op("multiply_fixed")(it, _scalar(), _scalar()).named(f"scaled_{name}"))
+    centered = wide.optional(lambda it: is_op("sub")(it, _scalar().named(f"zero_{name}")))
+    shifted = centered.optional(lambda it: is_op("shift_left")(it, _shift_counts().has_rank(0).named(f"left_{name}")))
+    return shifted.optional(lambda it: is_op("multiply_fixed")(it, _scalar(), _scalar()).named(f"scaled_{name}"))
 
 
-def _requantized(total: Pattern, spread: Callable[[Expr], bool]) -> Pattern:
+def _requantized(total: Pattern, accepts_constants: Callable[[Expr], bool]) -> Pattern:
     """Match the conversion of sums to stored integers "y": a `requantize`, or a `multiply_fixed` or shifts in integers, followed by
-    an optional zero point "point" and a "clamp". The call that scales is captured as "scaled". `spread` tests whether the constants
-    of a call have an accepted number of elements."""
+    an optional zero point "point" and a "clamp". The call that scales is captured as "scaled". `accepts_constants` tests whether
+    the constants of a call have an accepted number of elements."""
     reason = "expected constants with one element, or one per output channel"
     real = (
-        is_op("requantize")(total, is_const(), _scalar()).where(spread, reason).where(_has_finite_scale, "the scale is not finite")
+        is_op("requantize")(total, is_const(), _scalar())
+        .where(accepts_constants, reason)
+        .where(_has_finite_scale, "the scale is not finite")
     )
-    fixed = is_op("multiply_fixed")(total, is_const(), is_const()).where(spread, reason)
-    halved = total.optional(lambda it: is_op("add")(it, is_const().named("halves")).where(spread, reason))
-    shifted = is_op("shift_right")(halved, _places()).where(spread, reason)
+    fixed = is_op("multiply_fixed")(total, is_const(), is_const()).where(accepts_constants, reason)
+    halved = total.optional(lambda it: is_op("add")(it, is_const().named("halves")).where(accepts_constants, reason))
+    shifted = is_op("shift_right")(halved, _shift_counts()).where(accepts_constants, reason)
     shifted = shifted.where(_leaves_room, "expected constants <= 2^30 before a rounding shift, which could overflow")
     integer = (fixed | shifted).named("scaled").optional(lambda it: is_op("add")(it, _scalar().named("point")))
     return _bounded(real.named("scaled").named("y") | _narrowed(integer))
@@ -387,10 +389,13 @@ def _requantized(total: Pattern, spread: Callable[[Expr], bool]) -> Pattern:
 def _narrowed(integer: Pattern) -> Pattern:
     """Match int32 values, clipped and cast to "y"."""
     clamp = is_op("clip")(integer).where(_is_bounded, "expected bounds that are 8-bit integers", CLAMPED).named("clamp")
-    return is_op("cast")(clamp).has_dtype(*STORED).where(_keeps, "expected bounds within the range of its dtype").named("y")
+    return (
+        is_op("cast")(clamp).has_dtype(*STORED).where(_cast_preserves, "expected bounds within the range of its dtype").named("y")
+    )
 
 
 def _bounded(stored: Pattern) -> Pattern:
+    """Match `stored` with optional bounds: a maximum with "least", a minimum with "greatest", or both in a "clip"."""
     above = stored.optional(lambda it: is_op("maximum")(it, _scalar().named("least")))
     return above.optional(lambda it: is_op("minimum")(it, _scalar().named("greatest"))) | is_op("clip")(stored).named("clip")
 
@@ -420,12 +425,12 @@ def _leaves_room(shifted: Expr) -> bool:
     return bound <= LARGEST_ADDED
 
 
-def _places() -> Pattern:
+def _shift_counts() -> Pattern:
     """Match constant shift counts."""
-    return is_const().where(_are_places, "expected shift counts from 0 to 30", Requirements(value=3))
+    return is_const().where(_are_shift_counts, "expected shift counts from 0 to 30", Requirements(value=3))
 
 
-def _are_places(expr: Expr) -> bool:
+def _are_shift_counts(expr: Expr) -> bool:
     return isinstance(expr, Constant) and bool(np.all((expr.data >= 0) & (expr.data <= LARGEST_SHIFT)))
 
 
@@ -438,7 +443,7 @@ def _is_bounded(clip_: Expr) -> bool:
     return math.isfinite(clip_.attrs.minimum) and math.isfinite(clip_.attrs.maximum)
 
 
-def _keeps(narrow: Expr) -> bool:
+def _cast_preserves(narrow: Expr) -> bool:
     """Test whether a cast preserves all values within the bounds of the preceding clip."""
     assert isinstance(narrow, Call) and isinstance(narrow.args[0], Call) and isinstance(narrow.type, TensorType)
     bounds, (low, high) = narrow.args[0].attrs, narrow.type.dtype.limits
@@ -484,8 +489,8 @@ def _pads_spatial_axes(pad: Expr) -> bool:
     assert isinstance(pad, Call)
     pads = pad.attrs.pads
     rank = len(pads) // 2
-    grows = all(isinstance(count, int) and count >= 0 for count in pads)
-    return grows and not any((*pads[:2], *pads[rank : rank + 2]))
+    adds_only = all(isinstance(count, int) and count >= 0 for count in pads)
+    return adds_only and not any((*pads[:2], *pads[rank : rank + 2]))
 
 
 def _pads_nothing(conv: Expr) -> bool:
@@ -497,23 +502,23 @@ def _are_ones(weights: Expr) -> bool:
     return isinstance(weights, Constant) and weights.data.size > 0 and bool(np.all(weights.data == 1))
 
 
-def _by_plane(conv: Expr) -> bool:
-    """Test whether a convolution has one window in each channel of the data, with static padding."""
+def _is_depthwise(conv: Expr) -> bool:
+    """Test whether a convolution is depthwise, with one result per channel of the data, and has static padding."""
     assert isinstance(conv, Call)
     data, weights = conv.args[0].type, conv.args[1].type
     assert isinstance(data, TensorType) and isinstance(weights, TensorType)
-    fixed = all(isinstance(pad, int) for pad in conv.attrs.pads)
-    return bool(fixed and conv.attrs.groups == data.shape[1] == weights.shape[0])
+    has_static_padding = all(isinstance(pad, int) for pad in conv.attrs.pads)
+    return bool(has_static_padding and conv.attrs.groups == data.shape[1] == weights.shape[0])
 
 
-def _is_of_images(total: Expr) -> bool:
+def _sums_whole_images(total: Expr) -> bool:
     """Test whether a sum reduces the spatial axes, of static extents, to extents of 1."""
     assert isinstance(total, Call) and isinstance(total.type, TensorType)
     rank = total.type.rank
-    return bool(rank > 2 and total.attrs.keepdims and total.attrs.axes == tuple(range(2, rank)) and all(_image(total)))
+    return bool(rank > 2 and total.attrs.keepdims and total.attrs.axes == tuple(range(2, rank)) and all(_spatial_extents(total)))
 
 
-def _image(total: Call) -> tuple[int, ...]:
+def _spatial_extents(total: Call) -> tuple[int, ...]:
     """Return the spatial extents of summed data, 0 for symbolic ones."""
     data = total.args[0].type
     assert isinstance(data, TensorType)
@@ -521,13 +526,13 @@ def _image(total: Call) -> tuple[int, ...]:
 
 
 def _divisors(expr: Expr) -> Array | None:
-    """Return the number of elements in each window of the sum in an average pool from which an expression is computed: one per
-    position, or one for all. None if a window is empty, or if padded data have symbolic extents."""
+    """Return the number of elements in each window of an average pool, without padding: one per position, or one for all. `expr` is
+    the sum of the pool, or is computed from it. Returns None if a window is empty, or if padded data have symbolic extents."""
     total = expr
     while isinstance(total, Call) and total.callee not in (convolution, reduce_sum):
         total = next(arg for arg in total.args if isinstance(arg, Call))
     assert isinstance(total, Call)
-    image = _image(total)
+    image = _spatial_extents(total)
     if total.callee is reduce_sum:
         return np.full((1,) * len(image), math.prod(image), np.int32)
     geometry = window({"conv": total})
@@ -544,7 +549,7 @@ def _halves(expr: Expr) -> Array | None:
 
 
 def _second_is(call: Expr, value: Callable[[Expr], Array | None]) -> bool:
-    """Test whether the constant operand of a call equals a value that depends on the other operand, and does not broadcast it."""
+    """Test whether the constant operand of a call equals `value(other operand)` and does not broadcast the other operand."""
     assert isinstance(call, Call)
     constant, other = (call.args[0], call.args[1]) if isinstance(call.args[0], Constant) else call.args[::-1]
     expected = value(other)

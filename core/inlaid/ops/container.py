@@ -46,9 +46,12 @@ def host_attrs(type_: Type) -> HostTypeAttrs:
     return HostTypeAttrs(tuple(kinds), tensor_type(type_).dtype.name, shape)
 
 
-def _is_data_dependent(dim: Dim, inside: bool) -> bool:
-    """Test whether a dimension is known only from the value: it is symbolic and `inside` a sequence, or existential."""
-    return not isinstance(dim, int) and (inside or any(isinstance(size, SizeVar) and size.existential for size in free_vars(dim)))
+def _is_data_dependent(dim: Dim, is_nested: bool) -> bool:
+    """Test whether a dimension is known only from the value: it is symbolic and inside a sequence or an optional (`is_nested`), or
+    existential."""
+    return not isinstance(dim, int) and (
+        is_nested or any(isinstance(size, SizeVar) and size.existential for size in free_vars(dim))
+    )
 
 
 def host_type(attrs: HostTypeAttrs) -> Type:
@@ -121,8 +124,8 @@ def _infer_insert(attrs: Attrs, sequence: Type, item: Type, *position: Type) -> 
 
 
 def _insert(attrs: Attrs, sequence: list[Array], item: Array, *position: Array) -> list[Array]:
-    at = _position(sequence, position[0], len(sequence)) if position else len(sequence)
-    return [*sequence[:at], item, *sequence[at:]]
+    index = _position(sequence, position[0], len(sequence)) if position else len(sequence)
+    return [*sequence[:index], item, *sequence[index:]]
 
 
 def _infer_erase(attrs: Attrs, sequence: Type, *position: Type) -> Type:
@@ -131,8 +134,8 @@ def _infer_erase(attrs: Attrs, sequence: Type, *position: Type) -> Type:
 
 
 def _erase(attrs: Attrs, sequence: list[Array], *position: Array) -> list[Array]:
-    at = _position(sequence, position[0] if position else np.array(-1), len(sequence) - 1)
-    return [*sequence[:at], *sequence[at + 1 :]]
+    index = _position(sequence, position[0] if position else np.array(-1), len(sequence) - 1)
+    return [*sequence[:index], *sequence[index + 1 :]]
 
 
 def _infer_at(attrs: Attrs, sequence: Type, position: Type) -> Type:

@@ -35,7 +35,7 @@ class CastAttrs(Attrs):
     denormals: bool = True
 
 
-def _has_8_bits(element_dtype: DType) -> bool:
+def _is_float8(element_dtype: DType) -> bool:
     return element_dtype.is_float and element_dtype.bits == 8
 
 
@@ -54,13 +54,13 @@ def _float_to_integer(x: Array, to: DType) -> Array:
     lowest, highest = to.limits
     wide = np.trunc(x.astype(np.float64))
     # highest + 1 is a power of two and so exact in float64, while highest may not be.
-    low, high = wide < lowest, wide >= highest + 1
-    inside = np.where(low | high | np.isnan(wide), 0, wide).astype(np.uint64 if to.kind == "uint" else np.int64)
-    return np.where(low, lowest, np.where(high, highest, inside)).astype(inside.dtype).astype(to.numpy)
+    too_low, too_high = wide < lowest, wide >= highest + 1
+    in_range = np.where(too_low | too_high | np.isnan(wide), 0, wide).astype(np.uint64 if to.kind == "uint" else np.int64)
+    return np.where(too_low, lowest, np.where(too_high, highest, in_range)).astype(in_range.dtype).astype(to.numpy)
 
 
 def _to_exponent(x: Array, saturate: bool, round_mode: str) -> Array:
-    """Convert float32 to float8e8m0: round to the exponent field."""
+    """Convert float32 to float8e8m0, which has only an exponent: round to a power of two."""
     bits = np.ascontiguousarray(x.astype(np.float32)).view(np.uint32).reshape(x.shape)
     exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
     if round_mode == "up":
@@ -87,7 +87,7 @@ def convert(x: Array, to: DType, saturate: bool = True, round_mode: str = "up") 
     wide = widen_array(x)
     if to.name == "float8e8m0":
         return _to_exponent(wide, saturate, round_mode)
-    if saturate and _has_8_bits(to):
+    if saturate and _is_float8(to):
         wide = np.clip(wide.astype(working_dtype(source_dtype if source_dtype.is_float else to).numpy), -greatest(to), greatest(to))
     elif to.is_float and not source_dtype.is_float:
         wide = wide.astype(working_dtype(to).numpy)
@@ -98,7 +98,7 @@ def convert(x: Array, to: DType, saturate: bool = True, round_mode: str = "up") 
 
 
 def _exponent_value(x: ir.Expr, saturate: bool, round_mode: str) -> ir.Expr:
-    """Convert a float32 value to float8e8m0: round to the exponent field."""
+    """Convert a float32 value to float8e8m0, which has only an exponent: round to a power of two."""
     x = te.cast(x, "float32")
     bits = te.bitcast(x, "uint32")
     exponent, fraction = (bits >> 23) & 0xFF, bits & 0x7FFFFF
@@ -128,7 +128,7 @@ def convert_value(x: ir.Expr, to: DType, saturate: bool = True, round_mode: str 
         wide = te.cast(wide, working_dtype(to))
     if to.name == "float8e8m0":
         return _exponent_value(wide, saturate, round_mode)
-    if saturate and _has_8_bits(to):
+    if saturate and _is_float8(to):
         wide = te.minimum(te.maximum(wide, -greatest(to)), greatest(to))
     return te.cast(wide, to)
 
@@ -185,15 +185,17 @@ class BitcastAttrs(Attrs):
     dtype: str
 
 
-def _width(element_dtype: DType) -> int:
+def _bit_width(element_dtype: DType) -> int:
     """Return the width in bits for a bit cast: a bool is a byte that is 0 or 1."""
     return 8 if element_dtype.kind == "bool" else element_dtype.bits
 
 
 def _bitcast_infer(attrs: BitcastAttrs, x: Type) -> Type:
     tensor, to = tensor_type(x, ANY), dtype(attrs.dtype)
-    if _width(to) != _width(tensor.dtype):
-        raise ValueError(f"the dtype must have the {_width(tensor.dtype)} bits of {tensor.dtype}, got {to} with {_width(to)} bits")
+    if _bit_width(to) != _bit_width(tensor.dtype):
+        raise ValueError(
+            f"the dtype must have the {_bit_width(tensor.dtype)} bits of {tensor.dtype}, got {to} with {_bit_width(to)} bits"
+        )
     return TensorType(tensor.shape, to)
 
 
@@ -201,7 +203,7 @@ def _bitcast_reference(attrs: BitcastAttrs, x: Array) -> Array:
     to = dtype(attrs.dtype)
     if to.kind == "bool":
         return np.asarray(_bitcast_reference(BitcastAttrs("uint8"), x) != 0)
-    if _width(to) == 8 * to.bytes:
+    if _bit_width(to) == 8 * to.bytes:
         return np.ascontiguousarray(x).view(to.numpy).reshape(x.shape)
     # The storage of a sub-byte dtype has more bits than the value.
     low = np.ascontiguousarray(x).view(np.uint8).reshape(x.shape) & ((1 << to.bits) - 1)
@@ -215,7 +217,7 @@ def _bitcast_value(x: ir.Expr, to: DType) -> ir.Expr:
         return te.bitcast(te.cast(x, "uint8"), to)
     if to.kind == "bool":
         return te.bitcast(x, "uint8").not_equal(0)
-    if _width(to) == 8 * to.bytes:
+    if _bit_width(to) == 8 * to.bytes:
         return te.bitcast(x, to)
     low = te.bitcast(widen(x), "uint8") if x.dtype.is_int else te.bitcast(x, "uint8")
     if to.is_int:

@@ -60,14 +60,14 @@ def _convolve_arrays(x: Array, w: Array, axes: tuple[WindowAxis, ...], groups: i
     """Multiply windows by weights and sum, group by group."""
     acc = accumulator_dtype(result).numpy
     view, w = windows(x.astype(acc, copy=False), axes, 0), w.astype(acc, copy=False)
-    spatial = len(axes)
+    spatial_rank = len(axes)
     per_group_in, per_group_out = w.shape[1], w.shape[0] // groups
     parts = []
     for group in range(groups):
         data = view[:, group * per_group_in : (group + 1) * per_group_in]
         weights = w[group * per_group_out : (group + 1) * per_group_out]
-        taps = tuple(range(2 + spatial, 2 + 2 * spatial))
-        parts.append(np.moveaxis(np.tensordot(data, weights, ((1, *taps), tuple(range(1, 2 + spatial)))), -1, 1))
+        taps = tuple(range(2 + spatial_rank, 2 + 2 * spatial_rank))
+        parts.append(np.moveaxis(np.tensordot(data, weights, ((1, *taps), tuple(range(1, 2 + spatial_rank)))), -1, 1))
     return as_array(np.concatenate(parts, axis=1), result)
 
 

@@ -128,9 +128,9 @@ def _broadcast_index(dim: Dim, target_dim: Dim, index: Dim) -> Dim:
     if isinstance(dim, int) and dim == 1:
         return 0
     # -1 is out of range for every axis, so that the run fails for dimensions that do not broadcast.
-    agreed = arith.select(arith.compare("==", dim, target_dim), index, -1)
-    chosen = arith.select(arith.compare("==", dim, 1), 0, agreed)
-    return te.checked(ir.Index(dtype("int64"), chosen), 0, dim - 1)
+    index_or_invalid = arith.select(arith.compare("==", dim, target_dim), index, -1)
+    index_of_dim = arith.select(arith.compare("==", dim, 1), 0, index_or_invalid)
+    return te.checked(ir.Index(dtype("int64"), index_of_dim), 0, dim - 1)
 
 
 # --- working precision ------------------------------------------------------------------------------------------------

@@ -204,9 +204,9 @@ def _shift(numpy: Callable[[Array, Array], Any]) -> Callable[[Array, Array], Arr
 
     def run(a: Array, b: Array) -> Array:
         width = a.dtype.itemsize * 8
-        beyond = (b < 0) | (b >= width)
-        emptied = np.where(a < 0, -1, 0).astype(a.dtype) if numpy is np.right_shift else np.zeros_like(a)
-        return np.where(beyond, emptied, numpy(a, np.where(beyond, 0, b).astype(b.dtype)))
+        is_out_of_range = (b < 0) | (b >= width)
+        sign_fill = np.where(a < 0, -1, 0).astype(a.dtype) if numpy is np.right_shift else np.zeros_like(a)
+        return np.where(is_out_of_range, sign_fill, numpy(a, np.where(is_out_of_range, 0, b).astype(b.dtype)))
 
     return run
 
@@ -223,8 +223,8 @@ def _logic(name: str, value: Value, numpy: Numpy, kinds: tuple[str, ...], traits
 
 def _corners(combine: Callable[[Array, Array], Array], a: Interval, b: Interval) -> Interval:
     """Return the bounds of `combine`, which is monotone in each operand with the other operand fixed."""
-    every = [combine(x, y) for x in a for y in b]
-    return np.minimum.reduce(every), np.maximum.reduce(every)
+    values = [combine(x, y) for x in a for y in b]
+    return np.minimum.reduce(values), np.maximum.reduce(values)
 
 
 def _quotient_interval(a: Interval, b: Interval) -> Interval | None:

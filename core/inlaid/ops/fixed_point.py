@@ -27,7 +27,7 @@ FRACTION = 31
 """Fraction bits of a multiplier."""
 LIMITS = np.iinfo(np.int32)
 SINGLE = (ONCE, ONCE_AWAY)
-"""Roundings of the whole product at once."""
+"""Rounding modes that round the whole product once."""
 ROUNDINGS = (UP, AWAY, *SINGLE)
 
 
@@ -89,19 +89,19 @@ def check_channels(axis: int, tensor: TensorType, parameter: TensorType, what: s
 @quiet
 def _reference(attrs: FixedAttrs, x: Array, multiplier: Array, shift: Array) -> Array:
     shape = [-1 if axis == attrs.axis else 1 for axis in range(x.ndim)]
-    factor, places = (parameter.reshape(shape) if parameter.ndim else parameter for parameter in (multiplier, shift))
+    factor, shifts = (parameter.reshape(shape) if parameter.ndim else parameter for parameter in (multiplier, shift))
     if attrs.rounding in SINGLE:
-        total = FRACTION - places.astype(np.int64)
+        right_shift = FRACTION - shifts.astype(np.int64)
         product = x.astype(np.int64) * factor
-        added = (np.int64(1) << (total - 1)) - (product < 0) * (attrs.rounding == ONCE_AWAY)
-        return np.asarray(((product + added) >> total).astype(np.int32)).reshape(x.shape)
-    left, right = np.maximum(places, 0), np.maximum(-places, 0)
+        rounding_term = (np.int64(1) << (right_shift - 1)) - (product < 0) * (attrs.rounding == ONCE_AWAY)
+        return np.asarray(((product + rounding_term) >> right_shift).astype(np.int32)).reshape(x.shape)
+    left, right = np.maximum(shifts, 0), np.maximum(-shifts, 0)
     product = np.left_shift(x, left).astype(np.int64) * factor.astype(np.int64)
     high = np.clip((product + (1 << (FRACTION - 1))) >> FRACTION, LIMITS.min, LIMITS.max)
-    lowest = (np.int64(1) << right) >> 1
+    rounding_half = (np.int64(1) << right) >> 1
     if attrs.rounding == "away":
-        lowest = np.where(high < 0, np.maximum(lowest - 1, 0), lowest)
-    return np.asarray(((high + lowest) >> right).astype(np.int32)).reshape(x.shape)
+        rounding_half = np.where(high < 0, np.maximum(rounding_half - 1, 0), rounding_half)
+    return np.asarray(((high + rounding_half) >> right).astype(np.int32)).reshape(x.shape)
 
 
 def fixed_value(x: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, rounding: str) -> ir.Expr:
@@ -110,10 +110,10 @@ def fixed_value(x: ir.Expr, multiplier: ir.Expr, shift: ir.Expr, rounding: str) 
     product = te.cast(x << left, "int64") * te.cast(multiplier, "int64")
     high = (product + (1 << (FRACTION - 1))) >> FRACTION
     high = te.minimum(te.maximum(high, int(LIMITS.min)), int(LIMITS.max))
-    added = (te.const(1, "int64") << te.cast(right, "int64")) >> 1
+    rounding_term = (te.const(1, "int64") << te.cast(right, "int64")) >> 1
     if rounding == "away":
-        added = te.select(high < 0, te.maximum(added - 1, 0), added)
-    return te.cast((high + added) >> te.cast(right, "int64"), "int32")
+        rounding_term = te.select(high < 0, te.maximum(rounding_term - 1, 0), rounding_term)
+    return te.cast((high + rounding_term) >> te.cast(right, "int64"), "int32")
 
 
 def _compute(attrs: FixedAttrs, x: te.Tensor, multiplier: te.Tensor, shift: te.Tensor) -> te.Tensor:
@@ -123,15 +123,15 @@ def _compute(attrs: FixedAttrs, x: te.Tensor, multiplier: te.Tensor, shift: te.T
                 parameter[()] if parameter.rank == 0 else broadcast_read(parameter, (x.shape[attrs.axis],), (indices[attrs.axis],))
             )
 
-        places = read(shift)
+        shift_count = read(shift)
         if attrs.rounding in SINGLE:
-            total = FRACTION - te.cast(places, "int64")
+            right_shift = FRACTION - te.cast(shift_count, "int64")
             product = te.cast(x[indices], "int64") * te.cast(read(multiplier), "int64")
-            added = te.const(1, "int64") << (total - 1)
+            rounding_term = te.const(1, "int64") << (right_shift - 1)
             if attrs.rounding == ONCE_AWAY:
-                added = te.select(product < 0, added - 1, added)
-            return te.cast((product + added) >> total, "int32")
-        return fixed_value(x[indices], read(multiplier), places, attrs.rounding)
+                rounding_term = te.select(product < 0, rounding_term - 1, rounding_term)
+            return te.cast((product + rounding_term) >> right_shift, "int32")
+        return fixed_value(x[indices], read(multiplier), shift_count, attrs.rounding)
 
     result: te.Tensor = te.compute(x.shape, element, "multiply_fixed")
     return result

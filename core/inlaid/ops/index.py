@@ -106,9 +106,9 @@ def _infer_take_along_axis(attrs: AxisAttrs, x: Type, indices: Type) -> Type:
 
 
 def _take_along_axis(attrs: AxisAttrs, x: Array, indices: Array) -> Array:
-    where = grids(indices.shape)
-    where[attrs.axis] = positive_indices(indices, x.shape[attrs.axis])
-    return np.asarray(x[tuple(where)])
+    index = grids(indices.shape)
+    index[attrs.axis] = positive_indices(indices, x.shape[attrs.axis])
+    return np.asarray(x[tuple(index)])
 
 
 def _compute_take_along_axis(attrs: AxisAttrs, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
@@ -169,19 +169,19 @@ def _infer_gather_nd(attrs: GatherNdAttrs, x: Type, indices: Type) -> Type:
 
 def _gather_nd(attrs: GatherNdAttrs, x: Array, indices: Array) -> Array:
     batch = attrs.batch_dims
-    rows = indices.shape[:-1]
-    where = [np.broadcast_to(grid, rows) for grid in grids(rows)[:batch]]
-    where += [positive_indices(indices[..., k], x.shape[batch + k]) for k in range(indices.shape[-1])]
-    return np.array(x[tuple(where)] if where else np.broadcast_to(x, rows + x.shape))
+    index_shape = indices.shape[:-1]
+    index = [np.broadcast_to(grid, index_shape) for grid in grids(index_shape)[:batch]]
+    index += [positive_indices(indices[..., k], x.shape[batch + k]) for k in range(indices.shape[-1])]
+    return np.array(x[tuple(index)] if index else np.broadcast_to(x, index_shape + x.shape))
 
 
 def _compute_gather_nd(attrs: GatherNdAttrs, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
-    batch, rows = attrs.batch_dims, indices.rank - 1
+    batch, index_rank = attrs.batch_dims, indices.rank - 1
     depth = index_depth(TensorType(indices.shape, indices.dtype), x.rank - batch)
 
     def element(*index: arith.Var) -> ir.Expr:
-        coordinates = [checked_index(indices[(*index[:rows], k)], x.shape[batch + k]) for k in range(depth)]
-        return x[(*index[:batch], *coordinates, *index[rows:])]
+        coordinates = [checked_index(indices[(*index[:index_rank], k)], x.shape[batch + k]) for k in range(depth)]
+        return x[(*index[:batch], *coordinates, *index[index_rank:])]
 
     result: te.Tensor = te.compute(indices.shape[:-1] + x.shape[batch + depth :], element, "gather_nd")
     return result
@@ -209,7 +209,7 @@ Operands: x, any dtype; indices (batch..., index shape..., depth), integer: its 
 
 @dataclass(frozen=True)
 class ReverseSequenceAttrs(Attrs):
-    """`batch_axis`: the axis that has one length per index. `time_axis`: the axis to reverse."""
+    """`batch_axis`: the axis along which `lengths` has one element per index. `time_axis`: the axis to reverse."""
 
     batch_axis: int
     time_axis: int

@@ -79,7 +79,8 @@ class ResizeAttrs(Attrs):
 
 @dataclass(frozen=True)
 class _ResizedAxis:
-    """A resized axis: its input and output extents, its scale (None: output extent / input extent) and its crop."""
+    """A resized axis: its input extent `before`, its output extent `after`, its scale (None: output extent / input extent) and its
+    crop."""
 
     index: int
     before: Dim
@@ -99,10 +100,10 @@ def _infer(attrs: ResizeAttrs, x: Type) -> Type:
         raise ValueError(f"coordinates and rounding must be modes of ONNX Resize, got {attrs.coordinates!r} and {attrs.rounding!r}")
     if attrs.antialias and attrs.mode == "nearest":
         raise ValueError("antialias requires mode linear or cubic, got nearest")
-    empty: Dim = functools.reduce(arith.logical_or, [arith.compare("==", dim, 0) for dim in attrs.shape], arith.wrap(0))
+    result_is_empty: Dim = functools.reduce(arith.logical_or, [arith.compare("==", dim, 0) for dim in attrs.shape], arith.wrap(0))
     for axis in _axes(attrs, data.shape):
-        filled = arith.unwrap(arith.logical_or(arith.compare(">=", axis.before, 1), empty))
-        require(Constraint(filled, f"dimension {axis.index} of the input", ">= 1", axis.before))
+        is_nonempty = arith.unwrap(arith.logical_or(arith.compare(">=", axis.before, 1), result_is_empty))
+        require(Constraint(is_nonempty, f"dimension {axis.index} of the input", ">= 1", axis.before))
         if attrs.antialias:
             _reach(attrs, axis)
     return TensorType(attrs.shape, data.dtype)
@@ -140,24 +141,25 @@ def _coordinate(attrs: ResizeAttrs, axis: _ResizedAxis, position: Any) -> Any:
     """Return the source coordinates of output positions. Both are float64 arrays or value expressions."""
     before, after = _number(axis.before), _number(axis.after)
 
-    def unscaled(place: Any) -> Any:
-        # Without a scale a coordinate is a quotient of integers, rounded once: those where "floor" or "ceil" decides are exact.
-        return place * before / after if axis.scale is None else place / axis.scale
+    def unscaled(scaled_position: Any) -> Any:
+        # Without a scale, a coordinate is a quotient of integers that is rounded once, so integer coordinates, where "floor"
+        # and "ceil" jump, are exact.
+        return scaled_position * before / after if axis.scale is None else scaled_position / axis.scale
 
     scale: Any = axis.scale if axis.scale is not None else after / before
     width: Any = after if axis.scale is None else scale * before
-    single = _equals_one(width)
+    is_single = _equals_one(width)
     last: Any = before - 1
-    steps: Any = _pick(single, 1.0, width - 1)
+    steps: Any = _pick(is_single, 1.0, width - 1)
     match attrs.coordinates:
         case "align_corners":
-            return position * _pick(single, 0.0, last) / steps
+            return position * _pick(is_single, 0.0, last) / steps
         case "asymmetric":
             return unscaled(position)
         case "tf_crop_and_resize":
             start, end = axis.crop
-            inner = position * _pick(single, 0.0, (end - start) * last) / steps
-            return inner + _pick(single, (end - start) * last / 2, 0.0) + start * last
+            inner = position * _pick(is_single, 0.0, (end - start) * last) / steps
+            return inner + _pick(is_single, (end - start) * last / 2, 0.0) + start * last
         case "pytorch_half_pixel":
             return _pick(_equals_one(after), 0 * position, unscaled(position + 0.5) - 0.5)
         case "half_pixel_symmetric":
@@ -173,13 +175,13 @@ def _repeats(attrs: ResizeAttrs, axis: _ResizedAxis) -> int:
     if times < 1 or axis.scale not in (None, times) or arith.simplify(after - before * times) != arith.ZERO:
         return 0
     # All coordinates of an element's outputs are within half an element of it, or between it and the next element.
-    centerd = attrs.coordinates in ("half_pixel", "half_pixel_symmetric") and attrs.rounding.startswith("round")
-    rounded = attrs.rounding == "floor" or (attrs.rounding == "round_prefer_floor" and times <= 2)
-    return times if centerd or (attrs.coordinates == "asymmetric" and rounded) else 0
+    is_centered = attrs.coordinates in ("half_pixel", "half_pixel_symmetric") and attrs.rounding.startswith("round")
+    rounds_down = attrs.rounding == "floor" or (attrs.rounding == "round_prefer_floor" and times <= 2)
+    return times if is_centered or (attrs.coordinates == "asymmetric" and rounds_down) else 0
 
 
 def _reach(attrs: ResizeAttrs, axis: _ResizedAxis) -> tuple[int, int, float]:
-    """Return (offset of the first tap from floor(x), number of taps, factor of distances) of the kernel."""
+    """Return (offset of the first tap from floor(x), number of taps, factor by which distances are multiplied) of the kernel."""
     support = 1 if attrs.mode == "linear" else 2
     shrink = 1.0
     if attrs.antialias:
@@ -227,15 +229,15 @@ def _resize_axis(attrs: ResizeAttrs, axis: _ResizedAxis, data: Array, x: Array) 
         return result
     first, taps, shrink = _reach(attrs, axis)
     low = np.floor(x)
-    places = low.astype(np.int64)[:, None] + first + np.arange(taps)
+    positions = low.astype(np.int64)[:, None] + first + np.arange(taps)
     weights = _kernel_array(attrs, (first + np.arange(taps) - (x - low)[:, None]) * shrink)
     if attrs.exclude_outside:
-        weights = np.where((places < 0) | (places >= extent), 0, weights)
+        weights = np.where((positions < 0) | (positions >= extent), 0, weights)
     if attrs.exclude_outside or attrs.antialias:
         total = weights.sum(axis=1, keepdims=True)
         weights = weights / np.where(total == 0, 1, total)
-    chosen = np.take(np.moveaxis(data, axis.index, -1), np.clip(places, 0, extent - 1), -1)
-    summed: Array = np.moveaxis((chosen * weights.astype(data.dtype)).sum(axis=-1), -1, axis.index)
+    inputs = np.take(np.moveaxis(data, axis.index, -1), np.clip(positions, 0, extent - 1), -1)
+    summed: Array = np.moveaxis((inputs * weights.astype(data.dtype)).sum(axis=-1), -1, axis.index)
     return summed
 
 
@@ -245,25 +247,25 @@ def _reference(attrs: ResizeAttrs, x: Array) -> Array:
     shape = tuple(arith.evaluate(dim, {}) for dim in attrs.shape)
     if 0 in shape:
         return np.empty(shape, x.dtype)
-    data = x if attrs.mode == "nearest" else x.astype(_working(element_dtype).numpy)
-    beyond = np.zeros((1,) * x.ndim, bool)
+    data = x if attrs.mode == "nearest" else x.astype(_interpolation_dtype(element_dtype).numpy)
+    is_outside = np.zeros((1,) * x.ndim, bool)
     for axis in _axes(attrs, x.shape):
         extent, length = x.shape[axis.index], shape[axis.index]
         coordinates = np.asarray(_coordinate(attrs, axis, np.arange(length, dtype=np.float64)))
         data = _resize_axis(attrs, axis, data, coordinates)
         if attrs.coordinates == "tf_crop_and_resize":
-            outside = (coordinates < 0) | (coordinates > extent - 1)
-            beyond = beyond | outside.reshape([-1 if dim == axis.index else 1 for dim in range(x.ndim)])
+            axis_is_outside = (coordinates < 0) | (coordinates > extent - 1)
+            is_outside = is_outside | axis_is_outside.reshape([-1 if dim == axis.index else 1 for dim in range(x.ndim)])
     if element_dtype.is_int and attrs.mode != "nearest":
         data = np.clip(np.rint(data), *element_dtype.limits)
-    result: Array = np.where(beyond, np.asarray(attrs.outside).astype(x.dtype), as_array(data, element_dtype))
+    result: Array = np.where(is_outside, np.asarray(attrs.outside).astype(x.dtype), as_array(data, element_dtype))
     return result
 
 
 # --- compute ----------------------------------------------------------------------------------------------------------
 
 
-def _working(element_dtype: DType) -> DType:
+def _interpolation_dtype(element_dtype: DType) -> DType:
     """Return the dtype of interpolation: for integers, a float dtype that represents them exactly."""
     if element_dtype.is_float:
         return working_dtype(element_dtype)
@@ -298,8 +300,8 @@ def _clamped(position: ir.Expr, extent: Dim) -> ir.Expr:
     return te.minimum(te.maximum(te.cast(position, "int64"), 0), last)
 
 
-def _replace(index: tuple[Any, ...], axis: int, by: Any) -> tuple[Any, ...]:
-    return (*index[:axis], by, *index[axis + 1 :])
+def _replace(index: tuple[Any, ...], axis: int, value: Any) -> tuple[Any, ...]:
+    return (*index[:axis], value, *index[axis + 1 :])
 
 
 def _resize_stage(attrs: ResizeAttrs, axis: _ResizedAxis, data: te.Tensor, x: te.Tensor, shape: tuple[Dim, ...]) -> te.Tensor:
@@ -376,10 +378,10 @@ def _sum_of_taps(
 
 def _compute(attrs: ResizeAttrs, x: te.Tensor) -> te.Tensor:
     data = x
-    working = _working(x.dtype)
-    if attrs.mode != "nearest" and working is not x.dtype:
-        data = te.compute(x.shape, lambda *i: te.cast(x[i], working), "widen")
-    beyond: list[tuple[_ResizedAxis, te.Tensor]] = []
+    interpolation_dtype = _interpolation_dtype(x.dtype)
+    if attrs.mode != "nearest" and interpolation_dtype is not x.dtype:
+        data = te.compute(x.shape, lambda *i: te.cast(x[i], interpolation_dtype), "widen")
+    crop_coordinates: list[tuple[_ResizedAxis, te.Tensor]] = []
     shape = x.shape
     for axis in _axes(attrs, x.shape):
         coordinates = te.compute(
@@ -388,7 +390,7 @@ def _compute(attrs: ResizeAttrs, x: te.Tensor) -> te.Tensor:
         shape = _replace(shape, axis.index, axis.after)
         data = _resize_stage(attrs, axis, data, coordinates, shape)
         if attrs.coordinates == "tf_crop_and_resize":
-            beyond.append((axis, coordinates))
+            crop_coordinates.append((axis, coordinates))
 
     def finish(*i: arith.Var) -> ir.Expr:
         value = data[i]
@@ -396,9 +398,9 @@ def _compute(attrs: ResizeAttrs, x: te.Tensor) -> te.Tensor:
             low, high = x.dtype.limits
             value = te.minimum(te.maximum(te.unary("round", value), low), high)
         value = te.cast(value, x.dtype)
-        for axis, coordinates in beyond:
-            at = coordinates[i[axis.index]]
-            outside = (at < 0) | (at > ir.as_expr(arith.wrap(axis.before - 1), dtype("float64")))
+        for axis, coordinates in crop_coordinates:
+            coordinate = coordinates[i[axis.index]]
+            outside = (coordinate < 0) | (coordinate > ir.as_expr(arith.wrap(axis.before - 1), dtype("float64")))
             value = te.select(outside, te.const(attrs.outside, x.dtype), value)
         return value
 

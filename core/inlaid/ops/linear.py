@@ -94,33 +94,33 @@ def _compute_det(attrs: Attrs, x: te.Tensor) -> te.Tensor:
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         source, target = inputs[0], outputs[0]
-        work = b.alloc((size, size), acc, "work")
+        matrix = b.alloc((size, size), acc, "work")
         det = b.alloc((), acc, "det")
         best = b.alloc((), "int64", "best")
         scratch = b.alloc((), acc, "scratch")
         with loop_nest(b, x.shape[:-2]) as batch:
             with b.loop(size, "i") as i, b.loop(size, "j") as j:
-                b.store(work, (i, j), te.cast(source[(*batch, i, j)], acc))
+                b.store(matrix, (i, j), te.cast(source[(*batch, i, j)], acc))
             b.store(det, (), te.const(1, acc))
             with b.loop(size, "k") as k:
                 b.store(best, (), k)
-                b.store(scratch, (), te.unary("abs", work[k, k]))
-                with b.loop(size - 1 - k, "i") as i, b.if_(te.unary("abs", work[k + 1 + i, k]) > scratch[()]):
+                b.store(scratch, (), te.unary("abs", matrix[k, k]))
+                with b.loop(size - 1 - k, "i") as i, b.if_(te.unary("abs", matrix[k + 1 + i, k]) > scratch[()]):
                     b.store(best, (), k + 1 + i)
-                    b.store(scratch, (), te.unary("abs", work[k + 1 + i, k]))
+                    b.store(scratch, (), te.unary("abs", matrix[k + 1 + i, k]))
                 pivot = b.let(best[()], "pivot", (0, size - 1))
                 with b.if_(arith.compare("!=", pivot, k)):
                     b.store(det, (), -det[()])
                     with b.loop(size, "j") as j:
-                        b.store(scratch, (), work[k, j])
-                        b.store(work, (k, j), work[pivot, j])
-                        b.store(work, (pivot, j), scratch[()])
-                b.store(det, (), det[()] * work[k, k])
+                        b.store(scratch, (), matrix[k, j])
+                        b.store(matrix, (k, j), matrix[pivot, j])
+                        b.store(matrix, (pivot, j), scratch[()])
+                b.store(det, (), det[()] * matrix[k, k])
                 # Below a zero pivot, the column is zero already.
-                with b.if_(work[k, k].not_equal(0)), b.loop(size - 1 - k, "i") as i:
-                    b.store(scratch, (), work[k + 1 + i, k] / work[k, k])
+                with b.if_(matrix[k, k].not_equal(0)), b.loop(size - 1 - k, "i") as i:
+                    b.store(scratch, (), matrix[k + 1 + i, k] / matrix[k, k])
                     with b.loop(size - 1 - k, "j") as j:
-                        b.store(work, (k + 1 + i, k + 1 + j), work[k + 1 + i, k + 1 + j] - scratch[()] * work[k, k + 1 + j])
+                        b.store(matrix, (k + 1 + i, k + 1 + j), matrix[k + 1 + i, k + 1 + j] - scratch[()] * matrix[k, k + 1 + j])
             b.store(target, batch, te.cast(det[()], x.dtype))
 
     return te.extern([(x.shape[:-2], x.dtype)], [x], body, "det")[0]

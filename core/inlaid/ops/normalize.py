@@ -53,11 +53,11 @@ def _reference_log_softmax(attrs: AxisAttrs, x: Array) -> Array:
     return as_array(shifted - np.log(np.exp(shifted).sum(axis=attrs.axis, keepdims=True)), from_numpy(x.dtype))
 
 
-def _without(index: tuple[arith.Var, ...], axis: int) -> tuple[arith.Var, ...]:
+def _without_axis(index: tuple[arith.Var, ...], axis: int) -> tuple[arith.Var, ...]:
     return index[:axis] + index[axis + 1 :]
 
 
-def _along(x: te.Tensor, axis: int, reducer: te.Reducer, name: str) -> te.Tensor:
+def _reduce_along(x: te.Tensor, axis: int, reducer: te.Reducer, name: str) -> te.Tensor:
     """Build a stage that reduces one axis in the working dtype."""
     k = te.reduce_axis(x.shape[axis], "k")
     shape = x.shape[:axis] + x.shape[axis + 1 :]
@@ -67,23 +67,25 @@ def _along(x: te.Tensor, axis: int, reducer: te.Reducer, name: str) -> te.Tensor
 
 def _compute_softmax(attrs: AxisAttrs, x: te.Tensor) -> te.Tensor:
     axis = attrs.axis
-    top = _along(x, axis, te.max_, "softmax_max")
-    powers = te.compute(x.shape, lambda *i: te.math("exp", widen(x[i]) - top[_without(i, axis)]), "softmax_exp")
-    total = _along(powers, axis, te.sum_, "softmax_sum")
+    maxima = _reduce_along(x, axis, te.max_, "softmax_max")
+    powers = te.compute(x.shape, lambda *i: te.math("exp", widen(x[i]) - maxima[_without_axis(i, axis)]), "softmax_exp")
+    total = _reduce_along(powers, axis, te.sum_, "softmax_sum")
     # One division per row. The maximum contributes 1 to the total, so the total is not 0.
     inverse = te.compute(total.shape, lambda *i: 1.0 / total[i], "softmax_inverse")
-    result: te.Tensor = te.compute(x.shape, lambda *i: te.cast(powers[i] * inverse[_without(i, axis)], x.dtype), "softmax")
+    result: te.Tensor = te.compute(x.shape, lambda *i: te.cast(powers[i] * inverse[_without_axis(i, axis)], x.dtype), "softmax")
     return result
 
 
 def _compute_log_softmax(attrs: AxisAttrs, x: te.Tensor) -> te.Tensor:
     axis = attrs.axis
-    top = _along(x, axis, te.max_, "softmax_max")
-    powers = te.compute(x.shape, lambda *i: te.math("exp", widen(x[i]) - top[_without(i, axis)]), "softmax_exp")
-    total = _along(powers, axis, te.sum_, "softmax_sum")
+    maxima = _reduce_along(x, axis, te.max_, "softmax_max")
+    powers = te.compute(x.shape, lambda *i: te.math("exp", widen(x[i]) - maxima[_without_axis(i, axis)]), "softmax_exp")
+    total = _reduce_along(powers, axis, te.sum_, "softmax_sum")
     logs = te.compute(total.shape, lambda *i: te.math("log", total[i]), "softmax_log")
     result: te.Tensor = te.compute(
-        x.shape, lambda *i: te.cast(widen(x[i]) - top[_without(i, axis)] - logs[_without(i, axis)], x.dtype), "log_softmax"
+        x.shape,
+        lambda *i: te.cast(widen(x[i]) - maxima[_without_axis(i, axis)] - logs[_without_axis(i, axis)], x.dtype),
+        "log_softmax",
     )
     return result
 
@@ -160,9 +162,9 @@ def _compute_lrn(attrs: LrnAttrs, x: te.Tensor) -> te.Tensor:
     k = te.reduce_axis(attrs.size, "k")
 
     def square(n: arith.Var, c: arith.Var, *rest: arith.Var) -> ir.Expr:
-        at = c + k - before
-        inside = arith.logical_and(arith.compare(">=", at, 0), arith.compare("<", at, x.shape[1]))
-        value = widen(x[(n, at, *rest)])
+        channel = c + k - before
+        inside = arith.logical_and(arith.compare(">=", channel, 0), arith.compare("<", channel, x.shape[1]))
+        value = widen(x[(n, channel, *rest)])
         total: ir.Expr = te.sum_(te.select(inside, value * value, te.const(0, acc)), k)
         return total
 
@@ -209,9 +211,9 @@ def _mean_array(x: Array, axis: int) -> Array:
 @quiet
 def _reference_layer_norm(attrs: LayerNormAttrs, x: Array, scale: Array, bias: Array | None = None) -> Array:
     wide = widen_array(x)
-    centerd = wide - _mean_array(wide, attrs.axis)
-    variance = _mean_array(centerd * centerd, attrs.axis)
-    result = centerd / np.sqrt(variance + wide.dtype.type(attrs.epsilon)) * widen_array(scale)
+    centered = wide - _mean_array(wide, attrs.axis)
+    variance = _mean_array(centered * centered, attrs.axis)
+    result = centered / np.sqrt(variance + wide.dtype.type(attrs.epsilon)) * widen_array(scale)
     return as_array(result if bias is None else result + widen_array(bias), from_numpy(x.dtype))
 
 
@@ -237,8 +239,8 @@ def _compute_layer_norm(attrs: LayerNormAttrs, x: te.Tensor, scale: te.Tensor, b
     center = _mean(x, axis, lambda *i: widen(x[i]), "layer_norm_mean")
 
     def square(*i: arith.Var) -> ir.Expr:
-        centerd = widen(x[i]) - center[i[:axis]]
-        return centerd * centerd
+        centered = widen(x[i]) - center[i[:axis]]
+        return centered * centered
 
     variance = _mean(x, axis, square, "layer_norm_variance")
     inverse = te.compute(variance.shape, lambda *i: 1.0 / te.unary("sqrt", variance[i] + attrs.epsilon), "layer_norm_inverse")
@@ -265,13 +267,13 @@ def _compute_rms_norm(attrs: LayerNormAttrs, x: te.Tensor, scale: te.Tensor) -> 
 
 
 def moments(x: Expr, axes: tuple[int, ...], epsilon: float) -> tuple[Expr, Expr, Expr]:
-    """Return (standardised x, mean, 1 / sqrt(variance + epsilon)). The last two keep the reduced axes with extent 1."""
+    """Return (standardized x, mean, 1 / sqrt(variance + epsilon)). The last two keep the reduced axes with extent 1."""
     dtype = expr_type(x).dtype
     center = mean(x, axes, keepdims=True)
-    centerd = sub(x, center)
-    deviation = sqrt(add(mean(mul(centerd, centerd), axes, keepdims=True), scalar(epsilon, dtype)))
+    centered = sub(x, center)
+    deviation = sqrt(add(mean(mul(centered, centered), axes, keepdims=True), scalar(epsilon, dtype)))
     inverse = div(scalar(1, dtype), deviation)
-    return mul(centerd, inverse), center, inverse
+    return mul(centered, inverse), center, inverse
 
 
 def _decompose_layer_norm(attrs: LayerNormAttrs, args: tuple[Expr, ...]) -> Expr:

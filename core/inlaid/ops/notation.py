@@ -44,8 +44,8 @@ def _complete(keys: tuple[Any, ...], type_: TensorType) -> list[int | slice | No
     if key_count > type_.rank or len([item for item in keys if item is ...]) > 1:
         raise TypeInferenceError(f"expected at most {type_.rank} indices and one ... for {type_!r}, got {keys!r}")
     full_slices = [slice(None)] * (type_.rank - key_count)
-    at = next((position for position, item in enumerate(keys) if item is ...), len(keys))
-    return [*keys[:at], *full_slices, *keys[at + 1 :]]
+    ellipsis_position = next((position for position, item in enumerate(keys) if item is ...), len(keys))
+    return [*keys[:ellipsis_position], *full_slices, *keys[ellipsis_position + 1 :]]
 
 
 def _cut(x: Expr, shape: tuple[Dim, ...], keys: list[int | slice | None]) -> Expr:
@@ -104,9 +104,9 @@ def _axes(x: Expr, axes: int | Sequence[int] | None) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(rank))
     axis_numbers = (axes,) if isinstance(axes, int) else tuple(axes)
-    wrong = [axis for axis in axis_numbers if not -rank <= axis < rank]
-    if wrong:
-        raise TypeInferenceError(f"axes must be >= -{rank} and < {rank} for an operand of rank {rank}, got {wrong[0]}")
+    invalid_axes = [axis for axis in axis_numbers if not -rank <= axis < rank]
+    if invalid_axes:
+        raise TypeInferenceError(f"axes must be >= -{rank} and < {rank} for an operand of rank {rank}, got {invalid_axes[0]}")
     return tuple(sorted({axis % rank for axis in axis_numbers}))
 
 

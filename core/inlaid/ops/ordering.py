@@ -18,7 +18,7 @@ from inlaid_runtime.types import DType, dtype
 DIGIT = 8
 """Bits per digit of the radix sort."""
 HEAP_RATIO = 16
-"""A heap is used if at most 1 / FEW of the elements are wanted."""
+"""A heap is used if at most 1 / HEAP_RATIO of the elements are selected."""
 SHORT = 64
 """A heap is always used for at most this many elements: a radix sort takes longer for short inputs."""
 BLOCK = 64
@@ -68,8 +68,8 @@ def _by_digit(
     keys_dtype = keys.dtype
     least = te.const(-(1 << (keys_dtype.bits - 1)), keys_dtype)
 
-    def digit(at: Dim) -> arith.Var:
-        shifted = (keys[at] ^ least) >> ir.Index(keys_dtype, arith.wrap(shift))
+    def digit(index: Dim) -> arith.Var:
+        shifted = (keys[index] ^ least) >> ir.Index(keys_dtype, arith.wrap(shift))
         return b.let(shifted & te.const((1 << DIGIT) - 1, keys_dtype), "digit", (0, (1 << DIGIT) - 1))
 
     with b.loop(1 << DIGIT, "d") as d:
@@ -95,17 +95,17 @@ def heap_select(
     """For each column, store the indices of the `k` elements with the smallest keys, by ascending keys, at the front of the
     column's part of `order` (int64).
 
-    `key(i, column)` is the key of an element. `columns` are the number of columns and its upper bound, which is the number of equal
-    parts of `order`. A heap holds the best elements so far; its root has the largest key (J. W. J. Williams, 1964). A block of a
+    `key(i, column)` is the key of an element. `columns` is (number of columns, its upper bound); `order` has as many equal parts as
+    the upper bound. A heap holds the best elements so far; its root has the largest key (J. W. J. Williams, 1964). A block of a
     column is skipped if its minimum key is not below the root's, as for most blocks. Keys of a block are computed for all columns
     together, so that vector instructions run along rows if columns are adjacent in memory.
     """
     column_count, max_columns = columns
-    room = arith.wrap(order.shape[0]) // max_columns
+    part_size = arith.wrap(order.shape[0]) // max_columns
     keys_dtype = key(0, 0).dtype
     heap = b.alloc(order.shape, keys_dtype, "heap")
     keys = b.alloc((BLOCK, max_columns), keys_dtype, "block_keys")
-    at = b.alloc((), "int64", "at")
+    heap_position = b.alloc((), "int64", "at")
     inserted_key = b.alloc((), keys_dtype, "key")
     number = b.alloc((), "int64", "number")
     child = b.alloc((), "int64", "child")
@@ -113,36 +113,39 @@ def heap_select(
     least = b.alloc((max_columns,), keys_dtype, "least")
 
     def sift(start: Dim, size: ir.Operand) -> None:
-        """Insert (key, number) at position `at` of the heap that starts at `start`, sifting it down below larger children."""
+        """Insert (inserted_key, number) at `heap_position` of the heap that starts at `start`, sifting it down below larger
+        children."""
 
         def heap_index(value: ir.Expr) -> Dim:
-            return start + b.let(value, "place", (0, room - 1))
+            return start + b.let(value, "place", (0, part_size - 1))
 
         b.store(going, (), True)
-        with b.while_(going[()] & (at[()] * 2 + 1 < size)):
-            b.store(child, (), at[()] * 2 + 1)
+        with b.while_(going[()] & (heap_position[()] * 2 + 1 < size)):
+            b.store(child, (), heap_position[()] * 2 + 1)
             with b.if_(child[()] + 1 < size):
-                one, other = heap_index(child[()]), heap_index(child[()] + 1)
-                later = (heap[one] < heap[other]) | (heap[one].equal(heap[other]) & (order[one] < order[other]))
-                b.store(child, (), te.select(later, child[()] + 1, child[()]))
+                left_child, right_child = heap_index(child[()]), heap_index(child[()] + 1)
+                right_is_later = (heap[left_child] < heap[right_child]) | (
+                    heap[left_child].equal(heap[right_child]) & (order[left_child] < order[right_child])
+                )
+                b.store(child, (), te.select(right_is_later, child[()] + 1, child[()]))
             low = heap_index(child[()])
             b.store(going, (), (inserted_key[()] < heap[low]) | (inserted_key[()].equal(heap[low]) & (number[()] < order[low])))
             with b.if_(going[()]):
-                high = heap_index(at[()])
+                high = heap_index(heap_position[()])
                 b.store(heap, high, heap[low])
                 b.store(order, high, order[low])
-                b.store(at, (), child[()])
-        end = heap_index(at[()])
+                b.store(heap_position, (), child[()])
+        end = heap_index(heap_position[()])
         b.store(heap, end, inserted_key[()])
         b.store(order, end, number[()])
 
     def begin(position: Dim, new_key: ir.Operand, new_number: ir.Operand) -> None:
-        b.store(at, (), position)
+        b.store(heap_position, (), position)
         b.store(inserted_key, (), new_key)
         b.store(number, (), new_number)
 
     with b.loop(column_count, "column") as column:
-        start = column * room
+        start = column * part_size
         with b.loop(k) as i:
             b.store(heap, start + i, key(i, column))
             b.store(order, start + i, i)
@@ -161,12 +164,12 @@ def heap_select(
                 b.store(keys, (j, column), key(first + j, column))
                 b.store(least, column, te.minimum(least[column], keys[j, column]))
             with b.loop(column_count, "column") as column:
-                start = column * room
+                start = column * part_size
                 with b.if_(least[column] < heap[start]), b.loop(size, "j") as j, b.if_(keys[j, column] < heap[start]):
                     begin(0, keys[j, column], ir.Index(dtype("int64"), arith.wrap(first + j)))
                     sift(start, ir.Index(dtype("int64"), arith.wrap(k)))
         with b.loop(column_count, "column") as column, b.loop(k - 1, "done") as step:
-            start, end = column * room, k - 1 - step
+            start, end = column * part_size, k - 1 - step
             b.store(child, (), order[start])
             root = b.let(child[()], "found")
             begin(0, heap[start + end], order[start + end])
@@ -215,17 +218,17 @@ def visit_in_order(
     """
     keys_dtype, read_key = key
     great = te.const((1 << (keys_dtype.bits - 1)) - 1, keys_dtype)
-    long = dtype("int64")
+    index_dtype = dtype("int64")
     keys, run_keys = b.alloc((count,), keys_dtype, "keys"), b.alloc((count,), keys_dtype, "some")
-    numbers, order, spare = (b.alloc((count,), long, name) for name in ("numbers", "order", "spare"))
+    numbers, order, spare = (b.alloc((count,), index_dtype, name) for name in ("numbers", "order", "spare"))
     least, low, high, middle = (b.alloc((), keys_dtype, name) for name in ("least", "low", "high", "middle"))
-    visited, target_count, within = (b.alloc((), long, name) for name in ("visited", "wanted", "within"))
+    visited, target_count, within = (b.alloc((), index_dtype, name) for name in ("visited", "wanted", "within"))
     with b.loop(count) as i:
         b.store(keys, i, read_key(i))
     b.store(least, (), te.const(-(1 << (keys_dtype.bits - 1)), keys_dtype))
     b.store(visited, (), 0)
-    b.store(target_count, (), ir.Index(long, arith.wrap(likely)))
-    extent = ir.Index(long, arith.wrap(count))
+    b.store(target_count, (), ir.Index(index_dtype, arith.wrap(likely)))
+    extent = ir.Index(index_dtype, arith.wrap(count))
     with b.while_(going[()] & (visited[()] < extent)):
         rest = extent - visited[()]
         b.store(high, (), great)
@@ -235,7 +238,7 @@ def visit_in_order(
             b.store(within, (), 0)
             with b.loop(count) as i:
                 inside = (keys[i] >= least[()]) & (keys[i] <= middle[()])
-                b.store(within, (), within[()] + te.select(inside, te.const(1, long), te.const(0, long)))
+                b.store(within, (), within[()] + te.select(inside, te.const(1, index_dtype), te.const(0, index_dtype)))
             with b.if_(within[()] < target_count[()]):
                 b.store(low, (), middle[()] + te.const(1, keys_dtype))
             with b.else_():
@@ -249,10 +252,10 @@ def visit_in_order(
         run = b.let(within[()], "run", (0, count))
         first_in_order(b, run, run, lambda i: keys[b.let(numbers[i], "number", (0, count - 1))], (run_keys, order, spare))
         b.store(within, (), 0)
-        with b.while_(going[()] & (within[()] < ir.Index(long, run))):
-            at = b.let(order[b.let(within[()], "at", (0, count - 1))], "at", (0, count - 1))
-            visit(b.let(numbers[at], "number", (0, count - 1)))
+        with b.while_(going[()] & (within[()] < ir.Index(index_dtype, run))):
+            run_index = b.let(order[b.let(within[()], "at", (0, count - 1))], "at", (0, count - 1))
+            visit(b.let(numbers[run_index], "number", (0, count - 1)))
             b.store(within, (), within[()] + 1)
-        b.store(visited, (), visited[()] + ir.Index(long, run))
+        b.store(visited, (), visited[()] + ir.Index(index_dtype, run))
         b.store(least, (), high[()] + te.const(1, keys_dtype))
         b.store(target_count, (), target_count[()] * 4)

@@ -88,17 +88,17 @@ def _reference_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: Array) -> tuple[A
     positions = np.empty(x.shape, np.int64)
     order = (0, 1, *(range(x.ndim - 1, 1, -1) if attrs.column_major else range(2, x.ndim)))
     np.transpose(positions, order)[...] = np.arange(x.size).reshape([x.shape[axis] for axis in order])
-    values, places = windows(widen_array(x), axes, _least(element_dtype)), windows(positions, axes, np.iinfo(np.int64).max)
+    values, indices = windows(widen_array(x), axes, _least(element_dtype)), windows(positions, axes, np.iinfo(np.int64).max)
     flat = values.shape[: x.ndim] + (-1,)
     if not values.size:
         return np.zeros(values.shape[: x.ndim], x.dtype), np.zeros(values.shape[: x.ndim], np.int64)
-    values, places = values.reshape(flat), places.reshape(flat)
+    values, indices = values.reshape(flat), indices.reshape(flat)
     # Padding has the minimum value and the highest index, so the first tap that is not padding is selected instead.
     best = values.max(axis=-1, keepdims=True)
-    wins = (values == best) | (np.isnan(values) if element_dtype.is_float else False)
-    inside = wins & (places != np.iinfo(np.int64).max)
-    chosen = np.expand_dims(np.argmax(inside, axis=-1), -1)
-    return as_array(best[..., 0], element_dtype), np.take_along_axis(places, chosen, -1)[..., 0]
+    is_maximum = (values == best) | (np.isnan(values) if element_dtype.is_float else False)
+    is_data_maximum = is_maximum & (indices != np.iinfo(np.int64).max)
+    first_tap = np.expand_dims(np.argmax(is_data_maximum, axis=-1), -1)
+    return as_array(best[..., 0], element_dtype), np.take_along_axis(indices, first_tap, -1)[..., 0]
 
 
 @quiet
@@ -117,7 +117,7 @@ def _greatest(attrs: PoolAttrs, x: te.Tensor, padded: te.Tensor) -> te.Tensor:
     """Compute the maximum of each window. Narrow floats are converted to float32, once and without loss, and compared in
     float32."""
     axes = window_axes(attrs, attrs.kernel)
-    taps, acc = tap_axes(axes), _compared(x.dtype)
+    taps, acc = tap_axes(axes), _comparison_dtype(x.dtype)
     result: te.Tensor = te.compute(
         x.shape[:2] + window_shape(x.shape[2:], axes),
         lambda n, c, *position: te.max_(te.cast(padded[(n, c, *window_index(axes, position, taps))], acc), taps),
@@ -126,7 +126,7 @@ def _greatest(attrs: PoolAttrs, x: te.Tensor, padded: te.Tensor) -> te.Tensor:
     return result
 
 
-def _compared(element_dtype: DType) -> DType:
+def _comparison_dtype(element_dtype: DType) -> DType:
     return working_dtype(element_dtype) if element_dtype.is_float else element_dtype
 
 
@@ -160,8 +160,8 @@ def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> tuple
         is_greatest = value.equal(greatest[(n, c, *position)])
         if value.dtype.is_float:
             is_greatest = is_greatest | te.unary("isnan", value)
-        least: ir.Expr = te.min_(te.select(is_greatest, ir.as_expr(arith.wrap(number), _TAP), te.highest(_TAP)), taps)
-        return least
+        is_least: ir.Expr = te.min_(te.select(is_greatest, ir.as_expr(arith.wrap(number), _TAP), te.highest(_TAP)), taps)
+        return is_least
 
     first = te.compute(greatest.shape, first_greatest_tap, "tap")
 
@@ -177,8 +177,8 @@ def _compute_max_pool_indices(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> tuple
             rest = rest / kernel
             index = index + te.cast(tap, _INDEX) * _index(steps[dim] * axes[dim].dilation)
         # Padding equals the maximum only if all elements of the window are the minimum of the dtype.
-        least = greatest[(n, c, *position)].equal(te.cast(te.lowest(x.dtype), greatest.dtype))
-        return te.select(least, te.select(ir.as_expr(inside, dtype("bool")), _index(start), te.highest(_INDEX)), index)
+        is_least = greatest[(n, c, *position)].equal(te.cast(te.lowest(x.dtype), greatest.dtype))
+        return te.select(is_least, te.select(ir.as_expr(inside, dtype("bool")), _index(start), te.highest(_INDEX)), index)
 
     return _stored(greatest, x.dtype), te.compute(greatest.shape, flat_index, "place")
 
@@ -203,18 +203,18 @@ def _steps(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...]) -> list[Dim]:
     return steps
 
 
-def _flat_index(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], at: tuple[Dim, ...]) -> Dim:
+def _flat_index(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], element_index: tuple[Dim, ...]) -> Dim:
     """Return the flattened index of an element."""
-    n, c, *position = at
+    n, c, *position = element_index
     flat_index: Dim = (n * shape[1] + c) * arith.product(shape[2:])
     for index, step in zip(position, _steps(attrs, shape), strict=True):
         flat_index = flat_index + index * step
     return flat_index
 
 
-def _first_flat_index(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], at: tuple[Dim, ...]) -> tuple[Dim, arith.Expr]:
+def _first_flat_index(attrs: MaxPoolIndicesAttrs, shape: tuple[Dim, ...], output_index: tuple[Dim, ...]) -> tuple[Dim, arith.Expr]:
     """Return the flattened index of the first tap of a window that is not padding, and whether the window has such a tap."""
-    n, c, *position = at
+    n, c, *position = output_index
     coordinates: list[Dim] = []
     inside: arith.Expr = arith.ONE
     for axis, extent, output in zip(window_axes(attrs, attrs.kernel), shape[2:], position, strict=True):

@@ -1,4 +1,5 @@
-"""Quantization: real value = (stored value - zero point) * scale. NaN is stored as zero.
+"""Quantization: real value = (stored value - zero point) * scale. In an integer dtype, NaN is stored as the zero point, which is
+the real value 0.
 
 Scale and zero point have the same shape: 0-d (per tensor); 1-d, one element per index of `axis` (per channel); or, with
 `block_size` b > 0, the shape of the data with ceil(d / b) in place of the extent d of `axis`, one element per block of b elements.
@@ -78,12 +79,12 @@ def _check_granularity(x: TensorType, parameter: TensorType, axis: int, block_si
     if block_size == 0:
         require_shape(parameter.shape, (x.shape[axis],), what)
         return
-    blocks = list(x.shape)
-    blocks[axis] = arith.unwrap(arith.ceildiv(x.shape[axis], block_size))
-    require_shape(parameter.shape, blocks, what)
+    block_shape = list(x.shape)
+    block_shape[axis] = arith.unwrap(arith.ceildiv(x.shape[axis], block_size))
+    require_shape(parameter.shape, block_shape, what)
 
 
-def _spread(parameter: Array, shape: tuple[int, ...], axis: int, block_size: int) -> Array:
+def _expand(parameter: Array, shape: tuple[int, ...], axis: int, block_size: int) -> Array:
     """Expand scales or zero points to one per element along `axis`, shaped to broadcast."""
     if parameter.ndim == 0:
         return parameter
@@ -111,8 +112,8 @@ def _store(real: Array, zero_point: Array | None, to: DType, saturate: bool) -> 
         converted: Array = convert(shifted, to, saturate)
         return converted
     shifted = np.rint(real) if zero_point is None else np.rint(real) + zero_point.astype(real.dtype)
-    nothing = 0 if zero_point is None else zero_point
-    stored: Array = convert(np.where(np.isnan(real), nothing, np.clip(shifted, *map(real.dtype.type, to.limits))), to)
+    nan_value = 0 if zero_point is None else zero_point
+    stored: Array = convert(np.where(np.isnan(real), nan_value, np.clip(shifted, *map(real.dtype.type, to.limits))), to)
     return stored
 
 
@@ -141,20 +142,20 @@ def _quantize_infer(attrs: QuantizeAttrs, x: Type, scale: Type, zero_point: Type
     to = _check_stored(dtype(attrs.dtype))
     _check_granularity(tensor, scales, attrs.axis, attrs.block_size, "the scale")
     if zero_point is not None:
-        points = tensor_type(zero_point, NUMERIC, "the zero point")
-        if points.dtype is not to:
-            raise ValueError(f"the zero point must be {to}, got {points.dtype}")
-        _check_granularity(tensor, points, attrs.axis, attrs.block_size, "the zero point")
+        zero_points = tensor_type(zero_point, NUMERIC, "the zero point")
+        if zero_points.dtype is not to:
+            raise ValueError(f"the zero point must be {to}, got {zero_points.dtype}")
+        _check_granularity(tensor, zero_points, attrs.axis, attrs.block_size, "the zero point")
     return TensorType(tensor.shape, to)
 
 
 @quiet
 def _quantize_reference(attrs: QuantizeAttrs, x: Array, scale: Array, zero_point: Array | None = None) -> Array:
-    def spread(parameter: Array) -> Array:
-        return _spread(parameter, x.shape, attrs.axis, attrs.block_size)
+    def expand(parameter: Array) -> Array:
+        return _expand(parameter, x.shape, attrs.axis, attrs.block_size)
 
-    real = np.asarray(widen_array(x) / spread(widen_array(scale)))
-    return _store(real, None if zero_point is None else spread(zero_point), dtype(attrs.dtype), attrs.saturate)
+    real = np.asarray(widen_array(x) / expand(widen_array(scale)))
+    return _store(real, None if zero_point is None else expand(zero_point), dtype(attrs.dtype), attrs.saturate)
 
 
 def _quantize_compute(attrs: QuantizeAttrs, x: te.Tensor, scale: te.Tensor, zero_point: te.Tensor | None = None) -> te.Tensor:
@@ -180,7 +181,8 @@ quantize = Operator(
     traits=Traits(errors=ErrorPropagation.AMPLIFIES),
     arity=(2, 3),
     inputs=("x", "scale", "zero_point"),
-    doc="""Quantize: round(x / scale) + zero_point, rounded half to even, saturated. NaN is stored as 0.
+    doc="""Quantize: round(x / scale) + zero_point, rounded half to even, saturated. In an integer dtype, NaN is stored as the
+zero point.
 Operands: x, float, any shape; scale, dtype of x; zero_point?, dtype `dtype`. Scale and zero point are 0-d (per tensor), one element
 per index of `axis` (per channel), or one per block (see `block_size`). Result: dtype `dtype`, shape of x.""",
 )
@@ -192,29 +194,29 @@ def _dequantize_infer(attrs: DequantizeAttrs, x: Type, scale: Type, zero_point: 
         raise ValueError(f"dtype must be a float, got {attrs.dtype}")
     _check_granularity(tensor, scales, attrs.axis, attrs.block_size, "the scale")
     if zero_point is not None:
-        points = tensor_type(zero_point, NUMERIC, "the zero point")
-        common_dtype(tensor, points)
-        _check_granularity(tensor, points, attrs.axis, attrs.block_size, "the zero point")
+        zero_points = tensor_type(zero_point, NUMERIC, "the zero point")
+        common_dtype(tensor, zero_points)
+        _check_granularity(tensor, zero_points, attrs.axis, attrs.block_size, "the zero point")
     return TensorType(tensor.shape, attrs.dtype)
 
 
-def _working(to: DType) -> DType:
+def _dequantization_dtype(to: DType) -> DType:
     return dtype("float64" if to.name == "float64" else "float32")
 
 
 @quiet
 def _dequantize_reference(attrs: DequantizeAttrs, x: Array, scale: Array, zero_point: Array | None = None) -> Array:
-    def spread(parameter: Array) -> Array:
-        return _spread(parameter, x.shape, attrs.axis, attrs.block_size)
+    def expand(parameter: Array) -> Array:
+        return _expand(parameter, x.shape, attrs.axis, attrs.block_size)
 
     to = dtype(attrs.dtype)
-    working = _working(to).numpy
+    working = _dequantization_dtype(to).numpy
     wide = widen_array(x)
     if wide.dtype.kind in "iu":
         wide = wide.astype(np.int32)
     if zero_point is not None:
-        wide = wide - spread(zero_point).astype(wide.dtype)
-    return np.asarray(wide.astype(working) * spread(scale).astype(working)).astype(to.numpy)
+        wide = wide - expand(zero_point).astype(wide.dtype)
+    return np.asarray(wide.astype(working) * expand(scale).astype(working)).astype(to.numpy)
 
 
 def _dequantize_compute(attrs: DequantizeAttrs, x: te.Tensor, scale: te.Tensor, zero_point: te.Tensor | None = None) -> te.Tensor:
@@ -229,7 +231,7 @@ def _dequantize_compute(attrs: DequantizeAttrs, x: te.Tensor, scale: te.Tensor, 
             wide = te.cast(wide, "int32")
         if zero_point is not None:
             wide = wide - te.cast(widen(read(zero_point)), wide.dtype)
-        return te.cast(te.cast(wide, _working(to)) * te.cast(widen(read(scale)), _working(to)), to)
+        return te.cast(te.cast(wide, _dequantization_dtype(to)) * te.cast(widen(read(scale)), _dequantization_dtype(to)), to)
 
     result: te.Tensor = te.compute(x.shape, element, "dequantize")
     return result
@@ -254,23 +256,23 @@ integers.""",
 
 def _requantize_infer(attrs: RequantizeAttrs, x: Type, scale: Type, zero_point: Type) -> Type:
     tensor = tensor_type(x)
-    scales, points = tensor_type(scale, what="the scale"), tensor_type(zero_point, what="the zero point")
+    scales, zero_points = tensor_type(scale, what="the scale"), tensor_type(zero_point, what="the zero point")
     if tensor.dtype.name != "int32" or scales.dtype.name != "float32":
         raise ValueError(f"x must be int32 and scale float32, got {tensor.dtype} and {scales.dtype}")
     to = _check_stored(dtype(attrs.dtype))
-    if to.is_float or points.dtype is not to:
-        raise ValueError(f"dtype must be an integer and equal the dtype of the zero point, got {to} and {points.dtype}")
+    if to.is_float or zero_points.dtype is not to:
+        raise ValueError(f"dtype must be an integer and equal the dtype of the zero point, got {to} and {zero_points.dtype}")
     if attrs.rounding != "half_even":
         raise ValueError(f"rounding must be half_even, got {attrs.rounding!r}")
     _check_granularity(tensor, scales, attrs.axis, 0, "the scale")
-    _check_granularity(tensor, points, attrs.axis, 0, "the zero point")
+    _check_granularity(tensor, zero_points, attrs.axis, 0, "the zero point")
     return TensorType(tensor.shape, to)
 
 
 @quiet
 def _requantize_reference(attrs: RequantizeAttrs, x: Array, scale: Array, zero_point: Array) -> Array:
-    real = np.asarray(x.astype(np.float32) * _spread(scale, x.shape, attrs.axis, 0))
-    return _store(real, _spread(zero_point, x.shape, attrs.axis, 0), dtype(attrs.dtype), True)
+    real = np.asarray(x.astype(np.float32) * _expand(scale, x.shape, attrs.axis, 0))
+    return _store(real, _expand(zero_point, x.shape, attrs.axis, 0), dtype(attrs.dtype), True)
 
 
 def _requantize_compute(attrs: RequantizeAttrs, x: te.Tensor, scale: te.Tensor, zero_point: te.Tensor) -> te.Tensor:

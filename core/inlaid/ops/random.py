@@ -44,8 +44,8 @@ def _mixed(bits: Any) -> Any:
 
 def _fraction(bits: Any, element_dtype: DType, to_float: Callable[[Any], Any]) -> Any:
     """Convert the leading bits to a number in [0, 1), exact in the dtype."""
-    keep = _SIGNIFICANT_BITS[element_dtype.name]
-    return to_float(bits >> (64 - keep)) * 2.0**-keep
+    significant_bits = _SIGNIFICANT_BITS[element_dtype.name]
+    return to_float(bits >> (64 - significant_bits)) * 2.0**-significant_bits
 
 
 def _random(
@@ -88,8 +88,8 @@ def _random(
 
         total = ir.Index(dtype("uint64"), arith.wrap(arith.product(attrs.shape)) * draws)
         values: te.Tensor = te.compute(attrs.shape, element, name)
-        following: te.Tensor = te.compute((), lambda: state[()] + total * GAMMA, f"{name}_state")
-        return values, following
+        next_state: te.Tensor = te.compute((), lambda: state[()] + total * GAMMA, f"{name}_state")
+        return values, next_state
 
     return Operator(
         name,
@@ -115,15 +115,15 @@ def _uniform_array(bits: list[Array], element_dtype: DType) -> Array:
 
 def _normal_value(bits: list[ir.Expr], element_dtype: DType) -> ir.Expr:
     # Box and Muller, 1958. 1 - fraction is in (0, 1], so its logarithm is finite.
-    work = working_dtype(element_dtype)
-    radius, angle = (_fraction(part, work, lambda leading_bits: te.cast(leading_bits, work)) for part in bits)
+    working = working_dtype(element_dtype)
+    radius, angle = (_fraction(part, working, lambda leading_bits: te.cast(leading_bits, working)) for part in bits)
     return te.unary("sqrt", te.math("log", 1.0 - radius) * -2.0) * te.math("cos", angle * (2 * math.pi))
 
 
 def _normal_array(bits: list[Array], element_dtype: DType) -> Array:
-    work = working_dtype(element_dtype)
-    radius, angle = (_fraction(part, work, lambda leading_bits: leading_bits.astype(work.numpy)) for part in bits)
-    return np.asarray(np.sqrt(np.log(1 - radius) * -2) * np.cos(angle * work.numpy.type(2 * math.pi)))
+    working = working_dtype(element_dtype)
+    radius, angle = (_fraction(part, working, lambda leading_bits: leading_bits.astype(working.numpy)) for part in bits)
+    return np.asarray(np.sqrt(np.log(1 - radius) * -2) * np.cos(angle * working.numpy.type(2 * math.pi)))
 
 
 random_uniform = _random(

@@ -94,7 +94,7 @@ class _Cell:
 
     gates, states, functions
         The numbers of gates, states and activation functions.
-    step(attrs, side, projection, states) -> states
+    step(attrs, direction, projection, states) -> states
         Build the graph of a step. `projection` is the product of the step's inputs and weights, plus biases. The first of the new
         states is the output.
     arrays(attrs, activate, x, states, w, r, b, peephole) -> states
@@ -221,8 +221,8 @@ def _activate(attrs: RecurrentAttrs, index: int, x: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class _Direction:
-    """One direction: the index of its first activation, recurrent weights (H, G H) and biases (G H,), hidden units, peephole
-    weights."""
+    """One direction: the index of its first activation, recurrent weights (H, G H) and biases (G H,), number of hidden units,
+    peephole weights."""
 
     first: int
     weights: Expr
@@ -236,61 +236,61 @@ def _gate(x: Expr, number: int, hidden: Dim, gates: int = 1) -> Expr:
     return slice_axis(x, expr_type(x).rank - 1, number * hidden, (number + gates) * hidden)
 
 
-def _lstm_step(attrs: LstmAttrs, side: _Direction, projection: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def _lstm_step(attrs: LstmAttrs, direction: _Direction, projection: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """Build a step of an LSTM. The gates are input, output, forget, cell."""
     h, c = states
-    gates = add(projection, matmul(h, side.weights))
+    gates = add(projection, matmul(h, direction.weights))
 
-    def gate(number: int, function_: int, cell: Expr | None) -> Expr:
-        value = _gate(gates, number, side.hidden)
-        if cell is not None and side.peephole is not None:
-            value = add(value, mul(_gate(side.peephole, number, side.hidden), cell))
-        return _activate(attrs, side.first + function_, value)
+    def gate(number: int, activation_number: int, cell: Expr | None) -> Expr:
+        value = _gate(gates, number, direction.hidden)
+        if cell is not None and direction.peephole is not None:
+            value = add(value, mul(_gate(direction.peephole, number, direction.hidden), cell))
+        return _activate(attrs, direction.first + activation_number, value)
 
     i = gate(0, 0, c)
     f = sub(scalar(1, expr_type(i).dtype), i) if attrs.coupled else gate(2, 0, c)
     new_c = add(mul(f, c), mul(i, gate(3, 1, None)))
-    return mul(gate(1, 0, new_c), _activate(attrs, side.first + 2, new_c)), new_c
+    return mul(gate(1, 0, new_c), _activate(attrs, direction.first + 2, new_c)), new_c
 
 
-def _gru_step(attrs: GruAttrs, side: _Direction, projection: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def _gru_step(attrs: GruAttrs, direction: _Direction, projection: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """Build a step of a GRU. The gates are update, reset, hidden."""
     (h,) = states
 
     def product(value: Expr, number: int, gates: int) -> Expr:
-        weights, bias = (_gate(item, number, side.hidden, gates) for item in (side.weights, side.bias))
+        weights, bias = (_gate(item, number, direction.hidden, gates) for item in (direction.weights, direction.bias))
         return add(matmul(value, weights), bias)
 
-    gates = _activate(attrs, side.first, add(_gate(projection, 0, side.hidden, 2), product(h, 0, 2)))
-    z, r = _gate(gates, 0, side.hidden), _gate(gates, 1, side.hidden)
+    gates = _activate(attrs, direction.first, add(_gate(projection, 0, direction.hidden, 2), product(h, 0, 2)))
+    z, r = _gate(gates, 0, direction.hidden), _gate(gates, 1, direction.hidden)
     hidden = mul(r, product(h, 2, 1)) if attrs.linear_before_reset else product(mul(r, h), 2, 1)
-    new = _activate(attrs, side.first + 1, add(_gate(projection, 2, side.hidden), hidden))
+    new = _activate(attrs, direction.first + 1, add(_gate(projection, 2, direction.hidden), hidden))
     return (add(mul(sub(scalar(1, expr_type(z).dtype), z), new), mul(z, h)),)
 
 
-def _rnn_step(attrs: RecurrentAttrs, side: _Direction, projection: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def _rnn_step(attrs: RecurrentAttrs, direction: _Direction, projection: Expr, states: tuple[Expr, ...]) -> tuple[Expr, ...]:
     (h,) = states
-    return (_activate(attrs, side.first, add(projection, matmul(h, side.weights))),)
+    return (_activate(attrs, direction.first, add(projection, matmul(h, direction.weights))),)
 
 
 def _guarded(step: Callable[[Expr, States], States], lengths: Expr | None) -> StepFunction:
-    """Wrap a step so that it keeps the states of sequences that have ended, and outputs 0 for them. The output has an axis of
-    directions: added to the outputs of all steps, it would be an operator after the loop."""
+    """Wrap a step so that it keeps the states of sequences that have ended, and outputs 0 for them. The wrapped step also adds the
+    axis of directions to its output: adding it to the outputs of all steps would take an operator after the loop."""
 
     def guarded(position: Expr, slices: States, old: States) -> tuple[Expr, States]:
         new = step(slices[0], old)
         if lengths is None:
             return expand_dims(new[0], 0), new
-        on = expand_dims(less(position, lengths), 1)
-        output = where(on, new[0], scalar(0, expr_type(new[0]).dtype))
-        return expand_dims(output, 0), tuple(where(on, a, b) for a, b in zip(new, old, strict=True))
+        is_running = expand_dims(less(position, lengths), 1)
+        output = where(is_running, new[0], scalar(0, expr_type(new[0]).dtype))
+        return expand_dims(output, 0), tuple(where(is_running, a, b) for a, b in zip(new, old, strict=True))
 
     return guarded
 
 
 def _shaped(x: Expr, *shape: Dim) -> Expr:
-    """Give a tensor the shape that the type relation requires of it. Two symbolic sizes that the run checks to be equal would
-    otherwise broadcast, and the size of the states would be a longer expression with each step."""
+    """Reshape a tensor to the shape that the type relation requires of it. Otherwise two different symbolic sizes, which the run
+    checks to be equal, would broadcast, and the expression of the size of the states would grow with each step."""
     return x if expr_type(x).shape == shape else reshape(x, shape=shape)
 
 
@@ -304,11 +304,11 @@ def _decompose(cell: _Cell, attrs: RecurrentAttrs, args: tuple[Expr, ...]) -> Ex
     lengths = _shaped(cast_to(rest.pop(0), "int64"), batch) if attrs.masked else None
     width = cell.gates * hidden
     rows = reshape(x, shape=(steps * batch, inputs))
-    sides = []
+    results = []
     for number, reverse in enumerate(attrs.reverses):
         biases = item(b, number)
         bias, recurrent = slice_axis(biases, 0, 0, width), slice_axis(biases, 0, width, 2 * width)
-        side = _Direction(
+        direction = _Direction(
             number * cell.functions,
             transpose(item(r, number), perm=(1, 0)),
             recurrent,
@@ -317,16 +317,16 @@ def _decompose(cell: _Cell, attrs: RecurrentAttrs, args: tuple[Expr, ...]) -> Ex
         )
         product = matmul(rows, transpose(item(w, number), perm=(1, 0)))
         projection = add(product, bias if cell.adds_bias else add(bias, recurrent))
-        sides.append(
+        results.append(
             run_steps(
-                _guarded(partial(cell.step, attrs, side), lengths),
+                _guarded(partial(cell.step, attrs, direction), lengths),
                 [reshape(projection, shape=(steps, batch, width))],
                 tuple(_shaped(item(state, number), batch, hidden) for state in initial),
                 reverse,
             )
         )
-    outputs = join([output for output, _ in sides], 1)
-    last = [join([expand_dims(final[index], 0) for _, final in sides], 0) for index in range(cell.states)]
+    outputs = join([output for output, _ in results], 1)
+    last = [join([expand_dims(final[index], 0) for _, final in results], 0) for index in range(cell.states)]
     return tuple_([cast_to(value, dtype) for value in (outputs, *last)])
 
 
@@ -347,16 +347,18 @@ def _reference(cell: _Cell, attrs: RecurrentAttrs, *args: Array) -> tuple[Array,
         def activate(index: int, value: Array, first: int = number * cell.functions) -> Array:
             if attrs.clip:
                 value = np.clip(value, -attrs.clip, attrs.clip)
-            chosen = first + index
-            return _activate_array(attrs.activations[chosen], attrs.alphas[chosen], attrs.betas[chosen], value)
+            activation_index = first + index
+            return _activate_array(
+                attrs.activations[activation_index], attrs.alphas[activation_index], attrs.betas[activation_index], value
+            )
 
         state = tuple(value[number] for value in initial)
         weights = (w[number].T, r[number].T, b[number], None if peephole is None else peephole[number])
         for position in reversed(range(len(x))) if reverse else range(len(x)):
             new = cell.arrays(attrs, activate, x[position], state, *weights)
-            on = np.full((x.shape[1], 1), True) if lengths is None else (position < lengths)[:, None]
-            outputs[position, number] = np.where(on, new[0], 0)
-            state = tuple(np.where(on, a, b) for a, b in zip(new, state, strict=True))
+            is_running = np.full((x.shape[1], 1), True) if lengths is None else (position < lengths)[:, None]
+            outputs[position, number] = np.where(is_running, new[0], 0)
+            state = tuple(np.where(is_running, a, b) for a, b in zip(new, state, strict=True))
         for final, value in zip(finals, state, strict=True):
             final.append(value)
     return as_array(outputs, dtype), *(as_array(np.stack(final), dtype) for final in finals)
@@ -403,7 +405,7 @@ _GRU = _Cell(3, 1, 2, _gru_step, _gru_arrays, adds_bias=True)
 _RNN = _Cell(1, 1, 1, _rnn_step, _rnn_arrays)
 
 
-def _layer(name: str, cell: _Cell, attrs: type[RecurrentAttrs], more: int, inputs: tuple[str, ...], doc: str) -> Operator:
+def _layer(name: str, cell: _Cell, attrs: type[RecurrentAttrs], optional_count: int, inputs: tuple[str, ...], doc: str) -> Operator:
     least = 4 + cell.states
     return Operator(
         name,
@@ -411,7 +413,7 @@ def _layer(name: str, cell: _Cell, attrs: type[RecurrentAttrs], more: int, input
         attrs,
         reference=partial(_reference, cell),
         decompose=partial(_decompose, cell),
-        arity=(least, least + more),
+        arity=(least, least + optional_count),
         inputs=inputs,
         doc=doc,
     )

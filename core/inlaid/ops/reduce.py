@@ -96,10 +96,10 @@ def _reduction(
 
         wide = x.astype(accumulator(element_dtype).numpy)
         start = initial(accumulator(element_dtype) if element_dtype.kind != "bool" else element_dtype)
-        # NumPy adds in pairs along the last axis alone; along others, one accumulator adds all numbers.
-        long = ufunc is np.add and element_dtype.is_float and math.prod(x.shape[axis] for axis in attrs.axes) > BLOCK
-        total = np.float64 if long else wide.dtype
-        return as_array(ufunc.reduce(wide, axis=attrs.axes, dtype=total, keepdims=attrs.keepdims, initial=start), element_dtype)
+        # NumPy sums pairwise only along the last axis. Along others, one accumulator adds all numbers: long sums need float64.
+        is_long_sum = ufunc is np.add and element_dtype.is_float and math.prod(x.shape[axis] for axis in attrs.axes) > BLOCK
+        sum_dtype = np.float64 if is_long_sum else wide.dtype
+        return as_array(ufunc.reduce(wide, axis=attrs.axes, dtype=sum_dtype, keepdims=attrs.keepdims, initial=start), element_dtype)
 
     def compute(attrs: AxesAttrs, x: te.Tensor) -> te.Tensor:
         total = reduce_tensor(x, attrs.axes, attrs.keepdims, reducer, name)
@@ -175,7 +175,7 @@ class ArgReduceAttrs(Attrs):
     last: bool = False
 
 
-_POSITIONS = (1 << 31) - 1
+_MAX_EXTENT = (1 << 31) - 1
 """Maximum extent of an axis, as indices are computed in int32."""
 
 
@@ -184,7 +184,7 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool, doc: st
         tensor = tensor_type(x, NUMERIC)
         extent = tensor.shape[check_axis(attrs.axis, tensor.rank)]
         require_at_least(extent, 1, f"dimension {attrs.axis} of the input")
-        require_at_most(extent, _POSITIONS, f"dimension {attrs.axis} of the input")
+        require_at_most(extent, _MAX_EXTENT, f"dimension {attrs.axis} of the input")
         return TensorType(reduced_shape(tensor.shape, (attrs.axis,), attrs.keepdims), "int64")
 
     def reference(attrs: ArgReduceAttrs, x: Array) -> Array:
@@ -198,7 +198,7 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool, doc: st
         """Compute the extreme, then its first or last index: two reductions of scalars, which can be vectorized."""
         extremes = reduce_tensor(x, (attrs.axis,), attrs.keepdims, te.max_ if greatest else te.min_, "extreme")
         index = dtype("int32")
-        none = te.const(-1 if attrs.last else index.limits[1], index)
+        no_index = te.const(-1 if attrs.last else index.limits[1], index)
         k = te.reduce_axis(x.shape[attrs.axis], "k")
 
         def body(*indices: arith.Var) -> ir.Expr:
@@ -207,7 +207,7 @@ def _arg_reduction(name: str, numpy: Callable[..., Any], greatest: bool, doc: st
             is_extreme = element.equal(extreme)
             if element.dtype.is_float:
                 is_extreme = is_extreme | te.unary("isnan", element)  # the extreme is NaN if any element is NaN
-            result: ir.Expr = (te.max_ if attrs.last else te.min_)(te.select(is_extreme, ir.Index(index, k), none), k)
+            result: ir.Expr = (te.max_ if attrs.last else te.min_)(te.select(is_extreme, ir.Index(index, k), no_index), k)
             return result
 
         position = te.compute(extremes.shape, body, name)
@@ -271,23 +271,23 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int, doc: str) -> Op
         outer, inner = x.shape[:axis], x.shape[axis + 1 :]
         # Adjacent columns are scanned together, in vectors.
         columns = inner[-1] if inner else 1
-        together = min(columns, COLUMNS) if isinstance(columns, int) else COLUMNS
+        block_width = min(columns, COLUMNS) if isinstance(columns, int) else COLUMNS
 
         def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
-            pieces = arith.unwrap(arith.ceildiv(columns, max(together, 1)))
-            with loop_nest(b, (*outer, *inner[:-1], pieces), ir.ForKind.PARALLEL) as (*around, piece):
-                first = piece * together
-                width = arith.minimum(columns - first, together)
-                total = b.alloc((together,), working, "total")
+            block_count = arith.unwrap(arith.ceildiv(columns, max(block_width, 1)))
+            with loop_nest(b, (*outer, *inner[:-1], block_count), ir.ForKind.PARALLEL) as (*outer_index, block):
+                first = block * block_width
+                width = arith.minimum(columns - first, block_width)
+                total = b.alloc((block_width,), working, "total")
                 with b.loop(width, "j") as j:
                     b.store(total, j, te.const(start, working))
                 # One row of the result at a time: several concurrent write streams are slower.
                 with b.loop(extent, "k") as k, b.loop(width, "j") as j:
-                    along = extent - 1 - k if attrs.reverse else k
-                    at = (*around[:axis], along, *around[axis:], *((first + j,) if inner else ()))
+                    scan_index = extent - 1 - k if attrs.reverse else k
+                    element_index = (*outer_index[:axis], scan_index, *outer_index[axis:], *((first + j,) if inner else ()))
                     before: ir.Expr = total[j]
-                    value = ir.binary(op, before, widen(inputs[0][at]))
-                    b.store(outputs[0], at, te.cast(before if attrs.exclusive else value, x.dtype))
+                    value = ir.binary(op, before, widen(inputs[0][element_index]))
+                    b.store(outputs[0], element_index, te.cast(before if attrs.exclusive else value, x.dtype))
                     b.store(total, j, value)
 
         return te.extern([(x.shape, x.dtype)], [x], body, name)[0]
@@ -298,9 +298,9 @@ def _cumulative(name: str, op: str, ufunc: np.ufunc, start: int, doc: str) -> Op
 
         def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
             def index(row: Dim, position: Dim) -> tuple[Dim, ...]:
-                around = unflatten(row, outer_dims)
-                along = extent - 1 - position if attrs.reverse else position
-                return (*around[:axis], along, *around[axis:])
+                outer_index = unflatten(row, outer_dims)
+                scan_index = extent - 1 - position if attrs.reverse else position
+                return (*outer_index[:axis], scan_index, *outer_index[axis:])
 
             def read(row: Dim, position: Dim) -> ir.Expr:
                 return widen(inputs[0][index(row, position)])

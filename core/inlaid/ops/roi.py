@@ -38,7 +38,7 @@ class RoiAlignAttrs(Attrs):
     shape
         Height and width of the result.
     sampling
-        Samples per output element along each dimension; 0 is the extent of the region in elements / output extent, rounded up.
+        Samples per output element along each dimension; 0: the region's extent in elements / output extent, rounded up.
     scale
         Factor from coordinates of regions to elements of x.
     half_pixel
@@ -55,17 +55,17 @@ class RoiAlignAttrs(Attrs):
 
 
 def _infer_roi_align(attrs: RoiAlignAttrs, x: Type, rois: Type, images: Type) -> Type:
-    data, regions, image = (
+    data, regions, image_type = (
         tensor_type(x, FLOAT, "the data"),
         tensor_type(rois, FLOAT, "rois"),
         tensor_type(images, INTEGER, "images"),
     )
-    if data.rank != 4 or regions.rank != 2 or image.rank != 1:
-        raise ValueError(f"x must be (N, C, H, W), rois (R, 4) and images (R,), got {data!r}, {regions!r} and {image!r}")
+    if data.rank != 4 or regions.rank != 2 or image_type.rank != 1:
+        raise ValueError(f"x must be (N, C, H, W), rois (R, 4) and images (R,), got {data!r}, {regions!r} and {image_type!r}")
     if min(attrs.shape) < 1 or attrs.sampling < 0:
         raise ValueError(f"expected shape >= 1 and sampling >= 0, got {attrs.shape} and {attrs.sampling}")
     require_equal(regions.shape[1], 4, "dimension 1 of rois")
-    require_shape(image.shape, regions.shape[:1], "images")
+    require_shape(image_type.shape, regions.shape[:1], "images")
     common_dtype(data, regions)
     for number, extent in enumerate(data.shape[2:], 2):
         require_at_least(extent, 1, f"dimension {number} of the data")
@@ -78,15 +78,15 @@ def _samples(start: Array, size: Array, bins: int, count: int, extent: int) -> t
     # Not float64, which numpy makes of int64 and float32: rounding decides whether a sample on the border is inside.
     dtype = size.dtype
     step = dtype.type(size / bins)
-    at = (
+    coordinate = (
         start
         + np.arange(bins, dtype=dtype)[:, None] * step
         + (np.arange(count, dtype=dtype) + dtype.type(0.5)) * step / dtype.type(max(count, 1))
     )
-    counts = (at >= -1) & (at <= extent)
-    at = np.clip(np.nan_to_num(at), 0, extent - 1).astype(dtype)
-    low = at.astype(np.int64)
-    return low, np.minimum(low + 1, extent - 1), at - low, counts
+    is_inside = (coordinate >= -1) & (coordinate <= extent)
+    coordinate = np.clip(np.nan_to_num(coordinate), 0, extent - 1).astype(dtype)
+    low = coordinate.astype(np.int64)
+    return low, np.minimum(low + 1, extent - 1), coordinate - low, is_inside
 
 
 @quiet
@@ -112,13 +112,13 @@ def _reference_roi_align(attrs: RoiAlignAttrs, x: Array, rois: Array, images: Ar
             for xs, x_weight in ((x_low, 1 - x_part), (x_high, x_part)):
                 value = data[image][:, ys[:, :, None, None], xs]
                 corners.append(value * (y_weight[:, :, None, None] * x_weight))
-        counted = y_in[:, :, None, None] & x_in
-        if not counted.size:
+        is_inside = y_in[:, :, None, None] & x_in
+        if not is_inside.size:
             continue
         if attrs.maximum:
-            result[number] = np.where(counted, np.max(corners, axis=0), 0).max(axis=(2, 4))
+            result[number] = np.where(is_inside, np.max(corners, axis=0), 0).max(axis=(2, 4))
         else:
-            result[number] = np.where(counted, np.sum(corners, axis=0), 0).mean(axis=(2, 4))
+            result[number] = np.where(is_inside, np.sum(corners, axis=0), 0).mean(axis=(2, 4))
     return as_array(result, dtype)
 
 
@@ -158,43 +158,47 @@ def _compute_roi_align(attrs: RoiAlignAttrs, x: te.Tensor, rois: te.Tensor, imag
                 b.store(step, axis, size / attrs.shape[axis])
                 sample_count = te.maximum(te.cast(te.unary("ceil", step[axis]), "int64"), 0)
                 counts.append(arith.wrap(attrs.sampling) if attrs.sampling else b.let(sample_count, "count"))
-            samples = ir.as_expr(arith.maximum(counts[0] * counts[1], 1), working)
+            samples_per_bin = ir.as_expr(arith.maximum(counts[0] * counts[1], 1), working)
             with loop_nest(b, attrs.shape) as bins:
                 with b.loop(channels, "c") as c:
                     b.store(total, c, te.const(0, working))
                 with b.loop(counts[0], "y") as y, b.loop(counts[1], "x") as x_:
                     lows: list[tuple[Dim, Dim]] = []
-                    parts: list[ir.Expr] = []
-                    counted: ir.Expr = te.const(True, "bool")
+                    fractions: list[ir.Expr] = []
+                    is_inside: ir.Expr = te.const(True, "bool")
                     for axis, (bin_index, k) in enumerate(zip(bins, (y, x_), strict=True)):
                         extent = x.shape[2 + axis]
                         count = ir.as_expr(arith.maximum(counts[axis], 1), working)
                         # The order of operations is that of the reference, and of ONNX Runtime.
-                        within = (ir.as_expr(k, working) + 0.5) * step[axis] / count
-                        at = start[axis] + ir.as_expr(bin_index, working) * step[axis] + within
+                        bin_offset = (ir.as_expr(k, working) + 0.5) * step[axis] / count
+                        coordinate = start[axis] + ir.as_expr(bin_index, working) * step[axis] + bin_offset
                         length = ir.as_expr(arith.wrap(extent), working)
-                        counted = counted & (at >= -1) & (at <= length)
-                        at = te.minimum(te.maximum(at, 0), length - 1)
-                        low_index = b.let(te.cast(at, "int64"), "place", (0, extent - 1))
+                        is_inside = is_inside & (coordinate >= -1) & (coordinate <= length)
+                        coordinate = te.minimum(te.maximum(coordinate, 0), length - 1)
+                        low_index = b.let(te.cast(coordinate, "int64"), "place", (0, extent - 1))
                         lows.append((low_index, arith.minimum(low_index + 1, extent - 1)))
-                        parts.append(at - ir.as_expr(low_index, working))
+                        fractions.append(coordinate - ir.as_expr(low_index, working))
                     for i, j in np.ndindex(2, 2):
-                        b.store(weights, 2 * i + j, (parts[0] if i else 1 - parts[0]) * (parts[1] if j else 1 - parts[1]))
-                    inside = b.let(te.cast(counted, "int64"), "inside")
+                        b.store(
+                            weights,
+                            2 * i + j,
+                            (fractions[0] if i else 1 - fractions[0]) * (fractions[1] if j else 1 - fractions[1]),
+                        )
+                    inside_index = b.let(te.cast(is_inside, "int64"), "inside")
                     with b.loop(channels, "c") as c:
                         corners = [
                             te.cast(data[image, lows[0][i], lows[1][j], c], working) * weights[2 * i + j]
                             for i, j in np.ndindex(2, 2)
                         ]
                         value = functools.reduce(te.maximum if attrs.maximum else operator.add, corners)
-                        value = te.select(arith.compare("!=", inside, 0), value, te.const(0, working))
+                        value = te.select(arith.compare("!=", inside_index, 0), value, te.const(0, working))
                         if attrs.maximum:
                             first = arith.logical_and(arith.compare("==", y, 0), arith.compare("==", x_, 0))
                             b.store(total, c, te.select(first, value, te.maximum(total[c], value)))
                         else:
                             b.store(total, c, total[c] + value)
                 with b.loop(channels, "c") as c:
-                    b.store(outputs[0], (r, *bins, c), total[c] if attrs.maximum else total[c] / samples)
+                    b.store(outputs[0], (r, *bins, c), total[c] if attrs.maximum else total[c] / samples_per_bin)
 
     shape = (rois.shape[0], *attrs.shape, channels)
     return _channels_second(te.extern([(shape, working)], [_channels_last(x), rois, images], body, "roi_align")[0], x)
@@ -228,15 +232,15 @@ def _reference_roi_max_pool(attrs: RoiMaxPoolAttrs, x: Array, rois: Array) -> Ar
             raise KernelFault(f"the image of region {number} must be >= 0 and < {len(data)}, got {image}")
         scaled = region[1:] * scalar(attrs.scale)
         x1, y1, x2, y2 = np.where(scaled < 0, np.ceil(scaled - scalar(0.5)), np.floor(scaled + scalar(0.5)))
-        for at in np.ndindex(*attrs.shape):
+        for bin_indices in np.ndindex(*attrs.shape):
             window = []
-            for bin_index, first, last, bins, extent in zip(at, (y1, x1), (y2, x2), attrs.shape, x.shape[2:], strict=True):
+            for bin_index, first, last, bins, extent in zip(bin_indices, (y1, x1), (y2, x2), attrs.shape, x.shape[2:], strict=True):
                 step = np.maximum(last - first + 1, 1).astype(scalar) / scalar(bins)
                 start, end = np.floor(bin_index * step) + first, np.ceil((bin_index + 1) * step) + first
                 window.append(slice(*(int(np.clip(np.nan_to_num(edge), 0, extent)) for edge in (start, end))))
             elements = data[image][:, window[0], window[1]]
             if elements.size:
-                result[(number, slice(None), *at)] = elements.max(axis=(1, 2))
+                result[(number, slice(None), *bin_indices)] = elements.max(axis=(1, 2))
     return as_array(result, from_numpy(x.dtype))
 
 
@@ -246,15 +250,15 @@ def _compute_roi_max_pool(attrs: RoiMaxPoolAttrs, x: te.Tensor, rois: te.Tensor)
     channels = x.shape[1]
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
-        (data, regions), (best,) = inputs, outputs
+        (data, regions), (maxima,) = inputs, outputs
         first, last = b.alloc((2,), working, "first"), b.alloc((2,), working, "last")
         with b.loop(rois.shape[0], "r") as r:
             image = b.let(te.cast(regions[r, 0], "int64"), "image", (0, x.shape[0] - 1))
             for axis in range(2):
                 for edge, column in ((first, 2 - axis), (last, 4 - axis)):
                     scaled = te.cast(regions[r, column], working) * attrs.scale
-                    away = te.select(scaled < 0, te.unary("ceil", scaled - 0.5), te.unary("floor", scaled + 0.5))
-                    b.store(edge, axis, away)
+                    rounded_edge = te.select(scaled < 0, te.unary("ceil", scaled - 0.5), te.unary("floor", scaled + 0.5))
+                    b.store(edge, axis, rounded_edge)
             with loop_nest(b, attrs.shape) as bins:
                 edges: list[tuple[arith.Expr, arith.Expr]] = []
                 for axis, bin_index in enumerate(bins):
@@ -269,10 +273,10 @@ def _compute_roi_max_pool(attrs: RoiMaxPoolAttrs, x: te.Tensor, rois: te.Tensor)
                 (top, height), (left, width) = edges
                 empty = arith.logical_or(arith.compare("==", height, 0), arith.compare("==", width, 0))
                 with b.loop(channels, "c") as c:
-                    b.store(best, (r, *bins, c), te.select(empty, te.const(0, working), te.lowest(working)))
+                    b.store(maxima, (r, *bins, c), te.select(empty, te.const(0, working), te.lowest(working)))
                 with b.loop(height, "y") as y, b.loop(width, "x") as column_, b.loop(channels, "c") as c:
                     value = te.cast(data[image, top + y, left + column_, c], working)
-                    b.store(best, (r, *bins, c), te.maximum(best[(r, *bins, c)], value))
+                    b.store(maxima, (r, *bins, c), te.maximum(maxima[(r, *bins, c)], value))
 
     shape = (rois.shape[0], *attrs.shape, channels)
     return _channels_second(te.extern([(shape, working)], [_channels_last(x), rois], body, "roi_max_pool")[0], x)

@@ -26,8 +26,8 @@ class GridSampleAttrs(Attrs):
     mode
         "nearest", "linear" or "cubic".
     padding
-        Values out of bounds: "zeros", "border" (repeat the edge) or "reflection". The border moves a coordinate to the edge; with
-        mode "cubic" it moves each of the four neighbors instead, as in PyTorch and ONNX Runtime.
+        Values out of bounds: "zeros", "border" (repeat the edge) or "reflection". With "border", a coordinate is clamped to the
+        edge; with mode "cubic", each of the four neighbors is clamped instead, as in PyTorch and ONNX Runtime.
     align_corners
         Whether -1 and 1 are the centers of the outermost elements, instead of their outer edges.
     elements
@@ -41,21 +41,23 @@ class GridSampleAttrs(Attrs):
 
 
 def _infer_grid_sample(attrs: GridSampleAttrs, x: Type, grid: Type) -> Type:
-    data, at = tensor_type(x, what="the data"), tensor_type(grid, FLOAT, "the grid")
+    data, coordinates = tensor_type(x, what="the data"), tensor_type(grid, FLOAT, "the grid")
     if data.dtype.kind not in ("float", "int", "uint") or (attrs.mode != "nearest" and not data.dtype.is_float):
         raise ValueError(f"x must be float, or numeric with mode nearest, got {data.dtype} with mode {attrs.mode}")
-    spatial = data.rank - 2
-    if spatial < 1 or at.rank != data.rank:
-        raise ValueError(f"x must be (N, C, spatial...) and grid (N, positions..., spatial dimensions), got {data!r} and {at!r}")
-    require_equal(at.shape[0], data.shape[0], "dimension 0 of the grid")
-    require_equal(at.shape[-1], spatial, "the last dimension of the grid")
+    spatial_rank = data.rank - 2
+    if spatial_rank < 1 or coordinates.rank != data.rank:
+        raise ValueError(
+            f"x must be (N, C, spatial...) and grid (N, positions..., spatial dimensions), got {data!r} and {coordinates!r}"
+        )
+    require_equal(coordinates.shape[0], data.shape[0], "dimension 0 of the grid")
+    require_equal(coordinates.shape[-1], spatial_rank, "the last dimension of the grid")
     if attrs.mode not in ("nearest", "linear", "cubic") or attrs.padding not in ("zeros", "border", "reflection"):
         raise ValueError(
             f"mode must be nearest, linear or cubic, padding zeros, border or reflection, got {attrs.mode!r}, {attrs.padding!r}"
         )
     for number, extent in enumerate(data.shape[2:], 2):
         require_at_least(extent, 1, f"dimension {number} of the data")
-    return TensorType((*data.shape[:2], *at.shape[1:-1]), data.dtype)
+    return TensorType((*data.shape[:2], *coordinates.shape[1:-1]), data.dtype)
 
 
 def _taps(mode: str) -> tuple[int, int]:
@@ -65,28 +67,28 @@ def _taps(mode: str) -> tuple[int, int]:
 
 @quiet
 def _reference_grid_sample(attrs: GridSampleAttrs, x: Array, grid: Array) -> Array:
-    spatial = x.ndim - 2
+    spatial_rank = x.ndim - 2
     first, taps = _taps(attrs.mode)
     indices, weights = [], []
-    for axis in range(spatial):
+    for axis in range(spatial_rank):
         extent = x.shape[2 + axis]
-        at = _pad_array(
-            attrs, _denormalize(attrs, widen_array(grid[..., axis if attrs.elements else spatial - 1 - axis]), extent), extent
+        coordinate = _pad_array(
+            attrs, _denormalize(attrs, widen_array(grid[..., axis if attrs.elements else spatial_rank - 1 - axis]), extent), extent
         )
-        low = at if attrs.mode == "nearest" else np.floor(at)
+        low = coordinate if attrs.mode == "nearest" else np.floor(coordinate)
         index = np.nan_to_num(low, posinf=2.0**40, neginf=-(2.0**40))[..., None] + first + np.arange(taps)
         outside = (index < 0) | (index > extent - 1)
         if attrs.padding == "reflection":
-            index = np.trunc(_reflect_array(index.astype(at.dtype), *_borders(attrs, extent)))
+            index = np.trunc(_reflect_array(index.astype(coordinate.dtype), *_borders(attrs, extent)))
         index = np.clip(index, 0, extent - 1).astype(np.int64)
         indices.append(np.where(outside & (attrs.padding == "zeros"), -1, index))
-        weights.append(_kernel_array(attrs.mode, first + np.arange(taps) - (at - low)[..., None]).astype(at.dtype))
+        weights.append(_kernel_array(attrs.mode, first + np.arange(taps) - (coordinate - low)[..., None]).astype(coordinate.dtype))
     total = np.zeros((x.shape[0], x.shape[1], *grid.shape[1:-1]), working_dtype(from_numpy(x.dtype)).numpy)
     image = np.arange(x.shape[0]).reshape(-1, *(1,) * (grid.ndim - 2))
-    for tap in np.ndindex(*(taps,) * spatial):
-        chosen = [index[..., k] for index, k in zip(indices, tap, strict=True)]
-        value = np.moveaxis(x, 1, -1)[(image, *(np.maximum(index, 0) for index in chosen))]
-        inside = np.logical_and.reduce([index >= 0 for index in chosen])[..., None]
+    for tap in np.ndindex(*(taps,) * spatial_rank):
+        tap_indices = [index[..., k] for index, k in zip(indices, tap, strict=True)]
+        value = np.moveaxis(x, 1, -1)[(image, *(np.maximum(index, 0) for index in tap_indices))]
+        inside = np.logical_and.reduce([index >= 0 for index in tap_indices])[..., None]
         value = np.moveaxis(np.where(inside, value, 0).astype(total.dtype), -1, 1)
         if attrs.mode == "nearest":
             return as_array(value, from_numpy(x.dtype))
@@ -107,22 +109,24 @@ def _borders(attrs: GridSampleAttrs, extent: Any) -> tuple[Any, Any]:
     return (0.0, extent - 1.0) if attrs.align_corners else (-0.5, extent - 0.5)
 
 
-def _pad_array(attrs: GridSampleAttrs, at: Array, extent: int) -> Array:
+def _pad_array(attrs: GridSampleAttrs, coordinate: Array, extent: int) -> Array:
     if attrs.mode == "nearest":
-        at = np.rint(at)
+        coordinate = np.rint(coordinate)
     if attrs.padding == "border" and attrs.mode != "cubic":
-        return np.clip(at, 0, extent - 1)
-    return _reflect_array(at, *_borders(attrs, extent)) if attrs.padding == "reflection" else at
+        return np.clip(coordinate, 0, extent - 1)
+    return _reflect_array(coordinate, *_borders(attrs, extent)) if attrs.padding == "reflection" else coordinate
 
 
-def _reflect_array(at: Array, low: float, high: float) -> Array:
+def _reflect_array(coordinate: Array, low: float, high: float) -> Array:
     """Reflect a coordinate at the borders until it is between them."""
-    beyond = np.maximum(low - at, at - high)
-    width = at.dtype.type(max(high - low, 1))
-    reflections = np.floor(beyond / width)
-    rest = beyond - reflections * width
-    from_low = (at < low) == (np.mod(reflections, 2) == 0)
-    return np.where(beyond > 0, np.where(from_low, low + rest, high - rest), at).astype(at.dtype)
+    distance = np.maximum(low - coordinate, coordinate - high)
+    width = coordinate.dtype.type(max(high - low, 1))
+    reflections = np.floor(distance / width)
+    reflected_distance = distance - reflections * width
+    from_low = (coordinate < low) == (np.mod(reflections, 2) == 0)
+    return np.where(distance > 0, np.where(from_low, low + reflected_distance, high - reflected_distance), coordinate).astype(
+        coordinate.dtype
+    )
 
 
 def _kernel_array(mode: str, distance: Array) -> Array:
@@ -136,28 +140,30 @@ def _kernel_array(mode: str, distance: Array) -> Array:
 
 def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) -> te.Tensor:
     """Build three stages per axis, of coordinates, indices (-1: outside) and weights, then the stage that sums over the taps."""
-    spatial = x.rank - 2
+    spatial_rank = x.rank - 2
     first, taps = _taps(attrs.mode)
     outputs = grid.shape[:-1]
     working = working_dtype(x.dtype)
     indices, weights = [], []
-    for axis in range(spatial):
+    for axis in range(spatial_rank):
         extent = x.shape[2 + axis]
         coordinate_dtype = working_dtype(grid.dtype)
         length = ir.as_expr(arith.wrap(extent), coordinate_dtype)
 
         def coordinate(*i: arith.Var, axis: int = axis, length: ir.Expr = length) -> ir.Expr:
-            at: ir.Expr = _denormalize(attrs, widen(grid[(*i, axis if attrs.elements else spatial - 1 - axis)]), length)
+            position: ir.Expr = _denormalize(attrs, widen(grid[(*i, axis if attrs.elements else spatial_rank - 1 - axis)]), length)
             if attrs.mode == "nearest":
-                at = te.unary("round", at)
+                position = te.unary("round", position)
             if attrs.padding == "border" and attrs.mode != "cubic":
-                return te.minimum(te.maximum(at, 0), length - 1)
-            return _reflect_value(at, *_borders(attrs, length)) if attrs.padding == "reflection" else at
+                return te.minimum(te.maximum(position, 0), length - 1)
+            return _reflect_value(position, *_borders(attrs, length)) if attrs.padding == "reflection" else position
 
-        at = te.compute(outputs, coordinate, "coordinate")
+        coordinates = te.compute(outputs, coordinate, "coordinate")
 
-        def tap_index(tap: arith.Var, *i: arith.Var, at: te.Tensor = at, length: ir.Expr = length, extent: Dim = extent) -> ir.Expr:
-            position = te.unary("floor", at[i]) + ir.as_expr(arith.wrap(tap + first), at.dtype)
+        def tap_index(
+            tap: arith.Var, *i: arith.Var, coordinates: te.Tensor = coordinates, length: ir.Expr = length, extent: Dim = extent
+        ) -> ir.Expr:
+            position = te.unary("floor", coordinates[i]) + ir.as_expr(arith.wrap(tap + first), coordinates.dtype)
             outside = (position < 0) | (position > length - 1)
             if attrs.padding == "reflection":
                 position = te.unary("trunc", _reflect_value(position, *_borders(attrs, length)))
@@ -167,9 +173,9 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
             index = te.minimum(te.maximum(te.cast(position, "int32"), 0), last)
             return te.select(outside, te.const(-1, "int32"), index) if attrs.padding == "zeros" else index
 
-        def weight(tap: arith.Var, *i: arith.Var, at: te.Tensor = at) -> ir.Expr:
-            value = at[i]
-            distance = ir.as_expr(arith.wrap(tap + first), at.dtype) - (value - te.unary("floor", value))
+        def weight(tap: arith.Var, *i: arith.Var, coordinates: te.Tensor = coordinates) -> ir.Expr:
+            value = coordinates[i]
+            distance = ir.as_expr(arith.wrap(tap + first), coordinates.dtype) - (value - te.unary("floor", value))
             return te.cast(_kernel_value(attrs.mode, distance), working)
 
         indices.append(te.compute((taps, *outputs), tap_index, "place"))
@@ -187,9 +193,9 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
 
     shape = (*x.shape[:2], *outputs[1:])
     if attrs.mode == "nearest":
-        nearest: te.Tensor = te.compute(shape, lambda n, c, *i: pixel(n, c, i, (0,) * spatial), "grid_sample")
+        nearest: te.Tensor = te.compute(shape, lambda n, c, *i: pixel(n, c, i, (0,) * spatial_rank), "grid_sample")
         return nearest
-    axes = tuple(te.reduce_axis(taps, f"k{axis}") for axis in range(spatial))
+    axes = tuple(te.reduce_axis(taps, f"k{axis}") for axis in range(spatial_rank))
 
     def element(n: arith.Var, c: arith.Var, *position: arith.Var) -> ir.Expr:
         value = te.cast(pixel(n, c, position, axes), working)
@@ -205,16 +211,16 @@ def _compute_grid_sample(attrs: GridSampleAttrs, x: te.Tensor, grid: te.Tensor) 
     return narrow
 
 
-def _reflect_value(at: ir.Expr, low: Any, high: Any) -> ir.Expr:
-    low, high = ir.as_expr(low, at.dtype), ir.as_expr(high, at.dtype)
-    beyond = te.maximum(low - at, at - high)
+def _reflect_value(coordinate: ir.Expr, low: Any, high: Any) -> ir.Expr:
+    low, high = ir.as_expr(low, coordinate.dtype), ir.as_expr(high, coordinate.dtype)
+    distance = te.maximum(low - coordinate, coordinate - high)
     width = te.maximum(high - low, 1)
-    reflections = te.unary("floor", beyond / width)
-    rest = beyond - reflections * width
-    even = (reflections - te.unary("floor", reflections / 2) * 2).equal(0)
-    below = at < low
-    from_low = (below & even) | (~below & ~even)
-    return te.select(beyond > 0, te.select(from_low, low + rest, high - rest), at)
+    reflections = te.unary("floor", distance / width)
+    reflected_distance = distance - reflections * width
+    is_even = (reflections - te.unary("floor", reflections / 2) * 2).equal(0)
+    is_below = coordinate < low
+    from_low = (is_below & is_even) | (~is_below & ~is_even)
+    return te.select(distance > 0, te.select(from_low, low + reflected_distance, high - reflected_distance), coordinate)
 
 
 def _kernel_value(mode: str, distance: ir.Expr) -> ir.Expr:

@@ -53,14 +53,14 @@ def _check_reduction(reduction: str, x: TensorType) -> None:
         tensor_type(x, NUMERIC)
 
 
-def _write(reduction: str, x: Array, where: tuple[Array, ...], updates: Array) -> Array:
+def _write(reduction: str, x: Array, index: tuple[Array, ...], updates: Array) -> Array:
     """Apply the updates to a copy of the input, in order."""
     if reduction == "none":
         result = x.copy()
-        result[where] = updates  # numpy assigns repeated indices in order: the last one wins
+        result[index] = updates  # numpy assigns repeated indices in order: the last one wins
         return result
     result = widen_array(x).copy()
-    _REDUCTIONS[reduction][1].at(result, where, widen_array(updates))
+    _REDUCTIONS[reduction][1].at(result, index, widen_array(updates))
     return result.astype(x.dtype, copy=False)
 
 
@@ -85,17 +85,17 @@ def _program(
         (result,) = outputs
         target = result if wide is x.dtype else b.alloc(x.shape, wide, "wide")
         if target is not result or not in_place:
-            with b.loops(x.shape) as at:
-                b.store(target, at, te.cast((result if in_place else source)[at], wide))
-        with b.loops(shape) as at:
-            where = target_index(b, indices, at)
-            update = te.cast(updates[at], wide)
+            with b.loops(x.shape) as position:
+                b.store(target, position, te.cast((result if in_place else source)[position], wide))
+        with b.loops(shape) as position:
+            index = target_index(b, indices, position)
+            update = te.cast(updates[position], wide)
             if reduction != "none":
-                update = _REDUCTIONS[reduction][0](target[where], update)
-            b.store(target, where, update)
+                update = _REDUCTIONS[reduction][0](target[index], update)
+            b.store(target, index, update)
         if target is not result:
-            with b.loops(x.shape) as at:
-                b.store(result, at, te.cast(target[at], x.dtype))
+            with b.loops(x.shape) as position:
+                b.store(result, position, te.cast(target[position], x.dtype))
 
     (result,) = te.extern([(x.shape, x.dtype)], tensors, body, name)
     return result
@@ -125,23 +125,24 @@ def _infer_scatter_nd(attrs: ScatterNdAttrs, x: Type, indices: Type, updates: Ty
 def _scatter_nd(attrs: ScatterNdAttrs, x: Array, indices: Array, updates: Array) -> Array:
     depth = indices.shape[-1]
     count = math.prod(indices.shape[:-1])
-    where = tuple(positive_indices(indices[..., axis].reshape(-1), x.shape[axis]) for axis in range(depth))
-    rows = updates.reshape(count, *x.shape[depth:])
+    index = tuple(positive_indices(indices[..., axis].reshape(-1), x.shape[axis]) for axis in range(depth))
+    slices = updates.reshape(count, *x.shape[depth:])
     if depth:
-        return _write(attrs.reduction, x, where, rows)
-    return np.asarray(_write(attrs.reduction, x[None], (np.zeros(count, np.int64),), rows)[0])
+        return _write(attrs.reduction, x, index, slices)
+    return np.asarray(_write(attrs.reduction, x[None], (np.zeros(count, np.int64),), slices)[0])
 
 
 def _compute_scatter_nd(
     attrs: ScatterNdAttrs, x: te.Tensor, indices: te.Tensor, updates: te.Tensor, in_place: bool = False
 ) -> te.Tensor:
-    rows, depth = indices.rank - 1, index_depth(TensorType(indices.shape, indices.dtype), x.rank)
+    index_rank, depth = indices.rank - 1, index_depth(TensorType(indices.shape, indices.dtype), x.rank)
 
-    def target_index(b: Builder, source: ir.Buffer, at: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
+    def target_index(b: Builder, source: ir.Buffer, update_index: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
         coordinates = (
-            b.let(positive_index(source[(*at[:rows], axis)], x.shape[axis]), "at", (0, x.shape[axis] - 1)) for axis in range(depth)
+            b.let(positive_index(source[(*update_index[:index_rank], axis)], x.shape[axis]), "at", (0, x.shape[axis] - 1))
+            for axis in range(depth)
         )
-        return (*coordinates, *at[rows:])
+        return (*coordinates, *update_index[index_rank:])
 
     return _program(
         attrs.reduction, (x, indices, updates), indices.shape[:-1] + x.shape[depth:], target_index, "scatter_nd", in_place
@@ -190,9 +191,9 @@ def _infer_scatter_along_axis(attrs: ScatterAlongAxisAttrs, x: Type, indices: Ty
 
 @quiet
 def _scatter_along_axis(attrs: ScatterAlongAxisAttrs, x: Array, indices: Array, updates: Array) -> Array:
-    where = [np.broadcast_to(grid, indices.shape) for grid in grids(indices.shape)]
-    where[attrs.axis] = positive_indices(indices, x.shape[attrs.axis])
-    return _write(attrs.reduction, x, tuple(where), updates)
+    index = [np.broadcast_to(grid, indices.shape) for grid in grids(indices.shape)]
+    index[attrs.axis] = positive_indices(indices, x.shape[attrs.axis])
+    return _write(attrs.reduction, x, tuple(index), updates)
 
 
 def _compute_scatter_along_axis(
@@ -200,9 +201,9 @@ def _compute_scatter_along_axis(
 ) -> te.Tensor:
     axis = attrs.axis
 
-    def target_index(b: Builder, source: ir.Buffer, at: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
-        index = b.let(positive_index(source[at], x.shape[axis]), "at", (0, x.shape[axis] - 1))
-        return (*at[:axis], index, *at[axis + 1 :])
+    def target_index(b: Builder, source: ir.Buffer, update_index: tuple[arith.Var, ...]) -> tuple[Dim, ...]:
+        index = b.let(positive_index(source[update_index], x.shape[axis]), "at", (0, x.shape[axis] - 1))
+        return (*update_index[:axis], index, *update_index[axis + 1 :])
 
     return _program(attrs.reduction, (x, indices, updates), indices.shape, target_index, "scatter_along_axis", in_place)
 

@@ -1,7 +1,8 @@
 """Operators that select a data-dependent number of elements. Their results have existential dimensions.
 
-Each operator is a loop program that stores the size of its result before it writes the result. Other operators gather by `take` at
-indices from these: compress at the nonzero indices of its mask, the values of unique at the first occurrences.
+Each operator is a loop program that stores the size of its result before it writes the result. Other operators are compositions of
+these with a `take` at the returned indices: ONNX Compress takes the elements at the nonzero indices of its mask, ONNX Unique the
+values at their first occurrences.
 """
 
 from __future__ import annotations
@@ -63,20 +64,20 @@ def _compute_nonzero(attrs: Attrs, x: te.Tensor, *, out_type: Type) -> te.Tensor
         (source,) = inputs
         result, count = outputs
 
-        def chosen(at: tuple[arith.Var, ...]) -> ir.Expr:
-            value = widen(source[at])
+        def is_nonzero(element_index: tuple[arith.Var, ...]) -> ir.Expr:
+            value = widen(source[element_index])
             return value if value.dtype.kind == "bool" else value.not_equal(0)
 
         b.store(count, (), 0)
-        with b.loops(x.shape) as at, b.if_(chosen(at)):
+        with b.loops(x.shape) as element_index, b.if_(is_nonzero(element_index)):
             b.store(count, (), count[()] + 1)
         if not x.rank:
             return
         position = b.alloc((), "int64", "position")
         b.store(position, (), 0)
-        with b.loops(x.shape) as at, b.if_(chosen(at)):
+        with b.loops(x.shape) as element_index, b.if_(is_nonzero(element_index)):
             column = b.let(position[()], "column", (0, size - 1))
-            for axis, index in enumerate(at):
+            for axis, index in enumerate(element_index):
                 b.store(result, (axis, column), index)
             b.store(position, (), position[()] + 1)
 
@@ -90,11 +91,11 @@ def _threaded_nonzero(grid: Grid, attrs: Attrs, x: te.Tensor, *, out_type: Type)
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         result, count = outputs
 
-        def chosen(number: Dim) -> ir.Expr:
+        def is_nonzero(number: Dim) -> ir.Expr:
             value = widen(inputs[0][unflatten(number, x.shape)])
             return value if value.dtype.kind == "bool" else value.not_equal(0)
 
-        selected = count_selected(b, grid, elements, chosen)
+        selected = count_selected(b, grid, elements, is_nonzero)
         b.store(count, (), selected.total)
         if x.rank:
             with parallel_range(b, grid, elements) as column, b.if_(truth(arith.compare("<", column, size))):
@@ -152,9 +153,9 @@ def _unique(attrs: UniqueAttrs, x: Array) -> tuple[Array, Array, Array]:
     counts = np.bincount(group, minlength=len(first))
     if not attrs.ordered:
         by_occurrence = np.argsort(first)
-        renamed = np.empty(len(first), np.int64)
-        renamed[by_occurrence] = np.arange(len(first))
-        first, group, counts = first[by_occurrence], renamed[group], counts[by_occurrence]
+        new_groups = np.empty(len(first), np.int64)
+        new_groups[by_occurrence] = np.arange(len(first))
+        first, group, counts = first[by_occurrence], new_groups[group], counts[by_occurrence]
     return first.astype(np.int64), group, counts.astype(np.int64)
 
 
@@ -270,19 +271,19 @@ def _non_max_suppression(
     """Return rows (batch, class, box). By descending score, boxes are kept unless they overlap a kept box too much."""
     assert isinstance(attrs.max_output, int)
     boxes, scores = widen_array(boxes), widen_array(scores)
-    chosen: list[tuple[int, int, int]] = []
+    kept_boxes: list[tuple[int, int, int]] = []
     for batch, batch_scores in enumerate(scores):
-        sides = _corner_arrays(boxes[batch], attrs.center)
-        for number, class_scores in enumerate(batch_scores):
-            selection: list[int] = []
+        corners = _corner_arrays(boxes[batch], attrs.center)
+        for class_index, class_scores in enumerate(batch_scores):
+            kept_in_class: list[int] = []
             for box in stable_argsort(class_scores, 0, descending=True):
-                if len(selection) >= attrs.max_output:
+                if len(kept_in_class) >= attrs.max_output:
                     break
-                overlaps = (_overlap_arrays(sides[box], sides[other]) for other in selection)
+                overlaps = (_overlap_arrays(corners[box], corners[other]) for other in kept_in_class)
                 if class_scores[box] > score_threshold and not any(overlap > iou_threshold for overlap in overlaps):
-                    selection.append(box)
-            chosen += [(batch, number, box) for box in selection]
-    return np.array(chosen, np.int64).reshape(-1, 3)
+                    kept_in_class.append(box)
+            kept_boxes += [(batch, class_index, box) for box in kept_in_class]
+    return np.array(kept_boxes, np.int64).reshape(-1, 3)
 
 
 def _corner_arrays(boxes: Array, center: bool) -> Array:
@@ -320,8 +321,8 @@ def _overlap(a: list[ir.Expr], b: list[ir.Expr]) -> ir.Expr:
     height, width = (te.minimum(a[2 + k], b[2 + k]) - te.maximum(a[k], b[k]) for k in range(2))
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
     common = height * width
-    meet = (height > 0.0) & (width > 0.0) & (areas[0] > 0.0) & (areas[1] > 0.0)
-    return te.select(meet, common / (areas[0] + areas[1] - common), 0.0)
+    is_overlapping = (height > 0.0) & (width > 0.0) & (areas[0] > 0.0) & (areas[1] > 0.0)
+    return te.select(is_overlapping, common / (areas[0] + areas[1] - common), 0.0)
 
 
 def _compute_non_max_suppression(
@@ -345,13 +346,13 @@ def _compute_non_max_suppression(
         going = b.alloc((), "bool", "going")
         max_boxes = arith.minimum(attrs.max_output, candidates)
         b.store(count, (), 0)
-        with b.loops((batches, classes)) as (batch, number):
+        with b.loops((batches, classes)) as (batch, class_index):
 
             def score(box: Dim) -> ir.Expr:
-                return widen(score_buffer[batch, number, box])
+                return widen(score_buffer[batch, class_index, box])
 
             def rank(box: Dim) -> ir.Expr:
-                return sort_key(score_buffer[batch, number, box], descending=True)
+                return sort_key(score_buffer[batch, class_index, box], descending=True)
 
             start = b.let(count[()], "start")
 
@@ -374,7 +375,7 @@ def _compute_non_max_suppression(
                             b.store(selection_corners, (side, slot), box_corners[side])
                         b.store(count, (), count[()] + 1)
                         row = b.let(count[()] - 1, "row", (0, size - 1))
-                        for column, value in enumerate((batch, number, box)):
+                        for column, value in enumerate((batch, class_index, box)):
                             b.store(result, (row, column), value)
                         b.store(going, (), ir.as_expr(arith.compare("<", selection_size + 1, max_boxes), dtype("bool")))
                 # Scores are descending: all scores after one below the threshold are below it too. NaN comes first.

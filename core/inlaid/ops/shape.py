@@ -284,7 +284,8 @@ class SliceAttrs(Attrs):
 
 
 LONGEST_STRIDE = 2**62
-"""No axis has so many elements: longer strides take the same ones, and their sums with sizes could overflow."""
+"""Greatest stride in a slice. No axis has as many elements, so longer strides select the same elements, but their sums with sizes
+could overflow."""
 
 
 def bounded_stride(stride: int) -> int:
@@ -374,8 +375,8 @@ def _infer_pad(attrs: PadAttrs, x: Type, value: Type | None = None) -> Type:
         padded = simple(arith.add(arith.add(extent, before), after))
         require_at_least(padded, 0, f"dimension {len(shape)} of the output")
         if attrs.mode != "constant" and not provably_equal(padded, extent):
-            filled = arith.logical_or(arith.compare(">=", extent, 1), arith.compare("==", padded, 0))
-            require(Constraint(arith.unwrap(filled), f"an axis that is padded in mode {attrs.mode}", ">= 1", extent))
+            is_nonempty = arith.logical_or(arith.compare(">=", extent, 1), arith.compare("==", padded, 0))
+            require(Constraint(arith.unwrap(is_nonempty), f"an axis that is padded in mode {attrs.mode}", ">= 1", extent))
         shape.append(padded)
     return TensorType(tuple(shape), x.dtype)
 
@@ -383,12 +384,14 @@ def _infer_pad(attrs: PadAttrs, x: Type, value: Type | None = None) -> Type:
 def _pad(attrs: PadAttrs, x: Array, value: Array | None = None) -> Array:
     pads = concrete(attrs.pads)
     before, after = pads[: x.ndim], pads[x.ndim :]
-    added = [(max(low, 0), max(high, 0)) for low, high in zip(before, after, strict=True)]
+    nonnegative_pads = [(max(low, 0), max(high, 0)) for low, high in zip(before, after, strict=True)]
     if value is not None:
-        padded = np.full(tuple(size + low + high for size, (low, high) in zip(x.shape, added, strict=True)), value, x.dtype)
-        padded[tuple(slice(low, low + size) for size, (low, _) in zip(x.shape, added, strict=True))] = x
+        padded = np.full(
+            tuple(size + low + high for size, (low, high) in zip(x.shape, nonnegative_pads, strict=True)), value, x.dtype
+        )
+        padded[tuple(slice(low, low + size) for size, (low, _) in zip(x.shape, nonnegative_pads, strict=True))] = x
     else:
-        padded = np.pad(x, added, attrs.mode) if x.ndim else x  # type: ignore[call-overload]
+        padded = np.pad(x, nonnegative_pads, attrs.mode) if x.ndim else x  # type: ignore[call-overload]
     crops = (slice(max(-low, 0), size - max(-high, 0)) for low, high, size in zip(before, after, padded.shape, strict=True))
     return np.array(padded[tuple(crops)])
 
@@ -402,13 +405,13 @@ def _compute_pad(attrs: PadAttrs, x: te.Tensor, value: te.Tensor | None = None) 
         if value is None:
             pads = zip(attrs.pads[: x.rank], attrs.pads[x.rank :], strict=True)
             unpadded_axes = [before == after == 0 for before, after in pads]
-            sides = zip(source, x.shape, unpadded_axes, strict=True)
-            places = [i if is_unpadded else _source_index(attrs.mode, i, extent) for i, extent, is_unpadded in sides]
+            axes = zip(source, x.shape, unpadded_axes, strict=True)
+            source_indices = [i if is_unpadded else _source_index(attrs.mode, i, extent) for i, extent, is_unpadded in axes]
             if unpadded_axes[-1:] != [False]:
-                return x[tuple(places)]
+                return x[tuple(source_indices)]
             # Within a row, the copy needs no index arithmetic.
-            plain = arith.logical_and(arith.compare("<=", 0, source[-1]), arith.compare("<", source[-1], x.shape[-1]))
-            return te.select(plain, x[(*places[:-1], source[-1])], x[tuple(places)])
+            is_inside_row = arith.logical_and(arith.compare("<=", 0, source[-1]), arith.compare("<", source[-1], x.shape[-1]))
+            return te.select(is_inside_row, x[(*source_indices[:-1], source[-1])], x[tuple(source_indices)])
         inside: Dim = 1
         for axis, (i, extent) in enumerate(zip(source, x.shape, strict=True)):
             if attrs.pads[axis] != 0:

@@ -51,10 +51,10 @@ def _dynamic_slice(attrs: DynamicSliceAttrs, x: Array, starts: Array, ends: Arra
 
     Unlike in Python, a start before the axis is clamped to the first element even for a negative stride.
     """
-    where = [slice(None)] * x.ndim
+    slices = [slice(None)] * x.ndim
     for axis, start, end, stride in zip(attrs.axes, starts.tolist(), ends.tolist(), attrs.strides, strict=True):
-        where[axis] = slice(max(start, -x.shape[axis]), end, stride)
-    return np.array(x[tuple(where)])
+        slices[axis] = slice(max(start, -x.shape[axis]), end, stride)
+    return np.array(x[tuple(slices)])
 
 
 def _slice_limits(limits: Sequence[ir.Buffer], number: int, extent: Dim, stride: int) -> tuple[ir.Expr, ir.Expr]:
@@ -69,10 +69,10 @@ def _slice_limits(limits: Sequence[ir.Buffer], number: int, extent: Dim, stride:
     return begin, (distance + (step - 1)) / step
 
 
-def _sliced(attrs: DynamicSliceAttrs, begins: Mapping[int, Dim], at: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Return the index in x of the element at index `at` of the result."""
+def _source_index(attrs: DynamicSliceAttrs, begins: Mapping[int, Dim], result_index: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Return the index in x of the element at `result_index` of the result."""
     steps = dict(zip(attrs.axes, map(bounded_stride, attrs.strides), strict=True))
-    return tuple(begins[axis] + index * steps[axis] if axis in steps else index for axis, index in enumerate(at))
+    return tuple(begins[axis] + index * steps[axis] if axis in steps else index for axis, index in enumerate(result_index))
 
 
 def _compute_dynamic_slice(
@@ -89,8 +89,8 @@ def _compute_dynamic_slice(
             begin, count = _slice_limits(limits, number, x.shape[axis], stride)
             b.store(sizes[number], (), count)
             begins[axis] = b.let(begin, "begin")
-        with b.loops(shape) as at:
-            b.store(result, at, source[_sliced(attrs, begins, at)])
+        with b.loops(shape) as result_index:
+            b.store(result, result_index, source[_source_index(attrs, begins, result_index)])
 
     defined = tuple(defined_size(out_type, axis) for axis in attrs.axes)
     (result,) = te.extern([(shape, x.dtype)], (x, starts, ends), body, "dynamic_slice", defined)
@@ -112,11 +112,11 @@ def _threaded_dynamic_slice(
         for number, (_, count) in enumerate(ranges):
             b.store(sizes[number], (), count)
         with parallel_rows(b, grid, arith.product(tuple(max_shape[:-1])), max_shape[-1]) as (row, position):
-            at = (*unflatten(row, max_shape[:-1]), position)
-            inside = [arith.compare("<", index, extent) for index, extent in zip(at, shape, strict=True)]
+            result_index = (*unflatten(row, max_shape[:-1]), position)
+            inside = [arith.compare("<", index, extent) for index, extent in zip(result_index, shape, strict=True)]
             with b.if_(truth(functools.reduce(arith.logical_and, inside))):
                 begins = {axis: b.let(ranges[number][0], "begin") for number, axis in enumerate(attrs.axes)}
-                b.store(result, at, source[_sliced(attrs, begins, at)])
+                b.store(result, result_index, source[_source_index(attrs, begins, result_index)])
 
     defined = tuple(defined_size(out_type, axis) for axis in attrs.axes)
     (result,) = te.extern([(shape, x.dtype)], (x, starts, ends), body, "dynamic_slice", defined)

@@ -26,7 +26,7 @@ from inlaid_runtime.types import TensorType, TupleType, Type
 COLUMNS = 16
 """Maximum number of columns that are searched together: the maximum number of keys in a vector."""
 MAX_HEAP_K = 128
-"""Maximum number of wanted elements per column for which `COLUMNS` heaps fit the first-level cache."""
+"""Maximum number of selected elements per column for which `COLUMNS` heaps fit the first-level cache."""
 
 Precedes = Callable[[Builder, arith.Var, arith.Var, ir.Buffer], None]
 """Comparison `precedes(b, i, j, result)`: emits statements that store in the 0-d bool buffer `result` whether element i must
@@ -87,9 +87,9 @@ def _choose(
     last = order.shape[0] - 1
     b.store(take_right, (), left[()] >= middle)
     with b.if_((left[()] < middle) & (right[()] < end)):
-        ours = b.let(order[b.let(left[()], "at", (0, last))], "ours", (0, last))
-        theirs = b.let(order[b.let(right[()], "at", (0, last))], "theirs", (0, last))
-        precedes(b, theirs, ours, take_right)
+        left_head = b.let(order[b.let(left[()], "at", (0, last))], "ours", (0, last))
+        right_head = b.let(order[b.let(right[()], "at", (0, last))], "theirs", (0, last))
+        precedes(b, right_head, left_head, take_right)
 
 
 def stable_argsort(x: Array, axis: int, *, descending: bool = False) -> Array:
@@ -140,31 +140,33 @@ def _compute_topk(attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tensor, ...]:
         if not (isinstance(k, int) and isinstance(count, int)):
             k = b.let(arith.wrap(k), "k", (0, count))
         # Adjacent columns are searched together if their heaps fit the first-level cache.
-        beside = x.shape[-1] if axis + 1 < len(x.shape) else 1
+        adjacent_columns = x.shape[-1] if axis + 1 < len(x.shape) else 1
         max_columns = COLUMNS if isinstance(k, int) and k <= MAX_HEAP_K else 1
-        max_columns = min(max_columns, beside) if isinstance(beside, int) else max_columns
+        max_columns = min(max_columns, adjacent_columns) if isinstance(adjacent_columns, int) else max_columns
         outer_dims = (*x.shape[:axis], *x.shape[axis + 1 : -1])
-        with loop_nest(b, (*outer_dims, arith.ceildiv(beside, max_columns)), ir.ForKind.PARALLEL) as at:
-            columns = arith.minimum(max_columns, beside - at[-1] * max_columns) if max_columns != 1 else arith.ONE
+        with loop_nest(b, (*outer_dims, arith.ceildiv(adjacent_columns, max_columns)), ir.ForKind.PARALLEL) as outer_index:
+            columns = (
+                arith.minimum(max_columns, adjacent_columns - outer_index[-1] * max_columns) if max_columns != 1 else arith.ONE
+            )
 
             def index(position: Dim, column: Dim) -> tuple[Dim, ...]:
-                last = (at[-1] * max_columns + column,) if axis + 1 < len(x.shape) else ()
-                return (*at[:axis], position, *at[axis:-1], *last)
+                last = (outer_index[-1] * max_columns + column,) if axis + 1 < len(x.shape) else ()
+                return (*outer_index[:axis], position, *outer_index[axis:-1], *last)
 
             def key(position: Dim, column: Dim) -> ir.Expr:
                 return sort_key(source[index(position, column)], attrs.largest)
 
-            def put(column: Dim, rank: Dim, number: ir.Expr) -> None:
+            def store_result(column: Dim, rank: Dim, number: ir.Expr) -> None:
                 source_index = b.let(number, "found", (0, count - 1))
                 b.store(values, index(rank, column), source[index(source_index, column)])
                 b.store(indices, index(rank, column), source_index)
 
             def emit_heap() -> None:
-                room = k if isinstance(k, int) else count
-                order = b.alloc((max_columns * room,), "int64", "order")
+                part_size = k if isinstance(k, int) else count
+                order = b.alloc((max_columns * part_size,), "int64", "order")
                 heap_select(b, count, k, key, order, (columns, max_columns))
                 with b.loop(columns, "column") as column, b.loop(k) as rank:
-                    put(column, rank, order[column * room + rank])
+                    store_result(column, rank, order[column * part_size + rank])
 
             def emit_sort() -> None:
                 keys = b.alloc((count,), key_dtype(x.dtype), "keys")
@@ -174,7 +176,7 @@ def _compute_topk(attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tensor, ...]:
                         b.store(keys, i, key(i, column))
                     radix_sort(b, count, keys, order, spare)
                     with b.loop(k) as rank:
-                        put(column, rank, order[rank])
+                        store_result(column, rank, order[rank])
 
             by_share(b, count, k, emit_heap, emit_sort)
 
@@ -187,8 +189,8 @@ def _threaded_topk(grid: Grid, attrs: TopkAttrs, x: te.Tensor) -> tuple[te.Tenso
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
 
     def index(row: Dim, position: Dim) -> tuple[Dim, ...]:
-        around = unflatten(row, outer_dims)
-        return (*around[:axis], position, *around[axis:])
+        outer_index = unflatten(row, outer_dims)
+        return (*outer_index[:axis], position, *outer_index[axis:])
 
     def body(b: Builder, inputs: tuple[ir.Buffer, ...], outputs: tuple[ir.Buffer, ...]) -> None:
         (source,) = inputs

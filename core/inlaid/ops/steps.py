@@ -42,13 +42,13 @@ def run_steps(
         return join([output for output in outputs if output is not None], 0), states
 
     iteration = var("step", TensorType((), "int64"))
-    olds = tuple(var(f"state{index}", state.type) for index, state in enumerate(states))
+    state_vars = tuple(var(f"state{index}", state.type) for index, state in enumerate(states))
     slices = tuple(
         var(f"slice{index}", TensorType(expr_type(value).shape[1:], expr_type(value).dtype)) for index, value in enumerate(scanned)
     )
     position = sub(count([steps - 1], "int64"), iteration) if reverse else iteration
-    output, news = step(position, slices, olds)
-    body = function((iteration, *olds, *slices), tuple_((constant(np.array(True)), *news, output)))
+    output, new_states = step(position, slices, state_vars)
+    body = function((iteration, *state_vars, *slices), tuple_((constant(np.array(True)), *new_states, output)))
     result = loop(body, state=states, scanned=[reversed_axis(value, 0) if reverse else value for value in scanned])
     stacked = tuple_item(result, len(states))
     return reversed_axis(stacked, 0) if reverse else stacked, tuple(tuple_item(result, index) for index in range(len(states)))

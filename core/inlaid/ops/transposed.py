@@ -42,17 +42,17 @@ def _transposed(
     axes = window_axes(ConvAttrs(attrs.strides, (), attrs.dilations), kernel)
     rank = len(kernel)
     pads = attrs.pads or (0,) * (2 * rank)
-    extra = attrs.output_padding or (0,) * rank
-    if len(pads) != 2 * rank or len(extra) != rank:
+    output_padding = attrs.output_padding or (0,) * rank
+    if len(pads) != 2 * rank or len(output_padding) != rank:
         raise ValueError(f"expected {2 * rank} pads and {rank} output paddings, got {attrs.pads} and {attrs.output_padding}")
     axes = tuple(
         WindowAxis(axis.kernel, axis.stride, axis.dilation, before, after)
         for axis, before, after in zip(axes, pads[:rank], pads[rank:], strict=True)
     )
     shape: list[Dim] = []
-    for number, (axis, extent, more) in enumerate(zip(axes, spatial, extra, strict=True), 2):
+    for number, (axis, extent, padding) in enumerate(zip(axes, spatial, output_padding, strict=True), 2):
         require_at_least(axis.before, 0, "a pad before an axis")
-        length = (extent - 1) * axis.stride + axis.span + more - axis.before - axis.after
+        length = (extent - 1) * axis.stride + axis.span + padding - axis.before - axis.after
         require_at_least(length, 1, f"dimension {number} of the output")
         shape.append(arith.unwrap(arith.wrap(length)))
     return axes, tuple(shape)
@@ -77,22 +77,22 @@ def _reference_conv_transpose(attrs: ConvTransposeAttrs, x: Array, w: Array) -> 
     crops = [arith.evaluate(axis.before, {}) for axis in axes]
     # Distance from the first to the last element that a tap adds to; an empty axis adds nothing.
     reaches = [(extent - 1) * axis.stride + 1 if extent else 0 for axis, extent in zip(axes, x.shape[2:], strict=True)]
-    groups, inputs, outputs = attrs.groups, w.shape[0] // attrs.groups, w.shape[1]
-    data = x.astype(acc, copy=False).reshape(x.shape[0], groups, inputs, *x.shape[2:])
-    weights = w.astype(acc, copy=False).reshape(groups, inputs, *w.shape[1:])
+    groups, group_inputs, group_outputs = attrs.groups, w.shape[0] // attrs.groups, w.shape[1]
+    data = x.astype(acc, copy=False).reshape(x.shape[0], groups, group_inputs, *x.shape[2:])
+    weights = w.astype(acc, copy=False).reshape(groups, group_inputs, *w.shape[1:])
     full_shape = [
         max(crop + length, reach + (size - 1) * axis.dilation)
         for axis, crop, length, reach, size in zip(axes, crops, lengths, reaches, w.shape[2:], strict=True)
     ]
-    total = np.zeros((x.shape[0], groups, outputs, *full_shape), acc)
+    total = np.zeros((x.shape[0], groups, group_outputs, *full_shape), acc)
     letters = "xyz"[: len(axes)]
-    everything = (slice(None),) * 3
+    all_channels = (slice(None),) * 3
     for tap in np.ndindex(*w.shape[2:]):
         starts = [k * axis.dilation for k, axis in zip(tap, axes, strict=True)]
-        reached = tuple(slice(at, at + reach, axis.stride) for at, reach, axis in zip(starts, reaches, axes, strict=True))
-        total[everything + reached] += np.einsum(f"ngi{letters},gio->ngo{letters}", data, weights[everything + tap])
+        target = tuple(slice(start, start + reach, axis.stride) for start, reach, axis in zip(starts, reaches, axes, strict=True))
+        total[all_channels + target] += np.einsum(f"ngi{letters},gio->ngo{letters}", data, weights[all_channels + tap])
     window = tuple(slice(crop, crop + length) for crop, length in zip(crops, lengths, strict=True))
-    return as_array(total[everything + window].reshape(x.shape[0], groups * outputs, *lengths), result)
+    return as_array(total[all_channels + window].reshape(x.shape[0], groups * group_outputs, *lengths), result)
 
 
 # --- as convolutions --------------------------------------------------------------------------------------------------
@@ -118,8 +118,9 @@ class _Group:
 
 @dataclass(frozen=True)
 class _PhasedAxis:
-    """An axis of a transposed convolution. The whole (uncropped) output is divided into `stride` interleaved phases; of each,
-    elements `first` to `first + count - 1` are computed. After interleaving, `begin` and `end` elements are cropped."""
+    """An axis of a transposed convolution of data of some extent. The whole (uncropped) output is divided into `stride` interleaved
+    phases. Of each phase, elements `first` to `first + count - 1` are computed, which end before element `extent - 1 + ceiling`.
+    After interleaving, `begin` elements are cropped at the start and `end` elements at the end; a negative number adds zeros."""
 
     stride: int
     groups: tuple[_Group, ...]
@@ -139,12 +140,12 @@ def _groups(kernel: Dim, stride: int, dilation: int, begin: int = 0) -> tuple[_G
     dilation`. Phases are counted from element `begin` of the whole output."""
     if stride == 1 or not isinstance(kernel, int):
         return (_Group((0,), None, kernel, 0, dilation),)
-    common = int(np.gcd(stride, dilation))
-    period, step = stride // common, dilation // common
+    divisor = int(np.gcd(stride, dilation))
+    period, step = stride // divisor, dilation // divisor
     inverse = pow(step, -1, period)
     members_by_reach: dict[tuple[int, int], list[tuple[int, range]]] = {}
-    for phase in range(-begin % common, stride, common):
-        first = (phase + begin) // common * inverse % period
+    for phase in range(-begin % divisor, stride, divisor):
+        first = (phase + begin) // divisor * inverse % period
         taps = range(first, kernel, period)
         if taps:
             members_by_reach.setdefault((len(taps), (first * dilation - phase - begin) // stride), []).append((phase, taps))
@@ -154,10 +155,10 @@ def _groups(kernel: Dim, stride: int, dilation: int, begin: int = 0) -> tuple[_G
     )
 
 
-def _phased_axis(axis: WindowAxis, extent: Dim, more: Dim) -> _PhasedAxis:
+def _phased_axis(axis: WindowAxis, extent: Dim, output_padding: Dim) -> _PhasedAxis:
     groups, stride = _groups(axis.kernel, axis.stride, axis.dilation), axis.stride
     # The output has (extent - 1) * stride + room elements before its beginning is cropped.
-    room = axis.span + more - axis.after
+    room = axis.span + output_padding - axis.after
     ceiling = simple(arith.maximum(arith.ceildiv(room, stride), 1 + max(group.shift for group in groups)))
     first: Dim = simple(arith.wrap(axis.before) // stride)
     for group in groups:
@@ -173,9 +174,10 @@ def _phased_axis(axis: WindowAxis, extent: Dim, more: Dim) -> _PhasedAxis:
     )
 
 
-def _exact(axis: WindowAxis, extent: Dim, length: Dim) -> _PhasedAxis | None:
+def _exact_axis(axis: WindowAxis, extent: Dim, length: Dim) -> _PhasedAxis | None:
     """Return an axis whose phases are counted from the first kept element, so that no cropped element is computed. Phases may then
-    share fewer convolutions. Returns None if a convolution would have to skip data, or if the first element is not static."""
+    share fewer convolutions. Returns None if the stride is 1, if the kernel or the first kept element is not static, or if a
+    convolution would have to skip data."""
     if axis.stride == 1 or not isinstance(axis.kernel, int) or not isinstance(axis.before, int):
         return None
     count = simple(arith.ceildiv(length, axis.stride))
@@ -199,17 +201,17 @@ def _decompose(attrs: ConvTransposeAttrs, args: tuple[Expr, ...]) -> Expr:
     x, w = args
     data, weights = expr_type(x), expr_type(w)
     axes, spatial = _transposed(attrs, weights.shape[2:], data.shape[2:])
-    extra = attrs.output_padding or (0,) * len(axes)
+    output_padding = attrs.output_padding or (0,) * len(axes)
     phased, exact = [], []
-    for number, (axis, more) in enumerate(zip(axes, extra, strict=True), 2):
+    for number, (axis, padding) in enumerate(zip(axes, output_padding, strict=True), 2):
         if not isinstance(axis.kernel, int) and axis.stride > 1:
             x, after = _spread(x, number, axis.stride), axis.after + axis.stride - 1
             axis = WindowAxis(axis.kernel, 1, axis.dilation, axis.before, after)
         elif isinstance(axis.kernel, int) and expr_type(x).shape[number] == 1:
             # For an extent of 1 the stride is irrelevant: use the window's extent, which gives each phase one tap.
             axis = WindowAxis(axis.kernel, axis.kernel * axis.dilation, axis.dilation, axis.before, axis.after)
-        phased.append(_phased_axis(axis, expr_type(x).shape[number], more))
-        exact.append(_exact(axis, expr_type(x).shape[number], spatial[number - 2]) or phased[-1])
+        phased.append(_phased_axis(axis, expr_type(x).shape[number], padding))
+        exact.append(_exact_axis(axis, expr_type(x).shape[number], spatial[number - 2]) or phased[-1])
     if _gains(phased, exact, weights.shape[1]):
         phased = exact
     full_output = _interleaved(attrs, x, w, phased)
@@ -217,77 +219,77 @@ def _decompose(attrs: ConvTransposeAttrs, args: tuple[Expr, ...]) -> Expr:
     return _cropped(full_output, phased, shape)
 
 
-def _gains(shared: list[_PhasedAxis], exact: list[_PhasedAxis], outputs: Dim) -> bool:
+def _gains(shared: list[_PhasedAxis], exact: list[_PhasedAxis], group_outputs: Dim) -> bool:
     """Test whether to use the `exact` axes: they need no more convolutions, or with many channels compute far fewer elements."""
     if math.prod(len(axis_phases.groups) for axis_phases in exact) <= math.prod(len(axis_phases.groups) for axis_phases in shared):
         return True
     shared_count, exact_count = (
         math.prod(arith.size_hint(axis_phases.count, arith.IMAGE_SIDE) for axis_phases in phased) for phased in (shared, exact)
     )
-    return arith.size_hint(outputs) >= MIN_CHANNELS and shared_count >= MUCH * exact_count
+    return arith.size_hint(group_outputs) >= MIN_CHANNELS and shared_count >= MUCH * exact_count
 
 
 def _spread(x: Expr, axis: int, stride: int) -> Expr:
     """Insert `stride - 1` zeros after each element along an axis."""
     shape = expr_type(x).shape
-    apart = reshape(x, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    separated = reshape(x, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
     end = (0,) * (len(shape) + 1 + axis + 1) + (stride - 1,) + (0,) * (len(shape) - axis - 1)
-    padded = pad(apart, scalar(0, expr_type(x).dtype), pads=end)
+    padded = pad(separated, scalar(0, expr_type(x).dtype), pads=end)
     return reshape(padded, shape=(*shape[:axis], simple(arith.wrap(shape[axis]) * stride), *shape[axis + 1 :]))
 
 
 def _interleaved(attrs: ConvTransposeAttrs, x: Expr, w: Expr, phased: list[_PhasedAxis]) -> Expr:
     """Interleave the elements that the phases compute."""
-    rank, batch, groups, outputs = len(phased), expr_type(x).shape[0], attrs.groups, expr_type(w).shape[1]
+    rank, batch, groups, group_outputs = len(phased), expr_type(x).shape[0], attrs.groups, expr_type(w).shape[1]
     counts = tuple(axis_phases.count for axis_phases in phased)
     if all(axis_phases.stride == 1 for axis_phases in phased):
         return _phases(attrs, x, w, phased, tuple(axis_phases.groups[0] for axis_phases in phased))
 
-    def parts(chosen: tuple[_Group, ...]) -> Expr:
-        """Compute the chosen phases of the first axes and all phases of the others: (N, groups, phases..., channels per group,
-        spatial...)."""
-        number = len(chosen)
+    def parts(axis_groups: tuple[_Group, ...]) -> Expr:
+        """Compute the phases in `axis_groups` of the first axes and all phases of the others: (N, groups, phases..., channels per
+        group, spatial...)."""
+        number = len(axis_groups)
         if number == rank:
-            split = (batch, groups, *(len(group.phases) for group in chosen), outputs, *counts)
-            return reshape(_phases(attrs, x, w, phased, chosen), shape=split)
+            split = (batch, groups, *(len(group.phases) for group in axis_groups), group_outputs, *counts)
+            return reshape(_phases(attrs, x, w, phased, axis_groups), shape=split)
         axis_phases = phased[number]
-        joined = join([parts((*chosen, group)) for group in axis_phases.groups], 2 + number)
+        joined = join([parts((*axis_groups, group)) for group in axis_phases.groups], 2 + number)
         order = [phase for group in axis_phases.groups for phase in group.phases]
         if missing := sorted(set(range(axis_phases.stride)) - set(order)):  # phases without taps are zero
             rank_of_parts = expr_type(joined).rank
-            added = (0,) * (rank_of_parts + 2 + number) + (len(missing),) + (0,) * (rank_of_parts - 3 - number)
-            joined = pad(joined, scalar(0, expr_type(joined).dtype), pads=added)
+            zero_pads = (0,) * (rank_of_parts + 2 + number) + (len(missing),) + (0,) * (rank_of_parts - 3 - number)
+            joined = pad(joined, scalar(0, expr_type(joined).dtype), pads=zero_pads)
         order += missing
         return joined if order == sorted(order) else take(joined, constant(np.argsort(order)), axis=2 + number)
 
-    every = parts(())
+    phase_outputs = parts(())
     interleaved = (axis for number in range(rank) for axis in (3 + rank + number, 2 + number))
-    ordered = transpose(every, perm=(0, 1, 2 + rank, *interleaved))
+    ordered = transpose(phase_outputs, perm=(0, 1, 2 + rank, *interleaved))
     sizes = (simple(arith.wrap(axis_phases.count) * axis_phases.stride) for axis_phases in phased)
-    return reshape(ordered, shape=(batch, groups * outputs, *sizes))
+    return reshape(ordered, shape=(batch, groups * group_outputs, *sizes))
 
 
-def _phases(attrs: ConvTransposeAttrs, x: Expr, w: Expr, phased: list[_PhasedAxis], chosen: tuple[_Group, ...]) -> Expr:
+def _phases(attrs: ConvTransposeAttrs, x: Expr, w: Expr, phased: list[_PhasedAxis], axis_groups: tuple[_Group, ...]) -> Expr:
     """Build the convolution for a group of phases of each axis. Its channels are (groups, phases..., channels per group)."""
     rank, groups = len(phased), attrs.groups
-    inputs, outputs = expr_type(w).shape[:2]
-    counts, taps = tuple(len(group.phases) for group in chosen), tuple(group.count for group in chosen)
-    for axis, group in enumerate(chosen, 2):
+    input_channels, group_outputs = expr_type(w).shape[:2]
+    counts, taps = tuple(len(group.phases) for group in axis_groups), tuple(group.count for group in axis_groups)
+    for axis, group in enumerate(axis_groups, 2):
         # A convolution reads inputs in ascending order, so the taps are in descending order.
         w = reversed_axis(w, axis) if group.taps is None else take(w, constant(np.array(group.taps)), axis=axis)
     split = (dim for pair in zip(counts, taps, strict=True) for dim in pair)
-    per_group = inputs // groups
-    w = reshape(w, shape=(groups, per_group, outputs, *split))
+    group_inputs = input_channels // groups
+    w = reshape(w, shape=(groups, group_inputs, group_outputs, *split))
     phases, windows = (3 + 2 * number for number in range(rank)), (4 + 2 * number for number in range(rank))
     w = transpose(w, perm=(0, *phases, 2, 1, *windows))
-    w = reshape(w, shape=(groups * outputs * int(np.prod(counts)), per_group, *taps))
-    before, after = zip(*(axis_phases.pads(group) for axis_phases, group in zip(phased, chosen, strict=True)), strict=True)
+    w = reshape(w, shape=(groups * group_outputs * int(np.prod(counts)), group_inputs, *taps))
+    before, after = zip(*(axis_phases.pads(group) for axis_phases, group in zip(phased, axis_groups, strict=True)), strict=True)
     return conv(
         x,
         w,
         strides=(1,) * rank,
         pads=(*before, *after),
-        dilations=tuple(group.dilation for group in chosen),
+        dilations=tuple(group.dilation for group in axis_groups),
         groups=groups,
         out_dtype=attrs.out_dtype,
     )

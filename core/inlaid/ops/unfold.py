@@ -40,11 +40,11 @@ def _reference(attrs: UnfoldAttrs, x: Array) -> Array:
     padded = np.pad(x, [(0, 0), (0, 0), *pads])
     result = np.empty((*x.shape[:2], *attrs.kernel, *(arith.evaluate(count, {}) for count in counts)), x.dtype)
     for tap in np.ndindex(*attrs.kernel):
-        reached = tuple(
-            slice(at * axis.dilation, at * axis.dilation + (count - 1) * axis.stride + 1, axis.stride)
-            for at, axis, count in zip(tap, axes, result.shape[-len(axes) :], strict=True)
+        source = tuple(
+            slice(tap_position * axis.dilation, tap_position * axis.dilation + (count - 1) * axis.stride + 1, axis.stride)
+            for tap_position, axis, count in zip(tap, axes, result.shape[-len(axes) :], strict=True)
         )
-        result[(slice(None), slice(None), *tap)] = padded[(slice(None), slice(None), *reached)]
+        result[(slice(None), slice(None), *tap)] = padded[(slice(None), slice(None), *source)]
     return result
 
 
@@ -55,12 +55,12 @@ def _compute(attrs: UnfoldAttrs, x: te.Tensor) -> te.Tensor:
         inside: arith.Expr = arith.ONE
         data_index: list[Dim] = []
         for tap, output, axis, extent in zip(rest[: len(axes)], rest[len(axes) :], axes, x.shape[2:], strict=True):
-            at = output * axis.stride + tap * axis.dilation - axis.before
-            data_index.append(at)
+            coordinate = output * axis.stride + tap * axis.dilation - axis.before
+            data_index.append(coordinate)
             if axis.before != 0:
-                inside = arith.logical_and(inside, arith.compare(">=", at, 0))
+                inside = arith.logical_and(inside, arith.compare(">=", coordinate, 0))
             if axis.after != 0:
-                inside = arith.logical_and(inside, arith.compare("<", at, extent))
+                inside = arith.logical_and(inside, arith.compare("<", coordinate, extent))
         return te.select(inside, x[(n, c, *data_index)], te.const(0, x.dtype))
 
     result: te.Tensor = te.compute((*x.shape[:2], *attrs.kernel, *counts), element, "unfold")

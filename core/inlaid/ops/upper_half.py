@@ -16,8 +16,8 @@ from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import Type
 
 HALF_BITS = 32
-_SIGN = 63
-_BELOW = -(1 << 31)
+_SIGN_SHIFT = 63
+_AWAY_OFFSET = -(1 << 31)
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,12 @@ def _infer(attrs: HighAttrs, x: Type, multiplier: Type, added: Type, shift: Type
 @quiet
 def _reference(attrs: HighAttrs, x: Array, multiplier: Array, added: Array, shift: Array) -> Array:
     shape = [-1 if axis == attrs.axis else 1 for axis in range(x.ndim)]
-    factor, more, places = (parameter.reshape(shape) if parameter.ndim else parameter for parameter in (multiplier, added, shift))
+    factor, addend, shift_count = (
+        parameter.reshape(shape) if parameter.ndim else parameter for parameter in (multiplier, added, shift)
+    )
     product = x.astype(np.int64) * factor
-    product = product + np.where(attrs.away & (product < 0), attrs.low + _BELOW, attrs.low)
-    return np.asarray(((product >> HALF_BITS).astype(np.int32) + more) >> places).reshape(x.shape)
+    product = product + np.where(attrs.away & (product < 0), attrs.low + _AWAY_OFFSET, attrs.low)
+    return np.asarray(((product >> HALF_BITS).astype(np.int32) + addend) >> shift_count).reshape(x.shape)
 
 
 def _compute(attrs: HighAttrs, x: te.Tensor, multiplier: te.Tensor, added: te.Tensor, shift: te.Tensor) -> te.Tensor:
@@ -59,9 +61,9 @@ def _compute(attrs: HighAttrs, x: te.Tensor, multiplier: te.Tensor, added: te.Te
         product = te.cast(x[indices], "int64") * te.cast(read(multiplier), "int64")
         low: ir.Operand = attrs.low
         if attrs.away:
-            below = (product >> _SIGN) & _BELOW
-            # An OR is one instruction; `below` and `low` have no bits in common.
-            low = below + low if attrs.low & _BELOW else below | low
+            away_offset = (product >> _SIGN_SHIFT) & _AWAY_OFFSET
+            # An OR is one instruction; `away_offset` and `low` have no bits in common.
+            low = away_offset + low if attrs.low & _AWAY_OFFSET else away_offset | low
         return (te.cast((product + low) >> HALF_BITS, "int32") + read(added)) >> read(shift)
 
     result: te.Tensor = te.compute(x.shape, element, "multiply_high")

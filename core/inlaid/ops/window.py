@@ -44,10 +44,10 @@ class WindowAxis:
         return (self.kernel - 1) * self.dilation + 1
 
     def positions(self, extent: Dim, what: str = "the number of windows") -> Dim:
-        """Return the number of windows over an extent. `what` names the number in errors. The call gets the precondition that the
-        number is >= 1. Raises ValueError if the precondition cannot hold."""
-        room = extent + self.before + self.after - self.span
-        count = arith.unwrap(arith.simplify(room // self.stride + 1))
+        """Return the number of windows over an extent. `what` names the number in errors. States the precondition that the number
+        is >= 1; raises ValueError if it cannot hold."""
+        free_extent = extent + self.before + self.after - self.span
+        count = arith.unwrap(arith.simplify(free_extent // self.stride + 1))
         require_at_least(count, 1, f"{what} (windows of extent {self.span} over {extent} padded by {self.before} and {self.after})")
         return count
 
@@ -88,12 +88,12 @@ def pad_spatial(x: te.Tensor, axes: Sequence[WindowAxis], value: ir.Expr) -> te.
         inside: arith.Expr = arith.ONE
         data_index: list[Dim] = []
         for axis, extent, index in zip(axes, spatial, padded, strict=True):
-            at = index - axis.before
-            data_index.append(at)
+            coordinate = index - axis.before
+            data_index.append(coordinate)
             if axis.before != 0:
-                inside = arith.logical_and(inside, arith.compare(">=", at, 0))
+                inside = arith.logical_and(inside, arith.compare(">=", coordinate, 0))
             if axis.after != 0:
-                inside = arith.logical_and(inside, arith.compare("<", at, extent))
+                inside = arith.logical_and(inside, arith.compare("<", coordinate, extent))
         return te.select(inside, x[(n, c, *data_index)], value)
 
     result: te.Tensor = te.compute(shape, element, "pad")

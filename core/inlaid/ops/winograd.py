@@ -98,8 +98,8 @@ INTEGER = "int16"
 """The dtype of transformed integer data and weights; sums are int32."""
 BYTES = ("int8", "uint8")
 """The dtypes of integer data that is cast as it is read."""
-_TOTALS = {INTEGER: "int32", "bfloat16": "float32"}
-"""The dtypes of sums of narrow products. Transforms of bfloat16 are computed in them, too."""
+_SUM_DTYPES = {INTEGER: "int32", "bfloat16": "float32"}
+"""The dtype of sums of products, by the dtype of narrow transformed weights. Transforms of bfloat16 are computed in it, too."""
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,12 @@ def scaled_transforms(tile: int, halves: bool = False) -> Scaled:
 def is_exact(weights: Array, tile: int, data: tuple[int, int], result: int, halves: bool = False) -> bool:
     """Test whether int16 tiles give exact sums, for data in the interval `data` and absolute results up to `result`."""
     scaled, limit = scaled_transforms(tile, halves), np.iinfo(INTEGER).max
-    into, factor = np.array(scaled.transforms.inputs), max(sum(map(abs, row)) for row in scaled.transforms.weights)
-    both, low, high = np.kron(into, into), min(data[0], 0), max(data[1], 0)  # padding is 0
-    plus, minus = both.clip(0).sum(axis=1), (-both).clip(0).sum(axis=1)
-    reach = max((plus * high - minus * low).max(), (minus * high - plus * low).max())
-    largest = np.abs(weights.astype(np.int64)).max(initial=0)
-    return bool(reach <= limit and factor**2 * largest <= limit and result << scaled.shift < 1 << 31)
+    input_transform, factor = np.array(scaled.transforms.inputs), max(sum(map(abs, row)) for row in scaled.transforms.weights)
+    transform_2d, low, high = np.kron(input_transform, input_transform), min(data[0], 0), max(data[1], 0)  # padding is 0
+    positive_sums, negative_sums = transform_2d.clip(0).sum(axis=1), (-transform_2d).clip(0).sum(axis=1)
+    largest_input = max((positive_sums * high - negative_sums * low).max(), (negative_sums * high - positive_sums * low).max())
+    largest_weight = np.abs(weights.astype(np.int64)).max(initial=0)
+    return bool(largest_input <= limit and factor**2 * largest_weight <= limit and result << scaled.shift < 1 << 31)
 
 
 @dataclass(frozen=True)
@@ -146,22 +146,28 @@ class WinogradAttrs(WindowAttrs):
 
 
 _PLANES = 1024
-"""Windows that are transformed at a time. Products of more leave the cache, and wait for the threads of a BLAS library."""
+"""Number of 3 x 3 windows of weights that are transformed at a time. The matrix product of more windows leaves the cache, and waits
+for the threads of a BLAS library."""
 
 
 def transform_weights(weights: Array, tile: int, halves: bool = False) -> Array:
     """Transform weights (O, C, 3, 3) of a convolution to weights (tile + 2, tile + 2, C, O) of `winograd_conv`. Integers are exact;
     floats are computed in float64 and rounded once."""
-    exact = weights.dtype == INTEGER
-    rows = (scaled_transforms(tile, halves).transforms if exact else TRANSFORMS[tile]).weights
-    g = np.array(rows, np.int64 if exact else np.float64)
-    planes, both = weights.transpose(1, 0, 2, 3).reshape(-1, WINDOW * WINDOW), np.kron(g, g)
-    result, starts = np.empty((len(both), len(planes)), weights.dtype), range(0, len(planes), _PLANES)
-    in_threads(lambda at: np.copyto(result[:, at : at + _PLANES], both @ planes[at : at + _PLANES].T.astype(g.dtype)), starts)
+    is_integer = weights.dtype == INTEGER
+    rows = (scaled_transforms(tile, halves).transforms if is_integer else TRANSFORMS[tile]).weights
+    g = np.array(rows, np.int64 if is_integer else np.float64)
+    planes, transform_2d = weights.transpose(1, 0, 2, 3).reshape(-1, WINDOW * WINDOW), np.kron(g, g)
+    result, starts = np.empty((len(transform_2d), len(planes)), weights.dtype), range(0, len(planes), _PLANES)
+    in_threads(
+        lambda start: np.copyto(
+            result[:, start : start + _PLANES], transform_2d @ planes[start : start + _PLANES].T.astype(g.dtype)
+        ),
+        starts,
+    )
     return result.reshape(len(g), len(g), weights.shape[1], weights.shape[0])
 
 
-def _output(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[Dim, ...]:
+def _output_shape(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[Dim, ...]:
     return window_shape(spatial, window_axes(attrs, (WINDOW, WINDOW)))
 
 
@@ -182,13 +188,13 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> Type:
             raise ValueError(f"integers x must be of at most 16 bits and u {INTEGER}, got {data.dtype} and {weights.dtype}")
     elif data.dtype != weights.dtype and weights.dtype.name != "float32":
         raise ValueError(f"u must have the dtype of x, {data.dtype}, or float32, got {weights.dtype}")
-    shape = (data.shape[0], weights.shape[3], *_output(attrs, data.shape[2:]))
-    return TensorType(shape, _total(weights.dtype))
+    shape = (data.shape[0], weights.shape[3], *_output_shape(attrs, data.shape[2:]))
+    return TensorType(shape, _sum_dtype(weights.dtype))
 
 
-def _total(element_dtype: DType) -> DType:
+def _sum_dtype(element_dtype: DType) -> DType:
     """Return the dtype of sums of products with transformed weights of a dtype."""
-    return dtype(_TOTALS.get(element_dtype.name, element_dtype.name))
+    return dtype(_SUM_DTYPES.get(element_dtype.name, element_dtype.name))
 
 
 def _axes(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[tuple[WindowAxis, ...], tuple[Dim, ...]]:
@@ -209,25 +215,32 @@ def _static_pair(dims: Sequence[Dim]) -> tuple[int, int]:
 
 @quiet
 def _reference(attrs: WinogradAttrs, x: Array, u: Array) -> Array:
-    exact = u.dtype == INTEGER
-    size, scaled, total = attrs.tile, scaled_transforms(attrs.tile, attrs.halves), _total(from_numpy(u.dtype)).numpy
-    transforms, working = (scaled.transforms, np.dtype(np.int64)) if exact else (TRANSFORMS[attrs.tile], total)
+    is_integer = u.dtype == INTEGER
+    size, scaled, total = attrs.tile, scaled_transforms(attrs.tile, attrs.halves), _sum_dtype(from_numpy(u.dtype)).numpy
+    transforms, working = (scaled.transforms, np.dtype(np.int64)) if is_integer else (TRANSFORMS[attrs.tile], total)
     axes, tiles = _axes(attrs, x.shape[2:])
     padded = np.pad(x.astype(working), [(0, 0), (0, 0), *(_static_pair((axis.before, axis.after)) for axis in axes)])
     view = np.lib.stride_tricks.sliding_window_view(padded, (size + 2, size + 2), (2, 3))[:, :, ::size, ::size]
-    into, out = np.array(transforms.inputs, working), np.array(transforms.outputs, working)
-    v = np.einsum("ai,ncyxij,bj->abncyx", into, view, into, optimize=True)
+    input_transform, output_transform = np.array(transforms.inputs, working), np.array(transforms.outputs, working)
+    v = np.einsum("ai,ncyxij,bj->abncyx", input_transform, view, input_transform, optimize=True)
     m = np.einsum("abncyx,abco->abnoyx", v.astype(u.dtype).astype(working), u.astype(working), optimize=True)
-    y = np.einsum("ia,abnoyx,jb->noyixj", out, m.astype(np.int32) if exact else m, out, dtype=working, optimize=True)
-    if exact:
+    y = np.einsum(
+        "ia,abnoyx,jb->noyixj",
+        output_transform,
+        m.astype(np.int32) if is_integer else m,
+        output_transform,
+        dtype=working,
+        optimize=True,
+    )
+    if is_integer:
         y = (y.astype(np.int32).astype(working) * scaled.inverse).astype(np.int32) >> scaled.shift
-    height, width = _static_pair(_output(attrs, x.shape[2:]))
-    down, across = _static_pair(tiles)
-    full_output = y.reshape(x.shape[0], u.shape[3], down * size, across * size)
+    height, width = _static_pair(_output_shape(attrs, x.shape[2:]))
+    tile_rows, tile_columns = _static_pair(tiles)
+    full_output = y.reshape(x.shape[0], u.shape[3], tile_rows * size, tile_columns * size)
     return as_array(full_output[:, :, :height, :width], from_numpy(y.dtype))
 
 
-def _combined(row: Sequence[float], terms: Sequence[ir.Expr]) -> ir.Expr:
+def _linear_combination(row: Sequence[float], terms: Sequence[ir.Expr]) -> ir.Expr:
     """Build the linear combination of terms. Terms with the same absolute factor are added first, with the sign of the first one,
     so that rows of a matrix that differ only in signs share sums."""
     groups: dict[float, list[int]] = {}
@@ -249,7 +262,7 @@ def _combined(row: Sequence[float], terms: Sequence[ir.Expr]) -> ir.Expr:
     return total
 
 
-def _chosen(index: Dim, values: Sequence[ir.Expr]) -> ir.Expr:
+def _select(index: Dim, values: Sequence[ir.Expr]) -> ir.Expr:
     """Select values[index]."""
     result = values[-1]
     for number in range(len(values) - 2, -1, -1):
@@ -262,45 +275,45 @@ def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
     "winograd" (the products transformed along one side, then along both)."""
     size, scaled = attrs.tile, scaled_transforms(attrs.tile, attrs.halves) if u.dtype.is_int else None
     transforms = TRANSFORMS[size] if scaled is None else scaled.transforms
-    total, transform_dtype = _total(u.dtype), u.dtype if scaled else _total(u.dtype)
-    reach = size + 2
-    axes, (down, across) = _axes(attrs, x.shape[2:])
+    total, transform_dtype = _sum_dtype(u.dtype), u.dtype if scaled else _sum_dtype(u.dtype)
+    side = size + 2
+    axes, (tile_rows, tile_columns) = _axes(attrs, x.shape[2:])
     padded = pad_spatial(x, axes, te.const(0, x.dtype))
-    batch, channels, outputs = x.shape[0], x.shape[1], u.shape[3]
-    count = down * across
+    batch, channels, output_channels = x.shape[0], x.shape[1], u.shape[3]
+    count = tile_rows * tile_columns
 
     def row(a: arith.Var, j: arith.Var, n: arith.Var, c: arith.Var, t: arith.Var) -> ir.Expr:
-        indices = [(n, c, t // across * size + i, t % across * size + j) for i in range(reach)]
+        indices = [(n, c, t // tile_columns * size + i, t % tile_columns * size + j) for i in range(side)]
         data = [te.cast(padded[index], transform_dtype) for index in indices]
-        return _chosen(a, [_combined(factors, data) for factors in transforms.inputs])
+        return _select(a, [_linear_combination(factors, data) for factors in transforms.inputs])
 
-    rows = te.compute((reach, reach, batch, channels, count), row, "rows")
+    rows = te.compute((side, side, batch, channels, count), row, "rows")
 
     def tile(a: arith.Var, b: arith.Var, n: arith.Var, c: arith.Var, t: arith.Var) -> ir.Expr:
-        data = [rows[(a, j, n, c, t)] for j in range(reach)]
-        value = _chosen(b, [_combined(factors, data) for factors in transforms.inputs])
+        data = [rows[(a, j, n, c, t)] for j in range(side)]
+        value = _select(b, [_linear_combination(factors, data) for factors in transforms.inputs])
         return value if value.dtype is u.dtype else te.cast(te.math("flush", value), u.dtype)
 
-    tiles = te.compute((reach, reach, batch, channels, count), tile, "tiles")
+    tiles = te.compute((side, side, batch, channels, count), tile, "tiles")
     k = te.reduce_axis(channels, "c")
     products = te.compute(
-        (reach, reach, batch, outputs, count),
+        (side, side, batch, output_channels, count),
         lambda a, b, n, o, t: te.sum_(te.cast(tiles[(a, b, n, k, t)], total) * te.cast(u[(a, b, k, o)], total), k),
         "products",
     )
 
     def column(i: arith.Var, b: arith.Var, n: arith.Var, o: arith.Var, t: arith.Var) -> ir.Expr:
-        data = [products[(a, b, n, o, t)] for a in range(reach)]
-        return _chosen(i, [_combined(factors, data) for factors in transforms.outputs])
+        data = [products[(a, b, n, o, t)] for a in range(side)]
+        return _select(i, [_linear_combination(factors, data) for factors in transforms.outputs])
 
-    columns = te.compute((size, reach, batch, outputs, count), column, "columns")
+    columns = te.compute((size, side, batch, output_channels, count), column, "columns")
 
     def element(n: arith.Var, o: arith.Var, y: arith.Var, x: arith.Var) -> ir.Expr:
-        data = [columns[(y % size, b, n, o, y // size * across + x // size)] for b in range(reach)]
-        value = _chosen(x % size, [_combined(factors, data) for factors in transforms.outputs])
+        data = [columns[(y % size, b, n, o, y // size * tile_columns + x // size)] for b in range(side)]
+        value = _select(x % size, [_linear_combination(factors, data) for factors in transforms.outputs])
         return value if scaled is None else value * te.const(scaled.inverse, total) >> te.const(scaled.shift, total)
 
-    result: te.Tensor = te.compute((batch, outputs, *_output(attrs, x.shape[2:])), element, "winograd")
+    result: te.Tensor = te.compute((batch, output_channels, *_output_shape(attrs, x.shape[2:])), element, "winograd")
     return result
 
 

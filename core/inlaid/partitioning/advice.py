@@ -19,7 +19,8 @@ from inlaid.partitioning.outline import Placement
 from inlaid.plugins import Reject
 
 LONGEST_PATH = 3
-"""Maximum number of operators on a path between two regions. A change that merges regions farther apart is not evaluated."""
+"""Maximum number of operators on a path between two regions. A change by which the target accepts a longer path is not
+evaluated."""
 MAX_CHANGES = 64
 """Maximum number of changes to evaluate. Each change needs a traversal of the model."""
 
@@ -91,7 +92,13 @@ class Flow:
         verdicts = [annotated.verdicts[id(call)] for call in annotated.calls]
         rejected = tuple(frozenset(n for n, verdict in enumerate(item) if isinstance(verdict, Reject)) for item in verdicts)
         return Flow(
-            tuple(homes), names, tuple(regions), tuple(map(tuple, reads)), tuple(values), rejected, _plain(annotated.function)
+            tuple(homes),
+            names,
+            tuple(regions),
+            tuple(map(tuple, reads)),
+            tuple(values),
+            rejected,
+            _has_no_control_flow(annotated.function),
         )
 
     def levels(self, homes: Sequence[int]) -> list[int]:
@@ -109,8 +116,8 @@ class Flow:
         keys = list(zip(self.levels(homes), homes, strict=True))
         crossing = 0
         for source, size, readers in self.values:
-            places = {keys[reader] for reader in readers}
-            crossing += size * (len(places) if source < 0 else len(places - {keys[source]}))
+            reader_regions = {keys[reader] for reader in readers}
+            crossing += size * (len(reader_regions) if source < 0 else len(reader_regions - {keys[source]}))
         return Counted(len(set(keys)), crossing)
 
     @cached_property
@@ -120,15 +127,15 @@ class Flow:
 
     def change(self, target: int, operators: Iterable[int]) -> Change | None:
         """Return the effect if a target accepted some operators as well; None if the counts would not improve."""
-        moved = tuple(operators)
+        numbers = tuple(operators)
         homes = list(self.homes)
-        for number in moved:
+        for number in numbers:
             homes[number] = target
         after = self.count(homes)
         if (after.regions, after.crossing) == (self.now.regions, self.now.crossing):
             return None
-        better = after.regions <= self.now.regions and after.crossing <= self.now.crossing
-        return Change(target, moved, self.now, after) if better else None
+        is_improvement = after.regions <= self.now.regions and after.crossing <= self.now.crossing
+        return Change(target, numbers, self.now, after) if is_improvement else None
 
     def borders(self) -> Iterator[SeparatingPath]:
         """Yield, for each region that follows another region of its target, a path that keeps the two apart."""
@@ -151,17 +158,18 @@ class Flow:
         return max(self.reads[number], key=lambda source: (levels[source], -source), default=None)
 
 
-def _plain(function: ir.Function) -> bool:
+def _has_no_control_flow(function: ir.Function) -> bool:
     wiring = (ir.Var, ir.Constant, ir.Tuple, ir.TupleItem)
     return all(expr is function or isinstance(expr, wiring) or targeted(expr) for expr in ir.post_order(function))
 
 
 def changes(flow: Flow, targets: int) -> tuple[Change, ...]:
-    """Evaluate changes: a target accepts all operators of a name that it rejects, or the few operators between two of its regions.
-    Returns improvements, greatest first. Evaluates at most `MAX_CHANGES` changes, those of many operators first."""
+    """Evaluate changes by which a target accepts more: all operators of one name that it rejects, or the operators on a path
+    between two of its regions, at most `LONGEST_PATH`. `targets` is the number of targets. Returns improvements, greatest first.
+    Evaluates at most `MAX_CHANGES` changes, those of many operators first."""
     if not flow.plain:
         return ()
-    sets: dict[tuple[int, tuple[int, ...]], None] = {}
+    change_keys: dict[tuple[int, tuple[int, ...]], None] = {}
     for target in range(targets):
         if target not in flow.homes:
             continue
@@ -170,12 +178,12 @@ def changes(flow: Flow, targets: int) -> tuple[Change, ...]:
             if home != target and target in flow.rejected[number]:
                 by_name.setdefault(flow.names[number], []).append(number)
         groups = sorted(by_name.values(), key=len, reverse=True)
-        sets.update(((target, tuple(numbers)), None) for numbers in groups)
+        change_keys.update(((target, tuple(numbers)), None) for numbers in groups)
     homes = dict(zip(flow.regions, flow.homes, strict=True))
     for border in flow.borders():
         target = homes[border.later]
         if len(border.through) <= LONGEST_PATH and all(target in flow.rejected[number] for number in border.through):
-            sets[target, border.through] = None
-    tried = itertools.islice(sets, MAX_CHANGES)
-    improvements = [change for change in (flow.change(target, numbers) for target, numbers in tried) if change is not None]
+            change_keys[target, border.through] = None
+    evaluated_keys = itertools.islice(change_keys, MAX_CHANGES)
+    improvements = [change for change in (flow.change(target, numbers) for target, numbers in evaluated_keys) if change is not None]
     return tuple(sorted(improvements, key=lambda item: (item.after.regions, item.after.crossing)))

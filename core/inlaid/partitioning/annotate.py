@@ -52,16 +52,16 @@ class Candidate:
     def judge(self, call: ir.Call) -> Verdict:
         """Return the verdict of the rules on one operator. Raises `PluginError` if a rule fails."""
         assert isinstance(call.callee, Operator)
-        unfit = _unfit(call, self)
-        if unfit is not None:
-            return Reject(unfit)
-        refused: Reject | None = None
+        type_reason = _unsupported_call_reason(call, self)
+        if type_reason is not None:
+            return Reject(type_reason)
+        first_rejection: Reject | None = None
         for rule in (*self.by_name.get(call.callee.name, ()), *self.by_name.get(ANY, ())):
             verdict = _rule_verdict(self, rule, call)
             if not isinstance(verdict, Reject):
                 return verdict
-            refused = refused or verdict
-        return refused or _no_rule(call)
+            first_rejection = first_rejection or verdict
+        return first_rejection or _no_rule(call)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,34 +104,38 @@ def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotate
     calls = tuple(node for node in ir.post_order(function) if isinstance(node, ir.Call) and targeted(node))
     verdicts: dict[int, list[Verdict]] = {id(call): [candidate.judge(call) for candidate in candidates] for call in calls}
     claims: list[Claim] = []
-    inside: dict[tuple[int, int], list[str]] = {}
+    reasons_of_members: dict[tuple[int, int], list[str]] = {}
     for call in calls:
         for number, candidate in enumerate(candidates):
             call_verdict = verdicts[id(call)][number]
             if not isinstance(call_verdict, Reject):
                 claims.append(Claim(number, (call,), call_verdict))
-            refused: list[str] = []
+            reasons: list[str] = []
             for rule, pattern_match in _composites(candidate, call):
-                judged = _judge_composite(candidate, rule, pattern_match, scopes)
-                if isinstance(judged, Reject):
-                    alone = len(pattern_match.calls) == 1 or (
-                        isinstance(call_verdict, Reject) and judged.reason == call_verdict.reason
+                composite_verdict = _judge_composite(candidate, rule, pattern_match, scopes)
+                if isinstance(composite_verdict, Reject):
+                    needs_no_name = len(pattern_match.calls) == 1 or (
+                        isinstance(call_verdict, Reject) and composite_verdict.reason == call_verdict.reason
                     )
-                    refused.append(judged.reason if alone else f"as {described(rule)}: {judged.reason}")
+                    reasons.append(
+                        composite_verdict.reason if needs_no_name else f"as {described(rule)}: {composite_verdict.reason}"
+                    )
                     for member in pattern_match.calls[1:]:
-                        inside.setdefault((id(member), number), []).append(f"as {described(rule)}: {judged.reason}")
+                        reasons_of_members.setdefault((id(member), number), []).append(
+                            f"as {described(rule)}: {composite_verdict.reason}"
+                        )
                     continue
-                claims.append(Claim(number, pattern_match.calls, judged, rule))
+                claims.append(Claim(number, pattern_match.calls, composite_verdict, rule))
                 for member in pattern_match.calls:
                     if isinstance(verdicts[id(member)][number], Reject):
-                        verdicts[id(member)][number] = judged
+                        verdicts[id(member)][number] = composite_verdict
             if isinstance(verdicts[id(call)][number], Reject) and isinstance(call_verdict, Reject):
-                verdicts[id(call)][number] = _also(call_verdict, call, candidate, refused)
+                verdicts[id(call)][number] = _with_reasons(call_verdict, call, candidate, reasons)
     for call in calls:
         for number, candidate in enumerate(candidates):
             verdict = verdicts[id(call)][number]
             if isinstance(verdict, Reject):
-                verdicts[id(call)][number] = _also(verdict, call, candidate, inside.get((id(call), number), ()))
+                verdicts[id(call)][number] = _with_reasons(verdict, call, candidate, reasons_of_members.get((id(call), number), ()))
     return Annotated(
         function,
         calls,
@@ -143,15 +147,15 @@ def annotate(function: ir.Function, candidates: Sequence[Candidate]) -> Annotate
 
 def in_full(reject: Reject, call: ir.Call, candidate: Candidate) -> Reject:
     """Extend an operator's rejection by the reasons why composites that end at it do not match."""
-    return _also(reject, call, candidate, _mismatches(candidate, call))
+    return _with_reasons(reject, call, candidate, _mismatches(candidate, call))
 
 
-def _also(reject: Reject, call: ir.Call, candidate: Candidate, reasons: Sequence[str]) -> Reject:
+def _with_reasons(reject: Reject, call: ir.Call, candidate: Candidate, reasons: Sequence[str]) -> Reject:
     """Extend a rejection by the reasons of composites, if any. These replace the reason that the target has no rule for the single
-    operator, or does not support an element type, as the target may support both in composites."""
+    operator, or does not support an element type, as it may support that operator or element type in composites."""
     if not reasons:
         return reject
-    first = () if reject.reason in (_no_rule(call).reason, _unfit(call, candidate)) else (reject.reason,)
+    first = () if reject.reason in (_no_rule(call).reason, _unsupported_call_reason(call, candidate)) else (reject.reason,)
     return Reject("; ".join(dict.fromkeys((*first, *reasons))))
 
 
@@ -180,17 +184,17 @@ def _composites(candidate: Candidate, call: ir.Call) -> list[tuple[OpRule, Match
         roots = pattern.roots()
         if roots is None or call.callee.name in roots:
             with blame(candidate.plugin, f"the pattern of rule {described(rule)}", nodes=node_names((call,))):
-                matched = match(pattern, call)
-            if matched is not None and matched.calls:
-                composites.append((rule, matched))
+                pattern_match = match(pattern, call)
+            if pattern_match is not None and pattern_match.calls:
+                composites.append((rule, pattern_match))
     return composites
 
 
 def _judge_composite(candidate: Candidate, rule: OpRule, pattern_match: Match, scopes: Scopes) -> Verdict:
     for type_ in _stored_types(pattern_match):
-        unfit = _type_unfit(type_, candidate)
-        if unfit is not None:
-            return Reject(unfit)
+        type_reason = _unsupported_type_reason(type_, candidate)
+        if type_reason is not None:
+            return Reject(type_reason)
     leak = _leak(pattern_match.calls, scopes)
     if leak is not None:
         return Reject(f"the value of {named(leak)} inside the composite is also read outside")
@@ -202,24 +206,24 @@ def _judge_composite(candidate: Candidate, rule: OpRule, pattern_match: Match, s
 def _stored_types(pattern_match: Match) -> Iterator[Type]:
     """Yield the types that a target must support to run a composite: of its result, and of its operands, including constant
     operands of products, such as weights. A code generator can convert other constants. Types of inner values do not matter."""
-    inside = {id(call) for call in pattern_match.calls}
+    member_ids = {id(call) for call in pattern_match.calls}
     for call in pattern_match.calls:
         assert isinstance(call.callee, Operator)
         multiplies = call.callee.fusion is FusionKind.COMPLEX_OUT_FUSABLE
         for arg in call.args:
             source = arg.tuple if isinstance(arg, ir.TupleItem) else arg
-            if id(source) not in inside and (multiplies or not isinstance(arg, ir.Constant)):
+            if id(source) not in member_ids and (multiplies or not isinstance(arg, ir.Constant)):
                 yield arg.type
     yield pattern_match.root.type
 
 
-def _rule_verdict(candidate: Candidate, rule: OpRule, subject: ir.Call | Match) -> Verdict:
+def _rule_verdict(candidate: Candidate, rule: OpRule, call_or_match: ir.Call | Match) -> Verdict:
     """Return the verdict of a rule. A condition that is provably true or false is resolved."""
     verdict: Verdict = Accept()
     if rule.predicate is not None:
-        calls = subject.calls if isinstance(subject, Match) else (subject,)
+        calls = call_or_match.calls if isinstance(call_or_match, Match) else (call_or_match,)
         with blame(candidate.plugin, f"the predicate of rule {described(rule)}", nodes=node_names(calls)):
-            verdict = rule.predicate(subject)
+            verdict = rule.predicate(call_or_match)
             if not isinstance(verdict, Verdict):
                 raise PluginError(f"the predicate of rule {described(rule)} must return a verdict, got {type(verdict).__name__}")
             if isinstance(verdict, AcceptIf) and not isinstance(verdict.constraint, (int, arith.Expr)):
@@ -243,7 +247,7 @@ def node_names(calls: Sequence[ir.Call]) -> tuple[str, ...]:
 
 def _leak(members: tuple[ir.Call, ...], scopes: Scopes) -> ir.Call | None:
     """Return a member whose value is read outside of the members, or that is in another scope than the first; None without one."""
-    inside: dict[int, ir.Expr] = {id(call): call for call in members}
+    members_by_id: dict[int, ir.Expr] = {id(call): call for call in members}
     inner_uses: dict[int, int] = {}
     wiring: dict[int, ir.Call] = {}
     stack: list[ir.Expr] = list(members)
@@ -251,14 +255,14 @@ def _leak(members: tuple[ir.Call, ...], scopes: Scopes) -> ir.Call | None:
         expr = stack.pop()
         for child in ir.children(expr):
             inner_uses[id(child)] = inner_uses.get(id(child), 0) + 1
-            if isinstance(child, ir.TupleItem) and id(child) not in wiring and id(child.tuple) in inside:
-                owner = inside[id(child.tuple)]
+            if isinstance(child, ir.TupleItem) and id(child) not in wiring and id(child.tuple) in members_by_id:
+                owner = members_by_id[id(child.tuple)]
                 assert isinstance(owner, ir.Call)
                 wiring[id(child)] = owner
                 stack.append(child)
-    home = scopes.expr_scopes.get(id(members[0]))
+    root_scope = scopes.expr_scopes.get(id(members[0]))
     for call in members[1:]:
-        if scopes.expr_scopes.get(id(call)) is not home or scopes.uses[id(call)] != inner_uses.get(id(call), 0):
+        if scopes.expr_scopes.get(id(call)) is not root_scope or scopes.uses[id(call)] != inner_uses.get(id(call), 0):
             return call
     return next((owner for key, owner in wiring.items() if scopes.uses[key] != inner_uses[key]), None)
 
@@ -269,16 +273,16 @@ def named(call: ir.Call) -> str:
     return f"{call.callee.name} at {call.span}" if call.span is not None else call.callee.name
 
 
-def _unfit(call: ir.Call, candidate: Candidate) -> str | None:
+def _unsupported_call_reason(call: ir.Call, candidate: Candidate) -> str | None:
     """Return the reason why the target does not support the call's types; None if it does."""
     for type_ in (*(arg.type for arg in call.args), call.type):
-        reason = _type_unfit(type_, candidate)
+        reason = _unsupported_type_reason(type_, candidate)
         if reason is not None:
             return reason
     return None
 
 
-def _type_unfit(type_: Type, candidate: Candidate) -> str | None:
+def _unsupported_type_reason(type_: Type, candidate: Candidate) -> str | None:
     match type_:
         case TensorType(dtype=dtype):
             if dtype.name not in candidate.dtypes:
@@ -287,7 +291,7 @@ def _type_unfit(type_: Type, candidate: Candidate) -> str | None:
                 return f"the dimensions of {type_!r} are not static"
             return None
         case TupleType(fields=fields):
-            return next((reason for reason in (_type_unfit(field, candidate) for field in fields) if reason), None)
+            return next((reason for reason in (_unsupported_type_reason(field, candidate) for field in fields) if reason), None)
         case SequenceType() | OptionalType() if "sequence" not in candidate.dtypes:
             return "sequences and optionals are supported only on the host"
     return None

@@ -56,9 +56,11 @@ def with_borders(
     converter = _Converter(candidates, borders)
     functions = dict(map_functions(module, converter.convert).functions)
     functions.update({name: stored_function(function, borders[name]) for name, function in inside.items()})
-    read = {expr.name for function in functions.values() for expr in ir.post_order(function) if isinstance(expr, ir.GlobalVar)}
-    functions.update({name: function for name, function in converter.functions.items() if name in read})
-    regions = {**partitioned.regions, **{name: target for name, target in converter.targets.items() if name in read}}
+    called_names = {
+        expr.name for function in functions.values() for expr in ir.post_order(function) if isinstance(expr, ir.GlobalVar)
+    }
+    functions.update({name: function for name, function in converter.functions.items() if name in called_names})
+    regions = {**partitioned.regions, **{name: target for name, target in converter.targets.items() if name in called_names}}
     merged = merge_conversions(ir.Module(functions), regions, converter.functions, borders, candidates)
     regions = {name: target for name, target in regions.items() if name in merged.functions}
     return Bordered(replace(partitioned, module=merged, regions=regions), borders, inside)
@@ -89,54 +91,54 @@ def stored_function(function: ir.Function, borders: Borders) -> ir.Function:
 def encode(expr: ir.Expr, border: Border) -> ir.Expr:
     """Convert a tensor to its stored form at a border."""
     if border.scale:
-        point = np.array(border.zero_point, dtype(border.dtype).numpy)
-        expr = ops.quantize(expr, ir.constant(np.float32(border.scale)), ir.constant(point), dtype=border.dtype)
-    last: dict[int, int] = {}
+        zero_point = np.array(border.zero_point, dtype(border.dtype).numpy)
+        expr = ops.quantize(expr, ir.constant(np.float32(border.scale)), ir.constant(zero_point), dtype=border.dtype)
+    inner_axes: dict[int, int] = {}
     for axis, factor in border.layout.blocks:
-        dimension = last.get(axis, axis)
+        dimension = inner_axes.get(axis, axis)
         shape = _shape(expr.type, dimension)
-        missing = -shape[dimension] % factor
-        if missing:
+        padding = -shape[dimension] % factor
+        if padding:
             fill = ir.constant(np.array(border.zero_point, _tensor(expr.type).dtype.numpy))
-            pads = tuple(missing if at == len(shape) + dimension else 0 for at in range(2 * len(shape)))
+            pads = tuple(padding if dim == len(shape) + dimension else 0 for dim in range(2 * len(shape)))
             expr = ops.pad(expr, fill, pads=pads)
-        outer = (shape[dimension] + missing) // factor
-        cut = ops.reshape(expr, shape=(*shape[:dimension], outer, factor, *shape[dimension + 1 :]))
-        outer_axes = [at for at in range(len(shape) + 1) if at != dimension + 1]
-        expr = cut if dimension + 1 == len(shape) else ops.transpose(cut, perm=(*outer_axes, dimension + 1))
-        last[axis] = len(shape)
+        outer = (shape[dimension] + padding) // factor
+        blocked = ops.reshape(expr, shape=(*shape[:dimension], outer, factor, *shape[dimension + 1 :]))
+        outer_axes = [dim for dim in range(len(shape) + 1) if dim != dimension + 1]
+        expr = blocked if dimension + 1 == len(shape) else ops.transpose(blocked, perm=(*outer_axes, dimension + 1))
+        inner_axes[axis] = len(shape)
     return expr
 
 
 def decode(expr: ir.Expr, type_: Type, border: Border) -> ir.Expr:
     """Convert a stored form at a border back to a tensor. The inverse of `encode`."""
-    last: dict[int, int] = {}
+    inner_axes: dict[int, int] = {}
     shapes = [_tensor(type_).shape]
     for axis, factor in border.layout.blocks:
-        dimension = last.get(axis, axis)
+        dimension = inner_axes.get(axis, axis)
         shape = shapes[-1]
         extent = shape[dimension]
         assert isinstance(extent, int)
-        last[axis] = len(shape)
+        inner_axes[axis] = len(shape)
         shapes.append((*shape[:dimension], -(-extent // factor), *shape[dimension + 1 :], factor))
     for number in reversed(range(len(border.layout.blocks))):
         axis, factor = border.layout.blocks[number]
-        before = [at for at, (other, _) in enumerate(border.layout.blocks[:number]) if other == axis]
-        dimension = len(shapes[0]) + before[-1] if before else axis
+        earlier_blocks = [block for block, (other, _) in enumerate(border.layout.blocks[:number]) if other == axis]
+        dimension = len(shapes[0]) + earlier_blocks[-1] if earlier_blocks else axis
         shape, stored_shape = shapes[number], shapes[number + 1]
         outer, extent = stored_shape[dimension], shape[dimension]
         assert isinstance(outer, int) and isinstance(extent, int)
         perm = (*range(dimension + 1), len(shape), *range(dimension + 1, len(shape)))
         ordered = expr if perm == tuple(range(len(perm))) else ops.transpose(expr, perm=perm)
         expr = ops.reshape(ordered, shape=(*shape[:dimension], outer * factor, *shape[dimension + 1 :]))
-        spare = extent - outer * factor
-        if spare:
-            pads = tuple(spare if at == len(shape) + dimension else 0 for at in range(2 * len(shape)))
+        pad_after = extent - outer * factor
+        if pad_after:
+            pads = tuple(pad_after if dim == len(shape) + dimension else 0 for dim in range(2 * len(shape)))
             expr = ops.pad(expr, ir.constant(np.zeros((), _tensor(expr.type).dtype.numpy)), pads=pads)
     if border.scale:
-        point = np.array(border.zero_point, dtype(border.dtype).numpy)
+        zero_point = np.array(border.zero_point, dtype(border.dtype).numpy)
         scale = ir.constant(np.float32(border.scale))
-        expr = ops.dequantize(expr, scale, ir.constant(point), dtype=_tensor(type_).dtype.name)
+        expr = ops.dequantize(expr, scale, ir.constant(zero_point), dtype=_tensor(type_).dtype.name)
     return expr
 
 
@@ -195,14 +197,16 @@ class _Converter:
 
     def _call(self, call: ir.Call, borders: Borders, name: str) -> ir.Expr:
         assert isinstance(call.type, TupleType)
-        args = tuple(self._as(arg, border) for arg, border in zip(call.args, borders.inputs, strict=True))
+        args = tuple(self._to_stored(arg, border) for arg, border in zip(call.args, borders.inputs, strict=True))
         results = zip(call.type.fields, borders.outputs, strict=True)
         type_ = TupleType(tuple(_stored_type(field, border) for field, border in results))
         callee = ir.global_var(name, FunctionType(tuple(arg.type for arg in args), type_))
-        stored = ir.Call(type_, call.span, callee, args, Attrs())
-        return ir.tuple_([self._from(ir.tuple_item(stored, n), call.type.fields[n], b) for n, b in enumerate(borders.outputs)])
+        stored_call = ir.Call(type_, call.span, callee, args, Attrs())
+        return ir.tuple_(
+            [self._from_stored(ir.tuple_item(stored_call, n), call.type.fields[n], b) for n, b in enumerate(borders.outputs)]
+        )
 
-    def _as(self, value: ir.Expr, border: Border) -> ir.Expr:
+    def _to_stored(self, value: ir.Expr, border: Border) -> ir.Expr:
         """Convert a value to a border's stored form."""
         source, stored_border = self.stored.get(id(value), (value, PLAIN))
         if stored_border == border:
@@ -211,7 +215,7 @@ class _Converter:
             return value
         return self._region(source, border, lambda param: encode(decode(param, value.type, stored_border), border))
 
-    def _from(self, result: ir.Expr, type_: Type, border: Border) -> ir.Expr:
+    def _from_stored(self, result: ir.Expr, type_: Type, border: Border) -> ir.Expr:
         """Convert the stored form at a border to a value."""
         if border == PLAIN:
             return result
@@ -225,7 +229,7 @@ class _Converter:
         if key not in self.conversions:
             param = ir.var("x", value.type)
             body = compose_chain(convert(param))
-            target = self._taker(body)
+            target = self._accepting_target(body)
             name = f"border{len(self.functions)}_{self.candidates[target].target.kind}"
             attrs = ((REGION_TARGET, str(self.candidates[target].target)),)
             function = ir.function([param], ir.tuple_((body,)), attrs)
@@ -235,7 +239,7 @@ class _Converter:
             self.conversions[key] = (ir.tuple_item(call, 0), value)
         return self.conversions[key][0]
 
-    def _taker(self, body: ir.Expr) -> int:
+    def _accepting_target(self, body: ir.Expr) -> int:
         calls = [expr for expr in ir.post_order(body) if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator)]
         for number, candidate in enumerate(self.candidates):
             if all(isinstance(candidate.judge(call), Accept) for call in calls):

@@ -16,7 +16,8 @@ from inlaid_runtime.types import FunctionType
 
 @dataclass(frozen=True)
 class Composed:
-    """A function whose composites are calls of global functions, `composites` by name. `claims` has claims by id of the call."""
+    """A function whose composites are calls of global functions. `composites` has these functions by name, `claims` the claims by
+    id of the call that stands for them."""
 
     function: ir.Function
     claims: Mapping[int, Claim]
@@ -29,7 +30,7 @@ def compose(function: ir.Function, claims: Sequence[Claim]) -> Composed:
         return Composed(function, {id(claim.root): claim for claim in claims}, {})
     by_member = {id(call): claim for claim in claims for call in claim.members}
     functions: dict[str, ir.Function] = {}
-    placed: dict[int, Claim] = {}
+    claims_by_call: dict[int, Claim] = {}
     replacements: dict[int, ir.Expr] = {}
 
     def visit(old: ir.Expr, new: ir.Expr) -> ir.Expr:
@@ -37,13 +38,13 @@ def compose(function: ir.Function, claims: Sequence[Claim]) -> Composed:
         if claim is not None and claim.root is old:
             if claim.composite is not None:
                 new = _call(claim, f"{claim.composite.name}{len(functions)}", functions, replacements)
-            placed[id(new)] = claim
+            claims_by_call[id(new)] = claim
         replacements[id(old)] = new
         return new
 
     changed = transform(function, visit)
     assert isinstance(changed, ir.Function)
-    return Composed(changed, placed, functions)
+    return Composed(changed, claims_by_call, functions)
 
 
 def _call(claim: Claim, name: str, functions: dict[str, ir.Function], replacements: Mapping[int, ir.Expr]) -> ir.Call:
@@ -57,7 +58,7 @@ def _call(claim: Claim, name: str, functions: dict[str, ir.Function], replacemen
 
 def enclosed(claim: Claim) -> tuple[ir.Function, tuple[ir.Expr, ...]]:
     """Convert a claim to a function. Returns the function and the values that it reads from outside. Constants stay inside."""
-    inside = {id(call) for call in claim.members}
+    member_ids = {id(call) for call in claim.members}
     memo: dict[int, ir.Expr] = {}
     params: list[ir.Var] = []
     inputs: list[ir.Expr] = []
@@ -66,10 +67,10 @@ def enclosed(claim: Claim) -> tuple[ir.Function, tuple[ir.Expr, ...]]:
         expr = stack[-1]
         if id(expr) in memo:
             stack.pop()
-        elif id(expr) in inside or (isinstance(expr, ir.TupleItem) and id(expr.tuple) in inside):
-            waiting = [child for child in reversed(ir.children(expr)) if id(child) not in memo]
-            if waiting:
-                stack.extend(waiting)
+        elif id(expr) in member_ids or (isinstance(expr, ir.TupleItem) and id(expr.tuple) in member_ids):
+            missing_children = [child for child in reversed(ir.children(expr)) if id(child) not in memo]
+            if missing_children:
+                stack.extend(missing_children)
             else:
                 memo[id(expr)] = ir.rebuild(expr, tuple(memo[id(child)] for child in ir.children(expr)))
         elif isinstance(expr, ir.Constant):

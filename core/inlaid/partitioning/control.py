@@ -31,8 +31,10 @@ def absorb_control(
     body checks sizes, unless its number of iterations is known before it runs.
     """
     guarded = {name for guard in partitioned.guards for name in (guard.region, *guard.regions)}
-    mine = {name: target for name, target in partitioned.regions.items() if name not in guarded}
-    absorber = _Absorber(dict(partitioned.module.functions), mine, frozenset(loops), frozenset(branches), frozenset(static))
+    mergeable_regions = {name: target for name, target in partitioned.regions.items() if name not in guarded}
+    absorber = _Absorber(
+        dict(partitioned.module.functions), mergeable_regions, frozenset(loops), frozenset(branches), frozenset(static)
+    )
     for name, function in partitioned.module.functions.items():
         if name not in partitioned.regions and any(isinstance(expr, (ir.Loop, ir.If)) for expr in ir.post_order(function)):
             absorber.functions[name] = absorber.absorbed(function)
@@ -66,7 +68,7 @@ class _Absorber:
         scope = scopes.body(function)
         self.constraints_by_scope.update(scope_constraints(scopes))
         if names := self._function_regions(scope, scopes):
-            operands = _read([scope], scopes)
+            operands = _outside_values([scope], scopes)
             region = self._region(names, operands, lambda bindings, _: self._inlined(scope, scopes, bindings), operands)
             body = region if isinstance(function.body.type, TupleType) else ir.tuple_item(region, 0)
             return replace(function, body=body)
@@ -90,16 +92,16 @@ class _Absorber:
         regions are already one."""
         if not any(isinstance(expr, ir.If) for expr in scope.order):
             return []
-        names = self._names(scope, scopes, conditions_in(scope, self.constraints_by_scope))
-        tensors = all(map(_is_tensor, (*_types(scope.result), *(item.type for item in _read([scope], scopes)))))
+        names = self._scope_regions(scope, scopes, conditions_in(scope, self.constraints_by_scope))
+        tensors = all(map(_is_tensor, (*_types(scope.result), *(item.type for item in _outside_values([scope], scopes)))))
         return names if names and tensors and self.regions[names[0]] in self.branches else []
 
     def _merged_calls(self, root: Scope, scopes: Scopes) -> dict[int, ir.Call]:
         """Return calls of merged regions for the outermost loops and branches that can be merged, by id."""
         calls: dict[int, ir.Call] = {}
-        waiting = [root]
-        while waiting:
-            scope = waiting.pop()
+        pending = [root]
+        while pending:
+            scope = pending.pop()
             bodies = {id(expr): expr for expr in scope.order if isinstance(expr, ir.Function)}
             for expr in scope.order:
                 call = self._loop(expr, scopes) if isinstance(expr, ir.Loop) else None
@@ -109,8 +111,8 @@ class _Absorber:
                     if isinstance(expr, ir.Loop):
                         del bodies[id(expr.body)]
                 elif isinstance(expr, ir.If):
-                    waiting += scopes.branches(expr)
-            waiting += map(scopes.body, bodies.values())
+                    pending += scopes.branches(expr)
+            pending += map(scopes.body, bodies.values())
         return calls
 
     def _loop(self, loop: ir.Loop, scopes: Scopes) -> ir.Call | None:
@@ -119,35 +121,35 @@ class _Absorber:
         if not isinstance(body, ir.Function) or scopes.uses[id(body)] != 1:
             return None
         scope = scopes.body(body)
-        home = scopes.expr_scopes[id(loop)]
-        names = self._names(scope, scopes, conditions_in(home, self.constraints_by_scope))
-        able = self.loops & self.branches if any(isinstance(expr, ir.If) for expr in scope.order) else self.loops
-        if not names or self.regions[names[0]] not in able:
+        outer_scope = scopes.expr_scopes[id(loop)]
+        names = self._scope_regions(scope, scopes, conditions_in(outer_scope, self.constraints_by_scope))
+        accepting_targets = self.loops & self.branches if any(isinstance(expr, ir.If) for expr in scope.order) else self.loops
+        if not names or self.regions[names[0]] not in accepting_targets:
             return None
         controls = [item for item in (loop.trip_count, loop.condition) if item is not None]
-        fixed = [*controls, *loop.state, *loop.scanned]
-        captured = [item for item in _read([scope], scopes) if not any(item is param for param in body.params)]
-        if self.regions[names[0]] in self.static and any(type_vars(item.type) for item in (loop, *fixed, *captured)):
+        inputs = [*controls, *loop.state, *loop.scanned]
+        captured = [item for item in _outside_values([scope], scopes) if not any(item is param for param in body.params)]
+        if self.regions[names[0]] in self.static and any(type_vars(item.type) for item in (loop, *inputs, *captured)):
             return None
         count = iterations(body, loop.scanned, loop.trip_count, loop.condition)
         constraints = self.constraints_by_scope.get(scope, ())
-        if not _determines_sizes(loop, body, [*fixed, *captured], count) or (constraints and count is None):
+        if not _determines_sizes(loop, body, [*inputs, *captured], count) or (constraints and count is None):
             return None
         if count is not None:
-            self.added[home] = (*self.added.get(home, ()), *weakened(constraints, count))
+            self.added[outer_scope] = (*self.added.get(outer_scope, ()), *weakened(constraints, count))
 
         def build_body(bindings: _Bindings, params: Sequence[ir.Var]) -> ir.Expr:
-            return ir.rebuild(loop, (ir.function(body.params, self._inlined(scope, scopes, bindings)), *params[: len(fixed)]))
+            return ir.rebuild(loop, (ir.function(body.params, self._inlined(scope, scopes, bindings)), *params[: len(inputs)]))
 
-        return self._region(names, [*fixed, *captured], build_body, captured)
+        return self._region(names, [*inputs, *captured], build_body, captured)
 
     def _branch(self, choice: ir.If, scopes: Scopes) -> ir.Call | None:
         """Merge a branch into a region and return its call; None if impossible."""
-        names = self._chosen(choice, scopes, conditions_in(scopes.expr_scopes[id(choice)], self.constraints_by_scope))
+        names = self._branch_regions(choice, scopes, conditions_in(scopes.expr_scopes[id(choice)], self.constraints_by_scope))
         if not names or len({self.regions[name] for name in names}) > 1 or self.regions[names[0]] not in self.branches:
             return None
         arms = scopes.branches(choice)
-        captured = _read(arms, scopes)
+        captured = _outside_values(arms, scopes)
         operands = list({id(item): item for item in (choice.condition, *captured)}.values())
         if not all(_is_tensor(item.type) for item in operands):
             return None
@@ -162,19 +164,19 @@ class _Absorber:
         names: Sequence[str],
         operands: Sequence[ir.Expr],
         build: Callable[[_Bindings, Sequence[ir.Var]], ir.Expr],
-        read: Sequence[ir.Expr],
+        direct_operands: Sequence[ir.Expr],
     ) -> ir.Call:
         """Merge several regions. Returns the call of the merged region on `operands`. `build` makes its body from the parameters;
-        `read` are the given values that the inner regions read directly."""
+        `direct_operands` are the operands that the inner regions read directly."""
         name, *merged_names = names
         self.merged.update(dict.fromkeys(merged_names, name))
         params = [ir.var(f"p{number}", item.type, span=item.span) for number, item in enumerate(operands)]
-        inside = {id(item): param for item, param in zip(operands, params, strict=True)}
-        body = build({id(item): inside[id(item)] for item in read}, params)
+        params_by_operand = {id(item): param for item, param in zip(operands, params, strict=True)}
+        body = build({id(item): params_by_operand[id(item)] for item in direct_operands}, params)
         self.functions[name] = ir.function(params, ir.tuple_(_items(body)), self.functions[name].attrs)
         return call_by_name(name, self.functions[name], operands)
 
-    def _names(self, scope: Scope, scopes: Scopes, conditions: frozenset[Dim], arm: bool = False) -> list[str] | None:
+    def _scope_regions(self, scope: Scope, scopes: Scopes, conditions: frozenset[Dim], arm: bool = False) -> list[str] | None:
         """Return the regions, of one target, that make up a scope; None if the scope contains anything else. `conditions` are the
         conditions that hold where the merged region is called."""
         names: list[str] = []
@@ -182,10 +184,10 @@ class _Absorber:
             match expr:
                 case ir.Tuple() | ir.TupleItem():
                     continue
-                case ir.Call(callee=ir.GlobalVar(name=name)) if self._suits(name, conditions if arm else None):
+                case ir.Call(callee=ir.GlobalVar(name=name)) if self._is_mergeable(name, conditions if arm else None):
                     names.append(name)
                 case ir.If():
-                    arm_names = self._chosen(expr, scopes, conditions)
+                    arm_names = self._branch_regions(expr, scopes, conditions)
                     if arm_names is None:
                         return None
                     names += arm_names
@@ -193,7 +195,7 @@ class _Absorber:
                     return None
         return names if len({self.regions[name] for name in names}) <= 1 else None
 
-    def _chosen(self, choice: ir.If, scopes: Scopes, conditions: frozenset[Dim]) -> list[str] | None:
+    def _branch_regions(self, choice: ir.If, scopes: Scopes, conditions: frozenset[Dim]) -> list[str] | None:
         """Return the regions that make up the arms of a branch; None if the branch cannot be merged."""
         if any(
             item.condition not in conditions for arm in scopes.branches(choice) for item in self.constraints_by_scope.get(arm, ())
@@ -201,17 +203,18 @@ class _Absorber:
             return None
         if isinstance(choice.condition, ir.Constant) or ir.introduced_sizes(choice) or not all(map(_is_tensor, _types(choice))):
             return None
-        names_by_arm = [self._names(arm, scopes, conditions, arm=True) for arm in scopes.branches(choice)]
+        names_by_arm = [self._scope_regions(arm, scopes, conditions, arm=True) for arm in scopes.branches(choice)]
         return None if None in names_by_arm else [name for names in names_by_arm for name in names or ()]
 
-    def _suits(self, name: str, conditions: frozenset[Dim] | None) -> bool:
+    def _is_mergeable(self, name: str, conditions: frozenset[Dim] | None) -> bool:
         """Test whether a region can be merged: it computes no sizes and, in an arm, checks no sizes besides `conditions`."""
         if name not in self.regions or any(map(ir.introduced_sizes, ir.post_order(self.functions[name].body))):
             return False
         return conditions is None or all(item.condition in conditions for item in region_conditions(self.functions[name]))
 
     def _inlined(self, scope: Scope, scopes: Scopes, bindings: _Bindings) -> ir.Expr:
-        """Return the result of a scope with the calls of regions inlined. `bindings` has the expressions known so far."""
+        """Return the result of a scope with the calls of regions inlined. `bindings` has the expressions rewritten so far, and gets
+        those of the scope."""
         for expr in scope.order:
             if isinstance(expr, ir.Call):
                 assert isinstance(expr.callee, ir.GlobalVar)
@@ -239,15 +242,17 @@ def _types(value: ir.Expr) -> tuple[Type, ...]:
     return value.type.fields if isinstance(value.type, TupleType) else (value.type,)
 
 
-def _read(roots: Sequence[Scope], scopes: Scopes) -> list[ir.Expr]:
+def _outside_values(roots: Sequence[Scope], scopes: Scopes) -> list[ir.Expr]:
     """Return the values that scopes, including arms of branches in them, read from outside."""
-    every = list(roots)
-    for scope in every:
-        every += (arm for expr in scope.order if isinstance(expr, ir.If) for arm in scopes.branches(expr))
-    inner_exprs = {id(expr) for scope in every for expr in scope.order}
-    read = [child for scope in every for expr in scope.order for child in ir.children(expr)] + [scope.result for scope in roots]
+    scope_list = list(roots)
+    for scope in scope_list:
+        scope_list += (arm for expr in scope.order if isinstance(expr, ir.If) for arm in scopes.branches(expr))
+    inner_exprs = {id(expr) for scope in scope_list for expr in scope.order}
+    read_exprs = [child for scope in scope_list for expr in scope.order for child in ir.children(expr)] + [
+        scope.result for scope in roots
+    ]
     operands = {
-        id(expr): expr for expr in read if id(expr) not in inner_exprs and not isinstance(expr, (ir.Constant, ir.GlobalVar))
+        id(expr): expr for expr in read_exprs if id(expr) not in inner_exprs and not isinstance(expr, (ir.Constant, ir.GlobalVar))
     }
     return list(operands.values())
 

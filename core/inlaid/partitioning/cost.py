@@ -29,11 +29,11 @@ class CostModel:
         if claim.verdict.seconds is not None:
             return claim.verdict.seconds
         target = self.capabilities[claim.target]
-        inside = {id(call) for call in claim.members}
-        moved = byte_size(claim.root.type)
+        member_ids = {id(call) for call in claim.members}
+        bytes_moved = byte_size(claim.root.type)
         for call in claim.members:
-            moved += sum(byte_size(arg.type) for arg in call.args if id(arg) not in inside)
-        return roofline(sum(map(self.operations, claim.members)), moved, target)
+            bytes_moved += sum(byte_size(arg.type) for arg in call.args if id(arg) not in member_ids)
+        return roofline(sum(map(self.operations, claim.members)), bytes_moved, target)
 
     def transfer(self, target: int, size: int) -> float:
         """Predict the seconds to move `size` bytes between the host and a target's memory, one way."""

@@ -51,28 +51,32 @@ def explain(
                     change.after.crossing,
                 )
             )
-    stored = partitioned if bordered is None else bordered.partitioned
-    added = [name for name in stored.regions if name not in partitioned.regions]
+    final = partitioned if bordered is None else bordered.partitioned
+    conversion_names = [name for name in final.regions if name not in partitioned.regions]
     if costs is not None:
-        seconds.update((name, costs.seconds(_region_claim(stored, name))) for name in added)
+        seconds.update((name, costs.seconds(_region_claim(final, name))) for name in conversion_names)
         for name in partitioned.regions:
-            if (bordered is None or name not in bordered.borders_by_region) and stored.module[name] is not partitioned.module[name]:
-                merged = costs.seconds(_region_claim(stored, name)) - costs.seconds(_region_claim(partitioned, name))
+            if (bordered is None or name not in bordered.borders_by_region) and final.module[name] is not partitioned.module[name]:
+                merged = costs.seconds(_region_claim(final, name)) - costs.seconds(_region_claim(partitioned, name))
                 seconds[name] = max(seconds.get(name, 0.0) + merged, 0.0)
-    about = partial(_region, stored, candidates, costs, seconds, measured)
+    region_report = partial(_region, final, candidates, costs, seconds, measured)
     conditions = {guard.region: repr(guard.constraint) for guard in partitioned.guards}
-    spare = {name for guard in partitioned.guards for name in guard.regions}
+    guard_regions = {name for guard in partitioned.guards for name in guard.regions}
     regions = []
     for name in partitioned.regions:
-        if name not in spare:
+        if name not in guard_regions:
             border = borders.get(name, SeparatingPath("", name, ()))
             count = len(region_operators(partitioned.module[name]))
             regions.append(
                 replace(
-                    about(name), operators=count, condition=conditions.get(name, ""), earlier=border.earlier, through=border.through
+                    region_report(name),
+                    operators=count,
+                    condition=conditions.get(name, ""),
+                    earlier=border.earlier,
+                    through=border.through,
                 )
             )
-    return Report(tuple(operators), tuple(regions), tuple(advice), tuple(map(about, added)))
+    return Report(tuple(operators), tuple(regions), tuple(advice), tuple(map(region_report, conversion_names)))
 
 
 def _region_claim(partitioned: Partitioned, name: str) -> Claim:
@@ -112,26 +116,30 @@ def _operators(
     placement: Placement, flow: Flow, candidates: Sequence[Candidate], costs: CostModel | None, first: int
 ) -> Iterator[OperatorReport]:
     names = [str(candidate.target) for candidate in candidates]
-    homes = {
+    claims_and_regions = {
         id(call): (claim, region)
         for claim, region in zip(placement.claims, placement.regions, strict=True)
         for call in claim.members
     }
-    single = {(id(claim.root), claim.target): claim for claim in placement.annotated.claims if len(claim.members) == 1}
+    single_claims = {(id(claim.root), claim.target): claim for claim in placement.annotated.claims if len(claim.members) == 1}
     numbers = {id(call): number for number, call in enumerate(placement.annotated.calls)}
     for number, call in enumerate(placement.annotated.calls):
         assert isinstance(call.callee, Operator)
-        claim, region = homes[id(call)]
+        claim, region = claims_and_regions[id(call)]
         seconds = costs.seconds(claim) if costs is not None and claim.root is call else None
         verdicts = []
         for target, verdict in enumerate(placement.annotated.verdicts[id(call)]):
-            words = _words(verdict)
+            text = _verdict_text(verdict)
             if isinstance(verdict, Reject):
-                words = _words(in_full(verdict, call, candidates[target]))
+                text = _verdict_text(in_full(verdict, call, candidates[target]))
             elif target < claim.target:
                 conditional = isinstance(verdict, AcceptIf)
-                words += ", which cost placement does not consider" if conditional else _lost(single.get((id(call), target)), costs)
-            verdicts.append((names[target], words))
+                text += (
+                    ", which cost placement does not consider"
+                    if conditional
+                    else _loss_reason(single_claims.get((id(call), target)), costs)
+                )
+            verdicts.append((names[target], text))
         yield OperatorReport(
             first + number,
             str(call.span or ""),
@@ -148,7 +156,7 @@ def _operators(
         )
 
 
-def _lost(claim: Claim | None, costs: CostModel | None) -> str:
+def _loss_reason(claim: Claim | None, costs: CostModel | None) -> str:
     """Describe why an operator is not on a target that accepts it and has a higher priority."""
     if claim is None:
         return " together with operators that were placed elsewhere"
@@ -156,7 +164,7 @@ def _lost(claim: Claim | None, costs: CostModel | None) -> str:
     return f", but lost on cost{seconds}"
 
 
-def _words(verdict: Verdict) -> str:
+def _verdict_text(verdict: Verdict) -> str:
     match verdict:
         case Accept():
             return "accepted"

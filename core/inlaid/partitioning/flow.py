@@ -26,7 +26,7 @@ def collect_values(function: ir.Function) -> list[TransferredValue]:
     """Return all computed values and inputs, each with its readers."""
     scopes = analyse(function)
     values: dict[int, tuple[ir.Call | None, int, dict[int, ir.Call]]] = {}
-    hosted: set[int] = set()
+    host_read_ids: set[int] = set()
     for expr in ir.post_order(function):
         if isinstance(expr, (ir.Tuple, ir.TupleItem, ir.Let)):
             continue
@@ -35,11 +35,12 @@ def collect_values(function: ir.Function) -> list[TransferredValue]:
             for part, source in _sources(child, scopes):
                 _, _, readers = values.setdefault(id(part), (source, byte_size(part.type), {}))
                 if reader is None:
-                    hosted.add(id(part))
+                    host_read_ids.add(id(part))
                 else:
                     readers[id(reader)] = reader
     return [
-        TransferredValue(source, size, tuple(readers.values()), key in hosted) for key, (source, size, readers) in values.items()
+        TransferredValue(source, size, tuple(readers.values()), key in host_read_ids)
+        for key, (source, size, readers) in values.items()
     ]
 
 

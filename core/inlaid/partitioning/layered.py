@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SWEEPS = 4
-"""Number of sweeps, each down and up, to order the layers and again to place the nodes."""
+"""Number of sweeps, each down and up, that order the layers, and of further sweeps that place the nodes."""
 LONGEST = 24
 """Edges across more layers than this are drawn straight, not routed around nodes."""
 
@@ -28,20 +28,22 @@ class Drawing:
 def draw(reads: Sequence[Sequence[int]]) -> Drawing:
     """Lay out nodes. `reads` has, for each node, the earlier nodes that it reads."""
     layers = _layers(reads)
-    above: list[list[int]] = [[] for _ in reads]
-    level = list(layers)
+    upper_neighbors: list[list[int]] = [[] for _ in reads]
+    node_layers = list(layers)
     chains: list[tuple[int, int, tuple[int, ...]]] = []
     for number, sources in enumerate(reads):
         for source in dict.fromkeys(sources):
-            between = range(layers[source] + 1, layers[number])
-            pieces = tuple(range(len(level), len(level) + len(between))) if len(between) <= LONGEST else ()
-            if pieces or not between:
-                for piece, layer in zip(pieces, between, strict=False):
-                    level.append(layer)
-                    above.append([piece - 1 if piece > pieces[0] else source])
-                above[number].append(pieces[-1] if pieces else source)
+            layers_between = range(layers[source] + 1, layers[number])
+            pieces = (
+                tuple(range(len(node_layers), len(node_layers) + len(layers_between))) if len(layers_between) <= LONGEST else ()
+            )
+            if pieces or not layers_between:
+                for piece, layer in zip(pieces, layers_between, strict=False):
+                    node_layers.append(layer)
+                    upper_neighbors.append([piece - 1 if piece > pieces[0] else source])
+                upper_neighbors[number].append(pieces[-1] if pieces else source)
             chains.append((source, number, pieces))
-    columns = _columns(level, above)
+    columns = _columns(node_layers, upper_neighbors)
     edges = tuple((source, number, tuple(columns[piece] for piece in pieces)) for source, number, pieces in chains)
     return Drawing(tuple(columns[: len(reads)]), tuple(layers), edges)
 
@@ -61,24 +63,24 @@ def _layers(reads: Sequence[Sequence[int]]) -> list[int]:
     return layers
 
 
-def _columns(level: Sequence[int], above: Sequence[Sequence[int]]) -> list[float]:
+def _columns(node_layers: Sequence[int], upper_neighbors: Sequence[Sequence[int]]) -> list[float]:
     """Compute the columns of nodes from their layers and from their neighbors in the layer above."""
-    below: list[list[int]] = [[] for _ in level]
-    rows: list[list[int]] = [[] for _ in range(max(level, default=-1) + 1)]
-    for node, sources in enumerate(above):
-        rows[level[node]].append(node)
+    lower_neighbors: list[list[int]] = [[] for _ in node_layers]
+    rows: list[list[int]] = [[] for _ in range(max(node_layers, default=-1) + 1)]
+    for node, sources in enumerate(upper_neighbors):
+        rows[node_layers[node]].append(node)
         for source in sources:
-            below[source].append(node)
-    columns = [0.0] * len(level)
+            lower_neighbors[source].append(node)
+    columns = [0.0] * len(node_layers)
     for row in rows:
         for position, node in enumerate(row):
             columns[node] = float(position)
-    for ordered in (False, True):
+    for is_ordered in (False, True):
         for sweep in range(2 * SWEEPS):
-            neighbors = below if sweep % 2 else above
+            neighbors = lower_neighbors if sweep % 2 else upper_neighbors
             for row in reversed(rows) if sweep % 2 else rows:
                 targets = [_mean(columns, neighbors[node], columns[node]) for node in row]
-                if not ordered:
+                if not is_ordered:
                     order = sorted(range(len(row)), key=targets.__getitem__)
                     row[:] = [row[position] for position in order]
                     targets = [targets[position] for position in order]
@@ -98,8 +100,8 @@ def _spread(targets: Sequence[float]) -> list[float]:
     for position, value in enumerate(targets):
         total, count = value - position, 1
         while blocks and blocks[-1][0] * count > total * blocks[-1][1]:
-            before, more = blocks.pop()
-            total, count = total + before, count + more
+            pooled_total, pooled_count = blocks.pop()
+            total, count = total + pooled_total, count + pooled_count
         blocks.append((total, count))
     flat = [total / count for total, count in blocks for _ in range(count)]
     return [value + position for position, value in enumerate(flat)]

@@ -69,9 +69,9 @@ class Lock:
         """Return the differences from another lock as lines: "-" for a decision of this lock, "+" for one of the other lock."""
         lines = []
         for name in dict.fromkeys((*self.functions, *other.functions)):
-            homes, other_homes = (_homes(lock.functions.get(name, ())) for lock in (self, other))
-            for operator in dict.fromkeys((*homes, *other_homes)):
-                before, after = homes.get(operator), other_homes.get(operator)
+            targets, other_targets = (_targets_by_operator(lock.functions.get(name, ())) for lock in (self, other))
+            for operator in dict.fromkeys((*targets, *other_targets)):
+                before, after = targets.get(operator), other_targets.get(operator)
                 if before != after:
                     lines += [f"- {operator}: {before}"] if before else []
                     lines += [f"+ {operator}: {after}"] if after else []
@@ -79,8 +79,9 @@ class Lock:
 
 
 def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Placer, report: Callable[[tuple[str, ...]], None]) -> Placer:
-    """Return a placement algorithm that follows a lock. `report` gets the differences from the placement by `fresh`, if any. Raises
-    `CompileError` if the lock is for another model, or if a target no longer accepts an operator."""
+    """Return a placement algorithm that follows a lock. `fresh` is the algorithm to use without the lock; if it places operators
+    differently, `report` gets the differences. Raises `CompileError` if the lock is for another model, or if a target no longer
+    accepts an operator."""
     targets = {candidate.target.kind: number for number, candidate in reversed(list(enumerate(candidates)))}
     targets.update((str(candidate.target), number) for number, candidate in enumerate(candidates))
 
@@ -91,14 +92,14 @@ def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Placer, report: C
         operator_names = set(names.values())
         locked_claims = []
         for decision in decisions:
-            strange = next((operator for operator in decision.operators if operator not in operator_names), None)
-            if strange is not None:
-                raise CompileError(f"the lock is for another model: this model has no {strange}", remedy=REMEDY)
+            unknown_operator = next((operator for operator in decision.operators if operator not in operator_names), None)
+            if unknown_operator is not None:
+                raise CompileError(f"the lock is for another model: this model has no {unknown_operator}", remedy=REMEDY)
             if decision.target not in targets:
                 raise CompileError(f"the lock needs target {decision.target}, which is not listed", remedy=REMEDY)
             number = targets[decision.target]
-            text = str(candidates[number].target)
-            claim = claims.get((number, LockedPlacement(text, decision.composite, decision.operators)))
+            target_text = str(candidates[number].target)
+            claim = claims.get((number, LockedPlacement(target_text, decision.composite, decision.operators)))
             if claim is None:
                 part = f" as {decision.composite}" if decision.composite else ""
                 what = ", ".join(decision.operators)
@@ -107,8 +108,8 @@ def replay(lock: Lock, candidates: Sequence[Candidate], fresh: Placer, report: C
         order = {id(claim): position for position, claim in enumerate(annotated.claims)}
         locked = tuple(sorted(locked_claims, key=lambda claim: order[id(claim)]))
         check_complete(annotated, locked, candidates)
-        now = Lock({name: _decisions(annotated, fresh(name, annotated), candidates)})
-        differences = Lock({name: _decisions(annotated, locked, candidates)}).differences(now)
+        fresh_lock = Lock({name: _decisions(annotated, fresh(name, annotated), candidates)})
+        differences = Lock({name: _decisions(annotated, locked, candidates)}).differences(fresh_lock)
         if differences:
             report(differences)
         return locked
@@ -146,7 +147,7 @@ def _names(annotated: Annotated) -> dict[int, str]:
     return names_by_call
 
 
-def _homes(decisions: Sequence[LockedPlacement]) -> dict[str, str]:
+def _targets_by_operator(decisions: Sequence[LockedPlacement]) -> dict[str, str]:
     """Return the target of each operator, for messages."""
     return {
         operator: f"{item.target} as {item.composite}" if item.composite else item.target

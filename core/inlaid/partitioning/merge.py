@@ -29,20 +29,22 @@ def merge_conversions(
     """Merge each of the regions `conversions` into the region that computes its operand, or into the only region that reads its
     result, if that region has the same target and scope, and is not among those in `bordered`. `targets` has the target numbers of
     all regions. Regions of control flow, and regions that several calls run, stay as they are."""
-    calls: dict[str, int] = {}
+    call_counts: dict[str, int] = {}
     for expr in ir.post_order(*module.functions.values()):
         if isinstance(expr, ir.Call) and isinstance(expr.callee, ir.GlobalVar):
-            calls[expr.callee.name] = calls.get(expr.callee.name, 0) + 1
-    hosts = {
+            call_counts[expr.callee.name] = call_counts.get(expr.callee.name, 0) + 1
+    receivers = {
         name
         for name in targets
-        if calls.get(name) == 1 and name not in bordered and name not in conversions and _is_straight(module[name])
+        if call_counts.get(name) == 1 and name not in bordered and name not in conversions and _is_straight(module[name])
     }
-    merger = _Merger(module, targets, conversions, hosts, candidates)
+    merger = _Merger(module, targets, conversions, receivers, candidates)
     functions = dict(map_functions(module, merger.merge).functions)
     functions.update(merger.functions)
-    read = {expr.name for function in functions.values() for expr in ir.post_order(function) if isinstance(expr, ir.GlobalVar)}
-    return ir.Module({name: function for name, function in functions.items() if name not in conversions or name in read})
+    called_names = {
+        expr.name for function in functions.values() for expr in ir.post_order(function) if isinstance(expr, ir.GlobalVar)
+    }
+    return ir.Module({name: function for name, function in functions.items() if name not in conversions or name in called_names})
 
 
 def _is_straight(function: ir.Function) -> bool:
@@ -53,8 +55,9 @@ def _is_straight(function: ir.Function) -> bool:
 
 @dataclass
 class _Merge:
-    """What becomes a part of a region at one call: conversions of operands, by position, and conversions of results, each with the
-    position of the result. `results` are the positions of the results that are still read as they are."""
+    """The conversions that become a part of the region of one call. `inputs` has conversions of operands by position; `outputs` has
+    conversions of results, each with the position of the result. `results` are the positions of the results that are also read
+    unconverted."""
 
     inputs: dict[int, ir.Call] = field(default_factory=dict)
     outputs: list[tuple[int, ir.Call]] = field(default_factory=list)
@@ -68,7 +71,7 @@ class _Merger:
     module: ir.Module
     targets: Mapping[str, int]
     conversions: Collection[str]
-    hosts: Collection[str]
+    receivers: Collection[str]
     candidates: Sequence[Candidate]
     functions: dict[str, ir.Function] = field(default_factory=dict)
 
@@ -112,9 +115,9 @@ class _Merger:
                 continue
             (value,) = expr.args
             source, (reader, position) = _source(value), _only_reader(expr, readers)
-            if isinstance(value, ir.TupleItem) and source is not None and self._is_host(source, expr, scopes):
+            if isinstance(value, ir.TupleItem) and source is not None and self._can_receive(source, expr, scopes):
                 merges.setdefault(id(source), (source, _Merge()))[1].outputs.append((value.index, expr))
-            elif reader is not None and self._is_host(reader, expr, scopes):
+            elif reader is not None and self._can_receive(reader, expr, scopes):
                 merges.setdefault(id(reader), (reader, _Merge()))[1].inputs[position] = expr
         for call, merge in merges.values():
             outputs = {id(conversion) for _, conversion in merge.outputs}
@@ -123,9 +126,9 @@ class _Merger:
             merge.results += sorted(positions if len(items) == len(readers[id(call)]) else range(len(_results(call))))
         return merges
 
-    def _is_host(self, call: ir.Call, conversion: ir.Call, scopes: Scopes) -> bool:
+    def _can_receive(self, call: ir.Call, conversion: ir.Call, scopes: Scopes) -> bool:
         name = _callee(call)
-        is_on_target = name in self.hosts and self.targets[name] == self.targets[_callee(conversion)]
+        is_on_target = name in self.receivers and self.targets[name] == self.targets[_callee(conversion)]
         return is_on_target and scopes.expr_scopes[id(call)] is scopes.expr_scopes[id(conversion)]
 
     def _accept(self, merges: Mapping[int, tuple[ir.Call, _Merge]]) -> dict[int, _Merge]:

@@ -38,22 +38,22 @@ def by_cost(annotated: Annotated, costs: CostModel, fallback: int | None = None)
     their cost depends on sizes. Target number `fallback` gets only operators that no other target accepts alone. Raises
     `CompileError` if SciPy is not installed, or if no placement covers all calls."""
     claims = [claim for claim in annotated.claims if not isinstance(claim.verdict, AcceptIf)]
-    better = {id(claim.root) for claim in claims if len(claim.members) == 1 and claim.target != fallback}
-    claims = [claim for claim in claims if claim.target != fallback or id(claim.root) not in better]
+    accepted_elsewhere = {id(claim.root) for claim in claims if len(claim.members) == 1 and claim.target != fallback}
+    claims = [claim for claim in claims if claim.target != fallback or id(claim.root) not in accepted_elsewhere]
     program = _Program(len(costs.capabilities))
-    chosen = [program.variable(costs.seconds(claim), integer=True) for claim in claims]
-    on: dict[tuple[int, int], list[int]] = {}
-    for claim, variable in zip(claims, chosen, strict=True):
+    variables = [program.variable(costs.seconds(claim), integer=True) for claim in claims]
+    claim_variables: dict[tuple[int, int], list[int]] = {}
+    for claim, variable in zip(claims, variables, strict=True):
         for call in claim.members:
-            on.setdefault((id(call), claim.target), []).append(variable)
+            claim_variables.setdefault((id(call), claim.target), []).append(variable)
     for call in annotated.calls:
-        program.exactly_one([v for target in range(program.targets) for v in on.get((id(call), target), ())])
+        program.exactly_one([v for target in range(program.targets) for v in claim_variables.get((id(call), target), ())])
     for value in collect_values(annotated.function):
         for target in range(program.targets):
-            program.transfers(value, target, costs.transfer(target, value.size), on)
+            program.transfers(value, target, costs.transfer(target, value.size), claim_variables)
     solution, seconds, gap = program.solve()
     claims_by_call = {
-        id(call): claim for claim, v in zip(claims, chosen, strict=True) if solution[v] > 0.5 for call in claim.members
+        id(call): claim for claim, v in zip(claims, variables, strict=True) if solution[v] > 0.5 for call in claim.members
     }
     return Solution(in_order(annotated, claims_by_call), seconds, gap)
 
@@ -85,23 +85,26 @@ class _Program:
         """Require that exactly one of the variables is 1."""
         self.row([(variable, 1.0) for variable in variables], 1, 1)
 
-    def transfers(self, value: TransferredValue, target: int, seconds: float, on: dict[tuple[int, int], list[int]]) -> None:
-        """Add variables that are 1 if a value leaves a target's memory, or enters it."""
+    def transfers(
+        self, value: TransferredValue, target: int, seconds: float, claim_variables: dict[tuple[int, int], list[int]]
+    ) -> None:
+        """Add variables that are 1 if a value leaves a target's memory, or enters it. `claim_variables` has, by id of a call and
+        target, the variables of the claims that place the call on the target."""
         if seconds <= 0:
             return
-        producer_terms = [] if value.source is None else [(v, 1.0) for v in on.get((id(value.source), target), ())]
-        reads_by_reader = [[(v, 1.0) for v in on.get((id(reader), target), ())] for reader in value.readers]
+        producer_terms = [] if value.source is None else [(v, 1.0) for v in claim_variables.get((id(value.source), target), ())]
+        reads_by_reader = [[(v, 1.0) for v in claim_variables.get((id(reader), target), ())] for reader in value.readers]
         if producer_terms:
-            out = self.variable(seconds, integer=False)
+            leaves = self.variable(seconds, integer=False)
             for read in reads_by_reader:
-                self.row([(out, 1.0), *((v, -f) for v, f in producer_terms), *read], 0, np.inf)
+                self.row([(leaves, 1.0), *((v, -f) for v, f in producer_terms), *read], 0, np.inf)
             if value.host:
-                self.row([(out, 1.0), *((v, -f) for v, f in producer_terms)], 0, np.inf)
+                self.row([(leaves, 1.0), *((v, -f) for v, f in producer_terms)], 0, np.inf)
         reader_terms = [read for read in reads_by_reader if read]
         if reader_terms:
-            into = self.variable(seconds, integer=False)
+            enters = self.variable(seconds, integer=False)
             for read in reader_terms:
-                self.row([(into, 1.0), *((v, -f) for v, f in read), *producer_terms], 0, np.inf)
+                self.row([(enters, 1.0), *((v, -f) for v, f in read), *producer_terms], 0, np.inf)
 
     def solve(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], float, float]:
         """Solve the program. Returns the values of the variables, their cost, and the gap. Raises `CompileError`."""

@@ -87,13 +87,13 @@ def partition(module: ir.Module, candidates: Sequence[Candidate], entry: str = "
     functions = dict(module.functions)
     regions = _Regions()
     for name in called(module, entry):
-        functions[name], placement = _cut(name, module[name], candidates, regions, placer)
+        functions[name], placement = _outline_function(name, module[name], candidates, regions, placer)
         placements.append(placement)
-    every = ir.Module({**functions, **regions.functions, **regions.fallbacks})
-    return Partitioned(every, tuple(placements), regions.targets, tuple(regions.guards))
+    outlined_module = ir.Module({**functions, **regions.functions, **regions.fallbacks})
+    return Partitioned(outlined_module, tuple(placements), regions.targets, tuple(regions.guards))
 
 
-def _cut(
+def _outline_function(
     name: str, function: ir.Function, candidates: Sequence[Candidate], regions: _Regions, placer: Placer
 ) -> tuple[ir.Function, Placement]:
     """Outline the regions of a function."""
@@ -104,7 +104,7 @@ def _cut(
     body = outline.run()
     if body is not function.body:
         function = replace(function, body=body)
-    return function, Placement(name, annotated, claims, tuple(outline.homes[id(claim)] for claim in claims))
+    return function, Placement(name, annotated, claims, tuple(outline.region_names[id(claim)] for claim in claims))
 
 
 def called(module: ir.Module, entry: str) -> tuple[str, ...]:
@@ -118,7 +118,8 @@ def called(module: ir.Module, entry: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Regions:
-    """Regions under construction: functions and target numbers by name, and guards. `fallbacks` are those of guards."""
+    """Regions under construction: functions and target numbers by name, and guards. `fallbacks` has the functions `otherwise` of
+    the guards, by name."""
 
     functions: dict[str, ir.Function] = field(default_factory=dict)
     targets: dict[str, int] = field(default_factory=dict)
@@ -150,7 +151,7 @@ class _Outline:
         self.function = composed.function
         self.claims = composed.claims
         self.composites = composed.composites
-        self.homes: dict[int, str] = {}
+        self.region_names: dict[int, str] = {}
         self.candidates = candidates
         self.scopes: Scopes = analyse(self.function)
         self.regions = regions
@@ -180,9 +181,9 @@ class _Outline:
             for child, scope in children:
                 if is_leaf(child) or id(child) not in self.scopes.expr_scopes:
                     continue
-                home = self.scopes.expr_scopes[id(child)]
+                expr_scope = self.scopes.expr_scopes[id(child)]
                 reader: ir.Expr = expr
-                while scope is not None and scope is not home:
+                while scope is not None and scope is not expr_scope:
                     assert scope.owner is not None
                     reader, scope = scope.owner, scope.parent
                 consumers.setdefault(id(child), []).append((id(reader), expr))
@@ -198,17 +199,17 @@ class _Outline:
             else:
                 return expr
 
-    def _resolve(self, expr: ir.Expr, inside: Collection[int] = ()) -> ir.Expr:
+    def _resolve(self, expr: ir.Expr, member_ids: Collection[int] = ()) -> ir.Expr:
         """Return the expression to translate. A bound variable whose value is computed outside of the region is returned itself,
         since its value stays outside; any other expression is resolved."""
         while isinstance(expr, ir.Let):
             expr = expr.body
         value = self._value(expr)
-        stays = isinstance(value, (ir.Call, ir.If, ir.Loop)) and id(value) not in inside
+        stays = isinstance(value, (ir.Call, ir.If, ir.Loop)) and id(value) not in member_ids
         return expr if stays else value
 
-    def _children(self, expr: ir.Expr, inside: Collection[int] = ()) -> tuple[ir.Expr, ...]:
-        return tuple(self._resolve(child, inside) for child in ir.children(expr))
+    def _children(self, expr: ir.Expr, member_ids: Collection[int] = ()) -> tuple[ir.Expr, ...]:
+        return tuple(self._resolve(child, member_ids) for child in ir.children(expr))
 
     def _levels(self, scope: Scope) -> list[_Unit]:
         """Return the units of a scope, in a valid order of execution."""
@@ -232,18 +233,18 @@ class _Outline:
                 target[id(expr)] = latest.pop() if len(latest) == 1 else _PLAN
                 continue
             claim = self.claims.get(id(expr))
-            home = _PLAN if claim is None else claim.target
-            crossing = 0
+            expr_target = _PLAN if claim is None else claim.target
+            expr_level = 0
             for source in sources:
-                stays = home != _PLAN and target[source] == home
-                crossing = max(crossing, level[source] + (0 if stays else 1))
-            level[id(expr)], target[id(expr)] = crossing, home
-            if home == _PLAN:
-                order.append(_Unit(crossing, home, [expr]))
+                stays = expr_target != _PLAN and target[source] == expr_target
+                expr_level = max(expr_level, level[source] + (0 if stays else 1))
+            level[id(expr)], target[id(expr)] = expr_level, expr_target
+            if expr_target == _PLAN:
+                order.append(_Unit(expr_level, expr_target, [expr]))
             else:
-                unit = units.get((crossing, home))
+                unit = units.get((expr_level, expr_target))
                 if unit is None:
-                    unit = units[crossing, home] = _Unit(crossing, home)
+                    unit = units[expr_level, expr_target] = _Unit(expr_level, expr_target)
                     order.append(unit)
                 unit.members.append(expr)
         return sorted(order, key=lambda unit: unit.level)
@@ -283,9 +284,9 @@ class _Outline:
             if not isinstance(top, (ir.Tuple, ir.TupleItem)):
                 raise CompileError(f"{top!r} is used before it is computed", node=str(top.span or ""))
             children = self._children(top)
-            waiting = [child for child in children if id(child) not in self.memo]
-            if waiting:
-                stack.extend(waiting)
+            missing_children = [child for child in children if id(child) not in self.memo]
+            if missing_children:
+                stack.extend(missing_children)
                 continue
             self.memo[id(top)] = ir.rebuild(top, tuple(self.memo[id(child)] for child in children))
             stack.pop()
@@ -305,18 +306,18 @@ class _Outline:
                 raise CompileError(f"cannot partition {expr!r}", node=str(expr.span or ""))
 
     def _region(self, unit: _Unit, scope: Scope) -> None:
-        inside = {id(member) for member in unit.members}
+        member_ids = {id(member) for member in unit.members}
         inner: dict[int, ir.Expr] = {}
         params: dict[int, ir.Var] = {}
         args: list[ir.Expr] = []
         for member in unit.members:
-            for expr in self._translation_order(member, inner, inside):
+            for expr in self._translation_order(member, inner, member_ids):
                 if isinstance(expr, ir.Constant):
                     inner[id(expr)] = expr
                 elif isinstance(expr, ir.GlobalVar) and expr.name in self.composites:
                     inner[id(expr)] = self.composites[expr.name]
-                elif id(expr) in inside or self._passes_on(expr, inside):
-                    children = tuple(inner[id(child)] for child in self._children(expr, inside))
+                elif id(expr) in member_ids or self._passes_on(expr, member_ids):
+                    children = tuple(inner[id(child)] for child in self._children(expr, member_ids))
                     inner[id(expr)] = ir.rebuild(expr, children)
                 else:
                     outer = self._mapped(expr)
@@ -324,7 +325,7 @@ class _Outline:
                         params[id(outer)] = ir.var(f"p{len(params)}", expr.type, span=expr.span)
                         args.append(outer)
                     inner[id(expr)] = params[id(outer)]
-        results = _with_witnesses(unit, self._results(unit, inside))
+        results = _with_witnesses(unit, self._results(unit, member_ids))
         self._emit(unit, results, inner, list(params.values()), args, scope)
 
     def _emit(
@@ -344,14 +345,14 @@ class _Outline:
             value = inner[id(result.member)]
             fields += [value] if result.items is None else [ir.tuple_item(value, index) for index in result.items]
         body = ir.tuple_(fields)
-        for source in _unshown(body, params, self.candidates[unit.target], _surrounding_params(scope)):
+        for source in _size_sources(body, params, self.candidates[unit.target], _surrounding_params(scope)):
             params.append(ir.var(f"p{len(params)}", source.type, span=source.span))
             args.append(source)
         constraints = _constraints_on_computed_sizes(scope, unit, params)
         function = ir.function(params, body, ((REGION_TARGET, str(target)),), constraints=constraints)
         self.regions.functions[name] = function
         self.regions.targets[name] = unit.target
-        self.homes.update((id(self.claims[id(member)]), name) for member in unit.members)
+        self.region_names.update((id(self.claims[id(member)]), name) for member in unit.members)
         call: ir.Expr = call_by_name(name, function, args)
         conditions = [
             verdict.constraint
@@ -374,66 +375,68 @@ class _Outline:
     def _guarded(self, call: ir.Expr, name: str, constraint: Dim, args: list[ir.Expr]) -> ir.Expr:
         """Build a branch: the region if the constraint holds, otherwise its calls on targets that accept them in any case."""
         region = self.regions.functions[name]
-        before = len(self.regions.functions)
+        region_count = len(self.regions.functions)
         condition, otherwise = f"{name}_condition", f"{name}_otherwise"
-        instead, _ = _cut(otherwise, dissolve(_copy(region)), self.candidates, self.regions, _unconditional)
-        self.regions.fallbacks[otherwise] = instead
-        places = [position for position, param in enumerate(region.params) if arith.free_vars(constraint) & type_vars(param.type)]
-        self._add_condition(condition, [region.params[position] for position in places], constraint)
-        self.regions.guards.append(Guard(name, constraint, condition, otherwise, tuple(self.regions.functions)[before:]))
-        holds = call_by_name(condition, self.regions.functions[condition], [args[position] for position in places])
-        return ir.if_(ir.tuple_item(holds, 0), call, call_by_name(otherwise, instead, args))
+        fallback, _ = _outline_function(otherwise, dissolve(_copy(region)), self.candidates, self.regions, _unconditional)
+        self.regions.fallbacks[otherwise] = fallback
+        positions = [
+            position for position, param in enumerate(region.params) if arith.free_vars(constraint) & type_vars(param.type)
+        ]
+        self._add_condition(condition, [region.params[position] for position in positions], constraint)
+        self.regions.guards.append(Guard(name, constraint, condition, otherwise, tuple(self.regions.functions)[region_count:]))
+        holds = call_by_name(condition, self.regions.functions[condition], [args[position] for position in positions])
+        return ir.if_(ir.tuple_item(holds, 0), call, call_by_name(otherwise, fallback, args))
 
     def _add_condition(self, name: str, values: Sequence[ir.Var], constraint: Dim) -> None:
         """Add a region that evaluates a constraint on dimensions of the given values, on the first target that accepts it."""
         value = ops.cast(ops.reshape(ops.sizes(dims=(constraint,)), shape=()), dtype="bool")
         calls = [expr for expr in ir.post_order(value) if isinstance(expr, ir.Call)]
-        able = [all(isinstance(candidate.judge(call), Accept) for call in calls) for candidate in self.candidates]
-        if not any(able):
+        accepts = [all(isinstance(candidate.judge(call), Accept) for call in calls) for candidate in self.candidates]
+        if not any(accepts):
             raise CompileError(f"no target can evaluate the condition {constraint!r}")
-        number = able.index(True)
+        number = accepts.index(True)
         params = tuple(ir.var(param.name, param.type) for param in values)
         attrs = ((REGION_TARGET, str(self.candidates[number].target)),)
         self.regions.functions[name] = ir.function(params, ir.tuple_([value]), attrs)
         self.regions.targets[name] = number
 
-    def _results(self, unit: _Unit, inside: set[int]) -> list[_Result]:
+    def _results(self, unit: _Unit, member_ids: set[int]) -> list[_Result]:
         """Return the members' values that are used outside the region: whole values, or items of tuples."""
         results = []
         for member in unit.members:
             if not isinstance(member.type, TupleType):
-                if self._escapes(member, inside):
+                if self._escapes(member, member_ids):
                     results.append(_Result(member))
                 continue
             users = {id(user): user for _, user in self.consumers.get(id(member), ())}
             readers = [user for user in users.values() if isinstance(user, ir.TupleItem)]
             if len(readers) < len(users):
-                if self._escapes(member, inside):
+                if self._escapes(member, member_ids):
                     results.append(_Result(member, tuple(range(len(member.type.fields)))))
                 continue
-            readers = [reader for reader in readers if self._escapes(reader, inside)]
+            readers = [reader for reader in readers if self._escapes(reader, member_ids)]
             if readers:
                 results.append(_Result(member, tuple(sorted({reader.index for reader in readers})), tuple(readers)))
         return results
 
-    def _escapes(self, expr: ir.Expr, inside: set[int]) -> bool:
+    def _escapes(self, expr: ir.Expr, member_ids: set[int]) -> bool:
         """Test whether anything outside the region reads a value, directly or through tuples."""
         stack = [expr]
         while stack:
             for _, user in self.consumers.get(id(stack.pop()), ()):
                 if isinstance(user, (ir.Tuple, ir.TupleItem)):
                     stack.append(user)
-                elif id(user) not in inside:
+                elif id(user) not in member_ids:
                     return True
         return False
 
-    def _passes_on(self, expr: ir.Expr, inside: set[int]) -> bool:
+    def _passes_on(self, expr: ir.Expr, member_ids: set[int]) -> bool:
         """Test whether a region includes an expression as wiring: any tuple, and items of values that the region computes."""
         while isinstance(expr, ir.TupleItem):
             expr = self._value(expr.tuple)
-        return isinstance(expr, ir.Tuple) or id(expr) in inside
+        return isinstance(expr, ir.Tuple) or id(expr) in member_ids
 
-    def _translation_order(self, member: ir.Expr, translated: dict[int, ir.Expr], inside: set[int]) -> list[ir.Expr]:
+    def _translation_order(self, member: ir.Expr, translated: dict[int, ir.Expr], member_ids: set[int]) -> list[ir.Expr]:
         """Return the expressions to translate for a member: its operands, with wiring inside the region, then the member."""
         order: list[ir.Expr] = []
         visited: set[int] = set()
@@ -443,30 +446,30 @@ class _Outline:
             if id(expr) in translated or (id(expr) in visited and not expanded):
                 continue
             visited.add(id(expr))
-            if expanded or not (expr is member or self._passes_on(expr, inside)):
+            if expanded or not (expr is member or self._passes_on(expr, member_ids)):
                 order.append(expr)
             else:
                 stack.append((expr, True))
-                stack.extend((child, False) for child in reversed(self._children(expr, inside)))
+                stack.extend((child, False) for child in reversed(self._children(expr, member_ids)))
         return order
 
 
 def _surrounding_params(scope: Scope) -> list[ir.Var]:
     """Return the parameters of the functions around a scope, the innermost first."""
     params: list[ir.Var] = []
-    around: Scope | None = scope
-    while around is not None:
-        if isinstance(around.owner, ir.Function):
-            params += around.owner.params
-        around = around.parent
+    enclosing: Scope | None = scope
+    while enclosing is not None:
+        if isinstance(enclosing.owner, ir.Function):
+            params += enclosing.owner.params
+        enclosing = enclosing.parent
     return params
 
 
-def _unshown(body: ir.Expr, params: Sequence[ir.Var], candidate: Candidate, surrounding: Sequence[ir.Var]) -> list[ir.Var]:
+def _size_sources(body: ir.Expr, params: Sequence[ir.Var], candidate: Candidate, surrounding: Sequence[ir.Var]) -> list[ir.Var]:
     """Return the `surrounding` parameters that a region needs as further inputs. Their shapes determine sizes that attributes in
     the region read, but no input of the region determines. Parameters of a dtype that the target rejects are skipped."""
-    read = frozenset().union(*(attr_vars(expr.attrs) for expr in ir.post_order(body) if isinstance(expr, ir.Call)))
-    missing = read - shown_sizes(*(param.type for param in params))
+    attr_sizes = frozenset().union(*(attr_vars(expr.attrs) for expr in ir.post_order(body) if isinstance(expr, ir.Call)))
+    missing = attr_sizes - shown_sizes(*(param.type for param in params))
     sources: list[ir.Var] = []
     for param in surrounding:
         if not isinstance(param.type, TensorType) or param.type.dtype.name not in candidate.dtypes:
@@ -478,8 +481,8 @@ def _unshown(body: ir.Expr, params: Sequence[ir.Var], candidate: Candidate, surr
 
 
 def _constraints_on_computed_sizes(scope: Scope | None, unit: _Unit, params: Sequence[ir.Var]) -> tuple[Constraint, ...]:
-    """Return the constraints of the scope and its enclosing scopes that a region must check itself, since it computes sizes in
-    them, and knows the others from its parameters."""
+    """Return the constraints of the scope and its enclosing scopes that a region must check itself: it computes at least one of the
+    sizes in them, and its parameters determine the others."""
     computed = frozenset().union(*map(ir.introduced_sizes, unit.members))
     region_sizes = computed.union(*(type_vars(param.type) for param in params))
     constraints: dict[Dim, Constraint] = {}
@@ -549,16 +552,16 @@ def region_conditions(function: ir.Function, args: Sequence[ir.Expr] = ()) -> tu
     counts: dict[int, Dim | None] = {}
     for scope in (scopes.root, *scopes.inner.values()):
         for loop in (expr for expr in scope.order if isinstance(expr, ir.Loop)):
-            trips, going = (constants.get(id(item), item) for item in (loop.trip_count, loop.condition))
-            counts[id(loop.body)] = iterations(loop.body, loop.scanned, trips, going)
+            trips, condition = (constants.get(id(item), item) for item in (loop.trip_count, loop.condition))
+            counts[id(loop.body)] = iterations(loop.body, loop.scanned, trips, condition)
         conditions = call_conditions(
             expr for expr in scope.order if isinstance(expr, ir.Call) and isinstance(expr.callee, Operator)
         )
-        around: Scope | None = scope
-        while around is not None and conditions:
-            count = counts.get(id(around.owner))
+        enclosing: Scope | None = scope
+        while enclosing is not None and conditions:
+            count = counts.get(id(enclosing.owner))
             conditions = conditions if count is None else weakened(conditions, count)
-            around = around.parent
+            enclosing = enclosing.parent
         for item in conditions:
             conditions_by_dim.setdefault(item.condition, item)
     return tuple(conditions_by_dim.values())

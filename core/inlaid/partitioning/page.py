@@ -29,14 +29,14 @@ def page(report: Report, title: str) -> str:
     drawing = draw(reads)
     targets = list(dict.fromkeys(name for item in report.operators for name, _ in item.verdicts))
     regions = {region.name: number for number, region in enumerate(report.regions)}
-    facts = report.to_json()
+    report_data = report.to_json()
     data = {
         "title": title,
         "summary": report.summary().split("\n", 1)[0],
         "seconds": report.seconds,
         "targets": targets,
-        "regions": facts["regions"],
-        "conversions": facts["conversions"],
+        "regions": report_data["regions"],
+        "conversions": report_data["conversions"],
         "changes": [
             {"text": report.change(item), "nodes": list(dict.fromkeys(node_numbers[number] for number in item.operators))}
             for item in report.changes

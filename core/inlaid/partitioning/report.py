@@ -45,8 +45,8 @@ class OperatorReport:
 class RegionReport:
     """One region. `bytes_in` and `bytes_out` cross its border; None if a dimension is symbolic. Its target accepts it only under
     `condition`, if not empty. `seconds` and `transfer` are predicted times of its operators and transfers; `measured` is a measured
-    time. `earlier` is a region of its target with which it would close a cycle, through the operators `through`. `generic`
-    describes the reducing kernels with the generic schedule that take most of the time."""
+    time. `earlier` is a region of the same target, from which a path through the operators `through` leads to this one: merged, the
+    two would close a cycle. `generic` describes the reducing kernels with the generic schedule that take most of the time."""
 
     name: str
     target: str
@@ -64,7 +64,8 @@ class RegionReport:
 
 @dataclass(frozen=True)
 class ChangeReport:
-    """Effect if `target` accepted `operators`, by number, that it rejects: numbers of regions, and bytes that cross borders."""
+    """Effect if `target` accepted `operators`, by number, that it rejects: the number of regions, and of bytes that cross borders,
+    now and then (`_then`). `operator` is the name that the operators share, or ""."""
 
     target: str
     operator: str
@@ -135,9 +136,9 @@ class Report:
         slow = [f"{region.name} with the generic schedule: {kernel}" for region in self.regions for kernel in region.generic]
         if slow:
             lines += ["", *slow]
-        apart = list(self._apart())
-        if apart:
-            lines += ["", *apart]
+        separations = list(self._separations())
+        if separations:
+            lines += ["", *separations]
         if self.changes:
             lines += ["", *(self.change(item) for item in self.changes[:SHOWN])]
         if self.operators:
@@ -145,14 +146,14 @@ class Report:
         for item in self.operators:
             part = f" as part of {item.composite}" if item.parts > 1 else ""
             lines.append(f"{item.name}: {item.target}{part}")
-            lines += [f"    {target}: {verdict}" for target, verdict in item.verdicts if _tells(item, target, verdict)]
+            lines += [f"    {target}: {verdict}" for target, verdict in item.verdicts if _explains_placement(item, target, verdict)]
         return "\n".join(lines)
 
     def change(self, item: ChangeReport) -> str:
         """Describe a change."""
         regions = f"{_count(item.regions_then, 'region')} instead of {item.regions}"
         crossing = f"{item.crossing_then} bytes instead of {item.crossing} across borders"
-        return f"If {item.target} accepted {self._named(item.operators, item.operator)}: {regions}, {crossing}"
+        return f"If {item.target} accepted {self._operator_names(item.operators, item.operator)}: {regions}, {crossing}"
 
     def _region(self, region: RegionReport, what: str = "") -> str:
         crossing = f"{_bytes(region.bytes_in)} in, {_bytes(region.bytes_out)} out"
@@ -162,19 +163,19 @@ class Report:
         cost += "" if region.measured is None else f", measured {duration(region.measured)}"
         return f"{region.name} on {region.target}: {what or _count(region.operators, 'operator')}, {crossing}{where}{cost}"
 
-    def _apart(self) -> Iterator[str]:
+    def _separations(self) -> Iterator[str]:
         """Explain why regions are not merged with earlier regions of their targets."""
-        alone = {change.operators for change in self.changes}
+        sufficient_changes = {change.operators for change in self.changes}
         for region in self.regions:
             if not region.earlier:
                 continue
-            if region.through in alone:
+            if region.through in sufficient_changes:
                 what = "One operator, {}, keeps" if len(region.through) == 1 else "{} keep"
-                yield f"{what.format(self._named(region.through))} {region.earlier} and {region.name} apart"
+                yield f"{what.format(self._operator_names(region.through))} {region.earlier} and {region.name} apart"
             else:
-                yield f"{region.name} would close a cycle with {region.earlier} through {self._named(region.through)}"
+                yield f"{region.name} would close a cycle with {region.earlier} through {self._operator_names(region.through)}"
 
-    def _named(self, numbers: Sequence[int], operator: str = "") -> str:
+    def _operator_names(self, numbers: Sequence[int], operator: str = "") -> str:
         """Name some operators, with their source nodes."""
         if operator:
             nodes = ", ".join(self.operators[number].node or "?" for number in numbers[:NODES])
@@ -184,7 +185,7 @@ class Report:
         return ", ".join(names) + (f" and {len(numbers) - NODES} more" if len(numbers) > NODES else "")
 
 
-def _tells(item: OperatorReport, target: str, verdict: str) -> bool:
+def _explains_placement(item: OperatorReport, target: str, verdict: str) -> bool:
     """Test whether a target's verdict explains the placement: the target has a higher priority, or lost on cost."""
     names = [name for name, _ in item.verdicts]
     return names.index(target) < names.index(item.target) or (target != item.target and "lost on cost" in verdict)

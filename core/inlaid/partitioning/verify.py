@@ -19,11 +19,11 @@ def verify_partition(before: ir.Module, after: Partitioned, entry: str = "main")
         old, new = before[name], after.module[name]
         if old.type != new.type:
             raise VerifyError(f"partitioning changed the type of {name} from {old.type!r} to {new.type!r}")
-        stray = [e for e in ir.post_order(new) if targeted(e)]
-        if stray:
-            raise VerifyError(f"{stray[0]!r} is in no region", node=str(stray[0].span or ""))
-    spare = {name for guard in after.guards for name in guard.regions}
-    regions = [after.module[name] for name in after.regions if name not in spare]
+        unplaced = [e for e in ir.post_order(new) if targeted(e)]
+        if unplaced:
+            raise VerifyError(f"{unplaced[0]!r} is in no region", node=str(unplaced[0].span or ""))
+    guard_regions = {name for guard in after.guards for name in guard.regions}
+    regions = [after.module[name] for name in after.regions if name not in guard_regions]
     count, expected = sum(map(_operators, regions)), sum(_operators(before[name]) for name in names)
     if count != expected:
         raise VerifyError(f"expected {expected} operator calls after partitioning, got {count}")
@@ -40,7 +40,7 @@ def verify_partition(before: ir.Module, after: Partitioned, entry: str = "main")
     if len(arrays) > count:
         raise VerifyError("partitioning changed a constant")
     for name in after.regions:
-        _closed(name, after.module[name])
+        _check_closed(name, after.module[name])
 
 
 def _operators(function: ir.Function) -> int:
@@ -51,9 +51,9 @@ def _constants(*functions: ir.Function) -> list[ir.Constant]:
     return [e for e in ir.post_order(*functions) if isinstance(e, ir.Constant)]
 
 
-def _closed(name: str, region: ir.Function) -> None:
-    every = list(ir.post_order(region))
-    params = {id(param) for e in every if isinstance(e, ir.Function) for param in e.params}
-    free = [e for e in every if isinstance(e, ir.Var) and id(e) not in params]
-    if free or region.attr(REGION_TARGET) is None or not isinstance(region.type, FunctionType):
+def _check_closed(name: str, region: ir.Function) -> None:
+    exprs = list(ir.post_order(region))
+    params = {id(param) for e in exprs if isinstance(e, ir.Function) for param in e.params}
+    free_vars = [e for e in exprs if isinstance(e, ir.Var) and id(e) not in params]
+    if free_vars or region.attr(REGION_TARGET) is None or not isinstance(region.type, FunctionType):
         raise VerifyError(f"region {name} is not a closed function with a target")

@@ -50,7 +50,7 @@ class Phase(Enum):
 
 
 HALF_EVEN, UP, AWAY, ONCE, ONCE_AWAY = ROUNDINGS = ("half_even", "up", "away", "once", "once_away")
-"""Roundings of a requantized sum; see `inlaid.ops.requantization.Factor`."""
+"""Rounding modes of a requantized sum; see `inlaid.ops.requantization.Factor`."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class Requantization:
 
 @dataclass(frozen=True)
 class Tiles:
-    """Tiles in which a target multiplies, at least 1 each. The conformance suite draws sizes that need several tiles, and a part of
-    one.
+    """Sizes of the tiles in which a target multiplies matrices, at least 1 each. The conformance suite draws sizes that need
+    several tiles, and a part of one.
 
     rows: rows of a matrix product, or pixels of a convolution. inputs: terms of a sum, or input channels. outputs: columns, or
     output channels. Examples have sizes around tiles of at most 1,024. scratch: bytes of on-chip memory for the operands of one
@@ -167,19 +167,20 @@ class Capabilities:
     dtypes: supported dtypes, and "sequence" for sequences and optionals. scopes: memory scopes besides main memory. A loop program
     with buffers in an undeclared scope, or beyond a capacity, is an error. vector_bits: vector register width, 0 for none.
     vector_registers: number of vector registers, at least 4. core: cost model of a core with vectors. masks: whether vector loads
-    and stores can be masked. prefetch: whether kernels may contain the intrinsic `prefetch`. unrolls: whether kernels may
-    contain unrolled loops around stores, which the code generator then unrolls. threads: None if a kernel is a
-    function that one thread calls and that may fork threads; else kernels are launched on grids, and calls may have predicates over
-    dimensions. cores: 0 if known only at run time. dynamic_dims: whether dimensions may be symbolic. control_flow: whether a region
+    and stores can be masked. prefetch: whether kernels may contain the intrinsic `prefetch`. unrolls: whether kernels may contain
+    unrolled loops around stores, which the code generator then unrolls. threads: None if a kernel is a function that one thread
+    calls and that may fork threads; else kernels are launched on grids, and calls may have predicates over dimensions. cores:
+    number of cores; 0 if known only at run time. dynamic_dims: whether dimensions may be symbolic. control_flow: whether a region
     may be a `Loop`. branches: whether calls of a region may have predicates, and a region may contain `If`. in_place: whether
     kernels and loop iterations may update inputs and state in place (`LoopProgram.updates`, `RegionProgram.aliases`,
-    `RegionLoop.in_place`). peak: FLOP/s. bandwidth: bytes/s. link: the link between host memory and the target's memory. memory:
-    None if the caller owns a region's inputs and outputs, and memory is ample. stack_bytes: largest buffer on the stack of a
-    kernel's calling thread. thread_stack_bytes: largest buffer on the stack of a parallel loop's thread. standalone: no host
-    fallback: a model that the listed targets cannot run completely is refused. device_memory: regions work in device memory, and
-    the runtime module has a `Device`. full_rate_float64: whether float64 arithmetic is about as fast as float32. If
-    not, kernels without float64 operands compute nothing in float64. It has an effect only with `threads`. tiles: sizes in which
-    the target multiplies, for examples of the conformance suite.
+    `RegionLoop.in_place`). requantization: integer arithmetic of composites. peak: arithmetic in FLOP/s. bandwidth: of memory, in
+    bytes/s. link: the link between host memory and the target's memory. memory: static planning of memory; None if the caller owns
+    a region's inputs and outputs, and memory is ample. stack_bytes: largest buffer on the stack of a kernel's calling thread.
+    thread_stack_bytes: largest buffer on the stack of a parallel loop's thread. standalone: no host fallback: a model that the
+    listed targets cannot run completely is refused. device_memory: regions work in device memory, and the runtime module has a
+    `Device`. full_rate_float64: whether float64 arithmetic is about as fast as float32. If not, kernels without float64 operands
+    compute nothing in float64. It has an effect only with `threads`. tiles: sizes in which the target multiplies, for examples of
+    the conformance suite.
     """
 
     dtypes: tuple[str, ...]

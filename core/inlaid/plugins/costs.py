@@ -41,28 +41,31 @@ class CostConstants:
     """Maximum prefetches at once. With 8, Winograd convolutions of few tiles take 1.1 of the time (256 channels of 14 x 14
     pixels)."""
     small_rows: int = 8
-    """Number of rows up to which every row count is considered if it is a single symbolic dimension, such as a batch. With
-    remainder code for every row count of a tile of 8, 5 to 7 rows take 1.05 of the static time; in tiles of 4 they took 1.2."""
+    """If the number of rows is a single symbolic dimension, such as a batch, tiles are chosen for every row count up to this one.
+    With remainder code for every row count of a tile of 8, 5 to 7 rows take 1.05 of the static time; in tiles of 4 they took
+    1.2."""
     product_panels: int = 4
     """Minimum panels per thread to distribute columns over threads: the imbalance of one panel is then at most a quarter. Threads
     over rows would read all panels once per row tile: 1.7 times ONNX Runtime's time for size 1024 on 2 threads."""
     packing_instructions: float = 4
-    """Instructions to pack one vector of data of an integer product over pixels, which is chosen over merged groups by their
-    number. ShuffleNet in int8, with 256-bit vectors: 1.43 of float32 with merged groups, 0.88 as products."""
+    """Instructions to pack one vector of data of an integer product over pixels. Such products replace merged groups if their
+    predicted instructions are fewer. ShuffleNet in int8, with 256-bit vectors: 1.43 of float32 with merged groups, 0.88 as
+    products."""
     widened_rows: int = 4
     """Minimum rows of data for which products of bytes are computed in int16. Fewer rows are bound by reading weights, which have
     twice the bytes in int16 (ADR 82)."""
 
     summed_products: int = 1024
-    """Minimum products of a matrix and few vectors that are summed along the matrix's rows: each sum is a kernel."""
+    """Minimum number of multiplications for which a product of a matrix and few vectors is computed as sums along the matrix's
+    rows: each sum is a kernel."""
     copied_channel: float = 1
-    """Instructions to copy a channel of a pixel to a group of more channels, or from it, for a grouped convolution of integers. 3x3
-    windows, 8 groups of 29 channels, 14 x 14 pixels: 0.21 of the time of merged groups; 4 groups of 10: 0.67."""
+    """Instructions per channel of a pixel to copy the data of a grouped convolution of integers to groups of more channels, or the
+    result back. 3x3 windows, 8 groups of 29 channels, 14 x 14 pixels: 0.21 of the time of merged groups; 4 groups of 10: 0.67."""
 
     # Direct convolutions.
 
     read_share: float = 0.8
-    """Fraction of a convolution's products that read no padding below which the result is computed in bands of positions. 3x3
+    """A convolution is computed in bands of positions if less than this fraction of its products read data instead of padding. 3x3
     windows over 28 x 28 pixels: 0.80 of the time with a dilation of 6 (a fraction of 0.73), 0.57 with 12 (0.51)."""
     shortest_band: int = 4
     """Minimum positions of such a band along an axis. Shorter ones do not fill tiles of pixels."""
@@ -144,7 +147,7 @@ class CostConstants:
     """Cycles per vector of one tile element to transform data: arithmetic, loads and stores. Measured on 56 x 56 by 64 channels,
     without product."""
     transform_out_cycles: float = 3
-    """The same to transform results."""
+    """Cycles per vector of one tile element to transform results, measured as `transform_in_cycles`."""
     symbolic_stripe: int = 36
     """Tiles per stripe if their number is symbolic and weights fill the L2 cache. With fewer tiles, weights are refetched too often
     (256 channels, 12 tiles: 1.25 times the time); twice as many tiles gain nothing. Weights that fit in L2 use stripes of two

@@ -252,9 +252,9 @@ class PluginRegistry(Registry[TargetSpec]):
             )
         options = self.runtimes.spec(target.kind).options
         if type(target.options) is not options:
-            ours = type(target.options)
+            expected = type(target.options)
             raise PluginError(
-                f"expected the options {ours.__module__}.{ours.__name__} in the run module, as in the compile module, found"
+                f"expected the options {expected.__module__}.{expected.__name__} in the run module, as in the compile module, found"
                 f" {options.__module__}.{options.__name__}",
                 plugin=self.runtimes.owner(target.kind),
                 remedy="declare both halves with the same class, and install them in equal versions",
@@ -303,7 +303,9 @@ def _declared_frontends(manager: pluggy.PluginManager, plugin: str) -> tuple[Fro
             raise Rejected("frontends", f"inlaid_frontends returned {item.name} twice")
         if not callable(item.load) or not callable(item.recognizes):
             raise Rejected("frontends", f"load and recognizes of {item.name} must be functions")
-        wrong = [suffix for suffix in item.suffixes if not _SUFFIX.fullmatch(suffix)]
-        if wrong:
-            raise Rejected("frontends", f"suffix {wrong[0]!r} of {item.name} must be a dot and lower-case characters, as in .onnx")
+        malformed_suffixes = [suffix for suffix in item.suffixes if not _SUFFIX.fullmatch(suffix)]
+        if malformed_suffixes:
+            raise Rejected(
+                "frontends", f"suffix {malformed_suffixes[0]!r} of {item.name} must be a dot and lower-case characters, as in .onnx"
+            )
     return frontends

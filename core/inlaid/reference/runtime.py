@@ -38,16 +38,19 @@ class ReferenceRuntime(HostRuntime):
             raise PackageError(f"region {artifact.symbol} is not a valid graph: {error}") from error
         assert isinstance(function.type, FunctionType)
         operand_types = [part for param in function.params for part in flat_types(param.type)]
-        sides = ((operand_types, artifact.signature.inputs), (flat_types(function.type.result), artifact.signature.outputs))
-        for types, specs in sides:
+        types_and_specs = (
+            (operand_types, artifact.signature.inputs),
+            (flat_types(function.type.result), artifact.signature.outputs),
+        )
+        for types, specs in types_and_specs:
             actual = [tensor_spec("", type_) for type_ in types]
-            if len(actual) != len(specs) or not all(map(_alike, actual, specs)):
+            if len(actual) != len(specs) or not all(map(_types_match, actual, specs)):
                 raise PackageError(f"region {artifact.symbol} does not have the inputs and outputs of its signature")
         return Loaded(allocating=GraphKernel(Interpreter(module), function))
 
 
-def _alike(one: TensorSpec, other: TensorSpec) -> bool:
-    """Test whether two tensors have one type. Sizes that data decides have other names in a parsed graph and match any size."""
+def _types_match(one: TensorSpec, other: TensorSpec) -> bool:
+    """Test whether two tensors have the same type. Existential sizes have other names in a parsed graph, so they match any size."""
     if one.dtype is not other.dtype or len(one.shape) != len(other.shape):
         return False
     pairs = zip(one.shape, other.shape, strict=True)

@@ -28,7 +28,7 @@ class StageLog:
         self._model = model
         self._then = then
         self._stage = ""
-        self._begin = self._since = time.perf_counter()
+        self._begin = self._stage_begin = time.perf_counter()
         LOGGER.debug("compile %s for %s", model, ", ".join(targets))
 
     def __call__(self, stage: str, completed: int, total: int) -> None:
@@ -41,8 +41,8 @@ class StageLog:
     def _end_stage(self) -> None:
         now = time.perf_counter()
         if self._stage:
-            LOGGER.debug("%s: %s took %.1f ms", self._model, self._stage, 1e3 * (now - self._since))
-        self._since = now
+            LOGGER.debug("%s: %s took %.1f ms", self._model, self._stage, 1e3 * (now - self._stage_begin))
+        self._stage_begin = now
 
     def finish(self, regions: Iterable[RegionInfo | RegionFacts], cached: bool = False) -> None:
         """Log the regions with their targets, or that the package came from the cache."""

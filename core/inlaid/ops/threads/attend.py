@@ -54,7 +54,7 @@ def _emit_per_query(b: Builder, grid: Grid, attention: Attention, out: ir.Buffer
         batch, head = row // q.shape[1], row % q.shape[1]
         group = attention.kv_head(head)
         sums = b.alloc((v.shape[3],), dtype, "sums")
-        row_max, total, score, grown = (b.alloc((), dtype, name) for name in ("most", "total", "score", "grown"))
+        row_max, total, score, new_max = (b.alloc((), dtype, name) for name in ("most", "total", "score", "grown"))
         any_visible = b.alloc((), "bool", "seen")
         b.store(row_max, (), -math.inf)
         b.store(total, (), 0.0)
@@ -70,16 +70,17 @@ def _emit_per_query(b: Builder, grid: Grid, attention: Attention, out: ir.Buffer
             b.store(score, (), attention.capped(score[()]))
             if attention.masked:
                 bias = attention.bias((batch, head, query, key))
-                b.store(grown, (), bias)
-                b.store(any_visible, (), any_visible[()] | grown[()].not_equal(-math.inf))
-                b.store(score, (), score[()] + grown[()])
-            b.store(grown, (), te.maximum(row_max[()], score[()]))
-            b.store(row_max, (), te.math("exp", row_max[()] - finite(grown[()])))
-            b.store(score, (), te.math("exp", score[()] - finite(grown[()])))
+                b.store(new_max, (), bias)
+                b.store(any_visible, (), any_visible[()] | new_max[()].not_equal(-math.inf))
+                b.store(score, (), score[()] + new_max[()])
+            b.store(new_max, (), te.maximum(row_max[()], score[()]))
+            # Until the new maximum is stored below, `row_max` holds the factor that rescales the accumulators.
+            b.store(row_max, (), te.math("exp", row_max[()] - finite(new_max[()])))
+            b.store(score, (), te.math("exp", score[()] - finite(new_max[()])))
             b.store(total, (), total[()] * row_max[()] + score[()])
             with b.loop(v.shape[3], "w") as w:
                 b.store(sums, w, sums[w] * row_max[()] + score[()] * widen(v.buffer[batch, group, key, w]))
-            b.store(row_max, (), grown[()])
+            b.store(row_max, (), new_max[()])
         with b.loop(v.shape[3], "w") as w:
             value = te.select(any_visible[()], sums[w] / total[()], te.const(0.0, dtype))
             b.store(out, (batch, head, query, w), te.cast(value, out.dtype))

@@ -70,7 +70,7 @@ class TiledKernel:
         size, width = attention.q.shape[3], attention.v.shape[3]
         assert isinstance(size, int) and isinstance(width, int), "tiles have constant sizes"
         self._size, self._width = size, width
-        self._each = -(-width // tiles.lanes)
+        self._lane_width = -(-width // tiles.lanes)
 
     def emit(self) -> None:
         """Emit the kernel."""
@@ -87,30 +87,36 @@ class TiledKernel:
             self._queries = b.alloc((self._size, tiles.queries), attention.working, "queries", self._scope)
             self._scores = b.alloc((tiles.keys, tiles.queries), attention.working, "scores", self._scope)
             self._row_max, self._total = (b.alloc(team, attention.working, name, "register") for name in ("most", "total"))
-            self._sums = b.alloc((*team, self._each), attention.working, "sums", "register")
+            self._sums = b.alloc((*team, self._lane_width), attention.working, "sums", "register")
             self._any_visible = b.alloc(team, "bool", "seen", "register")
             self._initialize()
             begin, end = attention.visible_keys(self._first, tiles.queries)
             with b.loop(arith.ceildiv(arith.maximum(end - begin, 0), tiles.keys), "step") as step:
                 start = begin + step * tiles.keys
                 keys = b.alloc((self._size, tiles.keys), attention.working, "keys", self._scope)
-                with self._threads() as at:
+                with self._threads() as thread:
                     self._fetch(
-                        at, attention.k.buffer, start, (self._size, self._size), lambda key, element: (keys, (element, key))
+                        thread, attention.k.buffer, start, (self._size, self._size), lambda key, element: (keys, (element, key))
                     )
                 self._score(keys, start)
                 self._rescale()
-                values = b.alloc((tiles.keys, self._each * tiles.lanes), attention.working, "values", self._scope)
-                with self._threads() as at:
-                    self._exponentiate(at)
-                    wide = self._each * tiles.lanes
-                    self._fetch(at, attention.v.buffer, start, (wide, self._width), lambda key, element: (values, (key, element)))
+                values = b.alloc((tiles.keys, self._lane_width * tiles.lanes), attention.working, "values", self._scope)
+                with self._threads() as thread:
+                    self._exponentiate(thread)
+                    padded_width = self._lane_width * tiles.lanes
+                    self._fetch(
+                        thread,
+                        attention.v.buffer,
+                        start,
+                        (padded_width, self._width),
+                        lambda key, element: (values, (key, element)),
+                    )
                 self._accumulate(values)
             self._finalize()
 
     @contextmanager
     def _threads(self) -> Iterator[tuple[arith.Var, arith.Var]]:
-        """Open a phase; yields the query and the lane of each thread."""
+        """Open a phase, a loop over the threads of a block; yields the query and the lane of each thread."""
         b = self._b
         with (
             b.loop(self._tiles.queries, "query", thread=THREADS_Y) as query,
@@ -130,12 +136,12 @@ class TiledKernel:
             b.store(
                 self._any_visible, (query, lane), False if attention.masked else truth(arith.compare("<", 0, attention.k.shape[2]))
             )
-            with b.loop(self._each, "w", ir.ForKind.UNROLLED) as w:
+            with b.loop(self._lane_width, "w", ir.ForKind.UNROLLED) as w:
                 b.store(self._sums, (query, lane, w), 0.0)
 
     def _fetch(
         self,
-        at: tuple[Dim, Dim],
+        thread: tuple[Dim, Dim],
         source: ir.Buffer,
         start: arith.Expr,
         widths: tuple[int, int],
@@ -143,12 +149,12 @@ class TiledKernel:
     ) -> None:
         """Fetch a tile of keys or values cooperatively, zero-padded out of bounds.
 
-        `widths` are the widths of the tile and of the tensor; `place(key, element)` is the destination."""
+        `widths` are the widths of the tile and of the tensor; `destination(key, element)` is the buffer and index to store to."""
         b, dtype = self._b, self._attention.working
         team, (tile_width, tensor_width) = self._tiles.queries * self._tiles.lanes, widths
         elements = self._tiles.keys * tile_width
         with b.loop(-(-elements // team), "n") as n:
-            number = n * team + at[0] * self._tiles.lanes + at[1]
+            number = n * team + thread[0] * self._tiles.lanes + thread[1]
             with b.if_(truth(arith.compare("<", number, elements))):
                 key, element = number // tile_width, number % tile_width
                 inside = arith.compare("<", start + key, self._attention.k.shape[2])
@@ -170,37 +176,37 @@ class TiledKernel:
                 b.store(self._scores, (n * lanes + lane, query), dots[n])
             bias = b.alloc((), attention.working, "bias")
             with b.loop(keys_per_lane, "n") as n:
-                at, key = (n * lanes + lane, query), start + (n * lanes + lane)
+                score_index, key = (n * lanes + lane, query), start + (n * lanes + lane)
                 inside = arith.compare("<", key, attention.k.shape[2])
                 if attention.masked:
                     inside = arith.logical_and(inside, arith.compare("<", self._first + query, attention.q.shape[2]))
                 with b.if_(truth(inside)):
-                    score = attention.capped(self._scores[at])
+                    score = attention.capped(self._scores[score_index])
                     if attention.masked:
                         b.store(bias, (), attention.bias((self._batch, self._head, self._first + query, key)))
                         b.store(self._any_visible, (query, lane), self._any_visible[query, lane] | bias[()].not_equal(-math.inf))
                         score = score + bias[()]
-                    b.store(self._scores, at, score)
+                    b.store(self._scores, score_index, score)
                 with b.else_():
-                    b.store(self._scores, at, -math.inf)
+                    b.store(self._scores, score_index, -math.inf)
 
     def _rescale(self) -> None:
         """Update the running maximum and rescale the accumulators (online softmax)."""
         b, attention = self._b, self._attention
         with self._threads() as (query, lane):
-            grown, factor = (b.alloc((), attention.working, name) for name in ("grown", "factor"))
-            b.store(grown, (), self._row_max[query, lane])
+            new_max, factor = (b.alloc((), attention.working, name) for name in ("grown", "factor"))
+            b.store(new_max, (), self._row_max[query, lane])
             with b.loop(self._tiles.keys, "j") as j:
-                b.store(grown, (), te.maximum(grown[()], self._scores[j, query]))
-            b.store(factor, (), te.math("exp", self._row_max[query, lane] - finite(grown[()])))
-            b.store(self._row_max, (query, lane), grown[()])
+                b.store(new_max, (), te.maximum(new_max[()], self._scores[j, query]))
+            b.store(factor, (), te.math("exp", self._row_max[query, lane] - finite(new_max[()])))
+            b.store(self._row_max, (query, lane), new_max[()])
             b.store(self._total, (query, lane), self._total[query, lane] * factor[()])
-            with b.loop(self._each, "w", ir.ForKind.UNROLLED) as w:
+            with b.loop(self._lane_width, "w", ir.ForKind.UNROLLED) as w:
                 b.store(self._sums, (query, lane, w), self._sums[query, lane, w] * factor[()])
 
-    def _exponentiate(self, at: tuple[Dim, Dim]) -> None:
+    def _exponentiate(self, thread: tuple[Dim, Dim]) -> None:
         """Exponentiate the thread's scores, relative to the running maximum."""
-        b, lanes, (query, lane) = self._b, self._tiles.lanes, at
+        b, lanes, (query, lane) = self._b, self._tiles.lanes, thread
         with b.loop(self._tiles.keys // lanes, "n") as n:
             power = te.math("exp", self._scores[n * lanes + lane, query] - finite(self._row_max[query, lane]))
             b.store(self._scores, (n * lanes + lane, query), power)
@@ -212,9 +218,9 @@ class TiledKernel:
             with b.loop(self._tiles.keys, "j") as j:
                 b.store(power, (), self._scores[j, query])
                 b.store(self._total, (query, lane), self._total[query, lane] + power[()])
-                with b.loop(self._each, "w", ir.ForKind.UNROLLED) as w:
-                    added = power[()] * values[j, w * lanes + lane]
-                    b.store(self._sums, (query, lane, w), self._sums[query, lane, w] + added)
+                with b.loop(self._lane_width, "w", ir.ForKind.UNROLLED) as w:
+                    term = power[()] * values[j, w * lanes + lane]
+                    b.store(self._sums, (query, lane, w), self._sums[query, lane, w] + term)
 
     def _finalize(self) -> None:
         b, attention, lanes = self._b, self._attention, self._tiles.lanes
@@ -228,7 +234,10 @@ class TiledKernel:
             if attention.masked:
                 with b.loop(lanes, "n") as n:
                     b.store(any_visible, (), any_visible[()] | flags[query, n])
-            with b.loop(self._each, "w", ir.ForKind.UNROLLED) as w, b.if_(truth(arith.compare("<", w * lanes + lane, self._width))):
+            with (
+                b.loop(self._lane_width, "w", ir.ForKind.UNROLLED) as w,
+                b.if_(truth(arith.compare("<", w * lanes + lane, self._width))),
+            ):
                 value = te.select(
                     any_visible[()], self._sums[query, lane, w] / self._total[query, lane], te.const(0.0, attention.working)
                 )

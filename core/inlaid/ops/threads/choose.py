@@ -28,7 +28,7 @@ class PrefixCounts:
 
     def find(self, b: Builder, number: Dim) -> arith.Var:
         """Return the index of selected element number `number`, which must be below the total."""
-        position = first_where(b, (0, self.extent), self.extent, lambda at: ir.as_expr(number, LONG) < self.counts[0, at])
+        position = first_where(b, (0, self.extent), self.extent, lambda index: ir.as_expr(number, LONG) < self.counts[0, index])
         return b.let(position[()], "element", (0, arith.add(self.extent, -1)))
 
 

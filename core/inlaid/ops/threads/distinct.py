@@ -25,13 +25,13 @@ class Distinct:
     size: Dim
 
 
-def find_distinct(b: Builder, grid: Grid, source: ir.Buffer, ordered: bool, into: Distinct) -> None:
+def find_distinct(b: Builder, grid: Grid, source: ir.Buffer, ordered: bool, outputs: Distinct) -> None:
     """Store the distinct rows of a matrix: ascending if `ordered`, else by first occurrence."""
     rows = source.shape[0]
     last = arith.add(rows, -1)
     order = _argsort(b, grid, source)
-    fresh = _group_heads(b, grid, source, order)
-    groups = prefix_sum(b, grid, rows, lambda position: fresh[position])
+    is_head = _group_heads(b, grid, source, order)
+    groups = prefix_sum(b, grid, rows, lambda position: is_head[position])
     # The argsort of a permutation is its inverse.
     positions = merge.sort(b, grid, merge.SortSpec(1, rows, rows, LONG, lambda _, position: order[position])).numbers
 
@@ -48,24 +48,24 @@ def find_distinct(b: Builder, grid: Grid, source: ir.Buffer, ordered: bool, into
             b.store(end, (), group_start(arith.add(group, 1)))
         return end[()] - ir.as_expr(start, LONG)
 
-    b.store(into.count, (), groups.total)
+    b.store(outputs.count, (), groups.total)
     if ordered:
         with parallel_range(b, grid, rows) as row:
-            b.store(into.inverse, row, groups.counts[0, sorted_position(row)] - 1)
-        with parallel_range(b, grid, rows) as group, b.if_(truth(arith.compare("<", group, into.size))):
+            b.store(outputs.inverse, row, groups.counts[0, sorted_position(row)] - 1)
+        with parallel_range(b, grid, rows) as group, b.if_(truth(arith.compare("<", group, outputs.size))):
             start = group_start(group)
-            b.store(into.first, group, order[start])
-            b.store(into.counts, group, group_length(group, start))
+            b.store(outputs.first, group, order[start])
+            b.store(outputs.counts, group, group_length(group, start))
         return
-    named = _count_first_occurrences(b, grid, rows, fresh, positions)
+    first_counts = _count_first_occurrences(b, grid, rows, is_head, positions)
     with parallel_range(b, grid, rows) as row:
         start = group_start(b.let(groups.counts[0, sorted_position(row)] - 1, "group"))
-        b.store(into.inverse, row, named.counts[0, b.let(order[start], "founder", (0, last))] - 1)
-    with parallel_range(b, grid, rows) as name, b.if_(truth(arith.compare("<", name, into.size))):
-        founder = named.find(b, name)
+        b.store(outputs.inverse, row, first_counts.counts[0, b.let(order[start], "founder", (0, last))] - 1)
+    with parallel_range(b, grid, rows) as number, b.if_(truth(arith.compare("<", number, outputs.size))):
+        founder = first_counts.find(b, number)
         start = sorted_position(founder)
-        b.store(into.first, name, founder)
-        b.store(into.counts, name, group_length(b.let(groups.counts[0, start] - 1, "group"), start))
+        b.store(outputs.first, number, founder)
+        b.store(outputs.counts, number, group_length(b.let(groups.counts[0, start] - 1, "group"), start))
 
 
 def _argsort(b: Builder, grid: Grid, source: ir.Buffer) -> ir.Buffer:
@@ -92,24 +92,24 @@ def _argsort(b: Builder, grid: Grid, source: ir.Buffer) -> ir.Buffer:
 def _group_heads(b: Builder, grid: Grid, source: ir.Buffer, order: ir.Buffer) -> ir.Buffer:
     """Compute group heads: 1 at each sorted position whose row differs from the previous row, else 0; int64."""
     rows, columns = source.shape
-    fresh = b.alloc((rows,), LONG, "fresh")
+    is_head = b.alloc((rows,), LONG, "fresh")
     with parallel_range(b, grid, rows) as position:
         row, before = (
-            b.let(order[at], name, (0, arith.add(rows, -1)))
-            for at, name in ((position, "row"), (arith.maximum(position - 1, 0), "before"))
+            b.let(order[index], name, (0, arith.add(rows, -1)))
+            for index, name in ((position, "row"), (arith.maximum(position - 1, 0), "before"))
         )
         differs = b.alloc((), "bool", "differs")
         b.store(differs, (), truth(arith.compare("==", position, 0)))
         with b.loop(columns, "column") as column:
-            other = sort_key(source[row, column]).not_equal(sort_key(source[before, column]))
-            b.store(differs, (), differs[()] | other)
-        b.store(fresh, position, te.select(differs[()], te.const(1, LONG), te.const(0, LONG)))
-    return fresh
+            column_differs = sort_key(source[row, column]).not_equal(sort_key(source[before, column]))
+            b.store(differs, (), differs[()] | column_differs)
+        b.store(is_head, position, te.select(differs[()], te.const(1, LONG), te.const(0, LONG)))
+    return is_head
 
 
-def _count_first_occurrences(b: Builder, grid: Grid, rows: Dim, fresh: ir.Buffer, places: ir.Buffer) -> PrefixCounts:
+def _count_first_occurrences(b: Builder, grid: Grid, rows: Dim, is_head: ir.Buffer, positions: ir.Buffer) -> PrefixCounts:
     """Count first occurrences in row order, as prefix sums. The sort is stable, so the head of a group is its first occurrence."""
-    founds = b.alloc((rows,), LONG, "founds")
+    is_first = b.alloc((rows,), LONG, "founds")
     with parallel_range(b, grid, rows) as row:
-        b.store(founds, row, fresh[b.let(places[0, row], "place", (0, arith.add(rows, -1)))])
-    return prefix_sum(b, grid, rows, lambda row: founds[row])
+        b.store(is_first, row, is_head[b.let(positions[0, row], "place", (0, arith.add(rows, -1)))])
+    return prefix_sum(b, grid, rows, lambda row: is_first[row])

@@ -36,8 +36,8 @@ class Grid:
     capacity: int = 0
 
     def fitting(self, thread_bytes: int, block_bytes: int) -> Grid:
-        """Return the grid with the most threads per block, `block` halved as often as needed, for which scratch of `thread_bytes`
-        per thread and `block_bytes` per block fits shared memory; a grid with scratch in main memory if no two threads fit."""
+        """Return the grid with `block` halved until scratch of `thread_bytes` per thread and `block_bytes` per block fits shared
+        memory. If no two threads fit, return the grid with `block` unchanged and scratch in main memory."""
         block = self.block
         while self.scope and block > 1 and block * thread_bytes + block_bytes > self.capacity:
             block //= 2
@@ -69,10 +69,10 @@ class BlockScratch:
     Construct it outside the loops over blocks, and open it inside."""
 
     def __init__(
-        self, b: Builder, grid: Grid, around: Sequence[Dim], shape: tuple[Dim, ...], element_dtype: str | DType, name: str
+        self, b: Builder, grid: Grid, block_extents: Sequence[Dim], shape: tuple[Dim, ...], element_dtype: str | DType, name: str
     ) -> None:
         self._make: Callable[[], ir.Buffer] = lambda: b.alloc(shape, element_dtype, name, grid.scope)
-        self._buffer = None if grid.scope else b.alloc((*around, *shape), element_dtype, name)
+        self._buffer = None if grid.scope else b.alloc((*block_extents, *shape), element_dtype, name)
 
     def open(self, *blocks: Dim) -> BlockView:
         """Return the slice of the block at these indices."""
@@ -110,14 +110,14 @@ def truth(condition: Dim) -> ir.Expr:
 
 
 def branch(b: Builder, condition: Dim, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
-    """Emit `then` or `otherwise` if the condition on sizes is known at compile time, else both under an `If`."""
-    decided = arith.simplify(condition)
-    if decided == arith.ONE:
+    """Emit `then` if a condition on sizes is true at compile time, `otherwise` if it is false, else both under an `If`."""
+    simplified = arith.simplify(condition)
+    if simplified == arith.ONE:
         then()
-    elif decided == arith.ZERO:
+    elif simplified == arith.ZERO:
         otherwise()
     else:
-        with b.if_(truth(decided)):
+        with b.if_(truth(simplified)):
             then()
         with b.else_():
             otherwise()
@@ -133,15 +133,16 @@ def unflatten(number: Dim, shape: Sequence[Dim]) -> tuple[arith.Expr, ...]:
     return tuple(map(arith.simplify, reversed(indices)))
 
 
-def first_where(b: Builder, ends: tuple[Dim, Dim], room: Dim, holds: Callable[[arith.Var], ir.Expr]) -> ir.Buffer:
+def first_where(b: Builder, ends: tuple[Dim, Dim], buffer_extent: Dim, holds: Callable[[arith.Var], ir.Expr]) -> ir.Buffer:
     """Binary search for the first index in [ends[0], ends[1]) at which a monotone predicate holds.
 
-    Returns a 0-d int64 buffer, equal to ends[1] if the predicate holds nowhere. `holds` is evaluated at indices below `room`."""
+    Returns a 0-d int64 buffer, equal to ends[1] if the predicate holds nowhere. `holds` is evaluated at indices below
+    `buffer_extent`."""
     low, high = b.alloc((), LONG, "low"), b.alloc((), LONG, "high")
     b.store(low, (), arith.wrap(ends[0]))
     b.store(high, (), arith.wrap(ends[1]))
     with b.while_(low[()] < high[()]):
-        middle = b.let((low[()] + high[()]) >> ONE, "middle", (0, arith.wrap(room) - 1))
+        middle = b.let((low[()] + high[()]) >> ONE, "middle", (0, arith.wrap(buffer_extent) - 1))
         with b.if_(holds(middle)):
             b.store(high, (), middle)
         with b.else_():

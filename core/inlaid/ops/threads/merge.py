@@ -66,9 +66,9 @@ def sort(b: Builder, grid: Grid, spec: SortSpec) -> Ordered:
 
 def _tile(grid: Grid, spec: SortSpec) -> int:
     """Return the number of elements of a shared tile, a power of four; 1 without shared memory."""
-    room = min(EACH * grid.block, grid.capacity // (2 * (spec.keys_dtype.bytes + 4)))
+    max_elements = min(EACH * grid.block, grid.capacity // (2 * (spec.keys_dtype.bytes + 4)))
     tile = 1
-    while tile * 4 <= room and not (isinstance(spec.count, int) and spec.count <= tile):
+    while tile * 4 <= max_elements and not (isinstance(spec.count, int) and spec.count <= tile):
         tile *= 4
     return tile
 
@@ -92,7 +92,7 @@ def _copy(b: Builder, grid: Grid, spec: SortSpec, to: Ordered) -> None:
 
 def _sort_tiles(b: Builder, grid: Grid, spec: SortSpec, tile: int, to: Ordered) -> None:
     """Sort each tile in shared memory."""
-    short = dtype("int32")
+    index_dtype = dtype("int32")
     threads = min(grid.block, tile)
     with (
         b.loop(spec.rows, "row", thread=BLOCKS) as row,
@@ -101,7 +101,7 @@ def _sort_tiles(b: Builder, grid: Grid, spec: SortSpec, tile: int, to: Ordered) 
         base = number * tile
         count = arith.minimum(tile, spec.count - base)
         keys = [b.alloc((tile,), spec.keys_dtype, "keys", grid.scope) for _ in "ab"]
-        numbers = [b.alloc((tile,), short, "numbers", grid.scope) for _ in "ab"]
+        numbers = [b.alloc((tile,), index_dtype, "numbers", grid.scope) for _ in "ab"]
 
         def each_position(body: Callable[[arith.Expr], None]) -> None:
             with b.loop(threads, "t", thread=THREADS) as t, b.loop(-(-tile // threads), "e") as e:
@@ -111,16 +111,16 @@ def _sort_tiles(b: Builder, grid: Grid, spec: SortSpec, tile: int, to: Ordered) 
 
         def begin(position: arith.Expr) -> None:
             b.store(keys[0], position, spec.read(row, base + position))
-            b.store(numbers[0], position, ir.Index(short, position))
+            b.store(numbers[0], position, ir.Index(index_dtype, position))
 
-        def merge(position: arith.Expr, level: arith.Expr, now: int) -> None:
-            then = 1 - now
+        def merge(position: arith.Expr, level: arith.Expr, source_half: int) -> None:
+            target_half = 1 - source_half
 
             def put(source: Dim) -> None:
-                b.store(keys[then], position, keys[now][source])
-                b.store(numbers[then], position, numbers[now][source])
+                b.store(keys[target_half], position, keys[source_half][source])
+                b.store(numbers[target_half], position, numbers[source_half][source])
 
-            _merge(b, position, level, (count, spec.k, tile), lambda at: keys[now][at], put)
+            _merge(b, position, level, (count, spec.k, tile), lambda index: keys[source_half][index], put)
 
         def end(position: arith.Expr) -> None:
             b.store(to.keys, (row, base + position), keys[0][position])
@@ -129,7 +129,7 @@ def _sort_tiles(b: Builder, grid: Grid, spec: SortSpec, tile: int, to: Ordered) 
         each_position(begin)
         with b.loop((tile.bit_length() - 1) // 2, "pair") as pair:
             for half in (0, 1):
-                each_position(partial(merge, level=pair * 2 + half, now=half))
+                each_position(partial(merge, level=pair * 2 + half, source_half=half))
         each_position(end)
 
 
@@ -137,11 +137,11 @@ def _round(b: Builder, grid: Grid, spec: SortSpec, source: Ordered, target: Orde
     """Merge pairs of runs of 2 ** level elements in main memory."""
     with parallel_rows(b, grid, spec.rows, spec.count) as (row, position):
 
-        def put(at: Dim) -> None:
-            b.store(target.keys, (row, position), source.keys[row, at])
-            b.store(target.numbers, (row, position), source.numbers[row, at])
+        def put(source_position: Dim) -> None:
+            b.store(target.keys, (row, position), source.keys[row, source_position])
+            b.store(target.numbers, (row, position), source.numbers[row, source_position])
 
-        _merge(b, position, level, (spec.count, spec.k, spec.count), lambda at: source.keys[row, at], put)
+        _merge(b, position, level, (spec.count, spec.k, spec.count), lambda source_position: source.keys[row, source_position], put)
 
 
 def _merge(
@@ -154,7 +154,7 @@ def _merge(
 ) -> None:
     """Emit one position of the merge of two runs of 2 ** level elements: call `put` with the index of its source element. Positions
     from `k` on are skipped. `limits` are (number of elements, `k`, extent of the buffer)."""
-    count, k, room = limits
+    count, k, buffer_extent = limits
     width = b.let(ONE << ir.as_expr(level, LONG), "width")
     position_expr = ir.as_expr(position, LONG)
     start = b.let(position_expr - (position_expr & (ir.as_expr(width * 2 - 1, LONG))), "start")
@@ -167,13 +167,13 @@ def _merge(
         b.store(low, (), arith.maximum(rank - right, 0))
         b.store(high, (), arith.minimum(rank, left))
 
-        def at(index: arith.Expr) -> arith.Var:
-            return b.let(ir.as_expr(index, LONG), "at", (0, arith.wrap(room) - 1))
+        def buffer_index(index: arith.Expr) -> arith.Var:
+            return b.let(ir.as_expr(index, LONG), "at", (0, arith.wrap(buffer_extent) - 1))
 
         with b.while_(low[()] < high[()]):
             middle = b.let((low[()] + high[()]) >> ONE, "middle")
-            ours, theirs = at(start + middle), at(start + width + rank - 1 - middle)
-            with b.if_(key(ours) <= key(theirs)):
+            left_index, right_index = buffer_index(start + middle), buffer_index(start + width + rank - 1 - middle)
+            with b.if_(key(left_index) <= key(right_index)):
                 b.store(low, (), middle + 1)
             with b.else_():
                 b.store(high, (), middle)
@@ -182,5 +182,5 @@ def _merge(
         from_left = b.alloc((), "bool", "from_left")
         b.store(from_left, (), truth(arith.compare("<", first, left)))
         with b.if_(truth(arith.logical_and(arith.compare("<", first, left), arith.compare("<", second, right)))):
-            b.store(from_left, (), key(at(start + first)) <= key(at(start + width + second)))
-        put(b.let(te.select(from_left[()], start + first, start + width + second), "source", (0, arith.wrap(room) - 1)))
+            b.store(from_left, (), key(buffer_index(start + first)) <= key(buffer_index(start + width + second)))
+        put(b.let(te.select(from_left[()], start + first, start + width + second), "source", (0, arith.wrap(buffer_extent) - 1)))

@@ -21,16 +21,16 @@ PIECES = 16
 MAX_THREAD_EXTENT = 16
 """Maximum length of a row that one thread scans faster than a block."""
 ALIGNMENT = 16
-"""Bytes of shared memory that the alignment of a buffer may cost. An element takes no more."""
+"""Maximum number of bytes of shared memory that are lost to the alignment of a buffer; no element is larger."""
 
 
 @dataclass(frozen=True)
 class RowScan:
     """A scan of `rows` rows of `extent` elements.
 
-    `read(row, position)` is an element, of dtype `dtype`; `write(b, row, position, before, value)` stores the exclusive and the
-    inclusive prefix. `op` is an associative binary operation with the identity `identity`. `interleaved`: elements of
-    adjacent rows are adjacent in memory, so that accesses of one thread per row are coalesced.
+    `read(row, position)` is an element, of dtype `dtype`; `write(b, row, position, before, value)` gets the exclusive prefix
+    `before` and the inclusive prefix `value` to store. `op` is an associative binary operation with the identity `identity`.
+    `interleaved`: elements of adjacent rows are adjacent in memory, so that accesses of one thread per row are coalesced.
     """
 
     rows: Dim
@@ -49,16 +49,16 @@ class RowScan:
 
 def emit_scan(b: Builder, grid: Grid, scan: RowScan) -> None:
     """Emit the scan, in the form that suits the number and length of rows."""
-    grid = grid.fitting(2 * scan.dtype.bytes, len(_memory(grid)) * ALIGNMENT)
-    alone = arith.compare("<=", scan.extent, MAX_THREAD_EXTENT)
+    grid = grid.fitting(2 * scan.dtype.bytes, len(_scratch_sizes(grid)) * ALIGNMENT)
+    suits_one_thread = arith.compare("<=", scan.extent, MAX_THREAD_EXTENT)
     if scan.interleaved:
-        alone = arith.logical_or(alone, arith.compare("<=", grid.resident, scan.rows))
-    short = arith.compare("<=", scan.extent, grid.block * PIECES)
+        suits_one_thread = arith.logical_or(suits_one_thread, arith.compare("<=", grid.resident, scan.rows))
+    suits_one_block = arith.compare("<=", scan.extent, grid.block * PIECES)
     branch(
         b,
-        alone,
+        suits_one_thread,
         lambda: _scan_by_threads(b, grid, scan),
-        lambda: branch(b, short, lambda: _scan_by_blocks(b, grid, scan), lambda: _reduce_then_scan(b, grid, scan)),
+        lambda: branch(b, suits_one_block, lambda: _scan_by_blocks(b, grid, scan), lambda: _reduce_then_scan(b, grid, scan)),
     )
 
 
@@ -76,7 +76,7 @@ def _scan_by_threads(b: Builder, grid: Grid, scan: RowScan) -> None:
 
 def _scan_by_blocks(b: Builder, grid: Grid, scan: RowScan) -> None:
     """Scan each row by one block."""
-    scratch = [BlockScratch(b, grid, (scan.rows,), (size,), scan.dtype, name) for name, size in _memory(grid)]
+    scratch = [BlockScratch(b, grid, (scan.rows,), (size,), scan.dtype, name) for name, size in _scratch_sizes(grid)]
     with b.loop(scan.rows, "row", thread=BLOCKS) as row:
         one, other, carry = (memory.open(row) for memory in scratch)
         carry.store(b, 0, scan.identity)
@@ -106,23 +106,23 @@ def _reduce_then_scan(b: Builder, grid: Grid, scan: RowScan) -> None:
                 sums.store(b, t, scan.combine(sums[t], sums[t + half + odd]))
             half += odd
         b.store(totals, (row, part), sums[0])
-    first = b.alloc((scan.rows, parts), scan.dtype, "first")
+    part_prefixes = b.alloc((scan.rows, parts), scan.dtype, "first")
 
     def keep(b: Builder, row: Dim, part: Dim, before: ir.Expr, value: ir.Expr) -> None:
-        b.store(first, (row, part), before)
+        b.store(part_prefixes, (row, part), before)
 
     _scan_by_blocks(
         b, grid, RowScan(scan.rows, parts, scan.dtype, scan.op, scan.identity, lambda row, part: totals[row, part], keep)
     )
-    scratch = [BlockScratch(b, grid, (scan.rows, parts), (extent,), scan.dtype, name) for name, extent in _memory(grid)]
+    scratch = [BlockScratch(b, grid, (scan.rows, parts), (extent,), scan.dtype, name) for name, extent in _scratch_sizes(grid)]
     with b.loop(scan.rows, "row", thread=BLOCKS) as row, b.loop(parts, "part", thread=BLOCKS_Y) as part:
         one, other, carry = (memory.open(row, part) for memory in scratch)
-        carry.store(b, 0, first[row, part])
+        carry.store(b, 0, part_prefixes[row, part])
         end = arith.minimum(part * size + size, scan.extent)
         _segment(b, grid, scan, (row, part * size, end), (one, other, carry))
 
 
-def _memory(grid: Grid) -> tuple[tuple[str, int], ...]:
+def _scratch_sizes(grid: Grid) -> tuple[tuple[str, int], ...]:
     return (("one", grid.block), ("other", grid.block), ("carry", 1))
 
 
@@ -140,8 +140,8 @@ def _segment(
             one.store(b, t, value)
         prefixes = scan_block(b, grid.block, one, other, scan.combine)
         with b.loop(grid.block, "t", thread=THREADS) as t, b.if_(truth(arith.compare("<", start + t, end))):
-            inside = te.select(arith.compare("<", 0, t), prefixes[arith.maximum(t - 1, 0)], scan.identity)
-            scan.write(b, row, start + t, scan.combine(carry[0], inside), scan.combine(carry[0], prefixes[t]))
+            segment_prefix = te.select(arith.compare("<", 0, t), prefixes[arith.maximum(t - 1, 0)], scan.identity)
+            scan.write(b, row, start + t, scan.combine(carry[0], segment_prefix), scan.combine(carry[0], prefixes[t]))
         carry.store(b, 0, scan.combine(carry[0], prefixes[grid.block - 1]))
 
 

@@ -67,8 +67,8 @@ class Attention:
     def bias(self, index: tuple[Dim, Dim, Dim, Dim]) -> ir.Expr:
         """Return the additive bias of the score at (batch, head, query, key), all in bounds: minus infinity if masked."""
         batch, _, query, key = index
-        hidden = te.const(-math.inf, self.working)
-        added: ir.Expr = te.const(0.0, self.working)
+        minus_infinity = te.const(-math.inf, self.working)
+        score_bias: ir.Expr = te.const(0.0, self.working)
         conditions: list[ir.Expr] = []
         if self.mask is not None:
             shape = (self.q.shape[0], self.q.shape[1], self.q.shape[2], self.k.shape[2])
@@ -76,20 +76,20 @@ class Attention:
             if self.mask.dtype.kind == "bool":
                 conditions.append(element)
             else:
-                added = te.cast(element, self.working)
-        first: ir.Expr = ir.as_expr(arith.wrap(self.first), LONG)
+                score_bias = te.cast(element, self.working)
+        first_position: ir.Expr = ir.as_expr(arith.wrap(self.first), LONG)
         if self.lengths is not None:
             length = te.cast(self.lengths.buffer[batch], LONG)
             conditions.append(ir.as_expr(key, LONG) < length)
-            first = length - arith.wrap(self.q.shape[2])
-        position = first + ir.as_expr(query, LONG)
+            first_position = length - arith.wrap(self.q.shape[2])
+        position = first_position + ir.as_expr(query, LONG)
         if self.right >= 0:
             conditions.append(ir.as_expr(key, LONG) <= position + self.right)
         if self.left >= 0:
             conditions.append(position <= ir.as_expr(key, LONG) + self.left)
         for condition in conditions:
-            added = te.select(condition, added, hidden)
-        return added
+            score_bias = te.select(condition, score_bias, minus_infinity)
+        return score_bias
 
 
 def finite(row_max: ir.Expr) -> ir.Expr:

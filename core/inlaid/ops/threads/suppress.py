@@ -52,9 +52,9 @@ class Suppression:
         return self.corners([widen(self.boxes[image, box, side]) for side in range(4)])
 
 
-def suppress(b: Builder, grid: Grid, nms: Suppression, into: tuple[ir.Buffer, ...], size: Dim) -> None:
+def suppress(b: Builder, grid: Grid, nms: Suppression, outputs: tuple[ir.Buffer, ...], size: Dim) -> None:
     """Store the kept boxes as rows (image, class, box), and the number of kept boxes, which defines the dimension `size`."""
-    result, count = into
+    result, count = outputs
     rows, candidates, classes = nms.rows, nms.candidates, nms.scores.shape[1]
 
     def key(row: Dim, box: Dim) -> ir.Expr:
@@ -84,35 +84,39 @@ def _keep_boxes(b: Builder, grid: Grid, nms: Suppression, order: ir.Buffer, sele
     overlap_limit, score_limit = nms.limits
     alive = b.alloc((nms.rows, candidates), "bool", "alive")
     cursors, numbers = (BlockScratch(b, grid, (nms.rows,), (1,), LONG, name) for name in ("place", "number"))
-    ends, chosen = (BlockScratch(b, grid, (nms.rows,), (1,), dtype, name) for dtype, name in ((LONG, "end"), ("bool", "going")))
+    ends, going_flags = (
+        BlockScratch(b, grid, (nms.rows,), (1,), dtype, name) for dtype, name in ((LONG, "end"), ("bool", "going"))
+    )
     with b.loop(nms.rows, "row", thread=BLOCKS) as row:
-        cursor, number, end, going = (memory.open(row) for memory in (cursors, numbers, ends, chosen))
+        cursor, number, end, going = (memory.open(row) for memory in (cursors, numbers, ends, going_flags))
 
-        def score(at: Dim) -> ir.Expr:
-            return widen(nms.score(row, b.let(order[row, at], "box", (0, last))))
+        def score(rank: Dim) -> ir.Expr:
+            return widen(nms.score(row, b.let(order[row, rank], "box", (0, last))))
 
         with b.loop(grid.block, "t", thread=THREADS) as t, _block_stride(b, grid, t, candidates) as box:
             b.store(alive, (row, box), True)
         with b.loop(1, "t", thread=THREADS):
             # NaN scores sort first and are never kept, nor are scores below the threshold.
-            cursor.store(b, 0, first_where(b, (0, candidates), candidates, lambda at: ~te.unary("isnan", score(at)))[()])
-            above = first_where(b, (0, candidates), candidates, lambda at: _below_threshold(score(at), widen(score_limit[()])))
-            end.store(b, 0, above[()])
+            cursor.store(b, 0, first_where(b, (0, candidates), candidates, lambda rank: ~te.unary("isnan", score(rank)))[()])
+            first_below = first_where(
+                b, (0, candidates), candidates, lambda rank: _below_threshold(score(rank), widen(score_limit[()]))
+            )
+            end.store(b, 0, first_below[()])
             number.store(b, 0, 0)
         with b.while_((cursor[0] < end[0]) & (number[0] < ir.as_expr(arith.wrap(nms.max_boxes), LONG))):
-            at = b.let(cursor[0], "at", (0, last))
-            going.store(b, 0, alive[row, at])
+            rank = b.let(cursor[0], "at", (0, last))
+            going.store(b, 0, alive[row, rank])
             with b.if_(going[0]):
                 with b.loop(grid.block, "t", thread=THREADS) as t:
-                    box_corners = nms.box(row, b.let(order[row, at], "own", (0, last)))
-                    rest = b.let(end[0] - (at + 1), "rest")
-                    with _block_stride(b, grid, t, rest) as further:
-                        corners = nms.box(row, b.let(order[row, at + 1 + further], "other", (0, last)))
+                    box_corners = nms.box(row, b.let(order[row, rank], "own", (0, last)))
+                    rest = b.let(end[0] - (rank + 1), "rest")
+                    with _block_stride(b, grid, t, rest) as distance:
+                        corners = nms.box(row, b.let(order[row, rank + 1 + distance], "other", (0, last)))
                         with b.if_(nms.overlap(box_corners, corners) > widen(overlap_limit[()])):
-                            b.store(alive, (row, at + 1 + further), False)
-                b.store(selection, (row, b.let(number[0], "free", (0, arith.add(nms.max_boxes, -1)))), order[row, at])
+                            b.store(alive, (row, rank + 1 + distance), False)
+                b.store(selection, (row, b.let(number[0], "free", (0, arith.add(nms.max_boxes, -1)))), order[row, rank])
                 number.store(b, 0, number[0] + 1)
-            cursor.store(b, 0, at + 1)
+            cursor.store(b, 0, rank + 1)
         b.store(counts, row, number[0])
 
 
