@@ -113,10 +113,10 @@ class InlaidRep(BackendRep):
 
     def _widen(self, need: NeedsStatic) -> bool:
         """Bind the inputs and dimensions whose values a converter needs. Returns False if all are bound already."""
-        more = bool(set(need.sources.inputs) - self._bound or set(need.sources.dims) - self._fixed)
+        has_new = bool(set(need.sources.inputs) - self._bound or set(need.sources.dims) - self._fixed)
         self._bound.update(need.sources.inputs)
         self._fixed.update(need.sources.dims)
-        return more
+        return has_new
 
     def _dim_values(self, values: Mapping[str, Value]) -> dict[str, int]:
         """Return the sizes of symbolic dimensions, under the names that `load` uses."""
@@ -151,7 +151,7 @@ def _is_closed(declared: onnx.TypeProto) -> bool:
 
 
 def _type_proto(value: Value) -> onnx.TypeProto:
-    """Return the type of a value. In a sequence, the dimensions of elements may differ."""
+    """Return the ONNX type of a value. The elements of a sequence have a rank but no sizes, since their sizes may differ."""
     result = onnx.TypeProto()
     if isinstance(value, (list, tuple)):
         element = result.sequence_type.elem_type.tensor_type
@@ -179,9 +179,9 @@ def _with_types(model: onnx.ModelProto, values: Mapping[str, Value]) -> onnx.Mod
     typed.CopyFrom(model)
     for item in typed.graph.input:
         if values.get(item.name) is not None:
-            kind = _type_proto(values[item.name])
+            value_type = _type_proto(values[item.name])
             target = item.type.optional_type.elem_type if item.type.HasField("optional_type") else item.type
-            target.CopyFrom(kind)
+            target.CopyFrom(value_type)
     return typed
 
 

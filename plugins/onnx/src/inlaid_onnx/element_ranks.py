@@ -1,5 +1,5 @@
-"""Ranks of the elements of sequences whose types declare none: exporters often write such inputs. The uses of a sequence, and the
-shapes that the graph declares for what these read and write, show the rank."""
+"""Ranks of the elements of sequences whose types do not declare them, which exporters often write. A rank follows from the nodes
+that use the sequence, and from the declared shapes of the tensors that these nodes insert or return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import onnx
 
 _RANK_PRESERVING = ("Identity", "SequenceErase", "SequenceInsert")
-"""Operators whose result has the elements of input 0, or elements of their rank."""
+"""Operators whose result is a sequence of elements of the same rank as those of input 0."""
 
 
 def element_ranks(graph: onnx.GraphProto) -> dict[str, int]:

@@ -114,7 +114,7 @@ class FrameScope:
 
 @dataclass
 class Importer:
-    """The import of one model. `weights` are the raw data that the message lacks, by number of initializer of its graph.
+    """The import of one model. `weights` are the raw data that the message lacks, by index of the graph's initializer.
     `overridden` are the initializers that become parameters."""
 
     model: onnx.ModelProto
@@ -171,13 +171,13 @@ class Importer:
         frame = Frame({}, None, opsets, {})
         params = self._graph_inputs(graph, frame)
         self._check_bindings(params)
-        with self._anew():
+        with self._attempt_scope():
             return params, *self._body(graph, frame)
 
     @contextmanager
-    def _anew(self) -> Iterator[None]:
-        """Context of one attempt to import a graph. Its bindings and relations are discarded at the end, and if it fails, its node
-        count."""
+    def _attempt_scope(self) -> Iterator[None]:
+        """Context of one attempt to import a graph. At its end, the attempt's bindings and relations are discarded; if it failed,
+        its node count, too."""
         nodes = self._nodes
         with self.binder.nested(), self.relations.scope():
             try:
@@ -340,10 +340,10 @@ class Importer:
                 self._sizes[name] = bound
             else:
                 variable_names = {item.name for item in self._sizes.values() if isinstance(item, SizeVar)}
-                plain = identifier(name)
-                while plain in variable_names:
-                    plain += "_"
-                self._sizes[name] = SizeVar(plain, *(bound or (0, None)))
+                unique_name = identifier(name)
+                while unique_name in variable_names:
+                    unique_name += "_"
+                self._sizes[name] = SizeVar(unique_name, *(bound or (0, None)))
         return self._sizes[name]
 
     # --- graphs -------------------------------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ class Importer:
             if isinstance(value, Var) and value is not argument:
                 params.append(value)
                 self.values.add_parameter(value)
-        with self._anew():
+        with self._attempt_scope():
             results, constraints = self._body(graph, inner)
         return function(params, tuple_(results), span=Span(self.file, frame.prefix + graph.name), constraints=constraints)
 
@@ -520,7 +520,7 @@ class Importer:
         )
 
     def _finished(self, result: Expr, span: Span) -> Expr:
-        """Finish a converter's result. A result whose size depends on known data is replaced by its value."""
+        """Finish a converter's result. A result whose size depends only on data known at import is replaced by its value."""
         result = self._finisher.finish(result, span)
         if isinstance(result.type, TensorType) and not result.type.is_static:
             value = self.values.static(result)

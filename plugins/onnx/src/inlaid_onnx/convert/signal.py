@@ -32,10 +32,10 @@ def _window(*coefficients: float) -> Converter:
         working_dtype = output_dtype if output_dtype.name == "float64" else dtype("float32")
         (size,) = node.sizes(0, "size")
         period = size if node.attrs.get("periodic", 1) else arith.unwrap(arith.maximum(size - 1, 1))
-        steps = div(iota(shape=(size,), axis=0, dtype=working_dtype.name), count((period,), working_dtype))
+        phases = div(iota(shape=(size,), axis=0, dtype=working_dtype.name), count((period,), working_dtype))
         total: Expr = scalar(coefficients[0], working_dtype)
         for index, coefficient in enumerate(coefficients[1:], 1):
-            wave = cos(mul(steps, scalar(2 * math.pi * index, working_dtype)))
+            wave = cos(mul(phases, scalar(2 * math.pi * index, working_dtype)))
             total = add(total, mul(wave, scalar(coefficient, working_dtype)))
         return cast_to(total, output_dtype)
 
