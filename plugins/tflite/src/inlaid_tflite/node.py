@@ -205,8 +205,8 @@ class Node:
         """Convert scaled int32 to the result: plus the zero point, clamped by the fused activation."""
         _, zero_point = self.pair(self.result)
         least, greatest = self.limits()
-        moved = ops.add(total, constant(np.int32(zero_point))) if zero_point else total
-        return ops.cast(ops.clip(moved, minimum=float(least), maximum=float(greatest)), dtype=self.result.dtype.name)
+        shifted = ops.add(total, constant(np.int32(zero_point))) if zero_point else total
+        return ops.cast(ops.clip(shifted, minimum=float(least), maximum=float(greatest)), dtype=self.result.dtype.name)
 
     def _activation(self) -> str:
         fused = getattr(self.options, "FusedActivationFunction", None)
