@@ -40,14 +40,16 @@ def element_ranks(graph: onnx.GraphProto) -> dict[str, int]:
 
 def _shown_rank(node: onnx.NodeProto, tensors: Mapping[str, int]) -> int | None:
     """Return the rank of the elements of the sequence that is input 0, from the ranks of tensors; None if the node shows none."""
-    inserted, result = ([tensors[name] for name in names if name in tensors] for names in (node.input[1:2], node.output[:1]))
-    if node.op_type == "SequenceInsert" and inserted:
-        return inserted[0]
-    if node.op_type == "SequenceAt" and result:
-        return result[0]
-    if node.op_type == "ConcatFromSequence" and result:
-        stacked = any(attribute.name == "new_axis" and attribute.i for attribute in node.attribute)
-        return max(result[0] - stacked, 0)
+    element_ranks, result_ranks = (
+        [tensors[name] for name in names if name in tensors] for names in (node.input[1:2], node.output[:1])
+    )
+    if node.op_type == "SequenceInsert" and element_ranks:
+        return element_ranks[0]
+    if node.op_type == "SequenceAt" and result_ranks:
+        return result_ranks[0]
+    if node.op_type == "ConcatFromSequence" and result_ranks:
+        has_new_axis = any(attribute.name == "new_axis" and attribute.i for attribute in node.attribute)
+        return max(result_ranks[0] - has_new_axis, 0)
     return None
 
 

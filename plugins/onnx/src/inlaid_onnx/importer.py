@@ -50,8 +50,9 @@ class Frame:
     """The scope of one graph or function body, in which names are looked up.
 
     names: values by name, None for an omitted input. parent: the enclosing graph. opsets: versions by domain. attributes: the
-    values of attribute references in a function body. prefix: precedes node names in spans. inline: the span of the node that this
-    body defines, for all nodes of the body. ranks: the ranks that the graph declares for its values.
+    values of attribute references in a function body. prefix: precedes node names in spans. inline: the span that all nodes of
+    the body get, that of the node whose operator the body defines; None to give each node its own. ranks: the ranks that the graph
+    declares for its values.
     """
 
     names: dict[str, Expr | None]
@@ -240,7 +241,8 @@ class Importer:
         return params
 
     def _fix_sizes(self, item: onnx.ValueInfoProto) -> None:
-        """Fix the symbolic dimensions of an input that is bound to a value, also for the other inputs that have them."""
+        """Fix the symbolic dimensions of an input that is bound to a value to the value's sizes. Other inputs with these
+        dimensions get the sizes, too."""
         for axis, (dim, size) in enumerate(
             zip(item.type.tensor_type.shape.dim, np.shape(self.bound_inputs[item.name]), strict=False)
         ):
@@ -254,8 +256,8 @@ class Importer:
             self._sizes[name] = size
 
     def _check_overridden(self, possible: set[str]) -> None:
-        """Raise `ModelImportError` if an initializer is to be a parameter, but is not one of the `possible` ones, which are inputs
-        of the graph, too. Before IR version 4, all initializers had to be inputs."""
+        """Raise `ModelImportError` for an initializer that should become a parameter but is not in `possible`, the initializers
+        that are also inputs of the graph. Before IR version 4, in which all initializers had to be inputs, none can."""
         for name in sorted(self.overridden):
             if self.model.ir_version < 4:
                 raise ModelImportError(

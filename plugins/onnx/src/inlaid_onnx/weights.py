@@ -70,7 +70,7 @@ def _integer(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _field(number: int, value: list[memoryview | bytes]) -> list[memoryview | bytes]:
-    """Return the pieces of a field of wire type 2."""
+    """Return a field of wire type 2 as pieces: its key and length, then the pieces of `value`."""
     size, length = sum(map(len, value)), bytearray()
     while size >= 128:
         length.append(size & 127 | 128)

@@ -41,12 +41,12 @@ def _split_heads(node: Node, x: Expr, heads: int) -> Expr:
 
 
 def _heads_first(node: Node, x: Expr, heads: int) -> Expr:
-    """Reshape (B, L, H * size) to (B, H, L, size)."""
+    """Split (B, L, H * size) into heads: (B, H, L, size)."""
     return transpose(_split_heads(node, x, heads), perm=(0, 2, 1, 3))
 
 
 def _join_heads(x: Expr) -> Expr:
-    """Reshape (B, H, L, size) to (B, L, H * size)."""
+    """Join the heads of (B, H, L, size): (B, L, H * size)."""
     batch, heads, length, size = expr_type(x).shape
     return reshape(transpose(x, perm=(0, 2, 1, 3)), shape=(batch, length, heads * size))
 

@@ -121,8 +121,8 @@ def _expected_side(node: Node, sides: tuple[_Side, _Side], error: TypeInferenceE
     message = f"{what} {verb}, which gives {other_types}, but the rest of the model expects {expected_types}"
     if condition is not None:
         message += f"; compile the model with {', '.join(sorted(map(repr, arith.free_vars(condition))))} fixed"
-    failing = _failing(node, message, expected)
-    return (expected, failing) if keeps_then else (failing, expected)
+    failing_side = _failing(node, message, expected)
+    return (expected, failing_side) if keeps_then else (failing_side, expected)
 
 
 def _matches_declared_ranks(node: Node, sides: tuple[_Side, _Side]) -> bool | None:

@@ -52,7 +52,8 @@ def _unary(operator: Operator) -> Converter:
 
 
 def _operands(node: Node) -> tuple[Expr, Expr]:
-    """Return two operands that broadcast. Before opset 7, the attributes `broadcast` and `axis` aligned the second operand."""
+    """Return the two operands so that they broadcast by numpy's rules. Before opset 7, the attributes `broadcast` and `axis`
+    aligned the second operand with an axis of the first."""
     a, b = node.input(0), node.input(1)
     if node.opset >= 7 or not node.attrs.get("broadcast", 0) or "axis" not in node.attrs:
         return a, b
@@ -239,9 +240,9 @@ def _shrink(node: Node) -> Expr:
     """Convert Shrink: x + bias for x < -lambd, x - bias for x > lambd, else 0. Integers are computed in float32 and truncated."""
     dtype = node.dtype(0)
     x = cast_to(node.input(0), "float32") if dtype.is_int else widened(node.input(0))
-    working = expr_type(x).dtype
-    limit, bias = (scalar(node.attrs.get(name, default), working) for name, default in (("lambd", 0.5), ("bias", 0.0)))
-    zero = scalar(0, working)
+    work_dtype = expr_type(x).dtype
+    limit, bias = (scalar(node.attrs.get(name, default), work_dtype) for name, default in (("lambd", 0.5), ("bias", 0.0)))
+    zero = scalar(0, work_dtype)
     below = where(less(x, neg(limit)), add(x, bias), zero)
     return cast_to(where(less(limit, x), sub(x, bias), below), dtype)
 

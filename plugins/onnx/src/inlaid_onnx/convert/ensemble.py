@@ -25,7 +25,8 @@ def _attribute(node: Node, name: str) -> Array:
 
 
 def _trees(node: Node, kind: str, targets: int) -> Trees:
-    """Decode the trees from attribute lists with one entry per node, keyed by (tree, node), and one per weight of a leaf.
+    """Decode the trees from attributes: lists with one entry per node, identified by (tree id, node id), and lists with one entry
+    per weight of a leaf.
 
     `kind` is the prefix of the names of the weight attributes, "target" or "class"."""
     attrs = node.attrs
@@ -46,7 +47,7 @@ def _trees(node: Node, kind: str, targets: int) -> Trees:
     if unknown:
         raise node.error(f"nodes_modes must be LEAF or one of {', '.join(_MODES)}, got {unknown[0]!r}")
     is_leaf = np.array([mode == "LEAF" for mode in modes])
-    # A leaf repeats the comparison of some node, so that one comparison suffices if all nodes have the same mode.
+    # Leaves get the mode of the first interior node: if all nodes have one mode, one comparison suffices.
     first = next((_MODES[mode] for mode in modes if mode != "LEAF"), 0)
     children = []
     for side in ("true", "false"):

@@ -55,8 +55,8 @@ def _loop(node: Node) -> tuple[Expr | None, ...]:
     return tuple(tuple_item(result, index, node.span) for index in range(len(_fields(widened_body)) - 1))
 
 
-def _trip_count(node: Node, stopped: bool) -> Expr | None:
-    if stopped:
+def _trip_count(node: Node, never_runs: bool) -> Expr | None:
+    if never_runs:
         return constant(np.int64(0), span=node.span)
     if node.optional(0) is None:
         return None

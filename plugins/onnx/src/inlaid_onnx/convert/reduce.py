@@ -35,7 +35,7 @@ Reduction = Callable[[Expr, tuple[int, ...], bool], Expr]
 """Reduces a tensor: (tensor, axes, keepdims) -> result."""
 
 _AXES_ARE_INPUT = {"ReduceSum": 13}
-"""First opset in which `axes` is an input; 18 for the other operators."""
+"""First opset in which `axes` is an input, by operator; 18 for operators not listed."""
 
 
 def _axes(node: Node) -> tuple[int, ...] | None:

@@ -55,15 +55,15 @@ def _scaled(extent: Dim, scale: float) -> Dim:
 
 
 def _products(extents: np.ndarray[Any, Any], scale: float) -> np.ndarray[Any, Any]:
-    """Return the integer parts of float32 products."""
+    """Return the integer parts of extents * scale in float32."""
     products: np.ndarray[Any, Any] = np.floor(extents.astype(np.float32) * np.float32(scale)).astype(np.int64)
     return products
 
 
 @functools.cache
 def _ratio(scale: float) -> Fraction | None:
-    """Return the simplest fraction that is `scale` in float32, and whose products with extents up to `_EXTENTS` have the integer
-    parts of the float32 products; None if no fraction fits."""
+    """Return the simplest fraction that rounds to `scale` in float32 and whose products with all extents up to `_MAX_EXTENT`
+    have the same integer parts as the float32 products; None if no fraction fits."""
     extents = np.arange(_MAX_EXTENT + 1)
     integer_parts = _products(extents, scale)
     for digits in range(8):
@@ -152,8 +152,8 @@ def _resize(node: Node) -> Expr:
 
 
 def _sizes(node: Node, policy: str) -> tuple[Dim, ...]:
-    """Return the sizes of a Resize. They must be static with antialias, and with any policy but "stretch", which computes a scale
-    from them."""
+    """Return the sizes of a Resize. They must be static with antialias, and with a policy other than "stretch", since a
+    scale is computed from them."""
     if policy == "stretch" and not node.attrs.get("antialias", 0):
         return node.sizes(3, "sizes")
     return tuple(map(int, node.require_static(3)))
