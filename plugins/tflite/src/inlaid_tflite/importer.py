@@ -292,7 +292,7 @@ class Importer:
 
 
 def _zeros(tensor: Tensor) -> Array:
-    """Return the initial value of a state: stored zeros. The array is a broadcast of one element."""
+    """Return the initial value of a state: quantized zeros. The array is a broadcast of one element."""
     quantization = tensor.quantization
     zero = int(quantization.zero_point[0]) if quantization is not None and tensor.dtype.name == "int8" else 0
     return np.broadcast_to(np.array(zero, tensor.dtype.numpy), tensor.shape)

@@ -1,4 +1,4 @@
-"""Lookup tables of functions of a stored integer, computed at import.
+"""Lookup tables of functions of a quantized integer, computed at import.
 
 An 8-bit table has all values. A 16-bit table has every 128th value, as in LiteRT; values between are interpolated.
 """
@@ -84,10 +84,10 @@ def table_16(real: Real, scale: Any, zero_point: int, result_scale: Any, result_
     with np.errstate(all="ignore"):
         starts = first + np.arange(STEPS, dtype=float_type) * step
         starts_scaled = half_away(real(starts) * factor).astype(float_type)
-        following = real(first + np.arange(1, STEPS + 1, dtype=float_type) * step) * factor
-        between = half_away((following + starts_scaled) / float_type(2)).astype(float_type)
+        ends_scaled = real(first + np.arange(1, STEPS + 1, dtype=float_type) * step) * factor
+        interpolated = half_away((ends_scaled + starts_scaled) / float_type(2)).astype(float_type)
         middle = half_away(real(starts + step / float_type(2)) * factor).astype(float_type)
-        values = starts_scaled - half_away((between - middle) / float_type(2)).astype(float_type)
+        values = starts_scaled - half_away((interpolated - middle) / float_type(2)).astype(float_type)
         end = half_away(real(np.array([last], float_type)) * factor).astype(float_type)
     clipped = np.clip(np.concatenate([values, end]), limits.min, limits.max)
     # The midpoint of infinite neighbors is NaN: LiteRT has 0 there.

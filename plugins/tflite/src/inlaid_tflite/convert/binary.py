@@ -19,11 +19,11 @@ from inlaid_tflite.node import Converter, Node, tensor_type, typed
 from inlaid_tflite.table import byte_values, look_up
 
 SUM_BITS = {8: 20, 16: 15}
-"""Fraction bits of sums of stored integers, by their width."""
+"""Fraction bits of sums of quantized integers, by the width of these integers."""
 DIFFERENCE_BITS = 7
 """Fraction bits of a difference before it is squared."""
 COMPARED_BITS = 8
-"""Fraction bits of stored integers in comparisons."""
+"""Fraction bits of quantized integers in comparisons."""
 VECTOR = 8
 """Elements per iteration of LiteRT's vector code for additions."""
 Binary = Callable[..., Expr]
@@ -46,7 +46,8 @@ def _common(node: Node, bits: int, scale: Scaling = scaled) -> tuple[list[Expr],
 
 
 def _floored(wide: Expr, factors: list[float]) -> Expr:
-    """Multiply int32 by a factor below 1. The upper half of the product is rounded, but the right shift truncates."""
+    """Multiply int32 by a factor below 1, as LiteRT's vector code does: the upper half of the product is rounded, but the right
+    shift truncates."""
     (multiplier,), (shift,) = fixed_points(factors)
     high = ops.multiply_fixed(wide, number(int(multiplier)), number(0))
     return ops.shift_right(high, number(-int(shift))) if shift else high
@@ -127,7 +128,7 @@ def _scale_shifts(node: Node) -> list[int] | None:
 
 
 def _shifted_sum(node: Node, operator: Binary, shifts: list[int]) -> Expr:
-    """Compute an int16 sum whose scales are powers of two."""
+    """Compute an int16 sum whose scales are powers of two. shifts: right shift of each input, one of them 0."""
     if min(shifts) < 0 or 0 not in shifts:
         raise node.error("the power-of-two scales must equal the scale of the result, or one of them be smaller")
     sides = [_halved(node.wide(index), places) if places else node.wide(index) for index, places in enumerate(shifts)]
@@ -135,7 +136,7 @@ def _shifted_sum(node: Node, operator: Binary, shifts: list[int]) -> Expr:
 
 
 def _halved(value: Expr, places: int) -> Expr:
-    """Divide int32 by a power of two, rounding half away from 0."""
+    """Divide int32 by 2^places, rounding half away from 0."""
     negative = ops.cast(ops.less(value, number(0)), dtype="int32")
     return ops.shift_right(ops.sub(ops.add(value, number(1 << (places - 1))), negative), number(places))
 

@@ -35,13 +35,13 @@ def _gather(node: Node) -> Expr:
     if not 0 < batch <= min(axis, rank):
         raise node.error(f"batch_dims must be <= axis {axis} and <= the rank {rank} of the indices, got {batch}")
     # gather_nd indexes the axes after the batch: move the axis there, and the axes before it back afterwards.
-    between = tuple(range(batch, axis))
-    axis_after_batch = ops.transpose(value, perm=(*range(batch), axis, *between, *range(axis + 1, len(shape))))
+    axes_between = tuple(range(batch, axis))
+    axis_after_batch = ops.transpose(value, perm=(*range(batch), axis, *axes_between, *range(axis + 1, len(shape))))
     gathered = ops.gather_nd(axis_after_batch, expand_dims(indices, rank), batch_dims=batch)
     index_axes = tuple(range(batch, rank))
-    between_axes = tuple(range(rank, rank + len(between)))
+    between_axes = tuple(range(rank, rank + len(axes_between)))
     return ops.transpose(
-        gathered, perm=(*range(batch), *between_axes, *index_axes, *range(rank + len(between), tensor_type(gathered).rank))
+        gathered, perm=(*range(batch), *between_axes, *index_axes, *range(rank + len(axes_between), tensor_type(gathered).rank))
     )
 
 
@@ -156,7 +156,7 @@ def _where(node: Node) -> Expr:
 
 
 def _select(node: Node) -> Expr:
-    """Convert SELECT. A 0-d condition selects everything, a 1-d condition rows."""
+    """Convert SELECT. A 0-d condition selects the whole tensor, a 1-d condition selects rows."""
     condition, shape = node.input(0), node.shape(1)
     rank = len(node.shape(0))
     with node.relations():

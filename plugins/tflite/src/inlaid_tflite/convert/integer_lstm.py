@@ -35,9 +35,9 @@ def _clipped(value: Expr, least: float = LEAST, greatest: float = GREATEST) -> E
 
 @dataclass(frozen=True)
 class _Arithmetic:
-    """The arithmetic of a layer. sigmoid, tanh: functions of int32 values with a number of fraction bits. quotient: int32 products
-    of two 16-bit factors, divided by 2 to a power. sums: dtype of products with weights. saturates: whether the product of the
-    state is saturated before it is added to that of the data."""
+    """The arithmetic of a layer. sigmoid, tanh: functions of int32 values with a number of fraction bits. quotient: divides
+    int32 products of two 16-bit factors by 2 to a power. sums: dtype of products with weights. saturates: whether the product of
+    the state is saturated before it is added to that of the data."""
 
     sigmoid: Callable[[Expr, int], Expr]
     tanh: Callable[[Expr, int], Expr]

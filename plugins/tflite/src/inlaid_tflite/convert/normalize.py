@@ -30,7 +30,7 @@ def _axis(node: Node) -> int:
 
 
 def _distance_from_max(node: Node) -> Expr:
-    """Compute the row maximum minus the value, for stored integers, as int32."""
+    """Compute the row maximum minus the value, for quantized integers, as int32."""
     wide = ops.cast(node.input(0), dtype="int32")
     return ops.sub(ops.reduce_max(wide, axes=(_axis(node),), keepdims=True), wide)
 

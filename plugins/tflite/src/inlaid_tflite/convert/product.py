@@ -17,7 +17,8 @@ from inlaid_tflite.fixed import in_vectors, rounded_away
 from inlaid_tflite.node import Converter, Node, tensor_type, typed
 
 ROUNDED_FACTORS = ("FULLY_CONNECTED", "BATCH_MATMUL")
-"""Operators for which LiteRT multiplies the scales of data and weights in float32. For others, it does so only for uint8 data."""
+"""Operators for which LiteRT multiplies the scales of data and weights in float32. For others, it does so only for uint8 data,
+else in float64."""
 VECTOR = 8
 """Channels per iteration of LiteRT's vector code that scales depthwise and transposed convolutions."""
 

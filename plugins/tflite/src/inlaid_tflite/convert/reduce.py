@@ -17,7 +17,7 @@ from inlaid_tflite.node import Converter, Node, typed
 VECTOR = 16
 """Channels per iteration of LiteRT's vector code for means."""
 LONGEST_PRODUCT = 256
-"""Maximum number of factors of a product of stored integers. Such products are unrolled."""
+"""Maximum number of factors of a product of quantized integers. Such products are unrolled."""
 
 
 def _axes(node: Node) -> tuple[int, ...]:
@@ -110,8 +110,8 @@ def _prod(node: Node) -> Expr:
     rows = ops.reshape(rows, shape=(count, *(shape[axis] for axis in outer_axes)))
     factors = [ops.take(rows, number(index), axis=0) for index in range(count)]
     product: Expr = factors[0]
-    for following in factors[1:]:
-        wide = ops.mul(ops.cast(product, dtype="int64"), ops.cast(following, dtype="int64"))
+    for factor_value in factors[1:]:
+        wide = ops.mul(ops.cast(product, dtype="int64"), ops.cast(factor_value, dtype="int64"))
         product = scaled(wide, [factor])
     placed = node.placed(scaled(ops.cast(product, dtype="int64"), [factor]))
     return expand_dims(placed, *axes) if node.options.KeepDims() else placed

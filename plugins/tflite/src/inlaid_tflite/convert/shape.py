@@ -142,7 +142,7 @@ def _concatenation(node: Node) -> Expr:
 
 
 def _rescaled(node: Node, index: int) -> Expr:
-    """Requantize a stored input to the scale and zero point of the result. LiteRT requantizes only uint8."""
+    """Requantize a quantized input to the scale and zero point of the result. LiteRT requantizes only uint8."""
     value, tensor, result = node.input(index), node.tensor(index), node.result
     if tensor.quantization is None or result.quantization is None or tensor.dtype.is_float:
         return value

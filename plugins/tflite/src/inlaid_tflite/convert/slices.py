@@ -183,7 +183,7 @@ def _pads(node: Node) -> list[tuple[Dim, Dim]]:
 
 
 def _zero(node: Node) -> Expr:
-    """Return the stored value that represents 0 in the result."""
+    """Return the quantized value that represents 0 in the result."""
     tensor = node.result
     zero_point = 0 if tensor.quantization is None or tensor.dtype.is_float else node.pair(tensor)[1]
     return scalar(zero_point, tensor.dtype)
