@@ -93,10 +93,10 @@ def guards(condition: arith.Expr, loops: Loops, what: str) -> Iterator[Guard]:
         a, b = condition.operands
         for side in {"<": (b - a - 1,), "<=": (b - a,), "==": (b - a, a - b)}[condition.op]:
             value = affine(side, loops, what)
-            varied = [number for number, factor in enumerate(value.inner) if factor]
-            if len(varied) > 1:
+            varying_axes = [number for number, factor in enumerate(value.inner) if factor]
+            if len(varying_axes) > 1:
                 break
-            yield Guard(value, varied[0] if varied else -1)
+            yield Guard(value, varying_axes[0] if varying_axes else -1)
         else:
             return
     raise ScheduleError(
