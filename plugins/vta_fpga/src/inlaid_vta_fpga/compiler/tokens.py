@@ -99,7 +99,8 @@ class _Relays:
         self._relays: dict[Module, tuple[list[int], list[tuple[int, int]]]] = {module: ([], []) for module in _APART}
 
     def through(self, awaited_module: Module, last: int, number: int, least: int) -> int:
-        """Return the number of the relay by which step `number` waits for `last`. It also waits for compute step `least`."""
+        """Return the number of the relay by which step `number` waits for step `last` of the awaited module. Step `number` also
+        waits for compute step `least`; -1 for none."""
         awaited, relays = self._relays[awaited_module]
         at = bisect_left(awaited, last)
         if at == len(awaited):
