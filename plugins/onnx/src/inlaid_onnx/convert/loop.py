@@ -30,7 +30,7 @@ def _loop(node: Node) -> tuple[Expr | None, ...]:
     always = constant(True, span=node.span)
     condition = node.optional(1)
     static_condition = None if condition is None else node.static(1)
-    trips = _trip_count(node, stopped=static_condition is not None and not static_condition.all())
+    trips = _trip_count(node, never_runs=static_condition is not None and not static_condition.all())
     states = tuple(node.input(index) for index in range(2, len(node.inputs)))
 
     def body(types: Sequence[Type]) -> Function:
