@@ -28,7 +28,7 @@ CORE, RUNTIME = "inlaid", "inlaid_runtime"
 MODULES = f"{RUNTIME} modules"
 """The room of the runtime's single modules."""
 FACADES = {CORE: f"{CORE}.api", RUNTIME: f"{RUNTIME}.execution"}
-"""The rooms of the names that a package exports itself."""
+"""For each package, the room of the names that it exports itself."""
 REEXPORTS = {f"{CORE}.{name}": f"{RUNTIME}.{name}" for name in ("arith", "types")} | {f"{CORE}.errors": MODULES}
 """Modules of the core that only export objects of the runtime."""
 EXEMPT = {(f"{CORE}.graph", f"{CORE}.ops")}
@@ -64,7 +64,8 @@ class Room:
 
 @dataclass(eq=False)
 class Node:
-    """A box of the picture, or a bend of an arrow if `room` is None. `x` is the center. Groups of a row stay together."""
+    """A box of the picture, or a bend of an arrow if `room` is None. `x` is the center. Nodes of a row with the same `group`
+    are adjacent."""
 
     row: int
     width: float = 10.0
@@ -136,7 +137,7 @@ def imported_names(tree: ast.AST, package: str) -> Iterator[str]:
 
 
 def containing_room(name: str, folders: Mapping[str, Path], names: Mapping[str, Room]) -> str | None:
-    """Return the room of a module or of a name in it, or None: it is another library's, or a single module of the core."""
+    """Return the room of a module or of a name in it; None for those of another library, and for a single module of the core."""
     package, _, rest = name.partition(".")
     if package not in folders or package not in FACADES:
         return package if package in names else None
@@ -171,11 +172,11 @@ def sorted_rooms(graph: Mapping[str, set[str]]) -> list[str]:
     remaining, result = dict(graph), []
     while remaining:
         imported = set().union(*remaining.values())
-        free = [name for name in remaining if name not in imported]
-        if not free:
+        unimported = [name for name in remaining if name not in imported]
+        if not unimported:
             raise ValueError(f"expected imports without cycles, found one among {', '.join(sorted(set(remaining) & imported))}")
-        result += free
-        for name in free:
+        result += unimported
+        for name in unimported:
             del remaining[name]
     return result
 
@@ -204,7 +205,7 @@ def row_numbers(names: Mapping[str, Room], graph: Mapping[str, set[str]]) -> dic
         for name in members:
             above = [rows[other] + 1 for other in members if name in graph[other]]
             rows[name] = max(above, default=start)
-        for name in reversed(members):  # what nothing in the band imports is right above what it imports
+        for name in reversed(members):  # a room that no room of the band imports goes right above what it imports
             below = [rows[other] - 1 for other in graph[name] if names[other].band == band]
             if below and not any(name in graph[other] for other in members):
                 rows[name] = min(below)
@@ -308,8 +309,8 @@ def layout(names: Mapping[str, Room], graph: Mapping[str, set[str]]) -> tuple[li
             arrows.append(path)
     for level in levels:
         boxes = [node for node in level if node.room]
-        free = WIDTH - 2 * MARGIN - GAP * (len(level) - 1) - 10.0 * (len(level) - len(boxes))
-        max_width = min(free / len(boxes), 460.0)
+        free_width = WIDTH - 2 * MARGIN - GAP * (len(level) - 1) - 10.0 * (len(level) - len(boxes))
+        max_width = min(free_width / len(boxes), 460.0)
         for node in boxes:
             assert node.room is not None
             node.texts = wrapped(node.room.description.replace("`", ""), max_width - 16)
@@ -391,7 +392,8 @@ def _box(node: Node, y: float, height: float) -> Iterator[str]:
 
 
 def _ports(segments: Iterable[tuple[Node, Node]]) -> dict[tuple[Node, Node, bool], float]:
-    """Return where each segment leaves its upper node (True) and enters its lower node (False), in order of the other ends."""
+    """Return the x at which each segment leaves its upper node (True) and enters its lower node (False). The ends at a node are
+    ordered by the x of the nodes at the other ends."""
     ends: dict[tuple[Node, bool], list[Node]] = defaultdict(list)
     for upper, lower in segments:
         ends[upper, True].append(lower)

@@ -4,9 +4,9 @@
     python tools/dist.py --install [--output dist]
 
 Files depend on the sources alone: their times are that of the last commit, or SOURCE_DATE_EPOCH, and two runs give equal bytes.
-twine checks the metadata. `--install` installs from the folder instead of from an index, in fresh environments, what README.md and
-the pages of the parts say: with a target, the runtime alone, the core with x86, and each part alone; each environment then runs a
-program. What Inlaid depends on comes from the index that pip uses.
+twine checks the metadata. `--install` installs the files of the folder as README.md and the pages of the parts say: Inlaid with a
+target, the runtime alone, the core with x86, and each part alone. Each has a fresh environment, which then runs a program.
+Dependencies come from the index that pip uses.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ USES = {
     "inlaid[x86]": COMPILE.format(target="x86"),
     "inlaid[x86,tflite,bench,conformance]": "import inlaid_bench.command, inlaid_conformance.command, inlaid_tflite.importer",
 }
-"""What is installed, and the program that runs then. Targets follow, see `uses`."""
+"""Programs to run, keyed by the requirements to install for each. `uses` adds those of targets."""
 
 
 def folders() -> list[Path]:
-    """Return the folders of all distributions, parts before what requires them."""
+    """Return the folders of all distributions, each after those that it requires."""
     return [ROOT / "runtime", ROOT / "core", *sorted(file.parent for file in ROOT.glob("plugins/*/pyproject.toml")), ROOT]
 
 
@@ -66,7 +66,7 @@ def build(output: Path) -> list[Path]:
 
 
 def uses() -> dict[str, str]:
-    """Return what is installed in an environment of its own, and the program that runs then."""
+    """Return all programs to run, keyed by the requirements that are installed in a fresh environment for each."""
     targets = {}
     for folder in folders():
         project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -94,11 +94,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=ROOT / "dist", help="folder of the files (default: %(default)s)")
     parser.add_argument("--install", action="store_true", help="install the files that an earlier run has built")
-    chosen = parser.parse_args(arguments)
-    if chosen.install:
-        install(chosen.output)
+    options = parser.parse_args(arguments)
+    if options.install:
+        install(options.output)
         return
-    files = build(chosen.output)
+    files = build(options.output)
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], check=True)
     for file in files:
         print(hashlib.sha256(file.read_bytes()).hexdigest(), file.name)

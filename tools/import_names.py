@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCES = ("core/inlaid", "runtime/src/inlaid_runtime")
 HOOK = "inlaid_conformance"
-"""A hook of the contract, asked by its name, which a package has too."""
+"""A hook of the contract, which is called by its name. The name is also that of a package."""
 
 
 def plugin_names() -> list[str]:
@@ -27,7 +27,7 @@ def plugin_names() -> list[str]:
 
 
 def strings(tree: ast.Module) -> Iterator[ast.Constant]:
-    """Yield the string constants of a module that are no docstrings and no annotations of values."""
+    """Yield the string constants of a module, without docstrings and the strings that document a value."""
     texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:

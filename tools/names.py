@@ -29,7 +29,7 @@ VAGUE = {
 SHARE = 0.005
 """Greatest share of vague names in a distribution."""
 TERMS = {"all", "in_place"}
-"""Names that Python or the field gives."""
+"""Names with vague words that are terms of Python or of the field."""
 CLASS_FOLDERS = ("runtime/src/inlaid_runtime", "core/inlaid")
 """Folders whose public classes have distinct names."""
 SHARED_CLASSES = {

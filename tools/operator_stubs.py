@@ -2,7 +2,7 @@
 
     python tools/operator_stubs.py [--check]
 
-Run by `make generate` and `make format`. With `--check`, run by `make lint`, exits with 1 if the file is not that of the operators.
+Run by `make generate` and `make format`. With `--check`, run by `make lint`, exits with 1 if the file does not match the operators.
 Operands are expressions, or numbers and arrays, which become constants. `make docs` generates the reference page of the operators.
 """
 

@@ -2,8 +2,8 @@
 
     python tools/plugin_imports.py [FOLDER ...]
 
-A folder is that of a plugin's sources; by default, those of all targets and formats of this repository. Prints each import that the
-table does not allow, and exits with 1.
+A folder has a plugin's sources; the default is those of all targets and formats of this repository. Prints each import that the
+table does not allow, and then exits with 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ PACKAGES = ("inlaid", "inlaid_runtime")
 
 
 def allowed(page: str) -> set[str]:
-    """Read the modules of the table. A cell has lists, separated by semicolons: of modules, or of modules `of` a package."""
+    """Read the modules of the table. A cell has lists, separated by semicolons: of modules, or, after "of `PACKAGE`:", of modules
+    in a package."""
     modules = set()
     for row in re.findall(r"^\| (?!modules)[^|]*\| (.*) \|$", page.partition(HEADING)[2].partition("\n## ")[0], re.MULTILINE):
         for part in row.split(";"):
@@ -45,13 +46,13 @@ def imports(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def violations(folder: Path, modules: set[str]) -> Iterator[str]:
-    """Yield the imports of a folder's files that are not of one of some modules, or of a module in one of them."""
+    """Yield the imports of a folder's files that import neither one of `modules` nor anything in one."""
     for file in sorted(folder.rglob("*.py")):
         for line, name in imports(file):
             parts = name.split(".")
             is_public = any(".".join(parts[:count]) in modules for count in range(2, len(parts) + 1))
-            exported = parts[0] in modules and (len(parts) == 1 or not _is_module(parts[:2]))
-            if not is_public and not exported:
+            is_exported = parts[0] in modules and (len(parts) == 1 or not _is_module(parts[:2]))
+            if not is_public and not is_exported:
                 yield f"{file}:{line}: {name} is not in the table of {PAGE.name}"
 
 

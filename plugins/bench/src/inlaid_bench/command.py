@@ -121,14 +121,14 @@ def render(comparison: Comparison, result: Result) -> str:
     threads = "" if is_package(comparison.model) else f"{comparison.threads} thread{plural}; "
     rows = [HEADER, *(_row(result, item) for item in result.timings)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    name = max(widths[0], *(len(item.label) for item in result.missing), 0)
+    name_width = max(widths[0], *(len(item.label) for item in result.missing), 0)
     lines = [
         _wrapped(f"{comparison.model.name}: {shapes}; {threads}{comparison.rounds} rounds of {comparison.seconds:g} s each"),
         "",
     ]
     for label, *cells in rows:
-        lines.append("  ".join([f"{label:<{name}}", *map(str.rjust, cells, widths[1:])]).rstrip())
-    lines += [_wrapped(f"{item.label:<{name}}  {item.reason}", name + 2) for item in result.missing]
+        lines.append("  ".join([f"{label:<{name_width}}", *map(str.rjust, cells, widths[1:])]).rstrip())
+    lines += [_wrapped(f"{item.label:<{name_width}}  {item.reason}", name_width + 2) for item in result.missing]
     lines += ["", "Settings:", *(_wrapped(f"  {item.label} {item.version}: {item.settings}") for item in result.timings)]
     return "\n".join(lines)
 

@@ -113,7 +113,7 @@ class Result:
 
     def ratios(self, other: Timing) -> tuple[float, ...]:
         """Compute Inlaid's time divided by the other engine's, per round; below 1 Inlaid is faster."""
-        return tuple(mine / its for mine, its in zip(self.inlaid.rounds, other.rounds, strict=True))
+        return tuple(inlaid_time / other_time for inlaid_time, other_time in zip(self.inlaid.rounds, other.rounds, strict=True))
 
     def ratio(self, other: Timing) -> float:
         """Return Inlaid's median time divided by the other engine's, which is between the least and the greatest of `ratios`."""
@@ -126,11 +126,11 @@ def with_threads(targets: Sequence[str], threads: int | None, registry: PluginRe
     parsed = [registry.target(text) for text in targets]
     thread_counts = [getattr(target.options, "threads", 0) for target in parsed]
     count = threads or next(filter(None, thread_counts), 0) or usable_cores()
-    changed = (
+    updated = (
         replace(target, options=replace(target.options, threads=count)) if hasattr(target.options, "threads") else target
         for target in parsed
     )
-    return tuple(map(str, changed)), count
+    return tuple(map(str, updated)), count
 
 
 def compare_engines(comparison: Comparison, report: Report = lambda stage, completed, total: None) -> Result:
@@ -192,14 +192,14 @@ def _time_in_turns(jobs: Sequence[Job], rounds: int, seconds: float, running: li
     for number, job in enumerate(jobs):
         report(f"prepare {job.label}", number, len(jobs))
         running.append(_Engine(job))
-        if failed := running[-1].prepare():
-            drop(running[-1], failed)
-    for turn in range(rounds):
-        order = running[turn % len(running) :] + running[: turn % len(running)]
+        if failure := running[-1].prepare():
+            drop(running[-1], failure)
+    for round_number in range(rounds):
+        order = running[round_number % len(running) :] + running[: round_number % len(running)]
         for number, engine in enumerate(order):
-            report(f"time {engine.job.label}", turn * len(order) + number, rounds * len(order))
-            if failed := engine.time(seconds):
-                drop(engine, failed)
+            report(f"time {engine.job.label}", round_number * len(order) + number, rounds * len(order))
+            if failure := engine.time(seconds):
+                drop(engine, failure)
     return Result(tuple(engine.timing(running[0]) for engine in running), tuple(missing))
 
 
@@ -297,12 +297,12 @@ class _Engine:
     def _receive(self, limit: float) -> dict[str, Any]:
         """Read the next line that the process prints, as JSON."""
         assert self._process.stdout is not None
-        until = time.monotonic() + limit
+        deadline = time.monotonic() + limit
         line = b""
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while not line.endswith(b"\n"):
-                if not selector.select(max(0.0, until - time.monotonic())):
+                if not selector.select(max(0.0, deadline - time.monotonic())):
                     return {"failed": f"took more than {limit:.0f} s"}
                 part = os.read(self._process.stdout.fileno(), 1 << 16)
                 if not part:

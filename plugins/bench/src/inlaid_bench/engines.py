@@ -84,11 +84,11 @@ def prepare_inlaid(job: Job, inputs: Arrays) -> Prepared:
     import inlaid_runtime
 
     executable = inlaid_runtime.load(package)
-    on = ", ".join(dict.fromkeys(region.target for region in executable.regions)) or "nothing left to run"
+    targets = ", ".join(dict.fromkeys(region.target for region in executable.regions)) or "nothing left to run"
     return Prepared(
         lambda: executable.run(inputs),
         importlib.metadata.version("inlaid"),
-        on + ("" if job.precision == "model" else f", {job.precision}") + ("" if job.fusion else ", fusion off"),
+        targets + ("" if job.precision == "model" else f", {job.precision}") + ("" if job.fusion else ", fusion off"),
         lambda outputs: list(outputs.values()),
     )
 
@@ -121,13 +121,13 @@ def prepare_openvino(job: Job, inputs: Arrays) -> Prepared:
     properties = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": job.threads}
     compiled = core.compile_model(core.read_model(job.model), "CPU", properties)
     request = compiled.create_infer_request()
-    shown = ", ".join(
+    property_text = ", ".join(
         f"{name}={compiled.get_property(name)}" for name in ("INFERENCE_NUM_THREADS", "NUM_STREAMS", "PERFORMANCE_HINT")
     )
     return Prepared(
         lambda: request.infer(inputs, share_inputs=True, share_outputs=True),
         openvino.__version__.split("-")[0],
-        f"CPU plugin, {shown}, INFERENCE_PRECISION_HINT={hint}",
+        f"CPU plugin, {property_text}, INFERENCE_PRECISION_HINT={hint}",
         lambda outputs: [np.array(value) for value in outputs.values()],
     )
 
@@ -141,10 +141,10 @@ def prepare_torch(job: Job, inputs: Arrays) -> Prepared:
     module = convert(job.model).eval()
     arguments = [torch.from_numpy(array) for array in inputs.values()]
 
-    narrow = job.precision == "bf16"
+    is_bf16 = job.precision == "bf16"
 
     def run() -> Any:
-        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, narrow):
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, is_bf16):
             return module(*arguments)
 
     def arrays(outputs: Any) -> list[Any]:
@@ -154,7 +154,7 @@ def prepare_torch(job: Job, inputs: Arrays) -> Prepared:
         ]
 
     settings = f"eager by onnx2torch, {torch.get_num_threads()} threads, OpenMP's own spinning"
-    return Prepared(run, torch.__version__, settings + (", autocast to bfloat16" if narrow else ""), arrays)
+    return Prepared(run, torch.__version__, settings + (", autocast to bfloat16" if is_bf16 else ""), arrays)
 
 
 def prepare_tvm(job: Job, inputs: Arrays) -> Prepared:
@@ -239,8 +239,8 @@ def time_runs(run: Callable[[], Any], seconds: float) -> dict[str, float]:
     have replaced the contents of the caches."""
     run()
     times: list[float] = []
-    until = time.perf_counter() + seconds
-    while len(times) < LEAST_RUNS or time.perf_counter() < until:
+    end = time.perf_counter() + seconds
+    while len(times) < LEAST_RUNS or time.perf_counter() < end:
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)

@@ -56,7 +56,7 @@ def _report(error: Exception, debug: bool, as_json: bool) -> int:
     from inlaid_cli.exit_codes import exit_code
     from inlaid_cli.json_output import error_json, print_json
 
-    code, message = exit_code(error), " ".join(_words(error, debug).split())
+    code, message = exit_code(error), " ".join(_error_text(error, debug).split())
     if debug:
         print(printable(traceback.format_exc()), end="", file=sys.stderr)
     print(printable(f"inlaid: {message}"), file=sys.stderr)
@@ -65,7 +65,7 @@ def _report(error: Exception, debug: bool, as_json: bool) -> int:
     return code
 
 
-def _words(error: Exception, debug: bool) -> str:
+def _error_text(error: Exception, debug: bool) -> str:
     """Format an error, with its remedy for the command line. The number of an operating-system error is left out."""
     import click
 

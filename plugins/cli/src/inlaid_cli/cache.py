@@ -21,14 +21,20 @@ def cache_command() -> None:
 @json_option
 def info_command(as_json: bool) -> None:
     """Print the location, size and limits of the cache."""
-    cached = caches()
-    facts = [(name, store.usage(), store.limit) for name, store in cached.stores().items()]
+    disk_caches = caches()
+    facts = [(name, store.usage(), store.limit) for name, store in disk_caches.stores().items()]
     if as_json:
         entries_by_store = {name: {"entries": usage.entries, "bytes": usage.bytes, "limit": limit} for name, usage, limit in facts}
-        print_json({"folder": None if cached.folder is None else str(cached.folder), "reason": cached.reason, **entries_by_store})
+        print_json(
+            {
+                "folder": None if disk_caches.folder is None else str(disk_caches.folder),
+                "reason": disk_caches.reason,
+                **entries_by_store,
+            }
+        )
         return
-    click.echo(f"no cache: {cached.reason}" if cached.folder is None else str(cached.folder))
-    for name, usage, limit in facts if cached.folder is not None else ():
+    click.echo(f"no cache: {disk_caches.reason}" if disk_caches.folder is None else str(disk_caches.folder))
+    for name, usage, limit in facts if disk_caches.folder is not None else ():
         click.echo(f"  {name:<10} {usage.entries:>7} entries {usage.bytes / 2**20:>9.1f} of at most {limit / 2**20:.0f} MiB")
 
 

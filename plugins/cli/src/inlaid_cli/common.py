@@ -222,8 +222,8 @@ def load_or_compile(
 def make_inputs(
     specs: Sequence[TensorSpec], assignments: tuple[str, ...], seed: int, dims: Mapping[str, int | tuple[int, int]] | None = None
 ) -> dict[str, Any]:
-    """Read inputs from `name=file.npy` or an .npz file; other inputs are random, from `seed`. `dims` gives the sizes of symbolic
-    dimensions; others get that of the inputs read, or else their least, but at least 1. Raises `InputError` where sizes differ."""
+    """Read inputs from `name=file.npy` or an .npz file; other inputs are random, from `seed`. A symbolic dimension has the size in
+    `dims`, else that of the inputs read, else its lower bound, but at least 1. Raises `InputError` where sizes differ."""
     import zipfile
 
     import numpy as np

@@ -97,8 +97,8 @@ def compile_command(
     refuse_package(model)
     targets = resolve_targets(targets)
     path = Path(output) if output else Path(f"{model.stem}{PACKAGE}")
-    folder = output is not None and path.suffix != PACKAGE and _writes_folders(targets)
-    if not folder:
+    to_folder = output is not None and path.suffix != PACKAGE and _writes_folders(targets)
+    if not to_folder:
         _check_package(output, path, model)
     passes = _pass_times() if timed else None
     isolation = _isolation(isolate, time_limit, memory_limit)
@@ -117,7 +117,7 @@ def compile_command(
             settings=Settings(precision=precision, placement=placement, lock=read_lock(lock), isolation=isolation, donate=donate),
         )
         stages("save", 0, 0)
-        exported = _export(compiled, path, model) if folder else None
+        exported = _export(compiled, path, model) if to_folder else None
         if exported is None:
             compiled.save(path)
         stages.finish()
@@ -181,8 +181,8 @@ def _isolation(isolate: bool, seconds: float | None, mebibytes: int | None) -> I
     from inlaid.settings import Isolation
 
     if isolate:
-        standard = Isolation()
-        return Isolation(seconds or standard.seconds, standard.memory if mebibytes is None else mebibytes << 20)
+        defaults = Isolation()
+        return Isolation(seconds or defaults.seconds, defaults.memory if mebibytes is None else mebibytes << 20)
     if seconds is not None or mebibytes is not None:
         raise click.UsageError("--time-limit and --memory-limit apply to isolated code generators: add --isolate")
     return None

@@ -28,13 +28,13 @@ def strict(value: Any) -> Any:
 
 
 def error_json(error: BaseException, message: str, code: int, kind: str) -> dict[str, Any]:
-    """Return the object that `--json` prints for an error: kind, exit code, exception class, `message` and location, None if
-    unknown."""
+    """Return the object that `--json` prints for an error: kind, exit code, exception class, `message`, location and remedy,
+    None where unknown."""
     from inlaid_runtime.errors import InlaidError, Remedy
 
     facts: dict[str, Any] = {"kind": kind, "code": code, "type": type(error).__name__, "message": message}
     if isinstance(error, InlaidError):
         remedy = error.remedy.command if isinstance(error.remedy, Remedy) else error.remedy
-        places = {"operator": error.operator, "node": error.node, "region": error.region, "plugin": error.plugin}
-        facts |= {"message": error.message, **{name: value or None for name, value in places.items()}, "remedy": remedy or None}
+        location = {"operator": error.operator, "node": error.node, "region": error.region, "plugin": error.plugin}
+        facts |= {"message": error.message, **{name: value or None for name, value in location.items()}, "remedy": remedy or None}
     return {"error": facts}

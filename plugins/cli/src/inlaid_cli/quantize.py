@@ -1,4 +1,4 @@
-"""Requantization options of `inlaid compile`."""
+"""Quantization options of `inlaid compile`."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def chosen(
 ) -> Quantization | None:
     """Return the quantization settings, None if `samples` is None. Raises `UsageError` for settings without samples."""
     if samples is not None:
-        usual = inlaid.Quantization()
+        defaults = inlaid.Quantization()
         return inlaid.Quantization(
-            calibration=calibration or usual.calibration,
-            scales=scales or usual.scales,
-            arithmetic=arithmetic or usual.arithmetic,
-            borders=borders or usual.borders,
+            calibration=calibration or defaults.calibration,
+            scales=scales or defaults.scales,
+            arithmetic=arithmetic or defaults.arithmetic,
+            borders=borders or defaults.borders,
         )
     choices = {"--calibration": calibration, "--scales": scales, "--arithmetic": arithmetic, "--borders": borders}
     for option, value in choices.items():

@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 860, 480
 """Size of the drawing area, in pixels."""
 COLORS = ("#2f7ed8", "#e0801f", "#2e9e6b", "#b04fc4", "#c9463d", "#8a7a1f")
 LEAST_INTENSITY, LEAST_RATE = 2.0**-6, 1e6
-"""Least values at the axes' origins: FLOP/byte and FLOP/s."""
+"""Least intensity in FLOP/byte and least rate in FLOP/s at which the axes start."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def roofline_page(profile: Profile, limits: Mapping[str, Capabilities], title: s
         height=HEIGHT,
         roofs=[_roof(target, colors[target], limits[target], axes) for target in targets],
         points=points,
-        rows=[(row, _allowed(row, limits[row.target])) for row in rows],
+        rows=[(row, _roof_share(row, limits[row.target])) for row in rows],
         intensities=[(axes.x(2.0**power), _power(power)) for power in range(math.ceil(axes.left), math.floor(axes.right) + 1, 2)],
         rates=[(axes.y(10.0**power), _engineering(power)) for power in range(math.ceil(axes.bottom), math.floor(axes.top) + 1)],
     )
@@ -84,33 +84,33 @@ def roofline_page(profile: Profile, limits: Mapping[str, Capabilities], title: s
 
 def _axes(rows: list[Row], limits: list[Capabilities]) -> _Axes:
     intensities = [row.operations / row.bytes for row in rows]
-    ridges = [able.peak / able.bandwidth for able in limits]
+    ridges = [capabilities.peak / capabilities.bandwidth for capabilities in limits]
     rates = [row.flops for row in rows]
-    peaks = [able.peak for able in limits]
+    peaks = [capabilities.peak for capabilities in limits]
     left = math.log2(max(LEAST_INTENSITY, min([*intensities, *ridges, 1.0]) / 2))
     right = math.log2(max([*intensities, *ridges, 1.0]) * 4)
     bottom = math.log10(max(LEAST_RATE, min([*rates, *peaks, 1e9]) / 2))
     return _Axes(left, right, bottom, math.log10(max([*rates, *peaks, 1e9]) * 2))
 
 
-def _point(row: Row, axes: _Axes, color: str, able: Capabilities) -> Point:
+def _point(row: Row, axes: _Axes, color: str, capabilities: Capabilities) -> Point:
     intensity = max(row.operations / row.bytes, 2.0**axes.left)
     radius = 3 + 14 * math.sqrt(min(row.share, 1.0))
-    return Point(row, axes.x(intensity), axes.y(max(row.flops, 10.0**axes.bottom)), radius, color, _allowed(row, able))
+    return Point(row, axes.x(intensity), axes.y(max(row.flops, 10.0**axes.bottom)), radius, color, _roof_share(row, capabilities))
 
 
-def _allowed(row: Row, able: Capabilities) -> float:
+def _roof_share(row: Row, capabilities: Capabilities) -> float:
     """Compute the kernel's achieved share of its roof, the lower of the peak rate and the rate that bandwidth allows."""
-    seconds = max(row.operations / able.peak, row.bytes / able.bandwidth)
+    seconds = max(row.operations / capabilities.peak, row.bytes / capabilities.bandwidth)
     return seconds / row.seconds if row.seconds else 0.0
 
 
-def _roof(target: str, color: str, able: Capabilities, axes: _Axes) -> Roof:
-    ridge = able.peak / able.bandwidth
+def _roof(target: str, color: str, capabilities: Capabilities, axes: _Axes) -> Roof:
+    ridge = capabilities.peak / capabilities.bandwidth
     start = 2.0**axes.left
-    corners = [(start, start * able.bandwidth), (ridge, able.peak), (2.0**axes.right, able.peak)]
+    corners = [(start, start * capabilities.bandwidth), (ridge, capabilities.peak), (2.0**axes.right, capabilities.peak)]
     line = " ".join(f"{axes.x(intensity):.1f},{axes.y(rate):.1f}" for intensity, rate in corners)
-    return Roof(target, color, line, able.peak, able.bandwidth)
+    return Roof(target, color, line, capabilities.peak, capabilities.bandwidth)
 
 
 def _power(power: int) -> str:

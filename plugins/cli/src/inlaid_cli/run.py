@@ -62,10 +62,10 @@ def run_command(
     as_json: bool,
 ) -> None:
     """Run MODEL (a package or a model file) once and print the outputs."""
-    written = list(filter(None, (output, trace, roofline)))
-    if len({*written}) < len(written):
+    output_paths = list(filter(None, (output, trace, roofline)))
+    if len({*output_paths}) < len(output_paths):
         raise click.UsageError("--output, --trace and --roofline need different files, got the same one")
-    for path in written:
+    for path in output_paths:
         check_output(path, [model, *(Path(item.partition("=")[2] or item) for item in inputs)])
     if shadowed and is_package(model):
         raise click.UsageError(f"{model} is a package, which has no graph to compare: give the model that it was compiled from")
@@ -91,7 +91,7 @@ def run_command(
         print_json({"outputs": outputs, **({"profile": shown.to_json()} if shown is not None else {})})
         return
     for name, value in results.items():
-        echo(f"{name}: {_words(value)}")
+        echo(f"{name}: {_value_text(value)}")
     if shown is not None:
         echo(shown.table())
 
@@ -122,8 +122,10 @@ def _shadow(model: Path, targets: tuple[str, ...], dims: dict[str, Any], precisi
     path = Path(f"{model.stem}.shadow.npz")
     check_output(path, [model])
     comparison.difference.save(path)
-    wrong = sum(region.difference is not None for region in comparison.regions)
-    extent_note = f"; {wrong} of {len(comparison.regions)} regions differ; this is the worst" if wrong > 1 else ""
+    differing_count = sum(region.difference is not None for region in comparison.regions)
+    extent_note = (
+        f"; {differing_count} of {len(comparison.regions)} regions differ; this is the worst" if differing_count > 1 else ""
+    )
     raise CheckFailed(f"{comparison.difference}{extent_note}", remedy=f"the inputs are in {path}")
 
 
@@ -163,7 +165,7 @@ def _plain(element: Any) -> Any:
     return element.item() if isinstance(element, np.generic) else str(element)
 
 
-def _words(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if not isinstance(value, np.ndarray):
         return repr(value)[:200]
     shown = ", ".join(str(item) for item in value.reshape(-1)[:8])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from inlaid.driver.observe import PassEffect
 
 STAGES = ("partition", "borders")
-"""Rows that count functions of the module, since they cut it into regions."""
+"""Stages whose counts are numbers of functions of the module, since these stages cut it into regions."""
 
 
 @click.command("show")
@@ -106,6 +106,6 @@ def _change(effect: PassEffect) -> str:
     """Describe what a pass changes."""
     if not effect.changed:
         return "no change"
-    counted = "functions" if effect.name in STAGES else "lines" if effect.level == "kernel" else "nodes"
+    count_unit = "functions" if effect.name in STAGES else "lines" if effect.level == "kernel" else "nodes"
     units = f"{effect.changed} of {effect.units} {effect.level}s, " if effect.level != "graph" else ""
-    return f"{units}{effect.before} -> {effect.after} {counted}"
+    return f"{units}{effect.before} -> {effect.after} {count_unit}"

@@ -9,7 +9,8 @@ from inlaid_cuda.driver import MAP_ALIGNMENT, MAP_BYTES
 
 
 class Arguments:
-    """Arguments of a launch. `pointers`: pointers to 8-byte values or aligned tensor maps, whose memory it owns."""
+    """Arguments of a launch. `pointers`: one pointer per argument, to an 8-byte value or an aligned tensor map. The object owns the
+    memory of both."""
 
     def __init__(self, arguments: Sequence[int | bytes]) -> None:
         maps = [argument for argument in arguments if isinstance(argument, bytes)]

@@ -38,18 +38,18 @@ def export(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Mappin
 def parse(interface: Mapping[str, Any]) -> DeviceArray:
     """Parse an interface. Raises `InputError` for masked, read-only or strided arrays, unknown types and malformed text."""
     try:
-        address, fixed = interface["data"]
+        address, read_only = interface["data"]
         shape, dtype = tuple(map(int, interface["shape"])), np.dtype(interface["typestr"])
         strides, stream = interface.get("strides"), interface.get("stream")
         dense_strides = tuple(math.prod(shape[axis + 1 :]) * dtype.itemsize for axis in range(len(shape)))
         pairs = zip(shape, dense_strides, strides or dense_strides, strict=True)
-        dense = not math.prod(shape) or all(size == 1 or dense_stride == stride for size, dense_stride, stride in pairs)
+        is_dense = not math.prod(shape) or all(size == 1 or dense_stride == stride for size, dense_stride, stride in pairs)
         array = DeviceArray(int(address or 0), shape, dtype, None if stream is None else int(stream))
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{ATTRIBUTE}: expected data, shape and typestr of an array, got {error!r}") from error
     if stream == 0 or dtype not in [item.numpy for item in DTYPES.values() if item.kind != "string"]:
         raise InputError(f"{ATTRIBUTE}: expected a known element type and a stream other than 0, got {dtype} and {stream}")
-    if interface.get("mask") is not None or fixed or not dense:
-        problem = "a mask" if interface.get("mask") is not None else "read-only memory" if fixed else f"strides {strides}"
+    if interface.get("mask") is not None or read_only or not is_dense:
+        problem = "a mask" if interface.get("mask") is not None else "read-only memory" if read_only else f"strides {strides}"
         raise InputError(f"{ATTRIBUTE}: expected a row-major, writable array, got {problem}", remedy="pass a copy of it")
     return array

@@ -16,7 +16,7 @@ DRIVER = "install NVIDIA's driver for this machine's device (Debian: nvidia-driv
 _POOLS_SINCE = 11020
 """Version of CUDA that introduced memory pools."""
 _CACHED = 8
-"""A memory pool caches freed memory, up to 1/_CACHED of the device's memory."""
+"""A memory pool keeps at most 1/_CACHED of the device's memory after it is freed, for reuse."""
 
 _Result = TypeVar("_Result")
 
@@ -122,7 +122,7 @@ class SystemContext:
 
     def _new_pool(self, device: Any) -> Any:
         """Create a memory pool. Returns None if the device or the driver has none: the attribute is 0 or unknown, functions are
-        missing, or the driver does not support what the attribute promises, as that of some virtual GPUs."""
+        missing, or the driver refuses pools although the attribute promises them, as on some virtual GPUs."""
         cuda = self._cuda
         supported = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
         try:

@@ -89,26 +89,31 @@ class _Native(NamedTuple):
 
 @functools.cache
 def _native() -> _Native:
-    """Return the newest architecture of `FACTS` whose cubins device 0 of this machine runs, or else, as for a device that is newer
-    than this version of Inlaid, the newest whose PTX the driver compiles for the device. NVRTC must know the architecture; without
-    NVRTC any is known. Without a device, return `DEFAULT`."""
+    """Choose what to compile for device 0 of this machine: the newest architecture of `FACTS` whose cubins the device runs. If
+    there is none, as for a device that is newer than this version of Inlaid: the newest architecture whose PTX the driver compiles
+    for the device. An installed NVRTC must support the architecture, unless none is installed. Without a device: `DEFAULT`."""
     try:
         device = SystemDriver().devices()[0]
     except (TargetError, DriverError):
         return _Native(DEFAULT)
     number, driver = device.architecture, device.driver_version
     earlier = [arch for arch in reversed(FACTS) if int(arch[3:]) <= number]
-    ways = [*(_Native(arch, driver[:1]) for arch in earlier if runs(arch, number)), *(_Native(arch, driver) for arch in earlier)]
-    if not ways:
+    candidates = [
+        *(_Native(arch, driver[:1]) for arch in earlier if runs(arch, number)),
+        *(_Native(arch, driver) for arch in earlier),
+    ]
+    if not candidates:
         return _Native(DEFAULT, driver[:1])
-    best = next((way for way in ways if _compiles(way)), ways[0])  # without any, the compiler's error names the NVRTC to install
+    best = next(
+        (candidate for candidate in candidates if _compiles(candidate)), candidates[0]
+    )  # without any, the compiler's error names the NVRTC to install
     return best._replace(arch="sm_90a") if (best.arch, number) == ("sm_90", 90) else best
 
 
-def _compiles(way: _Native) -> bool:
-    """Test whether an NVRTC up to the version of CUDA knows the architecture, or no NVRTC is installed."""
+def _compiles(candidate: _Native) -> bool:
+    """Test whether an installed NVRTC, of CUDA `newest` or earlier, supports the architecture, or no NVRTC is installed."""
     try:
-        return nvrtc(*way).compiles_for(way.arch)
+        return nvrtc(*candidate).compiles_for(candidate.arch)
     except TargetError as error:
         return error.remedy == INSTALL
 

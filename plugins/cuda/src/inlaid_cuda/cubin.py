@@ -57,15 +57,15 @@ def _resources(cubin: bytes) -> dict[str, Resources]:
             (start,) = struct.unpack_from("<I", symbols, symbol * _SYMBOL)
             (frames if attribute == _FRAME_SIZE else registers)[_text(names, start)] = value
     kernels = sorted(name.removeprefix(".text.") for name in sections if name.startswith(".text."))
-    none = (0, 0, 0)
-    return {name: Resources(registers[name], frames[name], sections.get(f".nv.shared.{name}", none)[2]) for name in kernels}
+    absent = (0, 0, 0)
+    return {name: Resources(registers[name], frames[name], sections.get(f".nv.shared.{name}", absent)[2]) for name in kernels}
 
 
 def _sections(cubin: bytes) -> Mapping[str, tuple[int, int, int]]:
     """Return type, offset and size of each section, keyed by section name."""
-    start, size, count, naming = _SECTIONS.unpack_from(cubin, 40)
+    start, size, count, names_index = _SECTIONS.unpack_from(cubin, 40)
     heads = [_SECTION.unpack_from(cubin, start + number * size) for number in range(count)]
-    names = _part(cubin, heads[naming][1:])
+    names = _part(cubin, heads[names_index][1:])
     return {_text(names, name): (kind, offset, length) for name, kind, offset, length in heads}
 
 
@@ -80,10 +80,10 @@ def _text(names: bytes, start: int) -> str:
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield number and bytes of each attribute."""
-    at = 0
-    while at < len(data):
-        form, attribute, size = struct.unpack_from("<BBH", data, at)
-        at += 4
+    position = 0
+    while position < len(data):
+        form, attribute, size = struct.unpack_from("<BBH", data, position)
+        position += 4
         length = size if form == _SIZED else 0
-        yield attribute, data[at : at + length]
-        at += length
+        yield attribute, data[position : position + length]
+        position += length

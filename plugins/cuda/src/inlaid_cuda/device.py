@@ -225,8 +225,9 @@ class CudaDevice(DriverDevice, CapturingDevice):
 
         "API synchronization behavior" of the CUDA driver's documentation says of asynchronous copies from pageable memory that the
         driver *may* synchronize and stage the memory. It need not: with unified addressing of host memory, the device reads the
-        array itself, after the call has returned. So no upload relies on it. Small arrays are copied to page-locked memory that
-        the queue owns, for large ones the host waits for the copy, which costs less than a copy of their size."""
+        array itself, after the call has returned. So no upload relies on the driver's staging. Small arrays are copied to
+        page-locked memory that the queue owns. For large arrays, the host waits for the copy, which costs less than staging
+        them."""
         if not source.nbytes:
             return
         with self.driver_call(f"copying {source.nbytes} bytes to the device"):
@@ -250,9 +251,9 @@ class CudaDevice(DriverDevice, CapturingDevice):
         """Copy a tensor to another tensor of the device."""
         size = int(np.prod(target.shape)) * target.dtype.itemsize
         if size:
-            begin, end = source.buffer.address + source.offset, target.buffer.address + target.offset
+            source_address, target_address = source.buffer.address + source.offset, target.buffer.address + target.offset
             with self.driver_call(f"copying {size} bytes"):
-                self.context.copy(end, begin, size, queue.stream)
+                self.context.copy(target_address, source_address, size, queue.stream)
                 queue.put()
 
     # --- DLPack -----------------------------------------------------------------------------------------------------------

@@ -51,9 +51,9 @@ def choose(requires: Sequence[str], facts: DeviceFacts) -> Choice:
         )
     ptx, version = False, None
     for need in requires:
-        built = _NVRTC.fullmatch(need)
-        if built:
-            version = int(built[1]), int(built[2])
+        nvrtc_match = _NVRTC.fullmatch(need)
+        if nvrtc_match:
+            version = int(nvrtc_match[1]), int(nvrtc_match[2])
         elif need != device_arch and not runs(need, facts.architecture):
             ptx = True
             if not _compiles(need, facts.architecture):

@@ -129,20 +129,20 @@ def nvrtc(arch: str, newest: Version | None = None) -> Nvrtc:
     files: list[Path | str] = [*_files(), *filter(None, [find_library("nvrtc")])]
     if not files:
         raise TargetError("compiling for target cuda needs NVRTC, which is not installed", remedy=INSTALL)
-    first = None
+    fallback = None
     for library in map(_loaded, files):
         if newest is None or library.cuda[: len(newest)] <= newest:
             if library.compiles_for(arch):
                 return library
-            first = first or library
-    if first is None:
+            fallback = fallback or library
+    if fallback is None:
         assert newest is not None
         versions = ", ".join(_loaded(file).version for file in files)
         raise TargetError(
             f"this machine's driver needs code of NVRTC {version_text(newest)} or earlier, found NVRTC {versions}",
             remedy=f"{'' if newest < (12,) else f'{install(newest)}, or '}update NVIDIA's driver",
         )
-    return first
+    return fallback
 
 
 _loaded = functools.cache(Nvrtc)

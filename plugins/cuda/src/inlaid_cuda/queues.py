@@ -68,7 +68,7 @@ class Recording:
 
 class Queue(LaunchQueue):
     """A stream. During a capture, launches go to `recording` instead of the stream. `spare_stages` is page-locked memory of queues
-    that were closed, for reuse: to lock pages takes longer than most uploads."""
+    that were closed, for reuse, since locking pages takes longer than most uploads."""
 
     def __init__(
         self,

@@ -87,12 +87,14 @@ class MicrocontrollerCodegen(Codegen["RegionProgram | RegionLoop"]):
         kernels: list[Kernel] = []
         kernel_args: dict[int, tuple[int, tuple[int, ...]]] = {}
         assert isinstance(unit.workspace, int)
-        for general in generalize(unit.kernels, MAX_INTEGER_PARAMS):
+        for generalized in generalize(unit.kernels, MAX_INTEGER_PARAMS):
             context.report("print", len(kernel_args), len(unit.kernels))
-            kernel_args |= {member: (len(kernels), values) for member, values in general.members.items()}
-            calls = [call for call in unit.calls if call.kernel in general.members]
+            kernel_args |= {member: (len(kernels), values) for member, values in generalized.members.items()}
+            calls = [call for call in unit.calls if call.kernel in generalized.members]
             kernels.append(
-                self._kernel(unit, general.program, calls, _common([param_ranges[member] for member in general.members]), names)
+                self._kernel(
+                    unit, generalized.program, calls, _common([param_ranges[member] for member in generalized.members]), names
+                )
             )
         text = "".join(kernel.text for kernel in kernels)
         functions, headers = support(CPUS[self.options.cpu], text)
@@ -142,16 +144,17 @@ def _names(unit: RegionProgram, calls: Sequence[KernelCall]) -> list[str]:
     for numbers in zip(*((*call.inputs, *call.outputs) for call in calls), strict=True):
         buffers = [unit.buffers[number] for number in numbers]
         roles = {role(arrays[item.index]) if item.storage == "constant" else "input" for item in buffers}
-        result = len(names) >= len(calls[0].inputs)
-        names.append("output" if result else roles.pop() if len(roles) == 1 else "constant")
+        is_result = len(names) >= len(calls[0].inputs)
+        names.append("output" if is_result else roles.pop() if len(roles) == 1 else "constant")
     return names
 
 
 def _common(param_ranges: Sequence[Mapping[int, Range]]) -> dict[int, Range]:
-    """Compute, for each parameter with known ranges in all kernels, the smallest range that contains them."""
-    everywhere = set(param_ranges[0]).intersection(*param_ranges)
+    """Return, for each parameter whose range is known in all kernels, the smallest range that contains all of them."""
+    common_params = set(param_ranges[0]).intersection(*param_ranges)
     return {
-        param: (min(each[param][0] for each in param_ranges), max(each[param][1] for each in param_ranges)) for param in everywhere
+        param: (min(each[param][0] for each in param_ranges), max(each[param][1] for each in param_ranges))
+        for param in common_params
     }
 
 
@@ -159,17 +162,17 @@ def constant_ranges(unit: RegionProgram, kernel: int) -> dict[int, Range]:
     """Return the value range of each kernel parameter that is an integer constant in every call, keyed by parameter number."""
     arrays = list(unit.constants.values())
     ranges: dict[int, Range] = {}
-    unknown: set[int] = set()
+    unbounded: set[int] = set()
     for call in unit.calls:
         for param, number in enumerate(call.inputs if call.kernel == kernel else ()):
             buffer = unit.buffers[number]
             array = arrays[buffer.index] if buffer.storage == "constant" else None
             if array is None or array.dtype.kind not in "iu" or not array.size:
-                unknown.add(param)
+                unbounded.add(param)
                 continue
             low, high = ranges.get(param, (int(array.min()), int(array.max())))
             ranges[param] = (min(low, int(array.min())), max(high, int(array.max())))
-    return {param: range_ for param, range_ in ranges.items() if param not in unknown}
+    return {param: range_ for param, range_ in ranges.items() if param not in unbounded}
 
 
 def _shared(buffers: list[RegionBuffer]) -> set[int]:

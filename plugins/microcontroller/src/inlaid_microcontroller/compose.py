@@ -62,14 +62,16 @@ def compose(
     not C."""
     parts = [_part(name, number, call, artifacts[call.symbol], nodes[call.symbol]) for number, call in enumerate(calls)]
     values = sorted({number for call in calls for number in (*call.inputs, *call.outputs)} | {number for _, number in graph.inputs})
-    lives: list[Lifetime] = []
+    lifetimes: list[Lifetime] = []
     for number in values:
         steps = [step for step, call in enumerate(calls) if number in (*call.inputs, *call.outputs)]
         kind = graph.values[number].storage
         first = -1 if kind == "input" or not steps else steps[0]
-        lives.append(Lifetime(_bytes(graph.values[number]), first, len(calls) if kind == "output" else max(steps, default=first)))
-    lives += [Lifetime(part.room, step, step) for step, part in enumerate(parts)]
-    arena = plan(lives, ALIGNED)
+        lifetimes.append(
+            Lifetime(_bytes(graph.values[number]), first, len(calls) if kind == "output" else max(steps, default=first))
+        )
+    lifetimes += [Lifetime(part.room, step, step) for step, part in enumerate(parts)]
+    arena = plan(lifetimes, ALIGNED)
     offsets = [_static(offset) for offset in arena.offsets]
     storages = {number: ("input", index) for index, (_, number) in enumerate(graph.inputs)}
     storages |= {number: ("output", index) for index, (_, number) in enumerate(graph.outputs)}
@@ -79,7 +81,7 @@ def compose(
         storage, index = storages.get(number, ("arena", 0))
         size = _bytes(value)
         elements = np.zeros(0, np.uint8 if value.dtype is None else value.dtype.numpy)
-        buffers.append(Buffer(f"value{number}", storage, index, offset, _word(elements), size // elements.itemsize, size))
+        buffers.append(Buffer(f"value{number}", storage, index, offset, _element_type(elements), size // elements.itemsize, size))
     positions = {number: position for position, number in enumerate(values)}
     constants: dict[str, Array] = {}
     unit_calls: list[Call] = []
@@ -88,7 +90,7 @@ def compose(
         buffers.append(Buffer(f"room{step}", "arena", 0, offsets[len(values) + step], "uint8_t", part.room, part.room))
         for key, array in part.artifact.constants.items() if part.artifact.format != FORMAT else ():
             arguments.append(len(buffers))
-            buffers.append(Buffer(key, "constant", len(constants), 0, _word(array), array.size, array.nbytes))
+            buffers.append(Buffer(key, "constant", len(constants), 0, _element_type(array), array.size, array.nbytes))
             constants[f"{step}.{key}"] = array
         unit_calls.append(Call(step, tuple(arguments), tuple(nodes[part.call.symbol])))
     kernels = tuple(Kernel(f"part{step}", part.text, True, 0, 0, 0, 256) for step, part in enumerate(parts))
@@ -119,7 +121,7 @@ def _part(name: str, number: int, call: Invoke, artifact: Artifact, nodes: Seque
     if artifact.format == FORMAT:
         return _nested_model(f"{name}_part{number}", number, call, artifact)
     if artifact.format.endswith(PORTABLE_C) and not artifact.signature.dims:
-        return _vendors(f"{name}_{artifact.symbol}", number, call, artifact)
+        return _foreign_region(f"{name}_{artifact.symbol}", number, call, artifact)
     raise Unsupported(
         f"expected every region as C, since the controller runs the whole model, found {artifact.symbol} as {artifact.format}",
         node=", ".join(nodes[:3]) or artifact.symbol,
@@ -139,8 +141,8 @@ def _nested_model(title: str, number: int, call: Invoke, artifact: Artifact) -> 
     inputs, outputs = ([f"{word}{index}" for index in range(len(side))] for word, side in _sides(signature))
     source = ModelSource(title, decode(artifact.code), signature, inputs, outputs, artifact.constants)
     if source.unit.fast:
-        what = "one region, whose outputs are distinct and neither inputs nor constants"
-        raise Unsupported(f"a model with option fast must have {what}", remedy="remove the option fast")
+        expected = "one region, whose outputs are distinct and neither inputs nor constants"
+        raise Unsupported(f"a model with option fast must have {expected}", remedy="remove the option fast")
     lines = [f"struct {title} *const state = (struct {title} *)(void *)room;"]
     lines += [f"memcpy({port.address}, x{index}, {port.bytes});" for index, port in enumerate(source.inputs)]
     run = f"{title}_run(state)"
@@ -151,7 +153,7 @@ def _nested_model(title: str, number: int, call: Invoke, artifact: Artifact) -> 
     return _Part(artifact, call, room, text, f'#include "{title}.h"\n', source.files(), source)
 
 
-def _vendors(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:
+def _foreign_region(title: str, number: int, call: Invoke, artifact: Artifact) -> _Part:
     """Convert a region of another target. It is renamed with the model's prefix and called by its C ABI for hosts."""
     params = [*_params(artifact), *(f"const void *restrict c{index}" for index in range(len(artifact.constants)))]
 
@@ -184,7 +186,7 @@ def _function(number: int, params: Sequence[str], lines: Sequence[str]) -> str:
     return f"static int32_t {PREFIX}part{number}({', '.join(params)}) {{\n{unused}{body}{end}}}\n"
 
 
-def _word(array: Array) -> str:
+def _element_type(array: Array) -> str:
     """Return the C type of an array's elements."""
     size = array.dtype.itemsize
     if array.dtype.kind == "f" and size >= 4:

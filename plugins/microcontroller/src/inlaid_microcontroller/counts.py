@@ -41,7 +41,7 @@ class Work:
 def count_work(program: ir.LoopProgram, costs: Callable[[str], Cost]) -> Work:
     """Count the work of a kernel of static sizes. costs: function that returns the cost of an intrinsic, given its name. Several
     loads of an element count once if no loop starts between them. Accesses to registers do not count. Spills, and values that
-    compilers keep across iterations, are not modelled."""
+    compilers keep across iterations, are not modeled."""
     count = _Count(costs, set(program.params))
     count.add(program.body, 1)
     return Work(count.multiplications, sum(count.loads.values()), sum(count.stores.values()), count.locals)
@@ -106,13 +106,13 @@ class _Count:
         extents = [self._extents[variable] for variable in variables]
         if len(variables) < len(read) or prod(extents) > MAX_EXTENT or arith.reads_data(condition):
             return times
-        every = [dict(zip(variables, values, strict=True)) for values in itertools.product(*map(range, extents))]
-        around = [values for values in every if all(arith.evaluate(each, values) for each in self._conditions)]
-        return times * sum(bool(arith.evaluate(condition, values)) for values in around) // max(len(around), 1)
+        assignments = [dict(zip(variables, values, strict=True)) for values in itertools.product(*map(range, extents))]
+        reached = [values for values in assignments if all(arith.evaluate(each, values) for each in self._conditions)]
+        return times * sum(bool(arith.evaluate(condition, values)) for values in reached) // max(len(reached), 1)
 
-    def _load(self, buffer: ir.Buffer, where: object, times: int, loaded: set[object]) -> None:
-        if buffer in self._memory and (buffer, where) not in loaded:
-            loaded.add((buffer, where))
+    def _load(self, buffer: ir.Buffer, position: object, times: int, loaded: set[object]) -> None:
+        if buffer in self._memory and (buffer, position) not in loaded:
+            loaded.add((buffer, position))
             self.loads[buffer] += times
 
     def _intrinsic(self, stmt: ir.Intrinsic, times: int, loaded: set[object]) -> None:
@@ -124,12 +124,12 @@ class _Count:
             inner.add(cost.semantics.body, 1)
         self.multiplications += times * inner.multiplications
         for region, param in zip(stmt.regions, params, strict=True):
-            each = region.buffer.dtype.bytes
+            element_bytes = region.buffer.dtype.bytes
             size = _bytes(tuple(extent for _, extent in region.ranges), region.buffer)
-            moved, at_once = (inner.stores, cost.stores) if param in outputs else (inner.loads, cost.loads)
+            element_counts, bytes_per_access = (inner.stores, cost.stores) if param in outputs else (inner.loads, cost.loads)
             # Not every element of a region need be read.
-            size = min(size, moved[param] * each) if inner.is_constant else size
-            accesses = times * -(-size // max(at_once, each))
+            size = min(size, element_counts[param] * element_bytes) if inner.is_constant else size
+            accesses = times * -(-size // max(bytes_per_access, element_bytes))
             if param in outputs:
                 self.stores[region.buffer] += accesses if region.buffer in self._memory else 0
             else:

@@ -43,7 +43,7 @@ class FirmwareExporter:
         source = composed.source
         code = {**source.sources(), **composed.files}
         with ThreadPoolExecutor(1) as pool:
-            # Meanwhile this machine's compiler compiles the model to try it out.
+            # Meanwhile, `try_out` compiles the model with this machine's compiler and runs it.
             sizes = pool.submit(compiled, code, f"{name}_run", self.options.cpu)
             inputs, expected = try_out(load())
             code |= source.files()

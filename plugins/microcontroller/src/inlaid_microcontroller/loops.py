@@ -19,7 +19,7 @@ ALIGNED = 8
 
 
 def looped(loop: RegionLoop, body: Unit) -> Unit:
-    """Return the unit of a loop from that of its body."""
+    """Return the unit that runs a loop, made from the unit of the loop's body."""
     ports = {
         (storage, index): number
         for storage in ("input", "output")
@@ -42,9 +42,9 @@ def looped(loop: RegionLoop, body: Unit) -> Unit:
 
     inputs = [add_value("input", index, spec) for index, spec in enumerate(loop.signature.inputs)]
     outputs = [add_value("output", index, spec) for index, spec in enumerate(loop.signature.outputs)]
-    controls = loop.trip_count + loop.condition
-    slices = range(controls + loop.states, controls + loop.states + loop.scanned)
-    rows = [buffers[inputs[number]].bytes for number in slices]
+    control_count = loop.trip_count + loop.condition
+    slices = range(control_count + loop.states, control_count + loop.states + loop.scanned)
+    scanned_bytes = [buffers[inputs[number]].bytes for number in slices]
     lengths = {int(str(loop.signature.inputs[number].shape[0])) for number in slices}
     lengths |= {int(str(spec.shape[0])) for spec in loop.signature.outputs[loop.states :]}
     rounds = min(lengths, default=-1)
@@ -55,14 +55,14 @@ def looped(loop: RegionLoop, body: Unit) -> Unit:
     first, before, after = [], [], []
     for state in range(loop.states):
         size = buffers[outputs[state]].bytes
-        first.append(Copy(inputs[controls + state], outputs[state], size))
+        first.append(Copy(inputs[control_count + state], outputs[state], size))
         before.append(Copy(outputs[state], ports["input", 1 + state], size))
         after.append(Copy(ports["output", loop.may_stop + state], outputs[state], size))
-    for number, total in zip(slices, rows, strict=True):
+    for number, total in zip(slices, scanned_bytes, strict=True):
         size = slice_bytes(total)
-        before.append(Copy(inputs[number], ports["input", 1 + number - controls], size, source_step=size))
+        before.append(Copy(inputs[number], ports["input", 1 + number - control_count], size, source_step=size))
     for number in range(slices.stop, len(inputs)):
-        before.append(Copy(inputs[number], ports["input", 1 + number - controls], buffers[inputs[number]].bytes))
+        before.append(Copy(inputs[number], ports["input", 1 + number - control_count], buffers[inputs[number]].bytes))
     for number in range(loop.states, len(outputs)):
         size = slice_bytes(buffers[outputs[number]].bytes)
         after.append(Copy(ports["output", loop.may_stop + number], outputs[number], size, target_step=size))

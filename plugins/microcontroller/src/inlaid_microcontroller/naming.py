@@ -12,6 +12,7 @@ _NOT_TELLING = re.compile(
 )
 """Parts of TensorFlow's node names that do not identify a layer."""
 LONGEST = 40
+"""Maximum length of an identifier."""
 _FILES = """
     assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdarg stdbool stddef stdint stdio stdlib
     string tgmath time wchar wctype arm_acle arm_mve main m all clean help install package test
@@ -23,9 +24,9 @@ def label(nodes: Iterable[str], otherwise: str) -> str:
     """Return a short label for the kernel of `nodes`: the name of the layer, extracted from node names, which may be paths."""
     for node in nodes:
         parts = [part for path in node.split(";") for part in path.split("/")]
-        telling = [part for part in parts if part and not _NOT_TELLING.fullmatch(part.lower())]
-        if telling:
-            return identifier(telling[0])
+        layer_names = [part for part in parts if part and not _NOT_TELLING.fullmatch(part.lower())]
+        if layer_names:
+            return identifier(layer_names[0])
     return identifier(otherwise)
 
 

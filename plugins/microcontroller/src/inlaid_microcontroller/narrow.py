@@ -21,25 +21,27 @@ INT8, INT32 = dtype("int8"), dtype("int32")
 def narrow_parameters(kernel: ir.LoopProgram, params: Collection[int]) -> ir.LoopProgram:
     """Make int32 parameters of a kernel int8, by number."""
     buffers = {kernel.params[param]: replace(kernel.params[param], dtype=INT8) for param in params}
-    return _Widened(buffers).program(kernel) if buffers else kernel
+    return _WideningLoads(buffers).program(kernel) if buffers else kernel
 
 
 def narrowable_parameters(kernel: ir.LoopProgram, param_ranges: dict[int, Range]) -> set[int]:
     """Return the numbers of the parameters that can be narrowed: values fit int8, and intrinsics read them only as shifts, if at
     all."""
-    read = {region.buffer for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic) for region in stmt.regions}
-    read -= shifts(kernel, param_ranges)
+    intrinsic_buffers = {
+        region.buffer for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Intrinsic) for region in stmt.regions
+    }
+    intrinsic_buffers -= shifts(kernel, param_ranges)
     return {
         param
         for param, (low, high) in param_ranges.items()
         if kernel.params[param].dtype is INT32
-        and kernel.params[param] not in read
+        and kernel.params[param] not in intrinsic_buffers
         and INT8.limits[0] <= low
         and high <= INT8.limits[1]
     }
 
 
-class _Widened(Rewriter):
+class _WideningLoads(Rewriter):
     """Replaces int32 buffers by int8 buffers, and casts loaded values back to int32."""
 
     def __init__(self, buffers: dict[ir.Buffer, ir.Buffer]) -> None:
@@ -57,34 +59,35 @@ def narrow_constants(unit: RegionProgram, narrowed_params: list[set[int]]) -> Re
         return unit
     names, arrays = list(unit.constants), list(unit.constants.values())
     buffers = [item for item in unit.buffers if item.storage != "constant"]
-    moving = (number for number, item in enumerate(unit.buffers) if item.storage != "constant")
-    moved = {number: position for position, number in enumerate(moving)}
+    non_constant = (number for number, item in enumerate(unit.buffers) if item.storage != "constant")
+    new_numbers = {number: position for position, number in enumerate(non_constant)}
     constants: dict[str, np.ndarray[Any, Any]] = {}
     indices: dict[str, int] = {}
-    stored: dict[tuple[int, bool], int] = {}
+    constant_numbers: dict[tuple[int, bool], int] = {}
     calls: list[KernelCall] = []
 
     def narrowed_number(number: int, narrow: bool) -> int:
-        if number in moved:
-            return moved[number]
-        if (number, narrow) not in stored:
+        if number in new_numbers:
+            return new_numbers[number]
+        if (number, narrow) not in constant_numbers:
             item = unit.buffers[number]
             name, array = names[item.index], arrays[item.index]
             if narrow:
                 item, name, array = replace(item, dtype=INT8), f"{name}.int8", array.astype(np.int8)
-            stored[number, narrow] = len(buffers)
+            constant_numbers[number, narrow] = len(buffers)
             indices.setdefault(name, len(indices))
             constants[name] = array
             buffers.append(replace(item, index=indices[name]))
-        return stored[number, narrow]
+        return constant_numbers[number, narrow]
 
     for call in unit.calls:
         inputs = tuple(
             narrowed_number(number, position in narrowed_params[call.kernel]) for position, number in enumerate(call.inputs)
         )
-        outputs = tuple(moved[number] for number in call.outputs)
+        outputs = tuple(new_numbers[number] for number in call.outputs)
         predicates = tuple(
-            replace(item, condition=moved[item.condition]) if isinstance(item.condition, int) else item for item in call.predicates
+            replace(item, condition=new_numbers[item.condition]) if isinstance(item.condition, int) else item
+            for item in call.predicates
         )
         calls.append(replace(call, inputs=inputs, outputs=outputs, predicates=predicates))
     return replace(unit, calls=tuple(calls), buffers=tuple(buffers), constants=constants)

@@ -205,8 +205,8 @@ struct {name} {{
         numbers_ = (_integer(value, 32, "int") for value in call.numbers)
         args = (*(self._argument(self.unit.buffers[item]) for item in call.buffers), *numbers_)
         flags = [f"{'' if holds else '!'}*{self._argument(self.unit.buffers[item], 'uint8_t')}" for item, holds in call.predicates]
-        when = f"if ({' && '.join(flags)}) " if flags else ""
-        before, after = (f"{when}if (", ") return 1;\n") if kernel.checks else (when, ";\n")
+        prefix = f"if ({' && '.join(flags)}) " if flags else ""
+        before, after = (f"{prefix}if (", ") return 1;\n") if kernel.checks else (prefix, ";\n")
         return spread(f"    {before}{self.name}_{kernel.name}", args, after, WIDTH)
 
     def _rounds(self, loop: Loop, calls: str) -> str:
@@ -231,13 +231,13 @@ struct {name} {{
             head += f"    uint8_t going = {f'*{buffer(loop.condition)}' if loop.condition >= 0 else '1'};\n"
             limits.append("going")
         kind = "int64_t" if loop.trips >= 0 or loop.rounds < 0 else "int32_t"
-        # Kernels may read the number through a view. Where none reads it, copies that follow may use its place.
-        inside = f"    *{buffer(loop.number)} = round;\n"
-        inside += "".join(f"    {copy(item)}" for item in loop.before) + calls + "".join(f"    {copy(item)}" for item in loop.after)
-        inside += f"    going = *{buffer(loop.going)};\n" if loop.going >= 0 else ""
-        indented = "".join(f"    {line}\n" for line in inside.splitlines())
-        declared = f"    {kind} round = 0;\n    for (; {' && '.join(limits)}; round++) {{\n{indented}    }}\n"
-        return f"{head}{declared}" + (f"    if (round != {loop.rounds}) return 1;\n" if loop.fails else "")
+        # Kernels may read the number through a view. If no kernel reads it, the copies that follow may use its memory.
+        body = f"    *{buffer(loop.number)} = round;\n"
+        body += "".join(f"    {copy(item)}" for item in loop.before) + calls + "".join(f"    {copy(item)}" for item in loop.after)
+        body += f"    going = *{buffer(loop.going)};\n" if loop.going >= 0 else ""
+        indented_body = "".join(f"    {line}\n" for line in body.splitlines())
+        round_loop = f"    {kind} round = 0;\n    for (; {' && '.join(limits)}; round++) {{\n{indented_body}    }}\n"
+        return f"{head}{round_loop}" + (f"    if (round != {loop.rounds}) return 1;\n" if loop.fails else "")
 
     def _argument(self, buffer: Buffer, kind: str = "") -> str:
         if buffer.storage == "constant":
@@ -276,7 +276,7 @@ def numbers(array: Array) -> str:
     """Format the elements of an array as lines of C literals."""
     kind = from_numpy(array.dtype)
     flat = np.ascontiguousarray(array).reshape(-1)
-    if array.dtype == np.int8:  # there are millions of weights; index -1 is the last item
+    if array.dtype == np.int8:  # a table, since there are millions of weights; negative values index it from its end
         bytes_ = [f" {value}," for value in (*range(128), *range(-128, 0))]
         texts = [bytes_[value] for value in flat.tolist()]
     elif kind.is_float and kind.bits >= 32:

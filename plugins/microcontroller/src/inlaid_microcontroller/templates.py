@@ -24,22 +24,22 @@ def signed(file: str, text: str) -> str:
 def test_vector(source: ModelSource, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> str:
     """Print the header with test inputs and expected outputs. inputs, outputs: arrays by name."""
     parts = [f"#ifndef {source.guard}_TEST_H\n#define {source.guard}_TEST_H\n#include <stdint.h>\n"]
-    for what, ports, arrays in (("input", source.inputs, inputs), ("output", source.outputs, outputs)):
+    for side, ports, arrays in (("input", source.inputs, inputs), ("output", source.outputs, outputs)):
         for port in ports:
             array = arrays[port.title]
             parts.append(
-                f"static const {port.kind} {_vector(source, what, port)}[{max(array.size, 1)}] = {{\n{numbers(array)}\n}};\n"
+                f"static const {port.kind} {_vector(source, side, port)}[{max(array.size, 1)}] = {{\n{numbers(array)}\n}};\n"
             )
     return "\n".join([*parts, "#endif\n"])
 
 
-def _vector(source: ModelSource, what: str, port: Port) -> str:
-    return f"{source.name}_test_{what}_{port.name}"
+def _vector(source: ModelSource, side: str, port: Port) -> str:
+    return f"{source.name}_test_{side}_{port.name}"
 
 
-def _accessor(source: ModelSource, what: str, port: Port) -> str:
-    ports = source.inputs if what == "input" else source.outputs
-    return f"{source.name}_{what}" if len(ports) == 1 else f"{source.name}_{what}_{port.name}"
+def _accessor(source: ModelSource, side: str, port: Port) -> str:
+    ports = source.inputs if side == "input" else source.outputs
+    return f"{source.name}_{side}" if len(ports) == 1 else f"{source.name}_{side}_{port.name}"
 
 
 def main(source: ModelSource, outputs: Mapping[str, Any]) -> str:

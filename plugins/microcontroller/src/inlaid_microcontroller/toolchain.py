@@ -81,12 +81,12 @@ def _deepest(graph: str, entry: str, room: tuple[tuple[str, int], ...]) -> int |
     for source, target in _EDGE.findall(graph):
         calls.setdefault(source, set()).add(target)
 
-    def below(name: str, above: tuple[str, ...]) -> int | None:
-        if name in above or name == "__indirect_call":
+    def max_stack(name: str, callers: tuple[str, ...]) -> int | None:
+        if name in callers or name == "__indirect_call":
             return None
         if name not in frames:
             return next(size for begin, size in room if name.startswith(begin))
-        frame, inner = frames[name], [below(each, (*above, name)) for each in calls.get(name, ())]
+        frame, inner = frames[name], [max_stack(each, (*callers, name)) for each in calls.get(name, ())]
         return None if frame is None or None in inner else frame + max((each for each in inner if each is not None), default=0)
 
-    return below(entry, ()) if entry in frames else None
+    return max_stack(entry, ()) if entry in frames else None

@@ -72,10 +72,11 @@ class Copy:
 @dataclass(frozen=True)
 class Loop:
     """How often the calls of a region run, and what is copied. rounds: greatest number of rounds, -1 if unlimited. trips: int64
-    buffer that limits the rounds further, -1 if none. condition: bool buffer, whether the first round runs, -1 if it does.
-    number: int64 buffer that receives the number of each round. going: bool buffer that a round writes, whether another one
-    follows, -1 if it does. exact: whether fewer rounds than `rounds` are an error. first: copies before the loop. before, after:
-    copies before and after the calls of each round."""
+    buffer that limits the rounds further, -1 if none. condition: bool buffer that says whether the first round runs, -1 if it
+    always runs.
+    number: int64 buffer that receives the number of each round. going: bool buffer to which a round writes whether another
+    round follows, -1 if one always follows. exact: whether fewer rounds than `rounds` are an error. first: copies before the loop.
+    before, after: copies before and after the calls of each round."""
 
     rounds: int
     trips: int
@@ -160,8 +161,8 @@ def decode(code: bytes) -> Unit:
         if unit.loop is not None:
             _check_loop(unit, unit.loop)
         for buffer in unit.buffers:
-            inside = buffer.offset >= 0 and buffer.offset + buffer.bytes <= (unit.fast if buffer.fast else unit.arena)
-            if buffer.storage != "constant" and not inside:
+            is_inside = buffer.offset >= 0 and buffer.offset + buffer.bytes <= (unit.fast if buffer.fast else unit.arena)
+            if buffer.storage != "constant" and not is_inside:
                 raise ValueError(f"expected buffers within the arena, found {buffer.name} outside")
     except (KeyError, TypeError, UnicodeDecodeError) as error:
         raise ValueError(f"malformed model: {error}") from error

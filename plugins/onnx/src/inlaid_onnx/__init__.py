@@ -66,7 +66,7 @@ def load(
         return Importer(loaded, external, CONVERTERS, dims or {}, specialize or {}, weights, frozenset(inputs)).module()
     except ModelImportError:
         raise
-    except Exception as error:  # such as names that are not text: a damaged message can have anything anywhere
+    except Exception as error:  # a damaged message may hold any bytes, for example names that are not text
         raise ModelImportError(f"{file} is damaged: {type(error).__name__}: {error}", node=file) from error
 
 

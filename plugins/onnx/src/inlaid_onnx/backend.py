@@ -34,7 +34,7 @@ from inlaid_runtime.types import from_numpy
 __all__ = ["InlaidBackend", "InlaidRep", "is_compatible", "prepare", "run_model", "run_node", "supports_device"]
 
 _BOUND_LIMIT = 4096
-"""Greatest number of elements of an input that is compiled as a constant."""
+"""Maximum number of elements of an input that may be compiled as a constant."""
 
 Value = Any
 """An array, a list of arrays (a sequence), or None (an empty optional)."""
@@ -94,7 +94,7 @@ class InlaidRep(BackendRep):
         return {name: _plain(value) for name, value in zip(names, inputs, strict=True)}
 
     def _program(self, values: Mapping[str, Value]) -> tuple[Executable, dict[str, Value]]:
-        """Return the executable for the values of the bound inputs, and the remaining inputs."""
+        """Return the executable for these values of the bound inputs, compiled if necessary, and the values of the other inputs."""
         bound = {name: np.asarray(values[name]) for name in sorted(self._bound)}
         open_types = {item.name: values[item.name] for item in self._inputs if not _is_closed(item.type)}
         dims = {name: size for name, size in self._dim_values(values).items() if name in self._fixed}
@@ -112,11 +112,12 @@ class InlaidRep(BackendRep):
         return inlaid.compile(load(model, dims, specialize=bound), [self._device])
 
     def _widen(self, need: NeedsStatic) -> bool:
-        """Bind the inputs and dimensions whose values a converter needs. Returns False if all are bound already."""
-        more = bool(set(need.sources.inputs) - self._bound or set(need.sources.dims) - self._fixed)
+        """Add the inputs and dimensions whose values a converter needs to those that are compiled as constants. Returns False if
+        all were already."""
+        has_new = bool(set(need.sources.inputs) - self._bound or set(need.sources.dims) - self._fixed)
         self._bound.update(need.sources.inputs)
         self._fixed.update(need.sources.dims)
-        return more
+        return has_new
 
     def _dim_values(self, values: Mapping[str, Value]) -> dict[str, int]:
         """Return the sizes of symbolic dimensions, under the names that `load` uses."""
@@ -151,7 +152,7 @@ def _is_closed(declared: onnx.TypeProto) -> bool:
 
 
 def _type_proto(value: Value) -> onnx.TypeProto:
-    """Return the type of a value. In a sequence, the dimensions of elements may differ."""
+    """Return the ONNX type of a value. The elements of a sequence have a rank but no sizes, since their sizes may differ."""
     result = onnx.TypeProto()
     if isinstance(value, (list, tuple)):
         element = result.sequence_type.elem_type.tensor_type
@@ -175,14 +176,14 @@ def _with_types(model: onnx.ModelProto, values: Mapping[str, Value]) -> onnx.Mod
     """Copy the model, with the types of some inputs replaced by the types of `values`."""
     if not values:
         return model
-    typed = onnx.ModelProto()
-    typed.CopyFrom(model)
-    for item in typed.graph.input:
+    typed_model = onnx.ModelProto()
+    typed_model.CopyFrom(model)
+    for item in typed_model.graph.input:
         if values.get(item.name) is not None:
-            kind = _type_proto(values[item.name])
+            value_type = _type_proto(values[item.name])
             target = item.type.optional_type.elem_type if item.type.HasField("optional_type") else item.type
-            target.CopyFrom(kind)
-    return typed
+            target.CopyFrom(value_type)
+    return typed_model
 
 
 class InlaidBackend(Backend):

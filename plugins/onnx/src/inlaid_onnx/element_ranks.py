@@ -1,5 +1,5 @@
-"""Ranks of the elements of sequences whose types declare none: exporters often write such inputs. The uses of a sequence, and the
-shapes that the graph declares for what these read and write, show the rank."""
+"""Ranks of the elements of sequences whose types do not declare them, which exporters often write. A rank follows from the nodes
+that use the sequence, and from the declared shapes of the tensors that these nodes insert or return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import onnx
 
 _RANK_PRESERVING = ("Identity", "SequenceErase", "SequenceInsert")
-"""Operators whose result has the elements of input 0, or elements of their rank."""
+"""Operators whose result is a sequence of elements of the same rank as those of input 0."""
 
 
 def element_ranks(graph: onnx.GraphProto) -> dict[str, int]:
@@ -40,14 +40,16 @@ def element_ranks(graph: onnx.GraphProto) -> dict[str, int]:
 
 def _shown_rank(node: onnx.NodeProto, tensors: Mapping[str, int]) -> int | None:
     """Return the rank of the elements of the sequence that is input 0, from the ranks of tensors; None if the node shows none."""
-    inserted, result = ([tensors[name] for name in names if name in tensors] for names in (node.input[1:2], node.output[:1]))
-    if node.op_type == "SequenceInsert" and inserted:
-        return inserted[0]
-    if node.op_type == "SequenceAt" and result:
-        return result[0]
-    if node.op_type == "ConcatFromSequence" and result:
-        stacked = any(attribute.name == "new_axis" and attribute.i for attribute in node.attribute)
-        return max(result[0] - stacked, 0)
+    element_ranks, result_ranks = (
+        [tensors[name] for name in names if name in tensors] for names in (node.input[1:2], node.output[:1])
+    )
+    if node.op_type == "SequenceInsert" and element_ranks:
+        return element_ranks[0]
+    if node.op_type == "SequenceAt" and result_ranks:
+        return result_ranks[0]
+    if node.op_type == "ConcatFromSequence" and result_ranks:
+        has_new_axis = any(attribute.name == "new_axis" and attribute.i for attribute in node.attribute)
+        return max(result_ranks[0] - has_new_axis, 0)
     return None
 
 

@@ -95,12 +95,12 @@ def read_range(folder: Path, reference: Reference, size: int) -> bytes:
     """Read `size` bytes at the reference's offset. Raises ValueError and OSError."""
     descriptor = _open_below(folder, reference.location)
     with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(file.fileno())
-        if not stat.S_ISREG(facts.st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{reference.location!r} is not a regular file")
-        if facts.st_nlink > 1:
+        if status.st_nlink > 1:
             raise ValueError(f"{reference.location!r} has a second hard link, which may be outside the model's folder")
-        if reference.offset + size > facts.st_size:
+        if reference.offset + size > status.st_size:
             raise ValueError(f"{size} bytes at offset {reference.offset} exceed the end of {reference.location!r}")
         file.seek(reference.offset)
         data = file.read(size)

@@ -66,12 +66,14 @@ def operator_body(
         return body, bound
     if schema.has_context_dependent_function:
         types = [b"" if value is None else _type_proto(value.type).SerializeToString() for value in node.inputs]
-        complete = onnx.NodeProto()
-        complete.CopyFrom(item)
-        del complete.attribute[:]
-        complete.attribute.extend(_named(name, attribute) for name, attribute in attributes.items())
+        resolved_node = onnx.NodeProto()
+        resolved_node.CopyFrom(item)
+        del resolved_node.attribute[:]
+        resolved_node.attribute.extend(_named(name, attribute) for name, attribute in attributes.items())
         version = _newest(schema.context_dependent_function_opset_versions, node.opset)
-        body.ParseFromString(schema.get_context_dependent_function_with_opset_version(version, complete.SerializeToString(), types))
+        body.ParseFromString(
+            schema.get_context_dependent_function_with_opset_version(version, resolved_node.SerializeToString(), types)
+        )
         return body, bound
     return None
 

@@ -50,8 +50,9 @@ class Frame:
     """The scope of one graph or function body, in which names are looked up.
 
     names: values by name, None for an omitted input. parent: the enclosing graph. opsets: versions by domain. attributes: the
-    values of attribute references in a function body. prefix: precedes node names in spans. inline: the span of the node that this
-    body defines, for all nodes of the body. ranks: the ranks that the graph declares for its values.
+    values of attribute references in a function body. prefix: precedes node names in spans. inline: the span that all nodes of
+    the body get, that of the node whose operator the body defines; None to give each node its own. ranks: the ranks that the graph
+    declares for its values.
     """
 
     names: dict[str, Expr | None]
@@ -114,7 +115,7 @@ class FrameScope:
 
 @dataclass
 class Importer:
-    """The import of one model. `weights` are the raw data that the message lacks, by number of initializer of its graph.
+    """The import of one model. `weights` are the raw data that the message lacks, by index of the graph's initializer.
     `overridden` are the initializers that become parameters."""
 
     model: onnx.ModelProto
@@ -171,13 +172,13 @@ class Importer:
         frame = Frame({}, None, opsets, {})
         params = self._graph_inputs(graph, frame)
         self._check_bindings(params)
-        with self._anew():
+        with self._attempt_scope():
             return params, *self._body(graph, frame)
 
     @contextmanager
-    def _anew(self) -> Iterator[None]:
-        """Context of one attempt to import a graph. Its bindings and relations are discarded at the end, and if it fails, its node
-        count."""
+    def _attempt_scope(self) -> Iterator[None]:
+        """Context of one attempt to import a graph. At its end, the attempt's bindings and relations are discarded; if it failed,
+        its node count, too."""
         nodes = self._nodes
         with self.binder.nested(), self.relations.scope():
             try:
@@ -240,7 +241,8 @@ class Importer:
         return params
 
     def _fix_sizes(self, item: onnx.ValueInfoProto) -> None:
-        """Fix the symbolic dimensions of an input that is bound to a value, also for the other inputs that have them."""
+        """Fix the symbolic dimensions of an input that is bound to a value to the value's sizes. Other inputs with these
+        dimensions get the sizes, too."""
         for axis, (dim, size) in enumerate(
             zip(item.type.tensor_type.shape.dim, np.shape(self.bound_inputs[item.name]), strict=False)
         ):
@@ -254,8 +256,8 @@ class Importer:
             self._sizes[name] = size
 
     def _check_overridden(self, possible: set[str]) -> None:
-        """Raise `ModelImportError` if an initializer is to be a parameter, but is not one of the `possible` ones, which are inputs
-        of the graph, too. Before IR version 4, all initializers had to be inputs."""
+        """Raise `ModelImportError` for an initializer that should become a parameter but is not in `possible`, the initializers
+        that are also inputs of the graph. Before IR version 4, in which all initializers had to be inputs, none can."""
         for name in sorted(self.overridden):
             if self.model.ir_version < 4:
                 raise ModelImportError(
@@ -340,10 +342,10 @@ class Importer:
                 self._sizes[name] = bound
             else:
                 variable_names = {item.name for item in self._sizes.values() if isinstance(item, SizeVar)}
-                plain = identifier(name)
-                while plain in variable_names:
-                    plain += "_"
-                self._sizes[name] = SizeVar(plain, *(bound or (0, None)))
+                unique_name = identifier(name)
+                while unique_name in variable_names:
+                    unique_name += "_"
+                self._sizes[name] = SizeVar(unique_name, *(bound or (0, None)))
         return self._sizes[name]
 
     # --- graphs -------------------------------------------------------------------------------------------------------
@@ -362,7 +364,7 @@ class Importer:
             if isinstance(value, Var) and value is not argument:
                 params.append(value)
                 self.values.add_parameter(value)
-        with self._anew():
+        with self._attempt_scope():
             results, constraints = self._body(graph, inner)
         return function(params, tuple_(results), span=Span(self.file, frame.prefix + graph.name), constraints=constraints)
 
@@ -520,7 +522,7 @@ class Importer:
         )
 
     def _finished(self, result: Expr, span: Span) -> Expr:
-        """Finish a converter's result. A result whose size depends on known data is replaced by its value."""
+        """Finish a converter's result. A result whose size depends only on data known at import is replaced by its value."""
         result = self._finisher.finish(result, span)
         if isinstance(result.type, TensorType) and not result.type.is_static:
             value = self.values.static(result)

@@ -58,7 +58,7 @@ class Scope(Protocol):
 
     @property
     def stated(self) -> list[Constraint]:
-        """The relations between sizes that the node requires, and that no operator of its conversion states."""
+        """The relations between sizes that the node requires, and that none of the operators it is converted to states."""
 
     def subgraph(self, graph: onnx.GraphProto, inputs: tuple[Type | Expr, ...]) -> Function:
         """Convert a subgraph to a closure over the enclosing scope.

@@ -19,23 +19,25 @@ def sorted_nodes(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
     reads = [[producer[name] for name in _names_read(node) if name in producer] for node in nodes]
     if all(source < index for index, sources in enumerate(reads) for source in sources):
         return nodes
-    waiting = [len(sources) for sources in reads]
+    pending_counts = [len(sources) for sources in reads]
     readers: list[list[int]] = [[] for _ in nodes]
     for index, sources in enumerate(reads):
         for source in sources:
             readers[source].append(index)
-    worklist = deque(index for index, count in enumerate(waiting) if not count)
+    worklist = deque(index for index, count in enumerate(pending_counts) if not count)
     order = []
     while worklist:
         index = worklist.popleft()
         order.append(index)
         for reader in readers[index]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
+            pending_counts[reader] -= 1
+            if not pending_counts[reader]:
                 worklist.append(reader)
     if len(order) < len(nodes):
         stuck = [
-            node.name or next(filter(None, node.output), node.op_type) for node, count in zip(nodes, waiting, strict=True) if count
+            node.name or next(filter(None, node.output), node.op_type)
+            for node, count in zip(nodes, pending_counts, strict=True)
+            if count
         ]
         raise ValueError(
             f"the graph must be acyclic, but has a cycle of the nodes {', '.join(map(repr, stuck[:5]))}{'...' * (len(stuck) > 5)}"

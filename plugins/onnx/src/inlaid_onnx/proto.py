@@ -49,8 +49,8 @@ def encode_dtype(element: DType) -> int:
 
 
 def parse_model(data: bytes | mmap.mmap, file: str) -> tuple[onnx.ModelProto, Mapping[int, memoryview]]:
-    """Parse a serialized model. Also returns the raw data that the model lacks, by number of initializer. Raises `ModelImportError`
-    for bytes that are not an ONNX model."""
+    """Parse a serialized model. Returns the message, which lacks the raw data of large initializers, and that data by index of the
+    initializer. Raises `ModelImportError` for bytes that are not an ONNX model."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -58,7 +58,7 @@ def parse_model(data: bytes | mmap.mmap, file: str) -> tuple[onnx.ModelProto, Ma
     try:
         content, weights = without_weights(memoryview(data))
     except ValueError:
-        content, weights = bytes(data), {}  # damaged, or of wire types that protobuf knows
+        content, weights = bytes(data), {}  # damaged, or with wire types that only protobuf reads
     try:
         model.ParseFromString(content)
     except (DecodeError, RuntimeError, ValueError) as error:
@@ -77,7 +77,7 @@ def decode_array(tensor: onnx.TensorProto, external: ExternalData, raw: memoryvi
         raise ModelImportError(f"tensor {tensor.name!r}: {error}", node=f"{external.file}:{tensor.name}") from error
 
 
-def _array(tensor: onnx.TensorProto, external: ExternalData, apart: memoryview | None) -> Array:
+def _array(tensor: onnx.TensorProto, external: ExternalData, separate_data: memoryview | None) -> Array:
     element = decode_dtype(tensor.data_type)
     shape = tuple(tensor.dims)
     if any(dim < 0 for dim in shape):
@@ -94,8 +94,8 @@ def _array(tensor: onnx.TensorProto, external: ExternalData, apart: memoryview |
     raw: bytes | Array
     if tensor.data_location == tensor.EXTERNAL:
         raw = external.read(tensor, size)
-    elif apart is not None:
-        raw = copied(np.frombuffer(apart, np.uint8))
+    elif separate_data is not None:
+        raw = copied(np.frombuffer(separate_data, np.uint8))
     elif tensor.HasField("raw_data"):
         raw = tensor.raw_data
     else:

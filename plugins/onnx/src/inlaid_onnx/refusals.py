@@ -11,9 +11,9 @@ class NeedsStatic(ModelImportError):
 
     def __init__(self, message: str, sources: Sources, *, operator: str, node: str) -> None:
         sizes = Remedy.join("give ", dims_setting(dict.fromkeys(sources.dims))) if sources.dims else Remedy.join()
-        joint = " and " if sources.dims and sources.inputs else ""
+        conjunction = " and " if sources.dims and sources.inputs else ""
         inputs = f"make {', '.join(map(repr, sources.inputs))} an initializer of the model" if sources.inputs else ""
-        super().__init__(message, operator=operator, node=node, remedy=Remedy.join(sizes, joint, inputs))
+        super().__init__(message, operator=operator, node=node, remedy=Remedy.join(sizes, conjunction, inputs))
         self.sources = sources
 
 

@@ -52,11 +52,11 @@ def refusal(node: Node, missing: Mapping[str, list[str]]) -> ModelImportError:
     domains = dict.fromkeys(name.rpartition(":")[0] for name in operators)
     listed = ", ".join(f"{name} ({_listed(nodes)})" for name, nodes in operators.items())
     standard = [schema.name for schema in defs.get_all_schemas() if schema.domain == node.domain]
-    close = "" if node.op_type in standard else suggestion(node.op_type, standard)
+    similar = "" if node.op_type in standard else suggestion(node.op_type, standard)
     where = f"domain {node.domain!r}" if node.domain else f"ONNX's operator set {node.opset}"
     remedies = [f"{domain}: {_remedy(domain)}" if len(domains) > 1 and domain else _remedy(domain) for domain in domains]
     return node.invalid(
-        f"{where} has no supported operator of this name{close}, and the model has no such function; missing operators: {listed}",
+        f"{where} has no supported operator of this name{similar}, and the model has no such function; missing operators: {listed}",
         remedy="; ".join(dict.fromkeys(remedies)),
     )
 

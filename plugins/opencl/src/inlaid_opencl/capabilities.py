@@ -54,10 +54,10 @@ _BYTES = {"cpu": 8e9, "gpu": 4e9, "embedded": 2e9}
 def facts(options: OpenCLOptions) -> Facts:
     """Return the facts of the kind in the options, with the options `subgroup` and `float64`. `native`: the facts of device 0, or
     of kind `gpu` if this machine has no device."""
-    kind = _native() if options.kind == NATIVE else ASSUMED[options.kind]
+    kind_facts = _native() if options.kind == NATIVE else ASSUMED[options.kind]
     if options.subgroup:
-        kind = replace(kind, threads=replace(kind.threads, subgroup=options.subgroup, shuffles=True))
-    return kind if options.float64 else replace(kind, fp64=False)
+        kind_facts = replace(kind_facts, threads=replace(kind_facts.threads, subgroup=options.subgroup, shuffles=True))
+    return kind_facts if options.float64 else replace(kind_facts, fp64=False)
 
 
 def _native() -> Facts:
@@ -74,7 +74,7 @@ def _measured() -> Facts:
 
 
 def device_facts(device: cl.Device, kind: str) -> Facts:
-    """Return the facts of a device as one of a kind: the figures of the kind within the limits that the driver reports."""
+    """Return the facts of a device: the figures assumed for its kind, adjusted to what the driver reports."""
     assumed = ASSUMED[kind]
     clock = max(device.max_clock_frequency, 500) * 1e6
     units = device.max_compute_units
@@ -108,9 +108,9 @@ def _threads(device: cl.Device, assumed: Threads) -> Threads:
 def capabilities(options: OpenCLOptions) -> Capabilities:
     """Return the capabilities of a target with these options."""
     kind_facts = facts(options)
-    left_out = {"string"} if kind_facts.fp64 else {"string", "float64"}
+    unsupported_dtypes = {"string"} if kind_facts.fp64 else {"string", "float64"}
     return Capabilities(
-        dtypes=tuple(name for name in DTYPES if name not in left_out),
+        dtypes=tuple(name for name in DTYPES if name not in unsupported_dtypes),
         scopes=(MemoryScope(SHARED, "block", kind_facts.shared, 16),) if kind_facts.shared else (),
         vector_bits=kind_facts.vector_bits,
         threads=kind_facts.threads,

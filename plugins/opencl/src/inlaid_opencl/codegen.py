@@ -21,9 +21,13 @@ class OpenCLCodegen(Codegen["RegionProgram"]):
     """Generates OpenCL C. Needs no device, since the driver compiles the source when a region is loaded."""
 
     def __init__(self, options: OpenCLOptions) -> None:
-        able = capabilities(options)
-        self.scopes = able.scopes
-        self.subgroup = able.threads.subgroup if able.threads is not None and able.threads.shuffles else 0
+        target_capabilities = capabilities(options)
+        self.scopes = target_capabilities.scopes
+        self.subgroup = (
+            target_capabilities.threads.subgroup
+            if target_capabilities.threads is not None and target_capabilities.threads.shuffles
+            else 0
+        )
 
     def legalized(self, unit: RegionProgram, context: CompileContext) -> Sequence[ThreadKernel]:
         """Return the kernels after the passes that precede printing."""

@@ -45,11 +45,11 @@ def find_devices() -> tuple[NumberedDevice, ...]:
     except (ImportError, OSError) as error:
         raise TargetError(f"pyopencl cannot be imported: {error}", remedy=BINDING) from error
     devices: list[cl.Device] = []
-    unlinked = False
+    skipped_pocl = False
     try:
         for platform in cl.get_platforms():
             if platform.name == POCL and shutil.which(LINKER) is None:
-                unlinked = True
+                skipped_pocl = True
                 continue
             try:
                 devices += platform.get_devices()
@@ -59,7 +59,7 @@ def find_devices() -> tuple[NumberedDevice, ...]:
     except cl.Error as error:
         reason = "expected an OpenCL driver, found none" if error.code == _NO_PLATFORM else f"the OpenCL drivers fail: {error}"
         raise TargetError(reason, remedy=DRIVER) from error
-    if not devices and unlinked:
+    if not devices and skipped_pocl:
         raise TargetError(f"PoCL needs the linker {LINKER}, found none in PATH", remedy="install Debian's binutils")
     if not devices:
         raise TargetError("expected an OpenCL device, found none on this machine", remedy=DRIVER)

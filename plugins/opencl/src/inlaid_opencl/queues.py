@@ -47,7 +47,7 @@ class Queue(LaunchQueue):
         self._bytes = 0
 
     def timed(self) -> cl.CommandQueue:
-        """Return the second queue, which has profiling enabled. It is created on the first call."""
+        """Return the profiling queue, a second queue whose commands are timed. The first call creates it."""
         if self._timed is None:
             flag = cl.command_queue_properties.PROFILING_ENABLE
             self._timed = cl.CommandQueue(self._context, self._device, properties=flag)

@@ -26,7 +26,7 @@ def load(model: str | os.PathLike[str] | bytes, dims: Mapping[str, DimSpec] | No
     """Import a model given as a path or as bytes.
 
     `module.main` takes the model's inputs by name; the names of its outputs are in the function attribute "outputs" as a JSON list.
-    State that the model keeps between runs becomes more inputs and outputs with equal names, at the end: see
+    State that the model keeps between runs becomes inputs and outputs of equal names, after all others: see
     `first_states`. A dynamic size has the value in the file, as in LiteRT, unless `dims` sets a size or bounds by input name and
     axis: {"image_0": (1, 8)}. Raises `ModelImportError` for a damaged, malicious or unsupported model.
     """
@@ -40,10 +40,10 @@ def load(model: str | os.PathLike[str] | bytes, dims: Mapping[str, DimSpec] | No
 def first_states(model: str | os.PathLike[str] | bytes) -> dict[str, np.ndarray[Any, Any]]:
     """Return the initial states of a model, keyed by input name of `load`'s module. Raises `ModelImportError`."""
     from inlaid_tflite.convert import CONVERTERS
-    from inlaid_tflite.importer import first_states as found
+    from inlaid_tflite.importer import first_states as import_first_states
 
     data, file = _read(model)
-    return found(data, file, CONVERTERS)
+    return import_first_states(data, file, CONVERTERS)
 
 
 def _read(model: str | os.PathLike[str] | bytes) -> tuple[bytes, str]:

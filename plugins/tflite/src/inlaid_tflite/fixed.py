@@ -37,7 +37,7 @@ def number(value: int) -> Expr:
 
 
 def half_up(a: Expr, b: Expr) -> Expr:
-    """Compute twice the upper half of an int32 product, rounded half up."""
+    """Compute a * b / 2^31 of int32 (twice the upper half of the product), rounded half up."""
     product = ops.mul(ops.cast(a, dtype="int64"), ops.cast(b, dtype="int64"))
     raised = ops.add(product, constant(np.int64(1 << 30)))
     return ops.cast(ops.shift_right(raised, constant(np.int64(31))), dtype="int32")
@@ -77,9 +77,9 @@ def in_vectors(total: Expr, factors: Sequence[SupportsFloat], axis: int, width: 
 def rounded_away(value: Expr) -> Expr:
     """Round floats half away from 0."""
     dtype = tensor_type(value).dtype
-    size = ops.abs(value)
-    below = ops.floor(size)
-    half = ops.cast(ops.less_equal(constant(np.array(0.5, dtype.numpy)), ops.sub(size, below)), dtype=dtype.name)
+    absolute = ops.abs(value)
+    below = ops.floor(absolute)
+    half = ops.cast(ops.less_equal(constant(np.array(0.5, dtype.numpy)), ops.sub(absolute, below)), dtype=dtype.name)
     magnitude = ops.add(below, half)
     return ops.where(ops.less(value, constant(np.zeros((), dtype.numpy))), ops.neg(magnitude), magnitude)
 
@@ -87,13 +87,13 @@ def rounded_away(value: Expr) -> Expr:
 def reciprocal(value: int) -> tuple[int, int]:
     """Return 1 / x of a positive int32, with 31 fraction bits, and the right shift of the result. Computed as in gemmlowp's
     fixed-point arithmetic, by three Newton iterations for 1 / (1 + f)."""
-    room = 32 - value.bit_length()
-    fraction = (value << room) - (1 << 31)
+    leading_zeros = 32 - value.bit_length()
+    fraction = (value << leading_zeros) - (1 << 31)
     half = (fraction + (1 << 31)) >> 1
     quotient = FIRST + _high(half, SLOPE)
     for _ in range(3):
         quotient += _high(quotient, (1 << 29) - _high(half, quotient)) << 2
-    return min(quotient << 1, (1 << 31) - 1), 31 - room
+    return min(quotient << 1, (1 << 31) - 1), 31 - leading_zeros
 
 
 def _high(a: int, b: int) -> int:
@@ -105,27 +105,27 @@ def inverse_root(value: Expr) -> tuple[Expr, Expr]:
 
     Newton's method on 4^k * x in [2^27, 2^29), with the initial guess 1.
     """
-    least = ops.maximum(value, number(2))
+    clamped = ops.maximum(value, number(2))
     # The leading zeros include the sign bit, and the shift leaves one more pair of them.
     zeros = number(0)
     for bit in range(1, 31):
-        zeros = ops.add(zeros, ops.cast(ops.less(least, number(1 << bit)), dtype="int32"))
-    large = ops.cast(ops.less_equal(number(1 << 29), least), dtype="int32")
-    quartered = ops.shift_right(least, ops.add(large, large))
+        zeros = ops.add(zeros, ops.cast(ops.less(clamped, number(1 << bit)), dtype="int32"))
+    large = ops.cast(ops.less_equal(number(1 << 29), clamped), dtype="int32")
+    quartered = ops.shift_right(clamped, ops.add(large, large))
     pairs = ops.maximum(ops.sub(ops.shift_right(zeros, number(1)), number(1)), number(0))
-    normal = ops.shift_left(quartered, ops.add(pairs, pairs))
-    half = ops.shift_right(ops.add(ops.shift_right(normal, number(1)), number(1)), number(1))
+    normalized = ops.shift_left(quartered, ops.add(pairs, pairs))
+    half = ops.shift_right(ops.add(ops.shift_right(normalized, number(1)), number(1)), number(1))
     root = number(ONE)
     for _ in range(NEWTON_STEPS):
         cubed = ops.shift_left(half_up(half_up(root, root), root), number(6))
-        grown = half_up(root, number(ONE + ONE // 2))
-        root = ops.shift_left(ops.sub(grown, half_up(half, cubed)), number(3))
+        scaled_root = half_up(root, number(ONE + ONE // 2))
+        root = ops.shift_left(ops.sub(scaled_root, half_up(half, cubed)), number(3))
     root = half_up(root, number(HALF_ROOT))
     shift = ops.sub(ops.sub(pairs, large), number(11))
     left = ops.maximum(shift, number(0))
-    alone = ops.less_equal(value, number(1))
-    multiplier = ops.where(alone, number(np.iinfo(np.int32).max), ops.shift_left(root, left))
-    return multiplier, ops.where(alone, number(0), ops.minimum(shift, number(0)))
+    is_at_most_1 = ops.less_equal(value, number(1))
+    multiplier = ops.where(is_at_most_1, number(np.iinfo(np.int32).max), ops.shift_left(root, left))
+    return multiplier, ops.where(is_at_most_1, number(0), ops.minimum(shift, number(0)))
 
 
 # --- sigmoid and tanh of int16 ----------------------------------------------------------------------------------------
@@ -144,9 +144,9 @@ def between_sigmoids(position: Expr, bits: int, greatest: int) -> Expr:
     index = ops.shift_right(position, number(bits))
     clamped_index = ops.minimum(index, number(len(table) - 2))
     previous, following = (ops.take(constant(table[start : start + len(table) - 1]), clamped_index, axis=0) for start in (0, 1))
-    part = ops.bitwise_and(position, number((1 << bits) - 1))
-    between = ops.add(ops.shift_left(previous, number(bits)), ops.mul(part, ops.sub(following, previous)))
-    return ops.where(ops.less(index, number(len(table) - 1)), between, number(greatest))
+    fraction = ops.bitwise_and(position, number((1 << bits) - 1))
+    interpolated = ops.add(ops.shift_left(previous, number(bits)), ops.mul(fraction, ops.sub(following, previous)))
+    return ops.where(ops.less(index, number(len(table) - 1)), interpolated, number(greatest))
 
 
 def position(node: Node) -> Expr:

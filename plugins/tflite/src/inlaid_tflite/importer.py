@@ -182,8 +182,8 @@ class Importer:
         )
         if self._dims:
             results = tuple(each.left_open() for each in results)
-        between = tuple(graph.tensors[number] for number in operation.intermediates)
-        node = Node(operation.name, operation.options, inputs, tensors, results, span, self, between)
+        scale_tensors = tuple(graph.tensors[number] for number in operation.intermediates)
+        node = Node(operation.name, operation.options, inputs, tensors, results, span, self, scale_tensors)
         updated = self._convert(node)
         outputs = []
         for output, tensor, value in zip(operation.outputs, results, updated.outputs, strict=True):
@@ -219,7 +219,7 @@ class Importer:
         return result
 
     def _finished(self, result: Expr, span: Span) -> Expr:
-        """Finish a converter's result. A result whose size depends on known data is replaced by its value."""
+        """Finish a converter's result. A result whose size depends only on data known at import is replaced by its value."""
         result = self._finisher.finish(result, span)
         if isinstance(result.type, TensorType) and not result.type.is_static:
             value = self._values.static(result)
@@ -292,7 +292,7 @@ class Importer:
 
 
 def _zeros(tensor: Tensor) -> Array:
-    """Return the initial value of a state: stored zeros. The array is a broadcast of one element."""
+    """Return the initial value of a state: quantized zeros. The array is a broadcast of one element."""
     quantization = tensor.quantization
     zero = int(quantization.zero_point[0]) if quantization is not None and tensor.dtype.name == "int8" else 0
     return np.broadcast_to(np.array(zero, tensor.dtype.numpy), tensor.shape)
@@ -305,9 +305,9 @@ def _distinct(names: Sequence[str]) -> list[str]:
     unique_names = []
     for name in names:
         number = counts[name] = counts.get(name, 0) + 1
-        new = name
-        while number > 1 and new in name_set:
-            new, number = f"{name}_{number}", number + 1
-        name_set.add(new)
-        unique_names.append(new)
+        candidate = name
+        while number > 1 and candidate in name_set:
+            candidate, number = f"{name}_{number}", number + 1
+        name_set.add(candidate)
+        unique_names.append(candidate)
     return unique_names

@@ -344,18 +344,18 @@ class _Reader:
             return None
         scale = np.array(stored.ScaleAsNumpy(), np.float32)
         has_zero_points = self._count(stored.ZeroPointLength()) > 0
-        points = np.array(stored.ZeroPointAsNumpy(), np.int64) if has_zero_points else np.zeros(len(scale), np.int64)
+        zero_points = np.array(stored.ZeroPointAsNumpy(), np.int64) if has_zero_points else np.zeros(len(scale), np.int64)
         axis = stored.QuantizedDimension()
         if len(scale) == 1 or rank == 1:
-            axis = 0  # the only one; converters copy that of the weights to a bias
-        if len(points) != len(scale) or not np.all(np.isfinite(scale)) or np.any(scale < 0) or (rank and not 0 <= axis < rank):
+            axis = 0  # the only axis; model converters copy the axis of the weights to a bias
+        if len(zero_points) != len(scale) or not np.all(np.isfinite(scale)) or np.any(scale < 0) or (rank and not 0 <= axis < rank):
             raise ValueError(f"tensor {name} must have finite scales >= 0, as many zero points, and a valid axis")
-        if element.kind in ("int", "uint") and not np.all((points >= element.limits[0]) & (points <= element.limits[1])):
+        if element.kind in ("int", "uint") and not np.all((zero_points >= element.limits[0]) & (zero_points <= element.limits[1])):
             raise ValueError(f"the zero point of tensor {name} must be in the range of {element}")
-        return Quantization(scale, points, axis)
+        return Quantization(scale, zero_points, axis)
 
 
 def _unpacked(raw: Array, shape: tuple[int, ...]) -> Array:
     """Unpack signed 4-bit integers, two per byte, the first in the low bits."""
-    halves = np.stack([raw & 15, raw >> 4], axis=-1).reshape(-1)[: math.prod(shape)].astype(np.int8)
-    return np.where(halves > 7, halves - 16, halves).reshape(shape)
+    nibbles = np.stack([raw & 15, raw >> 4], axis=-1).reshape(-1)[: math.prod(shape)].astype(np.int8)
+    return np.where(nibbles > 7, nibbles - 16, nibbles).reshape(shape)

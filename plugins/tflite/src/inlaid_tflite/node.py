@@ -36,7 +36,7 @@ class Scope(Protocol):
         """Call another graph of the model. Returns its outputs."""
 
     def guarded(self, build: Callable[[], tuple[Expr, ...]]) -> tuple[tuple[Expr, ...], Constraints]:
-        """Return the values that `build` makes, by calls, for a branch or the body of a loop, and its constraints."""
+        """Call `build`, which converts a branch or the body of a loop. Returns its values and its constraints."""
 
     def initialize(self, graph: int) -> None:
         """Use the assignments of a graph as the initial values of variables."""
@@ -161,7 +161,7 @@ class Node:
         return self.tensor(index).quantization is not None and not self.tensor(index).dtype.is_float
 
     def wide(self, index: int) -> Expr:
-        """Return a stored input as int32, minus its zero point."""
+        """Return a quantized input as int32, minus its zero point."""
         _, zero_point = self.pair(self.tensor(index))
         widened = ops.cast(self.input(index), dtype="int32")
         return ops.sub(widened, constant(np.int32(zero_point))) if zero_point else widened
@@ -178,7 +178,7 @@ class Node:
         return ops.relu(value) if greatest == np.inf else ops.clip(value, minimum=least, maximum=greatest)
 
     def limits(self) -> tuple[int, int]:
-        """Return the minimum and maximum stored value after the fused activation."""
+        """Return the minimum and maximum quantized value after the fused activation."""
         name = self._activation()
         if name == "NONE":
             lowest, highest = map(int, self.result.dtype.limits)
@@ -188,7 +188,7 @@ class Node:
         return self.bounds(*BOUNDS[name])
 
     def bounds(self, least: float, greatest: float) -> tuple[int, int]:
-        """Quantize two real bounds as stored values of the result, saturated."""
+        """Quantize two real bounds like values of the result, saturated."""
         lowest, highest = map(int, self.result.dtype.limits)
         scale, zero_point = self.pair(self.result)
 
@@ -205,8 +205,8 @@ class Node:
         """Convert scaled int32 to the result: plus the zero point, clamped by the fused activation."""
         _, zero_point = self.pair(self.result)
         least, greatest = self.limits()
-        moved = ops.add(total, constant(np.int32(zero_point))) if zero_point else total
-        return ops.cast(ops.clip(moved, minimum=float(least), maximum=float(greatest)), dtype=self.result.dtype.name)
+        shifted = ops.add(total, constant(np.int32(zero_point))) if zero_point else total
+        return ops.cast(ops.clip(shifted, minimum=float(least), maximum=float(greatest)), dtype=self.result.dtype.name)
 
     def _activation(self) -> str:
         fused = getattr(self.options, "FusedActivationFunction", None)

@@ -29,8 +29,8 @@ class Level:
 
 
 def dense(values: Array, shape: tuple[int, ...], order: Sequence[int], blocked: Sequence[int], levels: Sequence[Level]) -> Array:
-    """Return the dense array of the stored `values`; other elements are 0. `order` has the dimension of each level; from the rank
-    on, a number stands for the block of a dimension in `blocked`. Raises ValueError for inconsistent data."""
+    """Return the dense array of the stored `values`; other elements are 0. `order` has the dimension of each level;
+    rank + n stands for the position within a block of dimension `blocked[n]`. Raises ValueError for inconsistent data."""
     rank = len(shape)
     if 0 in shape:
         raise ValueError(f"a sparse tensor must have elements, got shape {shape}")

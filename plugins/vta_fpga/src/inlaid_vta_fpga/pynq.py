@@ -54,9 +54,9 @@ class Pynq:
         memory = pynq.allocate((len(dram),), "u1")
         try:
             stream = self._encoding.decode_program(stream_bytes(dram, instructions, count))
-            moved = self._encoding.encode_program(self._moved(each, memory.physical_address) for each in stream)
+            relocated = self._encoding.encode_program(self._relocated(each, memory.physical_address) for each in stream)
             memory[:] = dram
-            memory[instructions : instructions + count * INSTRUCTION_BYTES] = bytearray(moved)
+            memory[instructions : instructions + count * INSTRUCTION_BYTES] = bytearray(relocated)
             memory.flush()
             fetch, load, compute, store = (pynq.MMIO(base, 0x1000) for base in (FETCH, LOAD, COMPUTE, STORE))
             fetch.write(COUNT, count)
@@ -76,7 +76,7 @@ class Pynq:
             memory.freebuffer()
         return Commands.split(stream).report(self._encoding.config)
 
-    def _moved(self, instruction: Instruction, base: int) -> Instruction:
+    def _relocated(self, instruction: Instruction, base: int) -> Instruction:
         """Relocate an instruction's DRAM address by a physical base address."""
         if not isinstance(instruction, (Load, Store)) or not instruction.x_size:
             return instruction

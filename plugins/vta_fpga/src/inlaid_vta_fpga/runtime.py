@@ -79,7 +79,7 @@ class VtaKernel:
     def __init__(self, artifact: Artifact, image: Image, constants: Sequence[Array], device: Device) -> None:
         header, signature = image.header, artifact.signature
         sides = ((header.inputs, signature.inputs), (header.outputs, signature.outputs), (header.constants, constants))
-        if any(len(places) != len(tensors) for places, tensors in sides):
+        if any(len(header_addresses) != len(tensors) for header_addresses, tensors in sides):
             raise Unsupported(f"expected {FORMAT} code that matches its signature, found different inputs, outputs or constants")
         self._image, self._device = image, device
         self._lock = threading.Lock()

@@ -48,21 +48,21 @@ def copy_asynchronously(program: ir.LoopProgram) -> ir.LoopProgram:
     if c: cuda.copy.float16.8 on read x[n +: 8], write s[0 +: 8]
     else: for i in 8, vectorized: s[i] = 0
     """
-    read = {node.buffer for node in ir.values_in(program.body) if isinstance(node, ir.Load)}
+    read_buffers = {node.buffer for node in ir.values_in(program.body) if isinstance(node, ir.Load)}
     for stmt in ir.walk_stmts(program.body):
         if isinstance(stmt, ir.Intrinsic) and not stmt.over:
-            read.update(region.buffer for region in stmt.regions)
+            read_buffers.update(region.buffer for region in stmt.regions)
     analyzer = arith.Analyzer(variable_bounds(program.body))
 
-    def copied(stmt: ir.Stmt) -> ir.Stmt | None:
+    def replace_store(stmt: ir.Stmt) -> ir.Stmt | None:
         match stmt:
             case ir.For(kind=ir.ForKind.VECTORIZED, body=ir.Store(buffer=buffer) as store) if (
-                buffer.scope == SHARED and buffer not in read
+                buffer.scope == SHARED and buffer not in read_buffers
             ):
                 return _copied(stmt, store, analyzer)
         return None
 
-    return Rewriter(stmt=copied).program(program)
+    return Rewriter(stmt=replace_store).program(program)
 
 
 def _copied(loop: ir.For, store: ir.Store, analyzer: arith.Analyzer) -> ir.Stmt | None:

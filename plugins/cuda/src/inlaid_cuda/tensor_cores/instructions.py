@@ -32,10 +32,10 @@ _FROM_75 = ("float16", "int8", "uint8")
 def target_intrinsics(options: CudaOptions) -> tuple[TensorIntrin, ...]:
     """Return the instructions of an architecture. Float32 products, which round operands to tf32, are included only with `tf32`."""
     capability = _capability(options)
-    able = (item for item in PRODUCTS if capability >= ((7, 5) if item.left in _FROM_75 else (8, 0)))
-    products = intrinsics([item for item in able if options.tf32 or item.left != "float32"])
-    groups = wgmma.intrinsics(options.tf32) if has_wgmma(options) else ()
-    return (*products, *groups, *copies.COPIES.values()) if has_copies(options) else products
+    supported = (item for item in PRODUCTS if capability >= ((7, 5) if item.left in _FROM_75 else (8, 0)))
+    products = intrinsics([item for item in supported if options.tf32 or item.left != "float32"])
+    warpgroup_intrinsics = wgmma.intrinsics(options.tf32) if has_wgmma(options) else ()
+    return (*products, *warpgroup_intrinsics, *copies.COPIES.values()) if has_copies(options) else products
 
 
 def has_copies(options: CudaOptions) -> bool:
@@ -61,16 +61,16 @@ def intrinsics(products: Sequence[Product]) -> tuple[TensorIntrin, ...]:
 
 
 def _intrinsics(products: Sequence[Product]) -> Iterator[TensorIntrin]:
-    over = (LANES_AXIS,)
+    lane_axes = (LANES_AXIS,)
     for total in dict.fromkeys(item.total for item in products):
-        yield TensorIntrin(f"cuda.zero.{total}", fragment_zero(total), over)
-        yield TensorIntrin(f"cuda.store.{total}", fragment_sums(total, SHARED), over)
+        yield TensorIntrin(f"cuda.zero.{total}", fragment_zero(total), lane_axes)
+        yield TensorIntrin(f"cuda.store.{total}", fragment_sums(total, SHARED), lane_axes)
     for factor in dict.fromkeys(operand_type for item in products for operand_type in (item.left, item.right)):
-        yield TensorIntrin(f"cuda.rows.{factor}", fragment_rows(factor, SHARED, False), over)
+        yield TensorIntrin(f"cuda.rows.{factor}", fragment_rows(factor, SHARED, False), lane_axes)
         if factor in ("float16", "bfloat16"):
-            yield TensorIntrin(f"cuda.columns.{factor}", fragment_rows(factor, SHARED, True), over)
+            yield TensorIntrin(f"cuda.columns.{factor}", fragment_rows(factor, SHARED, True), lane_axes)
     for item in products:
-        yield TensorIntrin(item.name, fragment_product(item.left, item.right, item.total), over)
+        yield TensorIntrin(item.name, fragment_product(item.left, item.right, item.total), lane_axes)
 
 
 def emitters() -> Mapping[str, Emitter]:
@@ -105,33 +105,33 @@ def _pitch(buffer: ir.Buffer) -> int:
 def functions() -> dict[str, str]:
     """Return the function definitions, keyed by name. A function may call functions before it."""
     sections = _SECTION.split(Path(__file__).with_name("functions.h").read_text())
-    written = dict(zip(sections[1::2], sections[2::2], strict=True))
-    return {**written, **{_function(item.name): _product(item) for item in PRODUCTS}, **wgmma.functions()}
+    definitions = dict(zip(sections[1::2], sections[2::2], strict=True))
+    return {**definitions, **{_function(item.name): _product(item) for item in PRODUCTS}, **wgmma.functions()}
 
 
 def _product(item: Product) -> str:
     """Define a product: one PTX instruction per eight columns; on sm_75, several per part of the depth and rows."""
-    old = ""
+    sm_75_code = ""
     if item.total == "int32":
         parts = [(row, half) for row in (0, 1) for half in (0, 1)]
-        old = "".join(
+        sm_75_code = "".join(
             _mma("m8n8k16", item.types, [4 * n + 2 * row, 4 * n + 2 * row + 1], [row + 2 * half], [n + 2 * half])
             for n in (0, 1)
             for row, half in parts
         )
     elif item.left == "float16":
-        old = "".join(
+        sm_75_code = "".join(
             _mma("m16n8k8", item.types, list(range(4 * n, 4 * n + 4)), [2 * half, 2 * half + 1], [n + 2 * half])
             for n in (0, 1)
             for half in (0, 1)
         )
-    new = "".join(_mma(item.shape, item.types, list(range(4 * n, 4 * n + 4)), [0, 1, 2, 3], [n, n + 2]) for n in (0, 1))
-    if old:
-        new = f"#if __CUDA_ARCH__ >= 800\n{new}#else\n{old}#endif\n"
+    code = "".join(_mma(item.shape, item.types, list(range(4 * n, 4 * n + 4)), [0, 1, 2, 3], [n, n + 2]) for n in (0, 1))
+    if sm_75_code:
+        code = f"#if __CUDA_ARCH__ >= 800\n{code}#else\n{sm_75_code}#endif\n"
     return f"""\
 inline void {_function(item.name)}(const uint32_t *a, const uint32_t *b, uint32_t *t) {{
 #ifndef INLAID_HOST
-{new}#else
+{code}#else
     typedef inlaid_multiplied<{item.host}> operands;
     operands own;
     __builtin_memcpy(own.a, a, sizeof(own.a));

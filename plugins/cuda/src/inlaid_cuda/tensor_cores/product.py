@@ -98,10 +98,10 @@ def match_contraction(program: ir.LoopProgram, context: KernelContext) -> tuple[
     shared memory that a block may use. Returns None for any other kernel."""
     scope = next((scope for scope in context.capabilities.scopes if scope.name == SHARED), None)
     shared = 0 if scope is None else scope.capacity - 2 * scope.alignment  # each operand's tiles are aligned
-    scheduled = _prepared(program, context.intrinsics) if context.intrinsics and shared else None
-    if scheduled is None:
+    prepared_schedule = _prepared(program, context.intrinsics) if context.intrinsics and shared else None
+    if prepared_schedule is None:
         return None
-    s, contraction = scheduled
+    s, contraction = prepared_schedule
     sides = [static_extent(total_extent(axes)) for axes in (contraction.rows, contraction.columns)]
     if contraction.inverse is None or static_extent(total_extent(contraction.depth)) in (0, 1):
         return None
@@ -133,12 +133,15 @@ def contiguous_fetch(contraction: Contraction, transposed: Sequence[object], vec
     """Return the number of contiguous elements of each operand per access. They are contiguous along the depth, or along the other
     axis if `transposed` allows it: the operand is then contiguous along that axis in shared memory too."""
 
-    def together(value: ir.Expr, axes: tuple[ContractionAxis, ...], able: object) -> int:
+    def contiguous_elements(value: ir.Expr, axes: tuple[ContractionAxis, ...], can_transpose: object) -> int:
         if runs_along(value, contraction.depth, axes):
             return vector_lanes(value, contraction.depth, vector_bytes)
-        return vector_lanes(value, axes, vector_bytes) if able else 1
+        return vector_lanes(value, axes, vector_bytes) if can_transpose else 1
 
-    left, right = (together(value, axes, able) for (value, axes), able in zip(operand_axes(contraction), transposed, strict=True))
+    left, right = (
+        contiguous_elements(value, axes, can_transpose)
+        for (value, axes), can_transpose in zip(operand_axes(contraction), transposed, strict=True)
+    )
     return Fetch(left, right)
 
 
@@ -178,19 +181,19 @@ class ProductSchedule:
         left, right, total, store, *rest = s.blocks
         if rest:
             raise ScheduleError(f"expected one block after the sums, found another one, {rest[0]}")
-        outside, _ = outer_loops(s, store)
+        outer, _ = outer_loops(s, store)
         self._permute(left, ("mj", "ki", "m") if self._transposed(0) else ("mj", "m", "ki"))
         self._permute(right, ("nj", "ki", "n") if self._transposed(1) else ("nj", "n", "ki"))
         dims = self._permute(total, ("mj", "nj", "mv", "nv"))
         s.set_scope(find_block(s, total).writes[0].buffer.name, self.scope)
-        self._finish(total, store, dims, outside)
-        s.compute_at(total, outside[-1])
-        steps = self._sum((left, right), total, outside)
+        self._finish(total, store, dims, outer)
+        s.compute_at(total, outer[-1])
+        steps = self._sum((left, right), total, outer)
         if self.stages > 1 and steps is not None:
             s.software_pipeline(steps, (0, 0, self.stages - 1))
         for name, (value, _) in zip((left, right), operand_axes(self.contraction), strict=True):
             self._pad(name, value.dtype.bytes)
-        for loop, axis in zip(reversed(outside), (COLUMN_BLOCKS, ROW_BLOCKS, BATCHES), strict=False):
+        for loop, axis in zip(reversed(outer), (COLUMN_BLOCKS, ROW_BLOCKS, BATCHES), strict=False):
             s.bind(loop, axis)
         return s
 
@@ -225,12 +228,12 @@ class ProductSchedule:
 
     # -- the sum --
 
-    def _sum(self, factors: tuple[str, str], total: str, outside: Sequence[Var]) -> Var | None:
+    def _sum(self, factors: tuple[str, str], total: str, outer: Sequence[Var]) -> Var | None:
         """Reorder the loops of the sum, tensorize them, and fetch the operands. Returns the loop over steps."""
-        s, unit, around = self.s, self.unit, len(outside)
+        s, unit, outer_count = self.s, self.unit, len(outer)
         *_, steps, depth = axis_loops(s, total)
         assert depth is not None, "a step covers at least a row of a fragment"
-        loops = {axis_name(loop): loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth}
+        loops = {axis_name(loop): loop for loop in s.loops(total)[outer_count:] if loop is not steps and loop is not depth}
         kj, kk = s.split(depth, (None, fragment_depth(self.contraction.left.dtype.name)))
         warps, fragment_loops = ([loops[name] for name in names if name in loops] for names in (WARP_AXES, ("mj", "nj")))
         s.reorder(*([] if steps is None else [steps]), *warps, kj, *fragment_loops, loops["mv"], loops["nv"], kk)
@@ -238,19 +241,19 @@ class ProductSchedule:
         for number, name in enumerate(factors):
             s.set_scope(name, SHARED)
             self._load(name, number, total, kj)
-        init_loops = {axis_name(loop): loop for loop in s.loops(init)[around:]}
+        init_loops = {axis_name(loop): loop for loop in s.loops(init)[outer_count:]}
         s.reorder(*(init_loops[name] for name in (*WARP_AXES, "mj", "nj", "mv", "nv") if name in init_loops))
         for block, intrinsic in ((init, unit.zero), (total, unit.product)):
-            self._in_warps(block, around)
+            self._in_warps(block, outer_count)
             s.tensorize(next(loop for loop in s.loops(block) if axis_name(loop) == "mv"), intrinsic)
         s.unroll(kj)
         for number, name in enumerate(factors):
-            self._fetch(name, number, outside, steps)
+            self._fetch(name, number, outer, steps)
         return steps
 
-    def _in_warps(self, name: str, around: int) -> None:
+    def _in_warps(self, name: str, outer_count: int) -> None:
         """Bind the loops over warps of a block to thread axes, and unroll the loops over the fragments of a warp."""
-        for loop in self.s.loops(name)[around:]:
+        for loop in self.s.loops(name)[outer_count:]:
             if axis_name(loop) in WARP_AXES:
                 self.s.bind(loop, WARP_AXES[axis_name(loop)])
             elif axis_name(loop) in ("mj", "nj"):
@@ -277,11 +280,11 @@ class ProductSchedule:
 
     # -- phases of all threads --
 
-    def _fetch(self, name: str, number: int, outside: Sequence[Var], steps: Var | None) -> None:
+    def _fetch(self, name: str, number: int, outer: Sequence[Var], steps: Var | None) -> None:
         """Distribute the elements of a tile over all threads, so that loads are coalesced."""
         s, (value, axes) = self.s, operand_axes(self.contraction)[number]
-        s.compute_at(name, outside[-1] if steps is None else steps)
-        loops = s.loops(name)[len(outside) + (steps is not None) :]
+        s.compute_at(name, outer[-1] if steps is None else steps)
+        loops = s.loops(name)[len(outer) + (steps is not None) :]
         along_depth = runs_along(value, self.contraction.depth, axes)
         size = self.tiling.sizes[number]
         run, run_axes = (self.tiling.depth, self.contraction.depth) if along_depth else (size, axes)
@@ -297,25 +300,25 @@ class ProductSchedule:
         s = self.s
         flat = s.fuse(*loops) if len(loops) > 1 else loops[0]
         warp_threads = self.tiling.threads // prod(self.tiling.warps)
-        turn, row, column, thread, lane = s.split(flat, (None, *self.tiling.warps, warp_threads, lanes))
-        s.reorder(row, column, thread, turn)
+        round_loop, row, column, thread, lane = s.split(flat, (None, *self.tiling.warps, warp_threads, lanes))
+        s.reorder(row, column, thread, round_loop)
         for loop, axis in ((row, WARP_AXES["mt"]), (column, WARP_AXES["nt"]), (thread, LANES_AXIS)):
             s.bind(loop, axis)
         if lanes > 1:
             s.vectorize(lane)
 
-    def _finish(self, total: str, store: str, dims: Sequence[str], outside: Sequence[Var]) -> None:
+    def _finish(self, total: str, store: str, dims: Sequence[str], outer: Sequence[Var]) -> None:
         """Schedule the epilogue: for each run of rows, warps store their fragments, then all threads compute the results."""
-        s, around = self.s, len(outside)
+        s, outer_count = self.s, len(outer)
         acc = find_block(s, total).writes[0].buffer
-        loops = {axis_name(loop): loop for loop in s.loops(store)[around:]}
+        loops = {axis_name(loop): loop for loop in s.loops(store)[outer_count:]}
         s.reorder(*(loops[name] for name in ("mj", "mt", "mv", "nj", "nt", "nv") if name in loops))
         sums = s.cache_read(store, acc.name, SHARED)
-        s.compute_at(sums, loops.get("mj", outside[-1]))
-        inside = around + ("mj" in loops)
+        s.compute_at(sums, loops.get("mj", outer[-1]))
+        fragment_start = outer_count + ("mj" in loops)
         single = [name for name, count in zip(WARP_AXES, self.tiling.warps, strict=True) if count == 1]
         fragment_axes = [name for name in dims if name in ("mt", "nt", "nj", "mv", "nv") and name not in single]
-        sum_loops = dict(zip(fragment_axes, s.loops(sums)[inside:], strict=True))
+        sum_loops = dict(zip(fragment_axes, s.loops(sums)[fragment_start:], strict=True))
         outer_axes = [name for name in dims if name not in ("mt", "mv", "nj", "nt", "nv")]
         run = f"((nj * {self.tiling.warps[1]}) + nt)" if "nj" in dims else "nt"
         rows, columns = f"((mt * {self.tiling.rows[2]}) + mv)", f"(({run} * {self.tiling.columns[2]}) + nv)"
@@ -329,4 +332,4 @@ class ProductSchedule:
         if "mj" in loops:
             s.unroll(loops["mj"])
         self._align(sums, acc.dtype.bytes, SUMS_OFFSET)
-        self._share_out(s.loops(store)[inside:], 4)
+        self._share_out(s.loops(store)[fragment_start:], 4)

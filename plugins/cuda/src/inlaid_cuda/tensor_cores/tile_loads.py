@@ -107,21 +107,21 @@ class _Loads:
         if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.THREAD and not stmt.over_threads:
             return mapped(stmt, self.kernel)
         if isinstance(stmt, (ir.Seq, ir.If, ir.Let)) and not any(map(self._is_load, ir.substatements(stmt))):
-            inside = [part for part in ir.substatements(stmt) if self._holds(part)]
-            if len(inside) == 1:
-                return mapped(stmt, lambda part: self.kernel(part) if part is inside[0] else part)
+            product_parts = [part for part in ir.substatements(stmt) if self._has_product(part)]
+            if len(product_parts) == 1:
+                return mapped(stmt, lambda part: self.kernel(part) if part is product_parts[0] else part)
         region = ir.BufferRegion(self._barriers, ((arith.ZERO, arith.Const(self._stages)),))
         start, end = (ir.Intrinsic(f"{name}.{self._stages}", (region,), (ir.AccessMode.WRITE,)) for name in (BARRIERS, END))
         body, _, _ = self._stmt(stmt, dict.fromkeys(self.operands, arith.ZERO), arith.ZERO)
         return ir.Alloc(self._barriers, joined(start, body, end))
 
-    def _holds(self, stmt: ir.Stmt) -> bool:
+    def _has_product(self, stmt: ir.Stmt) -> bool:
         return any(_is_product(item) for item in ir.walk_stmts(stmt))
 
     def _is_load(self, stmt: ir.Stmt) -> bool:
         return self._nest(stmt) is not None
 
-    def _loads(self, stmt: ir.Stmt) -> bool:
+    def _stores_operand(self, stmt: ir.Stmt) -> bool:
         return any(isinstance(item, ir.Store) and item.buffer in self.operands for item in ir.walk_stmts(stmt))
 
     def _nest(self, stmt: ir.Stmt) -> tuple[dict[Var, int], ir.Store] | None:
@@ -148,7 +148,7 @@ class _Loads:
         if nest is not None:
             buffer = nest[1].buffer
             return self._load(*nest, loaded[buffer]), {**loaded, buffer: loaded[buffer] + 1}, awaited
-        if not self._holds(stmt) and not self._loads(stmt):
+        if not self._has_product(stmt) and not self._stores_operand(stmt):
             return stmt, loaded, awaited
         match stmt:
             case ir.Seq(stmts=stmts):
@@ -156,19 +156,19 @@ class _Loads:
             case ir.Alloc(body=body):
                 body, loaded, awaited = self._stmt(body, loaded, awaited)
                 return ir.Alloc(stmt.buffer, body), loaded, awaited
-            case ir.For(var=var, extent=extent, body=body, kind=ir.ForKind.SERIAL) if self._loads(stmt):
+            case ir.For(var=var, extent=extent, body=body, kind=ir.ForKind.SERIAL) if self._stores_operand(stmt):
                 # Each iteration loads one tile of each operand, and uses one.
-                within = {buffer: count + var for buffer, count in loaded.items()}
-                body, _, _ = self._stmt(body, within, awaited + var)
-                after = {buffer: count + extent for buffer, count in loaded.items()}
-                return ir.For(var, extent, body, stmt.kind), after, awaited + extent
+                loaded_inside = {buffer: count + var for buffer, count in loaded.items()}
+                body, _, _ = self._stmt(body, loaded_inside, awaited + var)
+                loaded_after = {buffer: count + extent for buffer, count in loaded.items()}
+                return ir.For(var, extent, body, stmt.kind), loaded_after, awaited + extent
         raise self._refused(f"expected loads and products in sequences and serial loops, found {type(stmt).__name__}")
 
     def _phases(self, stmts: Sequence[ir.Stmt], loaded: _Counts, awaited: Expr) -> tuple[ir.Stmt, _Counts, Expr]:
         phases: list[ir.Stmt] = []
         last: Sequence[Expr] = ()
         for stmt in stmts:
-            if self._holds(stmt) and not self._loads(stmt):
+            if self._has_product(stmt) and not self._stores_operand(stmt):
                 product = next(item for item in ir.walk_stmts(stmt) if _is_product(item))
                 assert isinstance(product, ir.Intrinsic)
                 position = product.regions[0].ranges[0][0]
@@ -201,15 +201,15 @@ class _Loads:
                 raise self._refused(f"expected a copy from main memory, found {store!r}")
         source = value.buffer
         first = [analyzer.simplify(arith.substitute(index, zero)) for index in value.indices]
-        moved = [analyzer.simplify(index - start) for index, start in zip(value.indices, first, strict=True)]
-        across, along = (axis for axis, step in enumerate(moved) if step != arith.ZERO)
-        sizes = {axis: self._extent(moved[axis], loops) for axis in (along, across)}
+        offsets = [analyzer.simplify(index - start) for index, start in zip(value.indices, first, strict=True)]
+        across, along = (axis for axis, step in enumerate(offsets) if step != arith.ZERO)
+        sizes = {axis: self._extent(offsets[axis], loops) for axis in (along, across)}
         limits = [analyzer.simplify(arith.compare("<", value.indices[axis], source.shape[axis])) for axis in sizes]
         if not all(analyzer.simplify(part) in limits for part in guard):
             raise self._refused(f"expected only bounds checks of {source} as conditions, found {guard}")
         chunk = chunk_size(source.dtype.name, True)
         start = arith.substitute(flat_index(store.buffer, store.indices), zero)
-        chunked_offset = moved[along] // chunk * (sizes[across] * chunk) + moved[across] * chunk + moved[along] % chunk
+        chunked_offset = offsets[along] // chunk * (sizes[across] * chunk) + offsets[across] * chunk + offsets[along] % chunk
         if not analyzer.equal(flat_index(store.buffer, store.indices) - start, chunked_offset):
             raise self._refused(f"expected chunks of {chunk} elements, found {store!r}")
         boxes = sizes[along] // chunk if sizes[along] > chunk else -(-sizes[across] // MAX_BOX)

@@ -241,7 +241,7 @@ def cycles(tiling: BlockTiling, problem: ContractionProblem, fetch: Fetch, resid
     )
     processors = max(resident // (RESIDENT_WARPS * WARP), 1)
     grid = -(-max(problem.rows, 1) // rows) * -(-max(problem.columns, 1) // columns) * max(problem.batch, 1)
-    along = min(blocks, -(-grid // processors))
+    concurrent = min(blocks, -(-grid // processors))
     fetched = (rows + columns) * tiling.depth * bytes_
     flow = max(
         rows * columns * tiling.depth * bytes_ / tiling.rate,
@@ -249,9 +249,9 @@ def cycles(tiling: BlockTiling, problem: ContractionProblem, fetch: Fetch, resid
         fetched / MAIN_BYTES,
         fetch.accesses(tiling) * FETCH / ISSUED,
     )
-    step = STEP + (max(along * flow, LATENCY / (stages - 1)) if stages > 1 else along * flow + LATENCY)
+    step = STEP + (max(concurrent * flow, LATENCY / (stages - 1)) if stages > 1 else concurrent * flow + LATENCY)
     finish = rows * columns * 12 / MAIN_BYTES
-    return -(-grid // (processors * along)) * (START + along * finish + -(-problem.depth // tiling.depth) * step)
+    return -(-grid // (processors * concurrent)) * (START + concurrent * finish + -(-problem.depth // tiling.depth) * step)
 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound

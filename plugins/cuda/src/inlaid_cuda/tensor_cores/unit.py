@@ -90,7 +90,8 @@ def find_unit(context: KernelContext, left: str, right: str, total: str, scope: 
     product = _intrinsic(context, fragment_product(left, right, total))
     store = _intrinsic(context, fragment_sums(total, scope))
     rows, transposed = (
-        [_intrinsic(context, fragment_rows(element, scope, way)) for element in (left, right)] for way in (False, True)
+        [_intrinsic(context, fragment_rows(element, scope, is_transposed)) for element in (left, right)]
+        for is_transposed in (False, True)
     )
     if not all((zero, product, store, *rows)):
         return None

@@ -42,16 +42,16 @@ def with_waits(program: ir.LoopProgram) -> ir.LoopProgram:
 
     loops = [stmt for stmt in ir.walk_stmts(program.body) if copies and isinstance(stmt, ir.For)]
     pending = {loop.var: pending_count for loop in loops if (pending_count := _pending(loop))}
-    left = {_last(loop): pending[loop.var] for loop in loops if loop.var in pending}
+    pending_at_barrier = {_last(loop): pending[loop.var] for loop in loops if loop.var in pending}
 
-    def lowered(stmt: ir.Stmt) -> ir.Stmt | None:
+    def insert_wait(stmt: ir.Stmt) -> ir.Stmt | None:
         if isinstance(stmt, ir.Barrier):
-            return joined(*waiting(left.get(stmt, 0)), stmt)
+            return joined(*waiting(pending_at_barrier.get(stmt, 0)), stmt)
         if isinstance(stmt, ir.For) and stmt.var in pending:
             return joined(stmt, *waiting(0), ir.Barrier())
         return None
 
-    return Rewriter(stmt=lowered).program(program)
+    return Rewriter(stmt=insert_wait).program(program)
 
 
 def _pending(loop: ir.For) -> int:
@@ -67,19 +67,19 @@ def _pending(loop: ir.For) -> int:
         return 0
     accesses = [(stmt, region) for stmt in ir.walk_stmts(loop.body) for region, _ in statement_accesses(stmt)]
     rings = {_target(stmt).buffer for stmt, _ in accesses if _is_copy(stmt)}
-    ahead: set[int] = set()
+    copy_distances: set[int] = set()
     analyzer = arith.Analyzer({loop.var: (0, arith.unwrap(loop.extent - 1))})
     for stmt, region in accesses:
         if region.buffer in rings:
             size, (first, extent) = region.buffer.shape[0], region.ranges[0]
             if not isinstance(size, int) or size < 3 or extent != arith.ONE:
                 return 0
-            written = _is_copy(stmt) or isinstance(stmt, ir.Store)
-            distances = [d for d in range(1, size) if analyzer.equal(first, (loop.var + d) % size)] if written else []
-            if (written and not distances) or (not written and not analyzer.equal(first, loop.var % size)):
+            is_written = _is_copy(stmt) or isinstance(stmt, ir.Store)
+            distances = [d for d in range(1, size) if analyzer.equal(first, (loop.var + d) % size)] if is_written else []
+            if (is_written and not distances) or (not is_written and not analyzer.equal(first, loop.var % size)):
                 return 0
-            ahead.update(distances)
-    return min(ahead, default=1) - 1
+            copy_distances.update(distances)
+    return min(copy_distances, default=1) - 1
 
 
 def _last(loop: ir.For) -> ir.Stmt:

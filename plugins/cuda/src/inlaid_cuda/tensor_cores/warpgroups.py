@@ -63,32 +63,38 @@ class WarpgroupRule:
             return None
         s, contraction, shared = match
         left, right, total = element_types(contraction)
-        able = (has_transposed(left), has_transposed(right))
+        can_transpose = (has_transposed(left), has_transposed(right))
         threads, problem, stage_limit = (
             context.capabilities.threads,
             describe_problem(contraction),
             max_stages(contraction, context),
         )
         assert threads is not None, "a rule for threads schedules for threads"
-        across = [not runs_along(value, contraction.depth, axes) for value, axes in operand_axes(contraction)]
-        transposed = (able[0] and across[0], able[1] and across[1])
-        mapped = int(list(transposed) == across and _have_tensor_maps(contraction, program))
-        by_map = context.decide("tensor_maps", range(mapped + 1), mapped)
+        is_across_depth = [not runs_along(value, contraction.depth, axes) for value, axes in operand_axes(contraction)]
+        transposed = (can_transpose[0] and is_across_depth[0], can_transpose[1] and is_across_depth[1])
+        can_map = int(list(transposed) == is_across_depth and _have_tensor_maps(contraction, program))
+        by_map = context.decide("tensor_maps", range(can_map + 1), can_map)
         swizzled = bool(by_map.number)
-        fetch = Fetch(1, 1, True) if swizzled else contiguous_fetch(contraction, able, threads.vector_bytes)
+        fetch = Fetch(1, 1, True) if swizzled else contiguous_fetch(contraction, can_transpose, threads.vector_bytes)
         multiples = [
             chunk_size(element, True) if swizzled and flag else 1 for element, flag in zip((left, right), transposed, strict=True)
         ]
         tilings = rank_warpgroup_tilings(problem, fetch, threads, shared, stage_limit, (multiples[0], multiples[1]))
         if not tilings or not self.prefers(
-            tilings[0], problem, fetch, contiguous_fetch(contraction, able, threads.vector_bytes), threads, shared, stage_limit
+            tilings[0],
+            problem,
+            fetch,
+            contiguous_fetch(contraction, can_transpose, threads.vector_bytes),
+            threads,
+            shared,
+            stage_limit,
         ):
             return None
         tile = context.decide("tile", (tiling.numbers for tiling in tilings), tilings[0].numbers)
         tiling = WarpgroupTiling(*tile.numbers)
-        copies = fitting_stages(tiling, problem, shared, stage_limit)
+        legal_stages = fitting_stages(tiling, problem, shared, stage_limit)
         best = best_stages(tiling, problem, fetch, threads.resident, shared, stage_limit)
-        stages = context.decide("stages", range(1, copies + 1), best)
+        stages = context.decide("stages", range(1, legal_stages + 1), best)
         unit = _unit(left, right, total, tiling.group_columns, transposed, swizzled)
         if not {unit.zero, unit.product, unit.store} <= names:
             return None
@@ -127,9 +133,9 @@ def _unit(left: str, right: str, total: str, columns: int, transposed: tuple[boo
     """Return the instructions of a warpgroup. No instruction loads fragments. `transposed` of the unit only marks the transposed
     operands."""
     product = product_name(left, right, columns, transposed, swizzled)
-    able = (product if transposed[0] else "", product if transposed[1] else "")
+    transposed_marks = (product if transposed[0] else "", product if transposed[1] else "")
     zero, store = (accumulator_name(kind, total, columns) for kind in ("zero", "store"))
-    return FragmentUnit(zero, ("", ""), able, product, store)
+    return FragmentUnit(zero, ("", ""), transposed_marks, product, store)
 
 
 class _WarpgroupSchedule(ProductSchedule):
@@ -138,22 +144,22 @@ class _WarpgroupSchedule(ProductSchedule):
     scope: ClassVar[str] = ACCUMULATORS
     swizzled: ClassVar[bool] = False
 
-    def _sum(self, factors: tuple[str, str], total: str, outside: Sequence[Var]) -> Var | None:
-        s, around = self.s, len(outside)
+    def _sum(self, factors: tuple[str, str], total: str, outer: Sequence[Var]) -> Var | None:
+        s, outer_count = self.s, len(outer)
         *_, steps, depth = axis_loops(s, total)
         assert depth is not None, "a step covers several elements"
-        loops = {axis_name(loop): loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth}
+        loops = {axis_name(loop): loop for loop in s.loops(total)[outer_count:] if loop is not steps and loop is not depth}
         nest = [loops[name] for name in (*WARP_AXES, "mj", "mv", "nv") if name in loops]
         s.reorder(*([] if steps is None else [steps]), *nest, depth)
         init = s.decompose_reduction(total, nest[0] if steps is None else steps)
         for number, name in enumerate(factors):
             s.set_scope(name, SHARED)
-            self._fetch(name, number, outside, steps)
+            self._fetch(name, number, outer, steps)
             self._in_chunks(name, number)
-        init_loops = {axis_name(loop): loop for loop in s.loops(init)[around:]}
+        init_loops = {axis_name(loop): loop for loop in s.loops(init)[outer_count:]}
         s.reorder(*(init_loops[name] for name in (*WARP_AXES, "mj", "mv", "nv") if name in init_loops))
         for block, intrinsic in ((init, self.unit.zero), (total, self.unit.product)):
-            self._in_warps(block, around)
+            self._in_warps(block, outer_count)
             s.tensorize(next(loop for loop in s.loops(block) if axis_name(loop) == "mv"), intrinsic)
         return steps
 
@@ -162,8 +168,8 @@ class _WarpgroupSchedule(ProductSchedule):
         buffer = find_block(self.s, name).writes[0].buffer
         chunk = chunk_size(buffer.dtype.name, self.swizzled)
         *outer_axes, across, along = (f"i{axis}" for axis in range(len(buffer.shape)))
-        mapped = ", ".join([*outer_axes, f"({along} // {chunk})", across, f"({along} % {chunk})"])
-        self.s.transform_layout(name, f"({', '.join([*outer_axes, across, along])}) -> ({mapped})")
+        new_axes = ", ".join([*outer_axes, f"({along} // {chunk})", across, f"({along} % {chunk})"])
+        self.s.transform_layout(name, f"({', '.join([*outer_axes, across, along])}) -> ({new_axes})")
 
     def _pad(self, name: str, bytes_: int) -> None:
         """Pad chunks so that adjacent chunks start in different banks."""
@@ -175,8 +181,8 @@ class _MappedSchedule(_WarpgroupSchedule):
 
     swizzled: ClassVar[bool] = True
 
-    def _fetch(self, name: str, number: int, outside: Sequence[Var], steps: Var | None) -> None:
-        self.s.compute_at(name, outside[-1] if steps is None else steps)
+    def _fetch(self, name: str, number: int, outer: Sequence[Var], steps: Var | None) -> None:
+        self.s.compute_at(name, outer[-1] if steps is None else steps)
 
     def _pad(self, name: str, bytes_: int) -> None:
         """Do nothing, since boxes of tensor maps are dense."""

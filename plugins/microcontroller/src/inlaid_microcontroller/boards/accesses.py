@@ -48,8 +48,9 @@ def count_accesses(firmware: Firmware, program: Path, board: Board, inputs: Sequ
         (folder / _SOURCE).write_bytes(resources.files(__package__).joinpath(_SOURCE).read_bytes())
         link_shared([_SOURCE], plugin, folder, ("-O2",))
         log = run(firmware, program, board, inputs, options=("-plugin", str(plugin))).log
-    # The harness reads the timer twice in a row, then after the model: the difference removes its own accesses.
-    (loads, stores), (with_none, stores_with_none), (with_model, stores_with_model) = (
+    # The plugin prints the counts whenever the harness reads the timer: twice in a row, then after the model. The accesses between
+    # the first two reads are the harness's own, and are subtracted from those between the last two.
+    (loads_at_first, stores_at_first), (loads_at_second, stores_at_second), (loads_at_end, stores_at_end) = (
         (int(first), int(second)) for first, second in _PRINTED.findall(log)
     )
-    return Accesses(with_model - 2 * with_none + loads, stores_with_model - 2 * stores_with_none + stores)
+    return Accesses(loads_at_end - 2 * loads_at_second + loads_at_first, stores_at_end - 2 * stores_at_second + stores_at_first)

@@ -25,9 +25,9 @@ _FIXED = ("board.h", "harness.c", "board.ld")
 
 @dataclass(frozen=True)
 class Firmware:
-    """A model as C. files: contents by name. header: name of the file that declares the model. inputs, outputs: a C expression of
-    the address and the size in bytes of each. call: C expression that runs the model; its value is 0 or an error code. before:
-    declarations that the expressions need."""
+    """A model as C. files: contents by name. header: name of the file that declares the model. inputs, outputs: for each one, a C
+    expression of its address, and its size in bytes. call: C expression that runs the model; its value is 0 or an error code.
+    before: declarations that the expressions need."""
 
     files: Mapping[str, bytes]
     header: str
@@ -113,12 +113,14 @@ def run(
         report = folder / "report"
         if not report.exists() or report.stat().st_size != 32:
             raise KernelFault(f"the program stopped on board {board.name} with exit status {process.returncode}")
-        empty, total, stack, below = struct.unpack("<4Q", report.read_bytes())
-        outputs, data, at = [], (folder / "out").read_bytes(), 0
+        empty_ticks, model_ticks, stack, model_stack = struct.unpack("<4Q", report.read_bytes())
+        outputs, data, offset = [], (folder / "out").read_bytes(), 0
         for _, size in firmware.outputs:
-            outputs.append(data[at : at + size])
-            at += size
-    return Run(process.returncode, tuple(outputs), round((total - empty) / board.ticks), stack, below, process.stderr)
+            outputs.append(data[offset : offset + size])
+            offset += size
+    return Run(
+        process.returncode, tuple(outputs), round((model_ticks - empty_ticks) / board.ticks), stack, model_stack, process.stderr
+    )
 
 
 def sizes(program: Path) -> Sizes:

@@ -26,9 +26,9 @@ def shifts(kernel: ir.LoopProgram, param_ranges: Mapping[int, Range]) -> set[ir.
 def is_exact(kernel: ir.LoopProgram, param_ranges: Mapping[int, Range]) -> bool:
     """Test whether a kernel needs the exact requantization, which accepts any sums and shifts and reads shifts as int32."""
     intrinsics = list_intrinsics(kernel)
-    last = {_inputs(stmt)[-1] for stmt in intrinsics if _requantizes(stmt)}
+    shift_buffers = {_inputs(stmt)[-1] for stmt in intrinsics if _requantizes(stmt)}
     operand_buffers = (buffer for stmt in intrinsics for buffer in (_inputs(stmt)[:-1] if _requantizes(stmt) else _buffers(stmt)))
-    return not last.isdisjoint(operand_buffers) or not all(_is_small(stmt, kernel, param_ranges) for stmt in intrinsics)
+    return not shift_buffers.isdisjoint(operand_buffers) or not all(_is_small(stmt, kernel, param_ranges) for stmt in intrinsics)
 
 
 def list_intrinsics(kernel: ir.LoopProgram) -> list[ir.Intrinsic]:
@@ -55,18 +55,22 @@ def _is_small(stmt: ir.Intrinsic, kernel: ir.LoopProgram, param_ranges: Mapping[
     rounds away from 0, it tests the sign of the sum, so multipliers must be >= 0. The test passes for all other intrinsics."""
     if not _requantizes(stmt):
         return True
-    window, begins, away = window_sums(stmt.name) is not None, stmt.name.startswith("rescale"), "away" in stmt.name
-    buffers = [*(_begun(stmt.regions[0].buffer, kernel) if begins else ()), *_inputs(stmt)]
+    is_window, starts_with_bias, rounds_away = (
+        window_sums(stmt.name) is not None,
+        stmt.name.startswith("rescale"),
+        "away" in stmt.name,
+    )
+    buffers = [*(_initial_parameters(stmt.regions[0].buffer, kernel) if starts_with_bias else ()), *_inputs(stmt)]
     *biases, multiplier, shift = (param_ranges.get(kernel.params.index(each)) for each in buffers)
-    weights = param_ranges.get(kernel.params.index(stmt.regions[1].buffer)) if window else (0, 0)
+    weights = param_ranges.get(kernel.params.index(stmt.regions[1].buffer)) if is_window else (0, 0)
     if shift is None or weights is None or weights[0] == -128:
         return False
-    if any(bias is None or max(map(abs, bias)) >= LARGEST for bias in biases) or shift[0] < (FARTHEST if begins else -30):
+    if any(bias is None or max(map(abs, bias)) >= LARGEST for bias in biases) or shift[0] < (FARTHEST if starts_with_bias else -30):
         return False
-    return shift[1] < 0 and multiplier is not None and multiplier[0] >= 0 if away else shift[1] <= 0
+    return shift[1] < 0 and multiplier is not None and multiplier[0] >= 0 if rounds_away else shift[1] <= 0
 
 
-def _begun(total: ir.Buffer, kernel: ir.LoopProgram) -> set[ir.Buffer]:
+def _initial_parameters(total: ir.Buffer, kernel: ir.LoopProgram) -> set[ir.Buffer]:
     """Return the parameters from which a kernel initializes the sums in `total`."""
     stores = (stmt for stmt in ir.walk_stmts(kernel.body) if isinstance(stmt, ir.Store) and stmt.buffer is total)
     return {store.value.buffer for store in stores if isinstance(store.value, ir.Load) and store.value.buffer in kernel.params}

@@ -83,8 +83,8 @@ def _vector_run() -> Printed:
     name = f"vector_run{GROUP}"
     head = f"INLAID_INLINE void {PREFIX}{name}(const int8_t *a, const int8_t *b, int32_t *total, int32_t count) {{"
     plain = [head, f"    for (int32_t i = 0; i < count * {VECTOR}; i++) {{"]
-    at = f"i / {VECTOR} * {GROUP * VECTOR} + i % {VECTOR}"
-    plain += [f"        total[{lane}] += a[i] * b[{at} + {lane * VECTOR}];" for lane in range(GROUP)] + ["    }"]
+    weight_index = f"i / {VECTOR} * {GROUP * VECTOR} + i % {VECTOR}"
+    plain += [f"        total[{lane}] += a[i] * b[{weight_index} + {lane * VECTOR}];" for lane in range(GROUP)] + ["    }"]
     mve = indent_lines([head, *run_lines()])
     return Printed(
         name, run_of_dots(GROUP, VECTOR), indent_lines(plain), mve=mve, vector=True, extra_argument=lambda b: b.ranges[0][1]

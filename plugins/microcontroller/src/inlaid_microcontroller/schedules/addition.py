@@ -166,8 +166,8 @@ def _scheduled(
     i = Var("i")
 
     def added(start: arith.Expr, count: int) -> ir.Stmt:
-        places = (flat[sides[0]], flat[sides[1]], flat[-1])
-        regions = tuple(ir.BufferRegion(buffer, ((start, arith.wrap(count)),)) for buffer in places)
+        operands = (flat[sides[0]], flat[sides[1]], flat[-1])
+        regions = tuple(ir.BufferRegion(buffer, ((start, arith.wrap(count)),)) for buffer in operands)
         return intrinsics[count].on(*regions, args=scalars)
 
     parts: list[ir.Stmt] = [ir.For(i, arith.wrap(vectors), added(arith.simplify(i * lanes), lanes))] if vectors else []

@@ -52,14 +52,14 @@ class DepthwiseRule:
 def _columns(product: Product, context: KernelContext) -> ir.LoopProgram:
     epilogue = Epilogue(product, context)
     weights = ir.Buffer(product.weights.name, (product.summed * product.outputs,), INT8)
-    pairing = intrinsic_for(pair(), context)
+    pair_intrinsic = intrinsic_for(pair(), context)
     dot = next((dot.intrinsic for dot in find_dots("int16", "int16", "int32", context) if (dot.lanes, dot.group) == (1, 2)), None)
     taps, columns = product.rows.taps, product.columns.taps
-    count = taps // 2 if pairing is not None and dot is not None else 0
+    count = taps // 2 if pair_intrinsic is not None and dot is not None else 0
     pairs = ir.Buffer("pairs", (count * columns, 2), INT16, "register")
     singles = ir.Buffer("singles", ((taps - 2 * count) * columns,), INT32, "register")
     return _Columns(
-        product, pairing, dot, epilogue, build_rows(product, epilogue.flat[product.data]), weights, pairs, singles
+        product, pair_intrinsic, dot, epilogue, build_rows(product, epilogue.flat[product.data]), weights, pairs, singles
     ).program()
 
 
@@ -99,20 +99,20 @@ class _Columns:
         body: list[ir.Stmt] = []
         for kx in range(columns):
             for r in range(self.paired):
-                places = [weight + ((2 * r + half) * columns + kx) for half in range(2)]
-                body.append(self._pair(self.weights, places, self.pairs, r * columns + kx))
+                weight_indices = [weight + ((2 * r + half) * columns + kx) for half in range(2)]
+                body.append(self._pair(self.weights, weight_indices, self.pairs, r * columns + kx))
             for r in range(product.rows.taps - 2 * self.paired):
                 wide = _wide(self.weights, weight + ((2 * self.paired + r) * columns + kx))
                 body.append(ir.Store(self.singles, (arith.wrap(r * columns + kx),), wide))
         count = product.columns.outputs
-        each = -(-count // -(-count // PIXELS))
-        tiles, rest = divmod(count, each)
+        tile_width = -(-count // -(-count // PIXELS))
+        tiles, rest = divmod(count, tile_width)
         if tiles > 1:
-            body.append(ir.For(x, arith.wrap(tiles), self._tile(y, channel, x * each, each)))
+            body.append(ir.For(x, arith.wrap(tiles), self._tile(y, channel, x * tile_width, tile_width)))
         else:
-            body.append(self._tile(y, channel, arith.ZERO, each))
+            body.append(self._tile(y, channel, arith.ZERO, tile_width))
         if rest:
-            body.append(self._tile(y, channel, arith.wrap(tiles * each), rest))
+            body.append(self._tile(y, channel, arith.wrap(tiles * tile_width), rest))
         inner: ir.Stmt = ir.Seq(tuple(body))
         for buffer in (self.pairs, self.singles):
             inner = inner if buffer.shape[0] == 0 else ir.Alloc(buffer, inner)
@@ -129,12 +129,12 @@ class _Columns:
             if not uses:
                 continue
             offset = (first * stride + column) * product.outputs + channel
-            places = [self.rows.element_index(y, ky, offset) for ky in range(product.rows.taps)]
+            row_indices = [self.rows.element_index(y, ky, offset) for ky in range(product.rows.taps)]
             body += [start for p, kx in uses if kx == 0 for start in self.epilogue.start(totals[p], channel)]
-            body.append(self._column(places, [(totals[p], kx) for p, kx in uses]))
-            ended = [p for p, kx in uses if kx == taps - 1]
+            body.append(self._column(row_indices, [(totals[p], kx) for p, kx in uses]))
+            ended_pixels = [p for p, kx in uses if kx == taps - 1]
             pixel = y * product.columns.outputs + first
-            body += [end for p in ended for end in self.epilogue.results(totals[p], channel, [arith.simplify(pixel + p)])]
+            body += [end for p in ended_pixels for end in self.epilogue.results(totals[p], channel, [arith.simplify(pixel + p)])]
         tile: ir.Stmt = ir.Seq(tuple(body))
         for total in totals:
             tile = ir.Alloc(total, tile)

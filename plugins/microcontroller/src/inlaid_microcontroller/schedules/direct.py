@@ -161,8 +161,8 @@ class _Direct:
         plan, o = self.plan, Var("o")
         total = ir.Buffer("total", (pixels, plan.width), INT32, "register")
         channel = arith.simplify(o * plan.width)
-        places = [arith.simplify(y * plan.product.columns.outputs + first + p) for p in range(pixels)]
-        results = self.epilogue.results(total, channel, places)
+        pixel_numbers = [arith.simplify(y * plan.product.columns.outputs + first + p) for p in range(pixels)]
+        results = self.epilogue.results(total, channel, pixel_numbers)
         start = self.epilogue.start(total, channel)
         body = ir.Alloc(total, ir.Seq((*start, self._sums(total, y, first, o), *results)))
         return ir.For(o, arith.wrap(-(-plan.product.outputs // plan.width)), body)
@@ -175,44 +175,48 @@ class _Direct:
         groups, rest = divmod(length, plan.group)
         row = o * product.rows.taps + ky
 
-        def at(offset: arith.Expr | int) -> list[arith.Expr]:
+        def indices_at(offset: arith.Expr | int) -> list[arith.Expr]:
             """Return the index of an element for each pixel."""
             stride = product.columns.stride * product.channels
             return [self.rows.element_index(y, ky, (first + p) * stride + offset) for p in range(int(total.shape[0]))]  # type: ignore[arg-type]
 
         if plan.slack:
             taps = [
-                stmt for tap in range(plan.taps) for stmt in self._group(total, at(tap * product.channels), row * plan.taps + tap)
+                stmt
+                for tap in range(plan.taps)
+                for stmt in self._group(total, indices_at(tap * product.channels), row * plan.taps + tap)
             ]
             return ir.For(ky, arith.wrap(product.rows.taps), ir.Seq(tuple(taps)))
         if rest == 0:
             # Taps of a row and groups of channels are contiguous in memory.
             count = plan.taps * groups
             if plan.dot is None and count <= UNROLLED:
-                stores = [store for k in range(count) for store in self._ones(total, at(arith.wrap(k)), row * count + k, 1)]
+                stores = [store for k in range(count) for store in self._ones(total, indices_at(arith.wrap(k)), row * count + k, 1)]
                 return ir.For(ky, arith.wrap(product.rows.taps), ir.Seq(tuple(stores)))
-            return ir.For(ky, arith.wrap(product.rows.taps), self._groups(total, at, row * count, count))
+            return ir.For(ky, arith.wrap(product.rows.taps), self._groups(total, indices_at, row * count, count))
         number = (row * plan.taps + kx) * plan.steps
         offset = kx * product.channels
         body: list[ir.Stmt] = []
         if groups:
-            body.append(self._groups(total, lambda each: at(offset + each), number, groups))
-        body += self._ones(total, at(offset + groups * plan.group), number + groups, rest)
+            body.append(self._groups(total, lambda each: indices_at(offset + each), number, groups))
+        body += self._ones(total, indices_at(offset + groups * plan.group), number + groups, rest)
         return ir.For(ky, arith.wrap(product.rows.taps), ir.For(kx, arith.wrap(plan.taps), ir.Seq(tuple(body))))
 
-    def _groups(self, total: ir.Buffer, at: Callable[[arith.Expr], list[arith.Expr]], number: arith.Expr, count: int) -> ir.Stmt:
+    def _groups(
+        self, total: ir.Buffer, indices_at: Callable[[arith.Expr], list[arith.Expr]], number: arith.Expr, count: int
+    ) -> ir.Stmt:
         """Build the addition of the products of `count` consecutive groups, a few groups per iteration of a loop."""
         group, step = self.plan.group, Var("step")
-        each = TILED if self._is_tile(total) else 1
-        iterations = count // each if count > each else 0
+        unrolled = TILED if self._is_tile(total) else 1
+        iterations = count // unrolled if count > unrolled else 0
 
         def add_groups(first: arith.Expr, length: int) -> list[ir.Stmt]:
             """Build the addition of `length` groups starting at `first`."""
-            ones = (first + k for k in range(length))
-            return [stmt for one in ones for stmt in self._group(total, at(one * group), number + one)]
+            group_indices = (first + k for k in range(length))
+            return [stmt for index in group_indices for stmt in self._group(total, indices_at(index * group), number + index)]
 
-        loop = [ir.For(step, arith.wrap(iterations), ir.Seq(tuple(add_groups(step * each, each))))] if iterations else []
-        return ir.Seq((*loop, *add_groups(arith.wrap(iterations * each), count - iterations * each)))
+        loop = [ir.For(step, arith.wrap(iterations), ir.Seq(tuple(add_groups(step * unrolled, unrolled))))] if iterations else []
+        return ir.Seq((*loop, *add_groups(arith.wrap(iterations * unrolled), count - iterations * unrolled)))
 
     def _is_tile(self, total: ir.Buffer) -> bool:
         return self.plan.tile is not None and total.shape[0] == self.plan.pixels
@@ -238,16 +242,16 @@ class _Direct:
         ]
 
     def _ones(self, total: ir.Buffer, indices: list[arith.Expr], number: arith.Expr, length: int) -> list[ir.Stmt]:
-        """Build the addition of products one by one."""
+        """Build the addition of the products of `length` elements, one by one."""
         stores: list[ir.Stmt] = []
         for k in range(length):
             for p, index in enumerate(indices):
                 for j in range(self.plan.width):
                     a = ir.cast(ir.load(self.rows.buffer, (arith.simplify(index + k),)), INT32)
-                    b = ir.cast(ir.load(self.weights, (arith.simplify(number), *_at(j, k))), INT32)
-                    stores.append(ir.Store(total, _at(p, j), ir.load(total, _at(p, j)) + a * b))
+                    b = ir.cast(ir.load(self.weights, (arith.simplify(number), *_as_index(j, k))), INT32)
+                    stores.append(ir.Store(total, _as_index(p, j), ir.load(total, _as_index(p, j)) + a * b))
         return stores
 
 
-def _at(*indices: int) -> tuple[arith.Expr, ...]:
+def _as_index(*indices: int) -> tuple[arith.Expr, ...]:
     return tuple(map(arith.wrap, indices))

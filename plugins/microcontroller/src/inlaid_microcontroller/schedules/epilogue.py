@@ -51,8 +51,8 @@ class Epilogue:
     def program(self, weights: ir.Buffer, body: ir.Stmt) -> ir.LoopProgram:
         """Build the kernel with flattened parameters."""
         program = self._product.program
-        lie = {**self.flat, self._product.weights: weights}
-        inputs, outputs = (tuple(lie.get(buffer, buffer) for buffer in side) for side in (program.inputs, program.outputs))
+        replacements = {**self.flat, self._product.weights: weights}
+        inputs, outputs = (tuple(replacements.get(buffer, buffer) for buffer in side) for side in (program.inputs, program.outputs))
         return ir.LoopProgram(program.name, inputs, outputs, body)
 
     def start(self, total: ir.Buffer, first: arith.Expr) -> list[ir.Stmt]:
@@ -87,9 +87,9 @@ class Epilogue:
             for lane in range(lanes):
                 channel = arith.simplify(first + lane)
                 (store,) = self.stored(total, row, lane, 1, channel, pixel)
-                inside = arith.compare("<", channel, product.outputs)
-                certain = lane < product.outputs % lanes or isinstance(first, arith.Const)
-                stores.append(store if certain else ir.If(ir.as_expr(inside, BOOL), store))
+                exists = arith.compare("<", channel, product.outputs)
+                always_exists = lane < product.outputs % lanes or isinstance(first, arith.Const)
+                stores.append(store if always_exists else ir.If(ir.as_expr(exists, BOOL), store))
         return stores
 
     def _begins_biased(self, lanes: int) -> bool:
@@ -146,9 +146,9 @@ class Epilogue:
             return ir.Store(result, (offset,), total)
         # Axes of one element have no variable. Pixels may be numbered as one row, regardless of the result's shape.
         columns = product.anchor.buffer.shape[-1]
-        where = (arith.ZERO, channel, pixel // columns, pixel % columns) if product.is_image else (pixel, channel)
-        moved: dict[arith.Expr, arith.Expr] = {
-            index: to for index, to in zip(self._iters, where, strict=True) if isinstance(index, arith.Var)
+        coordinates = (arith.ZERO, channel, pixel // columns, pixel % columns) if product.is_image else (pixel, channel)
+        substitution: dict[arith.Expr, arith.Expr] = {
+            index: coordinate for index, coordinate in zip(self._iters, coordinates, strict=True) if isinstance(index, arith.Var)
         }
 
         def load(node: ir.Expr) -> ir.Expr | None:
@@ -158,10 +158,10 @@ class Epilogue:
                 return total
             if node.buffer not in self.flat:
                 return None
-            at = offset if node.buffer.shape == product.anchor.buffer.shape else channel
-            return ir.load(self.flat[node.buffer], (at,))
+            element = offset if node.buffer.shape == product.anchor.buffer.shape else channel
+            return ir.load(self.flat[node.buffer], (element,))
 
-        value = Rewriter(moved, expr=load).expr(self._value)
+        value = Rewriter(substitution, expr=load).expr(self._value)
         return ir.Store(result, (offset,), value)
 
 

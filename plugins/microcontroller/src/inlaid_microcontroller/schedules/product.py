@@ -161,21 +161,25 @@ def _source(program: ir.LoopProgram, anchor: Anchor, data: ir.Buffer) -> tuple[i
     """Return the convolved buffer (None if unknown), its leading padding in rows and columns, and the padding value."""
     if not anchor.before:
         return (data if data in program.inputs else None), (0, 0), 0
-    nothing = None, (0, 0), 0
+    no_match = None, (0, 0), 0
     *literals, block = anchor.before
     if block.writes[0].buffer is not data or len(literals) > 1 or not isinstance(block.body, ir.Store):
-        return nothing
+        return no_match
     fills = {literal.writes[0].buffer: literal.body.value for literal in literals if isinstance(literal.body, ir.Store)}
     match block.body.value:
         case ir.Select(condition=ir.Index(), then=ir.Load(buffer=source, indices=indices), otherwise=otherwise):
             if isinstance(otherwise, ir.Load):
                 otherwise = fills.get(otherwise.buffer, otherwise)
             if not isinstance(otherwise, ir.Const) or source not in program.inputs:
-                return nothing
+                return no_match
             block_vars = [item.var for item in block.iters]
             shifts = [arith.simplify(var - index) for var, index in zip(block_vars, indices, strict=True)]
             if block.body.indices != tuple(block_vars) or not all(isinstance(shift, arith.Const) for shift in shifts):
-                return nothing
-            moved = [shift.value for shift in shifts if isinstance(shift, arith.Const)]
-            return (source, (moved[2], moved[3]), int(otherwise.value)) if moved[:2] == [0, 0] and min(moved) >= 0 else nothing
-    return nothing
+                return no_match
+            padding = [shift.value for shift in shifts if isinstance(shift, arith.Const)]
+            return (
+                (source, (padding[2], padding[3]), int(otherwise.value))
+                if padding[:2] == [0, 0] and min(padding) >= 0
+                else no_match
+            )
+    return no_match

@@ -99,12 +99,14 @@ def requantized(value: ir.Expr, total: ir.Buffer) -> Requantized | None:
     assert isinstance(multiplier, ir.Load)
     shift = next(node for node in loads if node not in (sums[0], bias, multiplier))
     for rounding in ROUNDINGS:
-        if structurally_equal(_alone(inner), _alone(_value(sums[0], bias, multiplier, shift, rounding=rounding))):
+        if structurally_equal(
+            _storing_program(inner), _storing_program(_value(sums[0], bias, multiplier, shift, rounding=rounding))
+        ):
             return Requantized(bias.buffer, multiplier.buffer, shift.buffer, rounding, int(zero), int(low), int(high))
     return None
 
 
-def _alone(value: ir.Expr) -> ir.LoopProgram:
+def _storing_program(value: ir.Expr) -> ir.LoopProgram:
     """Return a program that only stores `value`."""
     return ir.LoopProgram("", (), (), ir.Store(ir.Buffer("value", (), value.dtype), (), value))
 

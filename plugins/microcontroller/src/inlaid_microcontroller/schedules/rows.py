@@ -21,7 +21,7 @@ def _copy() -> ir.LoopProgram:
 
 
 COPY = TensorIntrin("copy", _copy())
-"""Intrinsic that copies a run of bytes between runs that do not overlap."""
+"""Intrinsic that copies a run of bytes to a run that does not overlap it."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Rows:
             self._loaded(tap + rows.stride, arith.wrap(tap - rows.before))
             for tap in range(rows.before, min(overlap, rows.before + rows.size))
         ]
-        moved = [
+        moves = [
             copy_run(self.ring, arith.wrap((tap + rows.stride) * self._width), self.ring, tap * self._width, self._width)
             for tap in range(overlap)
         ]
-        read = [self._read(tap, y) for tap in range(overlap, rows.taps)]
-        loop = ir.For(y, arith.wrap(rows.outputs), ir.Seq((*moved, *read, body)))
+        loads = [self._read(tap, y) for tap in range(overlap, rows.taps)]
+        loop = ir.For(y, arith.wrap(rows.outputs), ir.Seq((*moves, *loads, body)))
         return ir.Alloc(self.ring, ir.Seq((fill, *first, loop)))
 
     @property
@@ -81,8 +81,8 @@ class Rows:
         load = self._loaded(tap, row)
         if not conditions:
             return load
-        inside = conditions[0] if len(conditions) == 1 else arith.logical_and(*conditions)
-        return ir.If(ir.as_expr(inside, BOOL), load, self._blank(tap * self._width, self._width))
+        is_inside = conditions[0] if len(conditions) == 1 else arith.logical_and(*conditions)
+        return ir.If(ir.as_expr(is_inside, BOOL), load, self._blank(tap * self._width, self._width))
 
     def _loaded(self, tap: int, row: arith.Expr) -> ir.Stmt:
         """Copy a row of the data into the ring, between the padding columns."""

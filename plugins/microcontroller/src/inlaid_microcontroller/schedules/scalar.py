@@ -56,11 +56,11 @@ def channels_last(program: ir.LoopProgram, inputs: tuple[InputInfo, ...]) -> dic
     rank = len(program.outputs[0].shape)
     if rank < 3:
         return {}
-    for buffer, fact in zip(program.params, (*inputs, *(InputInfo(ROW_MAJOR) for _ in program.outputs)), strict=True):
+    for buffer, info in zip(program.params, (*inputs, *(InputInfo(ROW_MAJOR) for _ in program.outputs)), strict=True):
         sizes = [dim for dim in buffer.shape if isinstance(dim, int)]
         if len(sizes) != rank or 0 in sizes:
             continue
-        axis = 0 if fact.constant and sizes[CHANNEL] == 1 else CHANNEL
+        axis = 0 if info.constant and sizes[CHANNEL] == 1 else CHANNEL
         layouts[buffer] = Layout(((axis, sizes[axis]),))
     return {buffer: layout for buffer, layout in layouts.items() if layout.canonical(buffer.shape) != ROW_MAJOR}
 
@@ -98,9 +98,9 @@ def _anchored(program: ir.LoopProgram, anchor: Anchor, layouts: dict[ir.Buffer, 
     name, final = anchor.block.name, accumulate_in_registers(s, anchor)
     if layouts:
         _channels_innermost(s, final)
-    outside = s.loops(final)
-    if outside:
-        s.compute_at(name, outside[-1])
+    outer_loops = s.loops(final)
+    if outer_loops:
+        s.compute_at(name, outer_loops[-1])
     loops = axis_loops(s, name)[len(anchor.spatial) :]
     if layouts and len(loops) > 1 and loops[0] is not None:
         s.reorder(*present(*loops[1:]), loops[0])

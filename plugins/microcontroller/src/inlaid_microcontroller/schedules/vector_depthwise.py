@@ -118,11 +118,11 @@ def _windows(product: Product, epilogue: Epilogue) -> ir.LoopProgram:
     weights = ir.Buffer(product.weights.name, (product.rows.taps * product.columns.taps * product.outputs,), INT8)
     rows = build_rows(product, epilogue.flat[product.data])
     y, x, o = Var("y"), Var("x"), Var("o")
-    distance = rows.element_index(arith.ZERO, 1, 0)
-    assert isinstance(distance, arith.Const)
+    row_stride = rows.element_index(arith.ZERO, 1, 0)
+    assert isinstance(row_stride, arith.Const)
 
     def sums(channel: arith.Expr, lanes: int) -> ir.Stmt:
-        window = WindowSums(lanes, scaling.rounding, product.rows.taps, product.columns.taps, distance.value, product.outputs)
+        window = WindowSums(lanes, scaling.rounding, product.rows.taps, product.columns.taps, row_stride.value, product.outputs)
         offset = rows.element_index(y, 0, x * product.columns.stride * product.outputs + channel)
         pixel = y * product.columns.outputs + x
         parts = (scaling.bias, scaling.multiplier, scaling.shift)

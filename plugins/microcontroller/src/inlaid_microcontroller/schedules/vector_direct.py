@@ -86,11 +86,11 @@ class VectorDirectRule:
         product, dot = find_layer(program, inputs), vector_dot(context)
         if product is None or dot is None or product.by_channel:
             return None
-        plain = merged(product)
-        chunks = _chunks(plain, dot.group)
+        merged_product = merged(product)
+        chunks = _chunks(merged_product, dot.group)
         layouts = tuple(product.choose_layout(buffer, chunks.weights(product, dot.lanes)) for buffer in program.params)
         run = intrinsic_for(run_of_dots(dot.lanes, dot.group), context) if chunks.stride == dot.group else None
-        return Offer(layouts, lambda _: _Vector(plain, dot, run, chunks, Epilogue(plain, context)).program())
+        return Offer(layouts, lambda _: _Vector(merged_product, dot, run, chunks, Epilogue(merged_product, context)).program())
 
 
 def run_of_dots(lanes: int, group: int) -> ir.LoopProgram:
@@ -165,11 +165,11 @@ class _Vector:
 
     def _gathered(self, rows: Rows, patch: ir.Buffer, y: Var, x: Var) -> list[ir.Stmt]:
         chunks = self.chunks
-        down, across = chunks.runs
+        run_rows, run_columns = chunks.runs
         return [
-            copy_run(rows.buffer, self._start(rows, y, ky, x, kx), patch, (ky * across + kx) * chunks.slot, chunks.length)
-            for ky in range(down)
-            for kx in range(across)
+            copy_run(rows.buffer, self._start(rows, y, ky, x, kx), patch, (ky * run_columns + kx) * chunks.slot, chunks.length)
+            for ky in range(run_rows)
+            for kx in range(run_columns)
         ]
 
     def _tile(
@@ -177,11 +177,11 @@ class _Vector:
         rows: Rows,
         patch: ir.Buffer | None,
         weights: ir.Buffer,
-        at: tuple[Var, Var, arith.Expr],
+        position: tuple[Var, Var, arith.Expr],
         lanes: int,
     ) -> ir.Stmt:
         """Build the statements of one tile: `lanes` output channels of a pixel."""
-        chunks, (y, x, o) = self.chunks, at
+        chunks, (y, x, o) = self.chunks, position
         total = ir.Buffer("total", (1, self.dot.lanes), INT32, "register")
         start = [ir.Store(total, (arith.ZERO, arith.wrap(lane)), ir.const(0, INT32)) for lane in range(self.dot.lanes)]
         ky, kx = Var("ky"), Var("kx")
@@ -189,11 +189,11 @@ class _Vector:
         if patch is not None:
             sums = self._sum(total, (patch, arith.ZERO), (weights, number), chunks.count)
         else:
-            down, across = chunks.runs
-            each = chunks.slot // chunks.vector
+            run_rows, run_columns = chunks.runs
+            chunks_per_run = chunks.slot // chunks.vector
             first = rows.buffer, self._start(rows, y, ky, x, kx)
-            chunk = self._sum(total, first, (weights, number + (ky * across + kx) * each), each)
-            sums = ir.For(ky, arith.wrap(down), ir.For(kx, arith.wrap(across), chunk))
+            chunk = self._sum(total, first, (weights, number + (ky * run_columns + kx) * chunks_per_run), chunks_per_run)
+            sums = ir.For(ky, arith.wrap(run_rows), ir.For(kx, arith.wrap(run_columns), chunk))
         pixel = arith.simplify(y * self.product.columns.outputs + x)
         results = self.epilogue.stored(total, 0, 0, lanes, arith.simplify(o * self.dot.lanes), pixel)
         return ir.Alloc(total, ir.Seq((*start, sums, *results)))

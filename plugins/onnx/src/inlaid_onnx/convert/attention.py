@@ -41,12 +41,12 @@ def _split_heads(node: Node, x: Expr, heads: int) -> Expr:
 
 
 def _heads_first(node: Node, x: Expr, heads: int) -> Expr:
-    """Reshape (B, L, H * size) to (B, H, L, size)."""
+    """Split (B, L, H * size) into heads: (B, H, L, size)."""
     return transpose(_split_heads(node, x, heads), perm=(0, 2, 1, 3))
 
 
 def _join_heads(x: Expr) -> Expr:
-    """Reshape (B, H, L, size) to (B, L, H * size)."""
+    """Join the heads of (B, H, L, size): (B, L, H * size)."""
     batch, heads, length, size = expr_type(x).shape
     return reshape(transpose(x, perm=(0, 2, 1, 3)), shape=(batch, length, heads * size))
 
@@ -80,15 +80,15 @@ def _attention(node: Node) -> tuple[Expr | None, ...]:
         k, v = concat(past_key, k, axis=2), concat(past_value, v, axis=2)
     lengths = node.optional(6)
     mask = _padded_mask(node, expr_type(k).shape[2])
-    right = attrs.get("right_window_size", -1)
+    right_window = attrs.get("right_window_size", -1)
     if attrs.get("is_causal", 0):
-        right = 0
+        right_window = 0
     rest = tuple(item for item in (mask, lengths) if item is not None)
     options = AttentionAttrs(
         _scale(node, expr_type(q).shape[3]),
         attrs.get("softcap", 0.0),
         attrs.get("left_window_size", -1),
-        right,
+        right_window,
         offset,
         mask is not None,
         lengths is not None,
@@ -109,14 +109,14 @@ def _attention(node: Node) -> tuple[Expr | None, ...]:
 
 
 def _require_attention(node: Node, options: AttentionAttrs, *operands: Expr) -> None:
-    """State what the operator `attention` requires, for a conversion to other operators."""
+    """Apply the shape requirements of the operator `attention` to operands that are converted to other operators."""
     with node.relations():
         attention.infer(options, *(item.type for item in operands))
 
 
 def _padded_mask(node: Node, keys: Dim) -> Expr | None:
-    """Return the attention mask, extended so that it masks the keys after its end. A mask with a symbolic number of columns must
-    have one per key, or one for all."""
+    """Return the attention mask, or None without one. A mask with fewer columns than keys is extended to mask the other keys. A
+    symbolic number of columns must be the number of keys, or 1."""
     mask = node.optional(3)
     if mask is None:
         return None
@@ -124,8 +124,8 @@ def _padded_mask(node: Node, keys: Dim) -> Expr | None:
     columns = type_.shape[-1] if type_.rank else 1
     if not isinstance(columns, int) or not isinstance(keys, int) or columns >= keys or columns == 1:
         return mask
-    unseen = scalar(0, "bool") if type_.dtype.kind == "bool" else scalar(-np.inf, type_.dtype)
-    return pad(mask, unseen, pads=(0,) * (2 * type_.rank - 1) + (keys - columns,))
+    fill = scalar(0, "bool") if type_.dtype.kind == "bool" else scalar(-np.inf, type_.dtype)
+    return pad(mask, fill, pads=(0,) * (2 * type_.rank - 1) + (keys - columns,))
 
 
 def _flex_attention(node: Node) -> Expr:
@@ -159,7 +159,7 @@ def _modified(node: Node, name: str, value: Expr) -> Expr:
 
 
 def _linear_attention(node: Node) -> tuple[Expr, ...]:
-    """Convert LinearAttention. Each step decays, updates and reads a state (B, K, key size, value size); see the ONNX operator."""
+    """Convert LinearAttention. Each step decays, updates and reads a state (B, kv_num_heads, key size, value size)."""
     rule = node.attrs.get("update_rule", "gated_delta")
     heads, groups = node.attrs.get("q_num_heads", 0), node.attrs.get("kv_num_heads", 0)
     if rule not in ("linear", "gated", "delta", "gated_delta") or heads < 1 or groups < 1 or heads % groups:
@@ -196,9 +196,9 @@ def _linear_attention(node: Node) -> tuple[Expr, ...]:
             require_broadcast_to(expr_type(decays).shape[3:], (key_size,), "the decay of a head")
         scanned.append(exp(decays))
     if beta is not None:
-        rates = expr_type(beta).shape[2]
+        rate_count = expr_type(beta).shape[2]
         with node.relations():
-            require_broadcast_to((rates,), (groups,), "the update rates")
+            require_broadcast_to((rate_count,), (groups,), "the update rates")
         scanned.append(transpose(expand_dims(cast_to(beta, working_dtype), 3), perm=(1, 0, 2, 3)))
     zeros = full(scalar(0, working_dtype), shape=(batch, groups, key_size, value_size))
     state = zeros if past is None else cast_to(past, working_dtype)
@@ -217,15 +217,16 @@ def _linear_attention(node: Node) -> tuple[Expr, ...]:
         read = matmul(reshape(query, shape=(batch, groups, heads // groups, key_size)), memory)
         return reshape(read, shape=(batch, heads * value_size)), (memory,)
 
-    outputs, (last,) = run_steps(step, scanned, (state,))
+    outputs, (final_state,) = run_steps(step, scanned, (state,))
     return (
         cast_to(transpose(outputs, perm=(1, 0, 2)), node.dtype(0)),
-        cast_to(last, node.dtype(0) if past is None else node.dtype(3)),
+        cast_to(final_state, node.dtype(0) if past is None else node.dtype(3)),
     )
 
 
 def _causal_conv(node: Node) -> tuple[Expr, ...]:
-    """Convert CausalConvWithState: a depthwise convolution of past state and input. Their last positions are the next state."""
+    """Convert CausalConvWithState: a depthwise convolution of the past state followed by the input, whose last positions are the
+    next state."""
     x, w = node.input(0), node.input(1)
     batch, channels, _ = node.tensor(0).shape
     x_dtype, taps = node.dtype(0), node.tensor(1).shape[2]
@@ -288,8 +289,8 @@ def _rotary_embedding(node: Node) -> Expr:
     real: Expr = sub(mul(cosines, first), mul(sines, second))
     imaginary: Expr = add(mul(sines, first), mul(cosines, second))
     if node.attrs.get("interleaved", 0):
-        both = join([expand_dims(real, 4), expand_dims(imaginary, 4)], 4)
-        parts: list[Expr] = [reshape(both, shape=expr_type(rotated).shape)]
+        pairs_of_results = join([expand_dims(real, 4), expand_dims(imaginary, 4)], 4)
+        parts: list[Expr] = [reshape(pairs_of_results, shape=expr_type(rotated).shape)]
     else:
         parts = [real, imaginary]
     if rotated_size != size:

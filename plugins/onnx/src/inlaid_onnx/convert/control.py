@@ -18,7 +18,7 @@ from inlaid_runtime.errors import ModelImportError, TypeInferenceError
 from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import TensorType, Type
 
-# The attributes that can have the value of a Constant, with the dtypes of those that are not tensors.
+# The attributes, other than tensors, that can hold the value of a Constant, with their dtypes.
 _VALUE_DTYPES: Mapping[str, type] = {
     "value_float": np.float32,
     "value_floats": np.float32,
@@ -77,7 +77,7 @@ def _if(node: Node) -> tuple[Expr | None, ...]:
 
 
 def _sides(node: Node) -> tuple[_Side, _Side]:
-    """Convert both branches. A branch that is invalid for the sizes given is replaced by a branch that fails at run time."""
+    """Convert both branches. A branch that is invalid for the model's sizes is replaced by one that fails at run time."""
     sides: list[_Side | None] = [None, None]
     problems: list[ModelImportError] = []
     for number, name in enumerate(("then_branch", "else_branch")):
@@ -104,24 +104,25 @@ def _sides(node: Node) -> tuple[_Side, _Side]:
 
 def _expected_side(node: Node, sides: tuple[_Side, _Side], error: TypeInferenceError) -> tuple[_Side, _Side]:
     """Resolve branches without a common type: keep the one that the rest of the model expects, and make the other one fail. The
-    expected one has the ranks that the model declares, or is taken for usual sizes. Raises `error` if neither rule selects one."""
+    expected one has the ranks that the model declares, or is the one taken at usual sizes. Raises `error` if neither rule selects
+    one."""
     condition, *_ = node.dims(0) or (None,)
-    likely = _matches_declared_ranks(node, sides)
-    if likely is None and condition is not None:
-        likely = _at_usual_sizes(condition)
-    if likely is None:
+    likely_then = _matches_declared_ranks(node, sides)
+    if likely_then is None and condition is not None:
+        likely_then = _at_usual_sizes(condition)
+    if likely_then is None:
         node.require_static(0)
         raise error
-    chosen = node.scope.guesses.choose((node.span.node, *node.outputs), likely)
-    expected, other = sides if chosen else sides[::-1]
+    keeps_then = node.scope.guesses.choose((node.span.node, *node.outputs), likely_then)
+    expected, other = sides if keeps_then else sides[::-1]
     other_types, expected_types = (", ".join(repr(item.type) for item in side.values) for side in (other, expected))
     what = "the condition" if condition is None else repr(condition)
-    verb = "does not hold" if chosen else "holds"
+    verb = "does not hold" if keeps_then else "holds"
     message = f"{what} {verb}, which gives {other_types}, but the rest of the model expects {expected_types}"
     if condition is not None:
         message += f"; compile the model with {', '.join(sorted(map(repr, arith.free_vars(condition))))} fixed"
-    failing = _failing(node, message, expected)
-    return (expected, failing) if chosen else (failing, expected)
+    failing_side = _failing(node, message, expected)
+    return (expected, failing_side) if keeps_then else (failing_side, expected)
 
 
 def _matches_declared_ranks(node: Node, sides: tuple[_Side, _Side]) -> bool | None:

@@ -30,7 +30,7 @@ def with_bias(node: Node, result: Expr, index: int) -> Expr:
 
 
 def _kernel(node: Node, rank: int) -> tuple[Dim, ...]:
-    """Return the spatial dimensions of the weights at input 1, which the attribute `kernel_shape` repeats."""
+    """Return the spatial dimensions of the weights at input 1. The attribute `kernel_shape`, if present, must equal them."""
     kernel = node.tensor(1).shape[2:]
     if len(kernel) != rank:
         raise node.error(f"the weights must have {rank} spatial dimensions, got {node.tensor(1)!r}")
@@ -80,9 +80,10 @@ def _transposed_pads(
     dilations: tuple[int, ...],
     extra: tuple[int, ...],
 ) -> tuple[Dim, ...]:
-    """Return the number of elements to crop from the full output, for `output_shape`, `auto_pad` or `pads`.
+    """Return the numbers of elements to crop from the full output before and after each axis, by `output_shape`, `auto_pad` or
+    `pads`.
 
-    SAME_UPPER crops the odd element after, all other modes before, as the specification defines.
+    Of an odd number, SAME_UPPER crops the extra element after, all other modes before, as the specification defines.
     """
     rank = len(spatial)
     auto_pad = node.attrs.get("auto_pad", "NOTSET") or "NOTSET"
@@ -93,10 +94,10 @@ def _transposed_pads(
         return (0,) * (2 * rank) if auto_pad == "VALID" else explicit_pads(node, rank)
     before: list[Dim] = []
     after: list[Dim] = []
-    for extent, size, stride, dilation, more, length in zip(
+    for extent, size, stride, dilation, extra_size, length in zip(
         spatial, kernel, strides, dilations, extra, output_extents, strict=True
     ):
-        total = arith.wrap((extent - 1) * stride + (size - 1) * dilation + 1 + more - length)
+        total = arith.wrap((extent - 1) * stride + (size - 1) * dilation + 1 + extra_size - length)
         half = arith.maximum(total, 0) // 2
         first = arith.unwrap(half if auto_pad == "SAME_UPPER" else arith.maximum(total, 0) - half)
         before.append(first)

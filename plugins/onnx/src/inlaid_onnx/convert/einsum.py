@@ -51,23 +51,23 @@ def _operand(node: Node, index: int, term: str) -> _Operand:
     return _diagonal(node, index, _Operand(node.input(index), (*before, *_ellipsis(rest), *after)))
 
 
-def _result(node: Node, output: str | None, operands: Sequence[_Operand]) -> tuple[str, ...]:
+def _result_labels(node: Node, output: str | None, operands: Sequence[_Operand]) -> tuple[str, ...]:
     """Return the labels of the result. Without an output term: axes of ellipses, then the letters that occur once, sorted."""
-    letters = [label for operand in operands for label in operand.labels]
-    dots = _ellipsis(max((sum(label.startswith(".") for label in operand.labels) for operand in operands), default=0))
+    input_labels = [label for operand in operands for label in operand.labels]
+    ellipsis_labels = _ellipsis(max((sum(label.startswith(".") for label in operand.labels) for operand in operands), default=0))
     if output is None:
-        named = re.sub(r"[^A-Za-z]", "", node.attrs["equation"])
-        return (*dots, *sorted(label for label in named if named.count(label) == 1))
+        letters = re.sub(r"[^A-Za-z]", "", node.attrs["equation"])
+        return (*ellipsis_labels, *sorted(label for label in letters if letters.count(label) == 1))
     before, has_dots, after = _split(node, output)
-    labels = (*before, *(dots if has_dots else ()), *after)
-    if len(set(labels)) != len(labels) or not set(labels) <= set(letters):
+    labels = (*before, *(ellipsis_labels if has_dots else ()), *after)
+    if len(set(labels)) != len(labels) or not set(labels) <= set(input_labels):
         raise node.error(f"the output term must have unique labels of inputs, got {output!r}")
     return labels
 
 
 def _diagonal(node: Node, index: int, operand: _Operand) -> _Operand:
-    """Merge axes of input `index` with the same label: read the diagonal, or for symbolic extents, zero the elements off it and
-    sum."""
+    """Merge the axes of input `index` that have the same label. Of static extents, read the diagonal; of symbolic extents, zero
+    the elements off the diagonal and sum over one axis."""
     value, labels = operand.value, list(operand.labels)
     for second in range(len(labels) - 1, 0, -1):
         first = labels.index(labels[second])
@@ -89,7 +89,7 @@ def _diagonal(node: Node, index: int, operand: _Operand) -> _Operand:
 
 
 def _on_diagonal(value: Expr, first: int, second: int) -> Expr:
-    """Read the diagonal of two axes of equal, static extent, which stays in the place of the first."""
+    """Read the diagonal of two axes of equal, static extent. It replaces axis `first`; axis `second` is removed."""
     if second != first + 1:
         order = [axis for axis in range(expr_type(value).rank) if axis != second]
         order.insert(order.index(first) + 1, second)
@@ -157,11 +157,11 @@ def _einsum(node: Node) -> Expr:
     if len(terms) != len(node.inputs):
         raise node.error(f"the equation must have {len(node.inputs)} input terms, got {equation!r}")
     operands = [_operand(node, index, term) for index, term in enumerate(terms)]
-    output_labels = _result(node, output if arrow else None, operands)
+    output_labels = _result_labels(node, output if arrow else None, operands)
     total = operands[0]
     for index, operand in enumerate(operands[1:], 1):
-        later = {label for other in operands[index + 1 :] for label in other.labels}
-        total = _product(total, operand, later | set(output_labels))
+        later_labels = {label for other in operands[index + 1 :] for label in other.labels}
+        total = _product(total, operand, later_labels | set(output_labels))
     return _arranged(_summed(total, output_labels), output_labels)
 
 

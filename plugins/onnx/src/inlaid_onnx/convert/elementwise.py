@@ -52,7 +52,8 @@ def _unary(operator: Operator) -> Converter:
 
 
 def _operands(node: Node) -> tuple[Expr, Expr]:
-    """Return two operands that broadcast. Before opset 7, the attributes `broadcast` and `axis` aligned the second operand."""
+    """Return the two operands so that they broadcast by numpy's rules. Before opset 7, the attributes `broadcast` and `axis`
+    aligned the second operand with an axis of the first."""
     a, b = node.input(0), node.input(1)
     if node.opset >= 7 or not node.attrs.get("broadcast", 0) or "axis" not in node.attrs:
         return a, b
@@ -126,25 +127,25 @@ def _clip(node: Node) -> Expr:
     """Convert Clip. Static bounds become attributes, other bounds operands. The lower bound applies before the upper one. Omitted
     bounds are the least and the greatest finite number of the element type, so that infinities become finite."""
     x, element = node.input(0), node.dtype(0)
-    number = greatest_finite(element) if element.is_float else math.inf
-    limits = -number, number
+    largest = greatest_finite(element) if element.is_float else math.inf
+    limits = -largest, largest
     if node.opset < 11:
         return clip(x, minimum=node.attrs.get("min", limits[0]), maximum=node.attrs.get("max", limits[1]))
-    least, greatest = (_bound(node, index, limit) for index, limit in zip((1, 2), limits, strict=True))
-    if least is not None and greatest is not None:
-        return clip(x, minimum=least, maximum=greatest)
+    static_lower, static_upper = (_bound(node, index, limit) for index, limit in zip((1, 2), limits, strict=True))
+    if static_lower is not None and static_upper is not None:
+        return clip(x, minimum=static_lower, maximum=static_upper)
     lower, upper = node.optional(1), node.optional(2)
-    if least is not None:
-        x = clip(x, minimum=least)
+    if static_lower is not None:
+        x = clip(x, minimum=static_lower)
     elif lower is not None:
         x = maximum(x, lower)
-    if greatest is not None:
-        return clip(x, maximum=greatest)
+    if static_upper is not None:
+        return clip(x, maximum=static_upper)
     return x if upper is None else minimum(x, upper)
 
 
 def _bound(node: Node, index: int, limit: float) -> float | None:
-    """Return a bound as a number, int for integer data. Returns `limit` if it is omitted, None if it is data-dependent."""
+    """Return a bound as a number, int for integer data. Returns `limit` if the bound is omitted, None if it is data-dependent."""
     if node.optional(index) is None:
         return limit
     value = node.static(index)
@@ -159,7 +160,8 @@ Formula = Callable[[Expr, Callable[[float], Expr], Mapping[str, float]], Expr]
 
 
 def _formula(build: Formula, **defaults: float) -> Converter:
-    """Make a converter of an activation from a formula in the working dtype: `build(x, constant, attributes)`."""
+    """Make a converter of an activation. `build(x, constant, attributes)` applies its formula to `x` in the working dtype, in which
+    `constant(number)` makes a scalar. `defaults` are the float attributes and their default values."""
 
     def convert(node: Node) -> Expr:
         x = widened(node.input(0))
@@ -238,9 +240,9 @@ def _shrink(node: Node) -> Expr:
     """Convert Shrink: x + bias for x < -lambd, x - bias for x > lambd, else 0. Integers are computed in float32 and truncated."""
     dtype = node.dtype(0)
     x = cast_to(node.input(0), "float32") if dtype.is_int else widened(node.input(0))
-    working = expr_type(x).dtype
-    limit, bias = (scalar(node.attrs.get(name, default), working) for name, default in (("lambd", 0.5), ("bias", 0.0)))
-    zero = scalar(0, working)
+    work_dtype = expr_type(x).dtype
+    limit, bias = (scalar(node.attrs.get(name, default), work_dtype) for name, default in (("lambd", 0.5), ("bias", 0.0)))
+    zero = scalar(0, work_dtype)
     below = where(less(x, neg(limit)), add(x, bias), zero)
     return cast_to(where(less(limit, x), sub(x, bias), below), dtype)
 

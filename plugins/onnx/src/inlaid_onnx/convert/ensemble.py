@@ -19,13 +19,14 @@ _FUNCTIONS = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
 def _attribute(node: Node, name: str) -> Array:
-    """Return a list of floats, which may be a tensor since version 3."""
+    """Return the float attribute `name` as a vector. Since version 3 it may be a tensor, named `<name>_as_tensor`."""
     tensor = node.attrs.get(f"{name}_as_tensor")
     return np.asarray(node.attrs.get(name) or [], np.float32) if tensor is None else np.asarray(tensor).reshape(-1)
 
 
 def _trees(node: Node, kind: str, targets: int) -> Trees:
-    """Decode the trees from attribute lists with one entry per node, keyed by (tree, node), and one per weight of a leaf.
+    """Decode the trees from attributes: lists with one entry per node, identified by (tree id, node id), and lists with one entry
+    per weight of a leaf.
 
     `kind` is the prefix of the names of the weight attributes, "target" or "class"."""
     attrs = node.attrs
@@ -46,7 +47,7 @@ def _trees(node: Node, kind: str, targets: int) -> Trees:
     if unknown:
         raise node.error(f"nodes_modes must be LEAF or one of {', '.join(_MODES)}, got {unknown[0]!r}")
     is_leaf = np.array([mode == "LEAF" for mode in modes])
-    # A leaf repeats the comparison of some node, so that one comparison suffices if all nodes have the same mode.
+    # Leaves get the mode of the first interior node: if all nodes have one mode, one comparison suffices.
     first = next((_MODES[mode] for mode in modes if mode != "LEAF"), 0)
     children = []
     for side in ("true", "false"):
@@ -140,10 +141,11 @@ def _classifier(node: Node) -> tuple[Expr, Expr]:
     return class_labels(chosen, labels), cast_to(scores, "float32")
 
 
-def _mask_unreached_classes(trees: Trees, leaf: Expr, scores: Expr, dtype: str, based: bool) -> Expr:
-    """Set the score of each class that has no weight in a row's leaves to -infinity, so that the class is never selected."""
+def _mask_unreached_classes(trees: Trees, leaf: Expr, scores: Expr, dtype: str, has_base: bool) -> Expr:
+    """Set the score of each class that has no weight in a row's leaves to -infinity, so that the class is never selected.
+    With base values, every class has a score and none is masked."""
     every_leaf = [trees.present[reached].all(axis=0) for reached in trees.leaves_by_root()]
-    if based or np.any(every_leaf, axis=0).all():
+    if has_base or np.any(every_leaf, axis=0).all():
         return scores
     any_leaf = ops.reduce_max(cast_to(ops.take(constant(trees.present), leaf, axis=0), "int32"), axes=(1,), keepdims=False)
     return ops.where(ops.less(scalar(0, "int32"), any_leaf), scores, scalar(-np.inf, dtype))

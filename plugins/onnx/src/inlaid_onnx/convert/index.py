@@ -91,19 +91,19 @@ def _tensor_scatter(node: Node) -> Expr:
     mode = node.attrs.get("mode", "linear")
     if mode not in ("linear", "circular"):
         raise node.error(f"mode must be linear or circular, got {mode!r}")
-    first = node.optional(2)
+    write_indices = node.optional(2)
     with node.relations():
-        if first is not None:
+        if write_indices is not None:
             require_shape(node.tensor(2).shape, update.shape[:1], "write_indices")
         require_shape(update.shape, (*cache.shape[:axis], update.shape[axis], *cache.shape[axis + 1 :]), "the update")
         require_at_most(update.shape[axis], cache.shape[axis], f"dimension {axis} of the update")
-    rows = iota(shape=(update.shape[0], update.shape[axis]), axis=1)
-    if first is not None:
-        rows = add(rows, reshape(cast(first, dtype="int64"), shape=(update.shape[0], 1)))
+    axis_indices = iota(shape=(update.shape[0], update.shape[axis]), axis=1)
+    if write_indices is not None:
+        axis_indices = add(axis_indices, reshape(cast(write_indices, dtype="int64"), shape=(update.shape[0], 1)))
     if mode == "circular":
-        rows = mod(rows, sizes(dims=(cache.shape[axis],)))
+        axis_indices = mod(axis_indices, sizes(dims=(cache.shape[axis],)))
     shape = tuple(dim if position in (0, axis) else 1 for position, dim in enumerate(update.shape))
-    indices = broadcast_to(reshape(rows, shape=shape), shape=update.shape)
+    indices = broadcast_to(reshape(axis_indices, shape=shape), shape=update.shape)
     return scatter_along_axis(node.input(0), indices, node.input(1), axis=axis)
 
 
@@ -135,11 +135,11 @@ def _one_hot(node: Node) -> Expr:
     positive = where(less(indices, _int64(0)), add(indices, length), indices)
     shape = list(node.tensor(0).shape)
     positive = reshape(positive, shape=(*shape[:axis], 1, *shape[axis:]))
-    counted = iota(shape=tuple(size if position == axis else 1 for position in range(rank)), axis=axis)
+    class_indices = iota(shape=tuple(size if position == axis else 1 for position in range(rank)), axis=axis)
     off, on = (
         reshape(strided_slice(node.input(2), begin=(position,), end=(position + 1,), strides=(1,)), shape=()) for position in (0, 1)
     )
-    return where(equal(positive, counted), on, off)
+    return where(equal(positive, class_indices), on, off)
 
 
 CONVERTERS: Mapping[str, Converter] = {

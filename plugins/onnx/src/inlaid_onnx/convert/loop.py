@@ -30,7 +30,7 @@ def _loop(node: Node) -> tuple[Expr | None, ...]:
     always = constant(True, span=node.span)
     condition = node.optional(1)
     static_condition = None if condition is None else node.static(1)
-    trips = _trip_count(node, stopped=static_condition is not None and not static_condition.all())
+    trips = _trip_count(node, never_runs=static_condition is not None and not static_condition.all())
     states = tuple(node.input(index) for index in range(2, len(node.inputs)))
 
     def body(types: Sequence[Type]) -> Function:
@@ -55,8 +55,8 @@ def _loop(node: Node) -> tuple[Expr | None, ...]:
     return tuple(tuple_item(result, index, node.span) for index in range(len(_fields(widened_body)) - 1))
 
 
-def _trip_count(node: Node, stopped: bool) -> Expr | None:
-    if stopped:
+def _trip_count(node: Node, never_runs: bool) -> Expr | None:
+    if never_runs:
         return constant(np.int64(0), span=node.span)
     if node.optional(0) is None:
         return None
@@ -70,59 +70,62 @@ def _fields(body: Function) -> tuple[Expr, ...]:
 
 
 def _widened(node: Node, body: Any, states: tuple[Expr, ...], first: int) -> tuple[Function, tuple[Expr, ...]]:
-    """Find types of the carried values that are equal before and after each iteration. Returns the body for these types, and the
+    """Find types of the carried values that hold both before and after each iteration. Returns the body for these types, and the
     initial values converted to them.
 
     `body(types)` imports the body for carried types; the carried results start at result number `first`. If a result does not fit
     its parameter, the parameter's type is widened and the body is imported again.
     """
-    ours: set[str] = set()
+    widened_names: set[str] = set()
     key = (node.span.node, *node.outputs)
     types = [state.type for state in states]
     cached_types = node.scope.carried.get(key, ())
     if len(cached_types) == len(types):
         with suppress(TypeInferenceError):  # loops in two branches may have the same name
-            types = [_widen(a, b, ours) for a, b in zip(types, cached_types, strict=True)]
+            types = [_widen(a, b, widened_names) for a, b in zip(types, cached_types, strict=True)]
     for _ in range(_MAX_WIDENINGS):
         typed_body: Function = body(types)
         results = [item.type for item in _fields(typed_body)[first : first + len(states)]]
         if len(results) != len(states):
             raise node.error(f"the body must return {len(states)} carried values, got {len(results)}")
-        wider = [_widen(a, b, ours) for a, b in zip(types, results, strict=True)]
+        wider = [_widen(a, b, widened_names) for a, b in zip(types, results, strict=True)]
         if wider == types:
             node.scope.carried[key] = tuple(types)
             fields = list(_fields(typed_body))
             for index, type_ in enumerate(types, first):
                 fields[index] = coerce(fields[index], type_, node.span)
-            started = tuple(coerce(state, type_, node.span) for state, type_ in zip(states, types, strict=True))
-            changed = function(
+            initial_values = tuple(coerce(state, type_, node.span) for state, type_ in zip(states, types, strict=True))
+            coerced_body = function(
                 typed_body.params, tuple_(fields, node.span), span=typed_body.span, constraints=typed_body.constraints
             )
-            return changed, started
+            return coerced_body, initial_values
         types = wider
     raise node.error(f"the types of the carried values must stop widening after {_MAX_WIDENINGS} imports of the body")
 
 
-def _widen(param: Type, result: Type, ours: set[str]) -> Type:
+def _widen(param: Type, result: Type, widened_names: set[str]) -> Type:
     """Widen the type `param` of a carried value to include the type `result` that the body returns. Dimensions that change become
-    existential. `ours` has the names of dimensions that earlier widenings made existential: these fit any dimension."""
+    existential. `widened_names` has the names of the dimensions that earlier widenings made existential: these fit any
+    dimension."""
     match param, result:
         case TensorType(), TensorType() if param.dtype is result.dtype and param.rank == result.rank:
-            return TensorType([_widen_dim(a, b, ours) for a, b in zip(param.shape, result.shape, strict=True)], param.dtype)
+            return TensorType(
+                [_widen_dim(a, b, widened_names) for a, b in zip(param.shape, result.shape, strict=True)], param.dtype
+            )
         case (SequenceType(element=TensorType() as a), SequenceType(element=TensorType() as b)):
-            return SequenceType(_widen(a, b, ours))
+            return SequenceType(_widen(a, b, widened_names))
         case (OptionalType(element=a), OptionalType(element=b)) if a == b:
             return param
         case OptionalType(element=a), _ if not isinstance(result, OptionalType) and isinstance(a, (TensorType, SequenceType)):
-            return OptionalType(_widen(a, result, ours))
+            return OptionalType(_widen(a, result, widened_names))
     return common_type(param, result)
 
 
-def _widen_dim(a: Dim, b: Dim, ours: set[str]) -> Dim:
-    if a == b or (isinstance(a, SizeVar) and a.name in ours):
+def _widen_dim(a: Dim, b: Dim, widened_names: set[str]) -> Dim:
+    if a == b or (isinstance(a, SizeVar) and a.name in widened_names):
         return a
     fresh = fresh_size("carried")
-    ours.add(fresh.name)
+    widened_names.add(fresh.name)
     return fresh
 
 

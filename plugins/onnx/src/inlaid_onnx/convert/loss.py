@@ -33,8 +33,8 @@ def _negative_log_likelihood(node: Node, log_probabilities: Expr) -> Expr:
     weights = None if weight is None else take(cast_to(weight, dtype), target, axis=0)
     if ignored is not None:
         losses = where(ignored, zero, losses)
-        counted = full(scalar(1, dtype), shape=expr_type(target).shape) if weights is None else weights
-        weights = where(ignored, zero, counted)
+        element_weights = full(scalar(1, dtype), shape=expr_type(target).shape) if weights is None else weights
+        weights = where(ignored, zero, element_weights)
     if weights is not None:
         losses = mul(losses, weights)
     return _reduced(node, losses, weights)

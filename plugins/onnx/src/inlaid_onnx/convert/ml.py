@@ -68,9 +68,9 @@ def _one_hot_encoder(node: Node) -> Expr:
     if not categories:
         raise node.error(f"expected categories for a tensor of {node.dtype(0).name}, got none")
     x = node.input(0) if text else cast_to(node.input(0), "int64")
-    number = ops.lookup(x, keys=categories, values=tuple(range(len(categories))), default=len(categories), dtype="int64")
+    category = ops.lookup(x, keys=categories, values=tuple(range(len(categories))), default=len(categories), dtype="int64")
     rows = np.eye(len(categories) + (1 if node.attrs.get("zeros", 1) else 0), len(categories), dtype=np.float32)
-    return ops.take(constant(rows), number, axis=0)
+    return ops.take(constant(rows), category, axis=0)
 
 
 def _normalizer(node: Node) -> Expr:
@@ -78,15 +78,15 @@ def _normalizer(node: Node) -> Expr:
     axis = node.rank(0) - 1
     norm = node.attrs.get("norm", "MAX")
     if norm == "MAX":
-        size = ops.reduce_max(x, axes=(axis,), keepdims=True)
+        magnitude = ops.reduce_max(x, axes=(axis,), keepdims=True)
     elif norm == "L1":
-        size = ops.reduce_sum(ops.abs(x), axes=(axis,), keepdims=True)
+        magnitude = ops.reduce_sum(ops.abs(x), axes=(axis,), keepdims=True)
     elif norm == "L2":
-        size = ops.sqrt(ops.reduce_sum(ops.mul(x, x), axes=(axis,), keepdims=True))
+        magnitude = ops.sqrt(ops.reduce_sum(ops.mul(x, x), axes=(axis,), keepdims=True))
     else:
         raise node.error(f"norm must be MAX, L1 or L2, got {norm!r}")
     zero = scalar(0, "float32")
-    return ops.div(x, ops.where(ops.equal(size, zero), scalar(1, "float32"), size))
+    return ops.div(x, ops.where(ops.equal(magnitude, zero), scalar(1, "float32"), magnitude))
 
 
 def _linear(node: Node, rows: int) -> Expr:
@@ -194,23 +194,23 @@ def _classes(node: Node) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np
 def _mapping(node: Node) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return keys, values and default of LabelEncoder since version 2. Each has one attribute per dtype."""
     keys, values = _attribute(node, "keys"), _attribute(node, "values")
-    plain: dict[str, Any] = {"int64": -1, "float32": -0.0, "string": "_Unused"}
+    defaults: dict[str, Any] = {"int64": -1, "float32": -0.0, "string": "_Unused"}
     dtype = from_numpy(values.dtype).name
     default = node.attrs.get("default_tensor")
     if default is None:
         name = {"int64": "default_int64", "float32": "default_float", "string": "default_string"}.get(dtype, "")
-        default = np.array(node.attrs.get(name, plain.get(dtype, 0)), values.dtype)
+        default = np.array(node.attrs.get(name, defaults.get(dtype, 0)), values.dtype)
     return keys, values, np.asarray(default).reshape(-1)[0:1].reshape(()).astype(values.dtype)
 
 
-def _attribute(node: Node, what: str) -> np.ndarray[Any, Any]:
+def _attribute(node: Node, prefix: str) -> np.ndarray[Any, Any]:
     types: dict[str, Any] = {"int64s": np.int64, "floats": np.float32, "strings": object}
     for suffix, dtype in types.items():
-        if f"{what}_{suffix}" in node.attrs:
-            return np.array(node.attrs[f"{what}_{suffix}"], dtype)
-    if f"{what}_tensor" not in node.attrs:
-        raise node.error(f"expected an attribute with {what}, found none")
-    return np.asarray(node.attrs[f"{what}_tensor"]).reshape(-1)
+        if f"{prefix}_{suffix}" in node.attrs:
+            return np.array(node.attrs[f"{prefix}_{suffix}"], dtype)
+    if f"{prefix}_tensor" not in node.attrs:
+        raise node.error(f"expected an attribute with {prefix}, found none")
+    return np.asarray(node.attrs[f"{prefix}_tensor"]).reshape(-1)
 
 
 # --- TfIdfVectorizer --------------------------------------------------------------------------------------------------
@@ -239,11 +239,11 @@ def _tf_idf(node: Node) -> Expr:
     elif mode != "TF":
         raise node.error(f"mode must be TF, IDF or TFIDF, got {mode!r}")
     # Gather each n-gram's count into its column; a column without an n-gram gathers the zeros appended to the counts.
-    source = np.full(int(columns.max(initial=-1)) + 1, size, np.int64)
-    source[columns] = np.arange(size)
+    gram_by_column = np.full(int(columns.max(initial=-1)) + 1, size, np.int64)
+    gram_by_column[columns] = np.arange(size)
     zeros = ops.mul(ops.reduce_sum(total, axes=(1,), keepdims=True), scalar(0, "float32"))
-    placed = ops.take(join([total, zeros], 1), constant(source), axis=1)
-    return placed if node.rank(0) == 2 else squeeze(placed, 0)
+    by_column = ops.take(join([total, zeros], 1), constant(gram_by_column), axis=1)
+    return by_column if node.rank(0) == 2 else squeeze(by_column, 0)
 
 
 def _tokens(node: Node) -> tuple[Expr, np.ndarray[Any, Any]]:
@@ -257,8 +257,8 @@ def _tokens(node: Node) -> tuple[Expr, np.ndarray[Any, Any]]:
 
 
 def _grams(node: Node, pool: np.ndarray[Any, Any]) -> list[tuple[np.ndarray[Any, Any], Sequence[int]]]:
-    """Return, for each n-gram length in the pool, its n-grams (one per row), and the distances in the input between the elements of
-    an n-gram. There are no distances for lengths that are not requested."""
+    """Return, for each length of n-grams in the pool, its n-grams (one per row) and the distances in the input at which the
+    elements of an n-gram may follow each other. A length that is not requested has no distances."""
     bounds = [*node.attrs.get("ngram_counts", []), len(pool)]
     least, greatest = node.attrs.get("min_gram_length", 1), node.attrs.get("max_gram_length", 1)
     grams: list[tuple[np.ndarray[Any, Any], Sequence[int]]] = []
@@ -278,8 +278,8 @@ def _count_grams(rows: Expr, grams: np.ndarray[Any, Any], steps: Sequence[int]) 
     total = ops.full(scalar(0, "int32"), shape=(height, size))
     for step in steps:
         starts = simple(arith.maximum(arith.add(width, -(length - 1) * step), 0))
-        places = ops.add(ops.iota(shape=(starts, 1), axis=0), constant(np.arange(length)[None] * step))
-        candidates = ops.reshape(ops.take(rows, places, axis=1), shape=(height, starts, 1, length))
+        positions = ops.add(ops.iota(shape=(starts, 1), axis=0), constant(np.arange(length)[None] * step))
+        candidates = ops.reshape(ops.take(rows, positions, axis=1), shape=(height, starts, 1, length))
         element_matches = cast_to(ops.equal(candidates, constant(grams)), "int32")
         gram_matches = ops.reduce_min(element_matches, axes=(3,), keepdims=False)
         total = ops.add(total, ops.reduce_sum(gram_matches, axes=(1,), keepdims=False))

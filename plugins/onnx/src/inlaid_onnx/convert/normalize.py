@@ -57,8 +57,8 @@ def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
     axes = (0, *range(2, rank))
     wide = widened(x)
     batch_mean = mean(wide, axes)
-    centerd = sub(wide, expand_dims(batch_mean, *axes))
-    batch_variance = mean(mul(centerd, centerd), axes)
+    centered = sub(wide, expand_dims(batch_mean, *axes))
+    batch_variance = mean(mul(centered, centered), axes)
     y = batch_norm(x, scale, bias, batch_mean, batch_variance, epsilon=epsilon)
     momentum = node.real("momentum", 0.9)
 
@@ -72,10 +72,10 @@ def _train_batch_norm(node: Node, epsilon: float) -> tuple[Expr | None, ...]:
         new = add(mul(old, scalar(momentum, dtype)), mul(cast_to(batch_statistic, dtype), scalar(1 - momentum, dtype)))
         return cast_to(new, node.dtype(index))
 
-    moved = running(3, batch_mean), running(4, batch_variance)
+    running_statistics = running(3, batch_mean), running(4, batch_variance)
     if node.opset >= 14:
-        return y, *moved
-    return y, *moved, cast_to(batch_mean, node.dtype(3)), cast_to(batch_variance, node.dtype(4))
+        return y, *running_statistics
+    return y, *running_statistics, cast_to(batch_mean, node.dtype(3)), cast_to(batch_variance, node.dtype(4))
 
 
 def _per_channel(x: Expr, value: Expr) -> Expr:
@@ -164,9 +164,9 @@ def _mean_variance_norm(node: Node) -> Expr:
     """Convert MeanVarianceNormalization: (x - mean) / (standard deviation + 1e-9) over the axes, in the working dtype."""
     x = widened(node.input(0))
     axes = tuple(node.axis(axis, node.rank(0)) for axis in node.attrs.get("axes", (0, 2, 3)))
-    centerd = sub(x, mean(x, axes, keepdims=True))
-    deviation = sqrt(mean(mul(centerd, centerd), axes, keepdims=True))
-    return cast_to(div(centerd, add(deviation, scalar(as_float32(1e-9), expr_type(x).dtype))), node.dtype(0))
+    centered = sub(x, mean(x, axes, keepdims=True))
+    deviation = sqrt(mean(mul(centered, centered), axes, keepdims=True))
+    return cast_to(div(centered, add(deviation, scalar(as_float32(1e-9), expr_type(x).dtype))), node.dtype(0))
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -26,17 +26,18 @@ def _kernel(node: Node, rank: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Window:
-    """Attributes of a pooling operator. `pads` is the given padding, `more` the padding that ceil_mode adds for extra windows."""
+    """Attributes of a pooling operator. `pads` is the node's padding, `ceil_pads` the padding that ceil_mode adds for extra
+    windows."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     pads: tuple[Dim, ...]
-    more: tuple[Dim, ...]
+    ceil_pads: tuple[Dim, ...]
 
     @property
     def total_pads(self) -> tuple[Dim, ...]:
-        return tuple(arith.unwrap(arith.wrap(a + b)) for a, b in zip(self.pads, self.more, strict=True))
+        return tuple(arith.unwrap(arith.wrap(a + b)) for a, b in zip(self.pads, self.ceil_pads, strict=True))
 
 
 def _window(node: Node) -> _Window:
@@ -48,15 +49,15 @@ def _window(node: Node) -> _Window:
     pads = window_pads(node, spatial, spans, strides)
     if not node.attrs.get("ceil_mode", 0):
         return _Window(kernel, strides, dilations, pads, (0,) * (2 * rank))
-    more: list[Dim] = []
+    end_pads: list[Dim] = []
     for extent, span, stride, before, after in zip(spatial, spans, strides, pads[:rank], pads[rank:], strict=True):
         outputs = arith.ceildiv(extent + before + after - span, stride) + 1
         # A window that would start in the padding after the data is dropped.
         starts = arith.compare("<", (outputs - 1) * stride, extent + before)
         outputs = outputs - arith.select(starts, 0, 1)
         reach = (outputs - 1) * stride + span
-        more.append(arith.unwrap(arith.maximum(0, reach - (extent + before + after))))
-    return _Window(kernel, strides, dilations, pads, (0,) * rank + tuple(more))
+        end_pads.append(arith.unwrap(arith.maximum(0, reach - (extent + before + after))))
+    return _Window(kernel, strides, dilations, pads, (0,) * rank + tuple(end_pads))
 
 
 def _max_pool(node: Node) -> Expr | tuple[Expr | None, ...]:
@@ -66,20 +67,20 @@ def _max_pool(node: Node) -> Expr | tuple[Expr | None, ...]:
         return call(max_pool, (node.input(0),), plain)
     column_major = bool(node.attrs.get("storage_order", 0))
     attrs = MaxPoolIndicesAttrs(plain.strides, plain.pads, plain.dilations, plain.kernel, column_major)
-    both = call(max_pool_indices, (node.input(0),), attrs)
-    return tuple_item(both, 0), tuple_item(both, 1)
+    maxima_and_indices = call(max_pool_indices, (node.input(0),), attrs)
+    return tuple_item(maxima_and_indices, 0), tuple_item(maxima_and_indices, 1)
 
 
 def _avg_pool(node: Node) -> Expr:
     window = _window(node)
     x, pads = node.input(0), window.total_pads
     include = bool(node.attrs.get("count_include_pad", 0))
-    if include and any(dim != 0 for dim in window.more):
+    if include and any(dim != 0 for dim in window.ceil_pads):
         # The average counts the padding in `pads`, but not that of ceil_mode: pad the data with the former.
         rank = len(window.kernel)
         before, after = window.pads[:rank], window.pads[rank:]
         x = pad(x, scalar(0, node.dtype(0)), pads=(0, 0, *before, 0, 0, *after), mode="constant")
-        pads, include = window.more, False
+        pads, include = window.ceil_pads, False
     return call(avg_pool, (x,), AvgPoolAttrs(window.strides, pads, window.dilations, window.kernel, include))
 
 
@@ -131,8 +132,8 @@ def _max_unpool(node: Node) -> Expr:
     output_shape = node.sizes(2, "output_shape")
     if len(output_shape) != len(unpooled):
         raise node.error(f"output_shape must have {len(unpooled)} elements, got {len(output_shape)}")
-    more = tuple(arith.unwrap(arith.wrap(new - old)) for new, old in zip(output_shape, unpooled, strict=True))
-    return pad(result, scalar(0, dtype), pads=(0,) * len(more) + more)
+    extra_sizes = tuple(arith.unwrap(arith.wrap(new - old)) for new, old in zip(output_shape, unpooled, strict=True))
+    return pad(result, scalar(0, dtype), pads=(0,) * len(extra_sizes) + extra_sizes)
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -48,7 +48,8 @@ def _granularity(node: Node) -> tuple[int, int]:
 
 
 def _precision(node: Node) -> DType:
-    """Return the dtype of x / scale: `precision`, else the dtype of the scale if arithmetic is supported in it."""
+    """Return the dtype of x / scale: the attribute `precision`, else the scale's dtype, or float32 if that has fewer than 16
+    bits."""
     code = node.attrs.get("precision", 0)
     return decode_dtype(code) if code else node.dtype(1) if node.dtype(1).bits >= 16 else dtype("float32")
 
@@ -72,12 +73,12 @@ def _dequantize(node: Node) -> Expr:
 def _dynamic_quantize(node: Node) -> tuple[Expr, ...]:
     """Convert DynamicQuantizeLinear to (uint8 data, scale, zero point), for the range of the data extended to include 0."""
     x, x_dtype = node.input(0), node.dtype(0)
-    axes, zero, top = tuple(range(node.rank(0))), scalar(0, x_dtype), scalar(255, x_dtype)
+    axes, zero, uint8_max = tuple(range(node.rank(0))), scalar(0, x_dtype), scalar(255, x_dtype)
     greatest = maximum(reduce_max(x, axes=axes), zero)
     least = minimum(reduce_min(x, axes=axes), zero)
     # All-zero data has an empty range; any scale is valid.
-    span = div(sub(greatest, least), top)
-    scale = where(equal(span, zero), scalar(1, x_dtype), span)
+    step = div(sub(greatest, least), uint8_max)
+    scale = where(equal(step, zero), scalar(1, x_dtype), step)
     zero_point = cast(round(clip(neg(div(least, scale)), minimum=0.0, maximum=255.0)), dtype="uint8")
     return quantize(x, scale, zero_point, dtype="uint8"), scale, zero_point
 
@@ -86,7 +87,8 @@ def _dynamic_quantize(node: Node) -> tuple[Expr, ...]:
 
 
 def _followed(value: Expr, trailing: int) -> Expr:
-    """Append dimensions of extent 1 to a vector, so that it broadcasts along an axis. A vector of one element becomes 0-d."""
+    """Append `trailing` dimensions of extent 1 to a vector, so that it broadcasts along an axis. A vector of one element becomes
+    0-d."""
     type_ = expr_type(value)
     if type_.rank != 1:
         return value
@@ -130,22 +132,22 @@ def _conv_integer(node: Node) -> Expr:
     return _convolution(node, x, w)
 
 
-def _rows(node: Node) -> int:
+def _axes_after_rows(node: Node) -> int:
     """Return the number of axes after the row axis of the left operand."""
     return 1 if node.rank(0) > 1 else 0
 
 
 def _matmul_integer(node: Node) -> Expr:
     """Convert MatMulInteger. Inputs: a, b, zero point of a (may be per row), zero point of b (may be per column)."""
-    return matmul(_integers(node, 0, _parameter(node, 2, _rows(node))), _integers(node, 1, _parameter(node, 3)))
+    return matmul(_integers(node, 0, _parameter(node, 2, _axes_after_rows(node))), _integers(node, 1, _parameter(node, 3)))
 
 
 def _qlinear_conv(node: Node) -> Expr:
     """Convert QLinearConv. Inputs: x, scale, zero point; w, scale, zero point; scale, zero point of the result; int32 bias."""
     x, w = _integers(node, 0, _per_tensor(node, 2)), _integers(node, 3, _parameter(node, 5, node.rank(3) - 1))
     total = _convolution(node, x, w, node.optional(8))
-    data, result = (cast_to(one_element(node, node.input(index)), "float32") for index in (1, 6))
-    factor = div(mul(data, _scale(node, 4)), result)
+    data_scale, result_scale = (cast_to(one_element(node, node.input(index)), "float32") for index in (1, 6))
+    factor = div(mul(data_scale, _scale(node, 4)), result_scale)
     return requantize(total, factor, one_element(node, node.input(7)), dtype=node.dtype(7).name, axis=1)
 
 
@@ -155,22 +157,22 @@ def _qlinear_matmul(node: Node) -> Expr:
     The scale and zero point of a may be per row, the scale and zero point of b per column.
     """
     to, zero_point = node.dtype(7), one_element(node, node.input(7))
-    result = cast_to(one_element(node, node.input(6)), "float32")
-    rows = _rows(node)
-    scales = [_scale(node, 1, rows), _scale(node, 4)]
+    result_scale = cast_to(one_element(node, node.input(6)), "float32")
+    trailing = _axes_after_rows(node)
+    scales = [_scale(node, 1, trailing), _scale(node, 4)]
     with node.relations():
         for index, scale in zip((0, 3), scales, strict=True):
             require_broadcast_to(expr_type(scale).shape, node.tensor(index).shape, f"the scale of input {index}")
     scale = mul(*scales)
     if not node.dtype(0).is_int:
-        real = matmul(cast_to(node.input(0), "float32"), cast_to(node.input(3), "float32"))
-        return quantize(mul(real, scale), result, zero_point, dtype=to.name)
-    total = matmul(_integers(node, 0, _parameter(node, 2, rows)), _integers(node, 3, _parameter(node, 5)))
+        float_product = matmul(cast_to(node.input(0), "float32"), cast_to(node.input(3), "float32"))
+        return quantize(mul(float_product, scale), result_scale, zero_point, dtype=to.name)
+    total = matmul(_integers(node, 0, _parameter(node, 2, trailing)), _integers(node, 3, _parameter(node, 5)))
     if expr_type(scale).rank < 2:
         last = max(expr_type(total).rank - 1, 0)
-        return requantize(total, div(scale, result), zero_point, dtype=to.name, axis=last)
+        return requantize(total, div(scale, result_scale), zero_point, dtype=to.name, axis=last)
     # Scales per row and per column are not a requantization along one axis, so the product is scaled in float32.
-    return quantize(mul(cast_to(total, "float32"), scale), result, zero_point, dtype=to.name)
+    return quantize(mul(cast_to(total, "float32"), scale), result_scale, zero_point, dtype=to.name)
 
 
 CONVERTERS: Mapping[str, Converter] = {

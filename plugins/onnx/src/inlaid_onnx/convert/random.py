@@ -98,8 +98,8 @@ def _dropout(node: Node) -> tuple[Expr, ...]:
     if not training:
         return x, full(scalar(1, mask_dtype), shape=shape)
     # The same text for each node of a model, so that Python shows it once.
-    words = "Dropout is in training mode and drops random elements, the same ones in each run; export the model for inference"
-    warnings.warn(f"{node.span.file}: {words}", TrainingWarning, stacklevel=2)
+    message = "Dropout is in training mode and drops random elements, the same ones in each run; export the model for inference"
+    warnings.warn(f"{node.span.file}: {message}", TrainingWarning, stacklevel=2)
     ratio = scalar(0.5, dtype) if ratio is None else cast_to(ratio, dtype)
     mask = less_equal(ratio, _drawn(node, random_uniform, shape, dtype))
     scaled = mul(x, div(scalar(1, dtype), sub(scalar(1, dtype), ratio)))

@@ -35,7 +35,7 @@ Reduction = Callable[[Expr, tuple[int, ...], bool], Expr]
 """Reduces a tensor: (tensor, axes, keepdims) -> result."""
 
 _AXES_ARE_INPUT = {"ReduceSum": 13}
-"""First opset in which `axes` is an input; 18 for the other operators."""
+"""First opset in which `axes` is an input, by operator; 18 for operators not listed."""
 
 
 def _axes(node: Node) -> tuple[int, ...] | None:
@@ -56,7 +56,7 @@ def _axes(node: Node) -> tuple[int, ...] | None:
 def _reducer(reduction: Reduction) -> Converter:
     def convert(node: Node) -> Expr:
         axes = _axes(node)
-        # Without axes, each element is a reduction of one element.
+        # A node without axes reduces each element by itself.
         return reduction(node.input(0), axes or (), axes is not None and bool(node.attrs.get("keepdims", 1)))
 
     return convert
@@ -172,12 +172,12 @@ def _cumulative(operator: Operator) -> Converter:
         if static_axis is not None:
             return along(node.axis(int(static_axis.item()), rank))
         axis = extract_element(node.input(1), 0)
-        inside = logical_and(less_equal(int64(-rank), axis), less(axis, int64(rank)))
-        axis = node.asserted(inside, f"the axis must be >= -{rank} and < {rank}", axis)
+        in_range = logical_and(less_equal(int64(-rank), axis), less(axis, int64(rank)))
+        axis = node.asserted(in_range, f"the axis must be >= -{rank} and < {rank}", axis)
         result = along(0)
         for number in range(1, rank):
-            chosen = logical_or(equal(axis, int64(number)), equal(axis, int64(number - rank)))
-            result = if_(chosen, along(number), result)
+            is_axis = logical_or(equal(axis, int64(number)), equal(axis, int64(number - rank)))
+            result = if_(is_axis, along(number), result)
         return result
 
     return convert

@@ -30,46 +30,46 @@ def _floats(node: Node, index: int) -> tuple[float, ...]:
     return () if node.optional(index) is None else tuple(map(float, node.require_static(index).reshape(-1)))
 
 
-_EXTENTS = 1 << 16
-"""Greatest extent for which the size of a symbolic axis is that of a static one."""
-_DIGITS = 24
+_MAX_EXTENT = 1 << 16
+"""Greatest extent for which `_scaled` gives a symbolic axis the same size as a static one."""
+_SIGNIFICAND_BITS = 24
 """Significant bits of a float32."""
 
 
 def _scaled(extent: Dim, scale: float) -> Dim:
-    """Compute floor(extent * scale) of the float32 product, as ONNX's shape inference and ONNX Runtime do: 10 * 0.7 is 7, although
-    the float32 number 0.7 is less than 7 / 10."""
+    """Compute the floor of the float32 product extent * scale, as ONNX's shape inference and ONNX Runtime do: 10 * 0.7 is 7,
+    although the float32 number 0.7 is less than 7 / 10."""
     if isinstance(extent, int):
         return int(_products(np.array(extent), scale))
     ratio = _ratio(scale)
     if ratio is not None:
         return simple(arith.unwrap(arith.floordiv(arith.mul(extent, ratio.numerator), ratio.denominator)))
-    # Rounding moves a product of b bits by at most half of its last bit, 2 ** (b - 25), up to an integer.
+    # Rounding a product of b bits to float32 adds at most half of the last bit kept, 2 ** (b - 25), and so may reach an integer.
     factor, denominator = Fraction(scale).as_integer_ratio()
-    max_bits = (factor * _EXTENTS).bit_length()
-    half: Dim = 1 << (max_bits - _DIGITS - 1)
-    for bits in reversed(range(_DIGITS, max_bits)):
+    max_bits = (factor * _MAX_EXTENT).bit_length()
+    half: Dim = 1 << (max_bits - _SIGNIFICAND_BITS - 1)
+    for bits in reversed(range(_SIGNIFICAND_BITS, max_bits)):
         shorter = arith.compare("<", extent, -(-(1 << bits) // factor))
-        half = arith.select(shorter, 1 << (bits - _DIGITS - 1) if bits > _DIGITS else 0, half)
+        half = arith.select(shorter, 1 << (bits - _SIGNIFICAND_BITS - 1) if bits > _SIGNIFICAND_BITS else 0, half)
     return simple(arith.unwrap(arith.floordiv(arith.add(arith.mul(extent, factor), half), denominator)))
 
 
 def _products(extents: np.ndarray[Any, Any], scale: float) -> np.ndarray[Any, Any]:
-    """Return the integer parts of float32 products."""
+    """Return the integer parts of extents * scale in float32."""
     products: np.ndarray[Any, Any] = np.floor(extents.astype(np.float32) * np.float32(scale)).astype(np.int64)
     return products
 
 
 @functools.cache
 def _ratio(scale: float) -> Fraction | None:
-    """Return the simplest fraction that is `scale` in float32, and whose products with extents up to `_EXTENTS` have the integer
-    parts of the float32 products; None if no fraction fits."""
-    extents = np.arange(_EXTENTS + 1)
-    rounded = _products(extents, scale)
+    """Return the simplest fraction that rounds to `scale` in float32 and whose products with all extents up to `_MAX_EXTENT`
+    have the same integer parts as the float32 products; None if no fraction fits."""
+    extents = np.arange(_MAX_EXTENT + 1)
+    integer_parts = _products(extents, scale)
     for digits in range(8):
         ratio = Fraction(scale).limit_denominator(10**digits)
         is_exact = np.float32(ratio) == np.float32(scale)
-        if is_exact and np.array_equal(extents * ratio.numerator // ratio.denominator, rounded):
+        if is_exact and np.array_equal(extents * ratio.numerator // ratio.denominator, integer_parts):
             return ratio
     return None
 
@@ -80,9 +80,9 @@ def _resize_10(node: Node) -> Expr:
     if len(scales) != len(shape) or any(scale <= 0 for scale in scales):
         raise node.error(f"expected one positive scale for each of {len(shape)} axes, got {scales}")
     result = node.input(0)
-    for rounding, chosen in (("ceil", [scale < 1 for scale in scales]), ("floor", [scale > 1 for scale in scales])):
-        if any(chosen):
-            factors = tuple(scale if on else 1.0 for scale, on in zip(scales, chosen, strict=True))
+    for rounding, is_selected in (("ceil", [scale < 1 for scale in scales]), ("floor", [scale > 1 for scale in scales])):
+        if any(is_selected):
+            factors = tuple(scale if on else 1.0 for scale, on in zip(scales, is_selected, strict=True))
             result = resize(
                 result,
                 shape=tuple(map(_scaled, expr_type(result).shape, factors)),
@@ -152,16 +152,16 @@ def _resize(node: Node) -> Expr:
 
 
 def _sizes(node: Node, policy: str) -> tuple[Dim, ...]:
-    """Return the sizes of a Resize. They must be static with antialias, and with any policy but "stretch", which computes a scale
-    from them."""
+    """Return the sizes of a Resize. They must be static with antialias, and with a policy other than "stretch", since a
+    scale is computed from them."""
     if policy == "stretch" and not node.attrs.get("antialias", 0):
         return node.sizes(3, "sizes")
     return tuple(map(int, node.require_static(3)))
 
 
 def _resize_computed(node: Node, axes: tuple[int, ...]) -> Expr:
-    """Convert a Resize with data-dependent scales. Each scale must give an integer size, so that it is the quotient of two sizes.
-    If a float32 product is just below an integer, ONNX's size is one less, and the scale is not the quotient."""
+    """Convert a Resize with data-dependent scales. `resize` computes each scale as the quotient of two sizes, so the run fails
+    unless size * scale is an integer in float32. It also fails if the product is just below an integer, as ONNX rounds it down."""
     shape, attrs = list(node.tensor(0).shape), node.attrs
     if node.tensor(2).shape != (len(axes),) or attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         raise node.error(f"computed scales must have {len(axes)} elements, and cropping is not supported")
@@ -193,7 +193,8 @@ def _resize_computed(node: Node, axes: tuple[int, ...]) -> Expr:
 
 
 def _part(vector: Expr, index: int) -> Expr:
-    """Return an element of a vector. If the vector is a concatenation, read the part that has the element."""
+    """Return the element at `index` of a vector, as shape (1,). If the vector is a concatenation, read the part that has the
+    element."""
     while isinstance(vector, Call) and vector.callee is concat:
         for part in vector.args:
             extent = expr_type(part).shape[0]
@@ -207,7 +208,8 @@ def _part(vector: Expr, index: int) -> Expr:
 
 
 def _aspect_ratio_scales(node: Node, extents: list[Dim], sizes: tuple[Dim, ...], policy: str) -> tuple[float, ...]:
-    """Return one scale for all axes: the greatest with which no axis exceeds its size, or the least with which none is below."""
+    """Return one scale for all axes: the greatest with which no axis exceeds its size ("not_larger"), or the least with which no
+    axis is below its size ("not_smaller")."""
     quotients = []
     for extent, size in zip(extents, sizes, strict=True):
         if not isinstance(extent, int) or not isinstance(size, int) or extent == 0:
@@ -299,12 +301,12 @@ def _affine_grid(node: Node) -> Expr:
         two, one = scalar(2, dtype), scalar(1, dtype)
         if align:
             # The only point of an axis of extent 1 is at -1, as in ONNX's reference implementation.
-            at = sub(div(mul(position, two), maximum(sub(length, one), one)), one)
+            coordinates = sub(div(mul(position, two), maximum(sub(length, one), one)), one)
         else:
-            at = sub(div(add(mul(position, two), one), length), one)
-        placed = reshape(at, shape=tuple(extent if k == axis + 1 else 1 for k in range(rank + 2)))
+            coordinates = sub(div(add(mul(position, two), one), length), one)
+        along_axis = reshape(coordinates, shape=tuple(extent if k == axis + 1 else 1 for k in range(rank + 2)))
         # The last spatial dimension is first in theta.
-        total = add(total, mul(placed, term(rank - 1 - axis)))
+        total = add(total, mul(along_axis, term(rank - 1 - axis)))
     return cast_to(broadcast_to(total, shape=(batch, *spatial, rank)), node.dtype(0))
 
 

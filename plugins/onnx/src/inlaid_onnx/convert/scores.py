@@ -33,9 +33,9 @@ def transformed(node: Node, scores: Expr) -> Expr:
 def _softmax_zero(scores: Expr) -> Expr:
     """Apply softmax to the non-zero scores; zeros stay zero."""
     dtype = expr_type(scores).dtype
-    zero = ops.less_equal(ops.abs(scores), scalar(1e-7, dtype))
-    centerd = ops.sub(scores, ops.reduce_max(scores, axes=(1,), keepdims=True))
-    exponents = ops.where(zero, scalar(0, dtype), ops.exp(centerd))
+    is_zero = ops.less_equal(ops.abs(scores), scalar(1e-7, dtype))
+    centered = ops.sub(scores, ops.reduce_max(scores, axes=(1,), keepdims=True))
+    exponents = ops.where(is_zero, scalar(0, dtype), ops.exp(centered))
     total = ops.reduce_sum(exponents, axes=(1,), keepdims=True)
     return ops.div(exponents, ops.where(ops.equal(total, scalar(0, dtype)), scalar(1, dtype), total))
 

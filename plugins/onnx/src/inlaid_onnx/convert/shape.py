@@ -71,7 +71,7 @@ def _reshape(node: Node) -> Expr:
     entries = tuple(node.attrs["shape"]) if node.opset < 5 else node.entries(1)
     dims = [node.scope.binder.bound_dim(entry) for entry in entries]
     shape: list[Dim] = []
-    free: int | None = None
+    inferred_axis: int | None = None
     for axis, dim in enumerate(dims):
         if dim is None:
             return _reshape_computed(node, dims)
@@ -80,27 +80,27 @@ def _reshape(node: Node) -> Expr:
                 raise node.error(f"a 0 in the new shape copies a dimension, so its axis must be < {old.rank}, got {axis}")
             dim = old.shape[axis]
         elif isinstance(dim, int) and dim < 0:
-            if dim != -1 or free is not None:
+            if dim != -1 or inferred_axis is not None:
                 raise node.error(f"the new shape must have at most one -1 and no other negative dimension, got {tuple(dims)}")
-            free = axis
+            inferred_axis = axis
         elif not node.attrs.get("allowzero", 0):
             dim = _or_copied(dim, old.shape, axis)
         shape.append(dim)
-    if free is not None:
-        shape[free] = quotient(old.shape, tuple(dim for axis, dim in enumerate(shape) if axis != free))
+    if inferred_axis is not None:
+        shape[inferred_axis] = quotient(old.shape, tuple(dim for axis, dim in enumerate(shape) if axis != inferred_axis))
     return reshape(x, shape=tuple(shape))
 
 
 def _or_copied(dim: Dim, shape: Sequence[Dim], axis: int) -> Dim:
-    """Return an element of a new shape, which copies a dimension of the old `shape` where it is 0 at run time. An element that is
-    computed from the old shape does not: it is 0 only if the tensor is empty, and would become a condition on a size of every
-    model that merges or splits axes."""
+    """Return element `axis` of a new shape. If `dim` is 0 at run time, the element is the dimension of the old `shape` instead.
+    This is not checked if `dim` is computed from the old shape: it is 0 only if the tensor is empty, and the check would become a
+    condition on a size of every model that merges or splits axes."""
     if isinstance(dim, int) or axis >= len(shape) or arith.free_vars(dim) <= arith.free_vars(arith.product(tuple(shape))):
         return dim
     return simple(arith.select(arith.compare("==", dim, 0), shape[axis], dim))
 
 
-_REFILL = "the new shape must have as many elements as the input"
+_SIZE_MISMATCH = "the new shape must have as many elements as the input"
 
 
 def _reshape_computed(node: Node, dims: Sequence[Dim | None]) -> Expr:
@@ -111,21 +111,23 @@ def _reshape_computed(node: Node, dims: Sequence[Dim | None]) -> Expr:
     copied = tuple(x.shape[axis] if axis < x.rank else 0 for axis in range(len(dims)))
     if copies:
         shape = where(equal(shape, int64(0)), sizes(dims=copied), shape)
-    free = equal(shape, int64(-1))
-    rest = reduce_prod(where(free, int64(1), shape), axes=(0,))
+    is_inferred = equal(shape, int64(-1))
+    fixed_size = reduce_prod(where(is_inferred, int64(1), shape), axes=(0,))
     count = reshape(sizes(dims=(x.size,)), shape=())
-    shape = where(free, div(count, maximum(rest, int64(1))), shape)
-    one_free = less_equal(reduce_sum(cast(free, dtype="int64"), axes=(0,)), int64(1))
-    checked = node.asserted(logical_and(equal(reduce_prod(shape, axes=(0,)), count), one_free), _REFILL, node.input(0))
-    new: list[Dim] = []
+    shape = where(is_inferred, div(count, maximum(fixed_size, int64(1))), shape)
+    at_most_one_inferred = less_equal(reduce_sum(cast(is_inferred, dtype="int64"), axes=(0,)), int64(1))
+    checked = node.asserted(
+        logical_and(equal(reduce_prod(shape, axes=(0,)), count), at_most_one_inferred), _SIZE_MISMATCH, node.input(0)
+    )
+    new_shape: list[Dim] = []
     for axis, dim in enumerate(dims):
         if dim == 0 and copies:
-            new.append(copied[axis])
+            new_shape.append(copied[axis])
         elif dim is None or (isinstance(dim, int) and dim < 0):
-            new.append(node.size(extract_element(shape, axis), f"dimension {axis} of the new shape"))
+            new_shape.append(node.size(extract_element(shape, axis), f"dimension {axis} of the new shape"))
         else:
-            new.append(_or_copied(dim, x.shape, axis) if copies else dim)
-    return reshape(checked, shape=tuple(new))
+            new_shape.append(_or_copied(dim, x.shape, axis) if copies else dim)
+    return reshape(checked, shape=tuple(new_shape))
 
 
 def _flatten(node: Node) -> Expr:
@@ -151,22 +153,22 @@ def _unsqueeze(node: Node) -> Expr:
     if axes is None:
         raise node.error("expected axes, got none")
     rank = node.rank(0) + len(axes)
-    added = resolve_axes(node, axes, rank)
+    new_axes = resolve_axes(node, axes, rank)
     rest = iter(node.tensor(0).shape)
-    return reshape(node.input(0), shape=tuple(1 if axis in added else next(rest) for axis in range(rank)))
+    return reshape(node.input(0), shape=tuple(1 if axis in new_axes else next(rest) for axis in range(rank)))
 
 
 def _transpose(node: Node) -> Expr:
     rank = node.rank(0)
     perm = node.attrs.get("perm")
-    chosen = tuple(reversed(range(rank))) if perm is None else resolve_axes(node, perm, rank)
-    return transpose(node.input(0), perm=chosen)
+    resolved_perm = tuple(reversed(range(rank))) if perm is None else resolve_axes(node, perm, rank)
+    return transpose(node.input(0), perm=resolved_perm)
 
 
 def _shape(node: Node) -> Expr:
     shape = node.tensor(0).shape
-    chosen = shape[slice(node.attrs.get("start", 0), node.attrs.get("end"))]
-    return sizes(dims=chosen)
+    requested_dims = shape[slice(node.attrs.get("start", 0), node.attrs.get("end"))]
+    return sizes(dims=requested_dims)
 
 
 def _size(node: Node) -> Expr:
@@ -244,27 +246,27 @@ def _slice_computed(node: Node, count: int) -> Expr:
         raise node.error(f"expected {count} ends, axes and steps, as many as starts")
     starts, ends, axes, steps = (None if node.optional(index) is None else integer(node.input(index)) for index in range(1, 5))
     assert starts is not None and ends is not None
-    rows = constant(np.arange(count)) if axes is None else axes
+    resolved_axes = constant(np.arange(count)) if axes is None else axes
     if axes is not None:
-        inside = logical_and(less_equal(int64(-rank), axes), less(axes, int64(rank)))
-        result = node.asserted(_conjunction(inside), f"axes must be >= -{rank} and < {rank}", result)
-        rows = where(less(axes, int64(0)), add(axes, int64(rank)), axes)
+        in_range = logical_and(less_equal(int64(-rank), axes), less(axes, int64(rank)))
+        result = node.asserted(_conjunction(in_range), f"axes must be >= -{rank} and < {rank}", result)
+        resolved_axes = where(less(axes, int64(0)), add(axes, int64(rank)), axes)
     if steps is not None:
         result = node.asserted(_conjunction(logical_not(equal(steps, int64(0)))), "steps must not be 0", result)
     for axis in range(rank):
-        named = equal(rows, int64(axis))
+        is_axis = equal(resolved_axes, int64(axis))
         extent = reshape(sizes(dims=(expr_type(result).shape[axis],)), shape=())
 
-        def select_element(values: Expr | None, default: Expr, named: Expr = named) -> Expr:
+        def select_element(values: Expr | None, default: Expr, is_axis: Expr = is_axis) -> Expr:
             """Return the element for the axis, or the default."""
             if values is None:
                 return default
-            element = reduce_sum(where(named, values, int64(0)), axes=(0,))
-            return where(reduce_max(named, axes=(0,)), element, default)
+            element = reduce_sum(where(is_axis, values, int64(0)), axes=(0,))
+            return where(reduce_max(is_axis, axes=(0,)), element, default)
 
         step = select_element(steps, int64(1))
-        back = less(step, int64(0))
-        low, high = where(back, int64(-1), int64(0)), where(back, sub(extent, int64(1)), extent)
+        is_backward = less(step, int64(0))
+        low, high = where(is_backward, int64(-1), int64(0)), where(is_backward, sub(extent, int64(1)), extent)
 
         def clamped(position: Expr, least: Expr, extent: Expr = extent, high: Expr = high) -> Expr:
             positive = where(less(position, int64(0)), add(position, extent), position)
@@ -281,13 +283,13 @@ def _conjunction(conditions: Expr) -> Expr:
 
 
 def _steps(node: Node, begin: Expr, end: Expr, step: Expr, name: str, check: Expr | None = None) -> Dim:
-    """Compute max(ceil((end - begin) / step), 0) for 0-d int64. The step is 0 only if `check` fails."""
-    back = less(step, int64(0))
-    low, high = where(back, end, begin), where(back, begin, end)
+    """Compute max(ceil((end - begin) / step), 0) of 0-d int64 as a dimension. The step is 0 only if `check` fails."""
+    is_backward = less(step, int64(0))
+    low, high = where(is_backward, end, begin), where(is_backward, begin, end)
     # Distances of up to 2^64 - 1, and the magnitude of -2^63, are exact as unsigned integers.
     first, last, stride = (bitcast(value, dtype="uint64") for value in (low, high, step))
-    nothing, one = constant(np.uint64(0)), constant(np.uint64(1))
-    stride = where(back, sub(nothing, stride), where(equal(step, int64(0)), one, stride))
+    unsigned_zero, one = constant(np.uint64(0)), constant(np.uint64(1))
+    stride = where(is_backward, sub(unsigned_zero, stride), where(equal(step, int64(0)), one, stride))
     count = add(div(sub(sub(last, first), one), stride), one)
     return node.size(where(less(low, high), bitcast(count, dtype="int64"), int64(0)), name, check)
 
@@ -354,11 +356,11 @@ def _center_crop_pad(node: Node) -> Expr:
         raise node.error(f"expected {len(axes)} sizes, one per axis, got {len(target_sizes)}")
     pads: list[Dim] = [0] * (2 * x.rank)
     for axis, size in zip(axes, target_sizes, strict=True):
-        more = arith.add(size, arith.mul(x.shape[axis], -1))
+        difference = arith.add(size, arith.mul(x.shape[axis], -1))
         # The number of elements added or cropped at the start rounds towards zero.
-        before = arith.select(arith.compare("<", more, 0), -(-more // 2), more // 2)
+        before = arith.select(arith.compare("<", difference, 0), -(-difference // 2), difference // 2)
         pads[axis] = simple(before)
-        pads[x.rank + axis] = simple(more - before)
+        pads[x.rank + axis] = simple(difference - before)
     return pad(node.input(0), zero(x), pads=tuple(pads))
 
 
@@ -380,11 +382,11 @@ def _depth_to_space(node: Node) -> Expr:
     depth = simple(arith.floordiv(c, block * block))
     if node.attrs.get("mode", "DCR") == "DCR":
         parts = reshape(node.input(0), shape=(n, block, block, depth, h, w))
-        moved = transpose(parts, perm=(0, 3, 4, 1, 5, 2))
+        transposed = transpose(parts, perm=(0, 3, 4, 1, 5, 2))
     else:
         parts = reshape(node.input(0), shape=(n, depth, block, block, h, w))
-        moved = transpose(parts, perm=(0, 1, 4, 2, 5, 3))
-    return reshape(moved, shape=(n, depth, arith.product((h, block)), arith.product((w, block))))
+        transposed = transpose(parts, perm=(0, 1, 4, 2, 5, 3))
+    return reshape(transposed, shape=(n, depth, arith.product((h, block)), arith.product((w, block))))
 
 
 def _space_to_depth(node: Node) -> Expr:
@@ -393,8 +395,8 @@ def _space_to_depth(node: Node) -> Expr:
     rows, columns = (simple(arith.floordiv(dim, block)) for dim in (h, w))
     parts = reshape(node.input(0), shape=(n, c, rows, block, columns, block))
     perm = (0, 3, 5, 1, 2, 4) if node.attrs.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    moved = transpose(parts, perm=perm)
-    return reshape(moved, shape=(n, arith.product((c, block * block)), rows, columns))
+    transposed = transpose(parts, perm=perm)
+    return reshape(transposed, shape=(n, arith.product((c, block * block)), rows, columns))
 
 
 def _image(node: Node) -> tuple[Dim, ...]:
@@ -422,8 +424,8 @@ def _range(node: Node) -> Expr:
     if dtype.is_float and all(value is not None for value in static_arguments):
         first, last, step = (float(value.item()) for value in static_arguments if value is not None)
         return constant(np.arange(first, last, step).astype(dtype.numpy))
-    counted = iota(shape=(_range_length(node, start, limit, delta),), axis=0, dtype=dtype.name)
-    return add(mul(counted, delta), start)
+    indices = iota(shape=(_range_length(node, start, limit, delta),), axis=0, dtype=dtype.name)
+    return add(mul(indices, delta), start)
 
 
 def _range_length(node: Node, start: Expr, limit: Expr, delta: Expr) -> Dim:
@@ -432,9 +434,11 @@ def _range_length(node: Node, start: Expr, limit: Expr, delta: Expr) -> Dim:
     if step is None:
         check = node.assertion(logical_not(equal(delta, zero(expr_type(delta)))), "delta must not be 0")
     if expr_type(delta).dtype.is_float:
-        first, last, by = (cast(value, dtype="float64") for value in (start, limit, delta))
-        by = where(equal(by, zero(expr_type(by))), constant(np.float64(1)), by)  # the division may be evaluated before the check
-        return node.size(maximum(cast(ceil(div(sub(last, first), by)), dtype="int64"), int64(0)), name, check)
+        first, last, increment = (cast(value, dtype="float64") for value in (start, limit, delta))
+        increment = where(
+            equal(increment, zero(expr_type(increment))), constant(np.float64(1)), increment
+        )  # the division may be evaluated before the check
+        return node.size(maximum(cast(ceil(div(sub(last, first), increment)), dtype="int64"), int64(0)), name, check)
     begin, end = node.dims(0), node.dims(1)
     if step is not None and begin is not None and end is not None:
         size = range_size(begin[0], end[0], int(step.item()))
@@ -445,7 +449,7 @@ def _range_length(node: Node, start: Expr, limit: Expr, delta: Expr) -> Dim:
     return _steps(node, integer(start), integer(limit), integer(delta), name, check)
 
 
-def _diagonal(shape: tuple[Dim, ...], offset: Expr) -> tuple[Expr, Expr]:
+def _index_grids(shape: tuple[Dim, ...], offset: Expr) -> tuple[Expr, Expr]:
     """Return two int64 tensors: the row index plus `offset`, and the column index, of every element of a matrix."""
     rows = add(iota(shape=shape, axis=0), offset)
     return rows, iota(shape=shape, axis=1)
@@ -456,7 +460,7 @@ def _trilu(node: Node) -> Expr:
     if x.rank < 2:
         raise node.error(f"the input must have rank >= 2, got {x.rank}")
     offset = zero(TensorType((), "int64")) if node.optional(1) is None else scalar(node, node.input(1))
-    rows, columns = _diagonal(x.shape[-2:], offset)
+    rows, columns = _index_grids(x.shape[-2:], offset)
     ends = (rows, columns) if node.attrs.get("upper", 1) else (columns, rows)
     return where(less_equal(*ends), node.input(0), zero(x))
 
@@ -467,7 +471,7 @@ def _eye_like(node: Node) -> Expr:
         raise node.error(f"the input must be a matrix, got rank {len(shape)}")
     dtype = decode_dtype(node.attrs["dtype"]) if "dtype" in node.attrs else node.dtype(0)
     offset = constant(np.asarray(node.attrs.get("k", 0), np.int64))
-    return cast(equal(*_diagonal(shape, offset)), dtype=dtype.name)
+    return cast(equal(*_index_grids(shape, offset)), dtype=dtype.name)
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -32,10 +32,10 @@ def _window(*coefficients: float) -> Converter:
         working_dtype = output_dtype if output_dtype.name == "float64" else dtype("float32")
         (size,) = node.sizes(0, "size")
         period = size if node.attrs.get("periodic", 1) else arith.unwrap(arith.maximum(size - 1, 1))
-        steps = div(iota(shape=(size,), axis=0, dtype=working_dtype.name), count((period,), working_dtype))
+        phases = div(iota(shape=(size,), axis=0, dtype=working_dtype.name), count((period,), working_dtype))
         total: Expr = scalar(coefficients[0], working_dtype)
         for index, coefficient in enumerate(coefficients[1:], 1):
-            wave = cos(mul(steps, scalar(2 * math.pi * index, working_dtype)))
+            wave = cos(mul(phases, scalar(2 * math.pi * index, working_dtype)))
             total = add(total, mul(wave, scalar(coefficient, working_dtype)))
         return cast_to(total, output_dtype)
 
@@ -54,8 +54,8 @@ def _real_inverse(real: Expr, imaginary: Expr, length: Dim, bins: Dim) -> Expr:
     signal_dtype = expr_type(real).dtype
     cosine, sine = waves(bins, length, length, signal_dtype)
     total = sub(matmul(real, cosine), matmul(imaginary, sine))
-    once = slice_axis(real, expr_type(real).rank - 1, 0, 1)
-    doubled = sub(add(total, total), once)
+    first_bin = slice_axis(real, expr_type(real).rank - 1, 0, 1)
+    doubled = sub(add(total, total), first_bin)
     if not isinstance(length, int):
         raise ValueError("the length of a real inverse transform must be static")
     if length % 2 == 0 and length > 0:
@@ -142,7 +142,8 @@ def _stft(node: Node) -> Expr:
 
 
 def _mel_weights(node: Node) -> Expr:
-    """Convert MelWeightMatrix: triangles, equidistant on the mel scale (2595 log10(1 + f / 700)), over one-sided DFT bins."""
+    """Convert MelWeightMatrix: (one-sided DFT bins, mel bands), triangular filters equidistant on the mel scale
+    (2595 log10(1 + f / 700))."""
     bands, length, rate = (int(node.require_static(index).reshape(())) for index in range(3))
     low, high = (float(node.require_static(index).reshape(())) for index in (3, 4))
     if bands < 0 or length < 0 or rate <= 0:

@@ -33,8 +33,8 @@ def _unique(node: Node) -> tuple[Expr, ...]:
     else:
         axis = node.axis(axis_attribute, len(shape))
         rest = tuple(position for position in range(len(shape)) if position != axis)
-        moved = transpose(x, perm=(axis, *rest))
-        rows = reshape(moved, shape=(shape[axis], arith.product(tuple(shape[position] for position in rest))))
+        axis_first = transpose(x, perm=(axis, *rest))
+        rows = reshape(axis_first, shape=(shape[axis], arith.product(tuple(shape[position] for position in rest))))
     outputs = unique(rows, ordered=bool(node.attrs.get("sorted", 1)))
     first, inverse, counts = (tuple_item(outputs, index) for index in range(3))
     return take(x, first, axis=axis), first, inverse, counts

@@ -33,7 +33,7 @@ def _scaled(x: Expr, factor: float) -> Expr:
 
 
 def _gradient(node: Node, x: Expr, gradient: Expr) -> Expr:
-    """Add the gradient of the regularisation norm."""
+    """Add the gradient of the regularization norm."""
     norm = node.attrs.get("norm_coefficient", 0.0)
     return gradient if norm == 0 else add(_scaled(x, norm), gradient)
 

@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Trees:
-    """The trees as tables indexed by node: interior nodes first, then leaves. A leaf is its own child.
+    """The trees as tables indexed by node. A leaf is its own child.
 
     feature, split, mode, when_true, when_false, missing_is_true: (nodes,). members: (nodes, size of the largest set), padded with
     NaN. weight, present: (nodes, targets), the weight of a leaf for each target, and whether there is one. roots: (trees,). depth:

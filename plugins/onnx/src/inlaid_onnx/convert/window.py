@@ -37,7 +37,8 @@ def explicit_pads(node: Node, rank: int) -> tuple[int, ...]:
 def window_pads(node: Node, spatial: Sequence[Dim], spans: Sequence[Dim], strides: Sequence[int]) -> tuple[Dim, ...]:
     """Return the padding by `auto_pad` and `pads`. `spans` are the extents of the dilated window.
 
-    SAME_UPPER and SAME_LOWER give ceil(extent / stride) outputs, with the odd element of padding after or before.
+    SAME_UPPER and SAME_LOWER give ceil(extent / stride) outputs. Of an odd padding, SAME_UPPER puts the extra element after,
+    SAME_LOWER before.
     """
     auto_pad = node.attrs.get("auto_pad", "NOTSET") or "NOTSET"
     rank = len(spatial)

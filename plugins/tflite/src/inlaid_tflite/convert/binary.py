@@ -19,11 +19,11 @@ from inlaid_tflite.node import Converter, Node, tensor_type, typed
 from inlaid_tflite.table import byte_values, look_up
 
 SUM_BITS = {8: 20, 16: 15}
-"""Fraction bits of sums of stored integers, by their width."""
+"""Fraction bits of sums of quantized integers, by the width of these integers."""
 DIFFERENCE_BITS = 7
 """Fraction bits of a difference before it is squared."""
 COMPARED_BITS = 8
-"""Fraction bits of stored integers in comparisons."""
+"""Fraction bits of quantized integers in comparisons."""
 VECTOR = 8
 """Elements per iteration of LiteRT's vector code for additions."""
 Binary = Callable[..., Expr]
@@ -40,19 +40,20 @@ def _plain(operator: Binary) -> Converter:
 def _common(node: Node, bits: int, scale: Scaling = scaled) -> tuple[list[Expr], float]:
     """Rescale both inputs to one scale, twice the larger scale, with `bits` fraction bits. Returns the inputs and the scale."""
     scales = [float(node.pair(node.tensor(index))[0]) for index in range(2)]
-    twice = 2.0 * max(scales)
-    raised = [ops.shift_left(node.wide(index), number(bits)) for index in range(2)]
-    return [scale(wide, [each / twice]) for wide, each in zip(raised, scales, strict=True)], twice
+    common_scale = 2.0 * max(scales)
+    shifted = [ops.shift_left(node.wide(index), number(bits)) for index in range(2)]
+    return [scale(wide, [each / common_scale]) for wide, each in zip(shifted, scales, strict=True)], common_scale
 
 
 def _floored(wide: Expr, factors: list[float]) -> Expr:
-    """Multiply int32 by a factor below 1. The upper half of the product is rounded, but the right shift truncates."""
+    """Multiply int32 by a factor below 1, as LiteRT's vector code does: the upper half of the product is rounded, but the right
+    shift truncates."""
     (multiplier,), (shift,) = fixed_points(factors)
     high = ops.multiply_fixed(wide, number(int(multiplier)), number(0))
     return ops.shift_right(high, number(-int(shift))) if shift else high
 
 
-def _in_one_go(node: Node) -> tuple[Dim, bool]:
+def _inner_loop(node: Node) -> tuple[Dim, bool]:
     """Return the number of elements in LiteRT's inner loop, and whether one operand is constant in that loop. The loop runs over
     the last axes of equal sizes or, if there are none, over the last axes in which one side has size 1."""
     shapes = [node.shape(index) for index in range(2)]
@@ -66,23 +67,23 @@ def _in_one_go(node: Node) -> tuple[Dim, bool]:
             sizes.append(pairs.pop()[1])
         return arith.product(tuple(sizes))
 
-    alike = pop_matching(lambda a, b: a == b)
+    equal_run = pop_matching(lambda a, b: a == b)
     if not pairs:
-        return alike, False
+        return equal_run, False
     if pairs[-1][1] == 1:
         pairs = [(b, a) for a, b in pairs]
-    beside_one = pop_matching(lambda a, b: a == 1)
+    broadcast_run = pop_matching(lambda a, b: a == 1)
     for fits in (lambda a, b: a == b, lambda a, b: b == 1, lambda a, b: a == b):
         pop_matching(fits)
     if pairs:  # element by element
         return 1, False
-    return (alike, False) if alike != 1 else (beside_one, True)
+    return (equal_run, False) if equal_run != 1 else (broadcast_run, True)
 
 
 def _added_in_vectors(node: Node, total: Expr) -> Expr:
-    """Compute an 8-bit sum as LiteRT's vector code does: in whole vectors, the terms of the sum are rounded down."""
-    run, single = _in_one_go(node)
-    vectorized = round_down_to_vectors(run, VECTOR) if single or node.result.dtype.name == "uint8" else 0
+    """Adjust the 8-bit sum `total` to LiteRT's vector code: in the whole vectors of its inner loop, the terms are rounded down."""
+    run, has_constant_side = _inner_loop(node)
+    vectorized = round_down_to_vectors(run, VECTOR) if has_constant_side or node.result.dtype.name == "uint8" else 0
     if vectorized == 0:
         return total
     floored = ops.add(*_common(node, SUM_BITS[8], _floored)[0])
@@ -91,8 +92,8 @@ def _added_in_vectors(node: Node, total: Expr) -> Expr:
     shape = tensor_type(total).shape
     position = ops.iota(shape=(arith.product(shape),), axis=0, dtype="int32")
     sizes = (ops.cast(ops.reshape(ops.sizes(dims=(size,)), shape=()), dtype="int32") for size in (run, vectorized))
-    within = ops.less(ops.mod(position, next(sizes)), next(sizes))
-    return ops.where(ops.reshape(within, shape=shape), floored, total)
+    is_vectorized = ops.less(ops.mod(position, next(sizes)), next(sizes))
+    return ops.where(ops.reshape(is_vectorized, shape=shape), floored, total)
 
 
 def _sum(operator: Binary) -> Converter:
@@ -100,21 +101,21 @@ def _sum(operator: Binary) -> Converter:
         if not node.is_stored():
             return node.bounded(operator(node.input(0), node.input(1)))
         if node.result.dtype.bits == 16 and node.options is not None and node.options.PotScaleInt16():
-            shifts = _powers_of_two(node)
+            shifts = _scale_shifts(node)
             if shifts is not None:
                 return _shifted_sum(node, operator, shifts)
         bits = SUM_BITS[node.result.dtype.bits]
-        sides, twice = _common(node, bits)
-        result, _ = node.pair(node.result)
+        sides, common_scale = _common(node, bits)
+        result_scale, _ = node.pair(node.result)
         total = operator(*sides)
         if operator is ops.add and node.result.dtype.bits == 8:
             total = _added_in_vectors(node, total)
-        return node.stored(total, [twice / ((1 << bits) * float(result))])
+        return node.stored(total, [common_scale / ((1 << bits) * float(result_scale))])
 
     return convert
 
 
-def _powers_of_two(node: Node) -> list[int] | None:
+def _scale_shifts(node: Node) -> list[int] | None:
     """Return the right shift, in bits, from the scale of each input to the scale of the result, if all scales are powers of two;
     else None."""
     exponents = []
@@ -127,7 +128,7 @@ def _powers_of_two(node: Node) -> list[int] | None:
 
 
 def _shifted_sum(node: Node, operator: Binary, shifts: list[int]) -> Expr:
-    """Compute an int16 sum whose scales are powers of two."""
+    """Compute an int16 sum whose scales are powers of two. shifts: right shift of each input, one of them 0."""
     if min(shifts) < 0 or 0 not in shifts:
         raise node.error("the power-of-two scales must equal the scale of the result, or one of them be smaller")
     sides = [_halved(node.wide(index), places) if places else node.wide(index) for index, places in enumerate(shifts)]
@@ -135,7 +136,7 @@ def _shifted_sum(node: Node, operator: Binary, shifts: list[int]) -> Expr:
 
 
 def _halved(value: Expr, places: int) -> Expr:
-    """Divide int32 by a power of two, rounding half away from 0."""
+    """Divide int32 by 2^places, rounding half away from 0."""
     negative = ops.cast(ops.less(value, number(0)), dtype="int32")
     return ops.shift_right(ops.sub(ops.add(value, number(1 << (places - 1))), negative), number(places))
 
@@ -143,18 +144,20 @@ def _halved(value: Expr, places: int) -> Expr:
 def _mul(node: Node) -> Expr:
     if not node.is_stored():
         return node.bounded(ops.mul(node.input(0), node.input(1)))
-    (a, _), (b, _), (result, _) = (node.pair(each) for each in (node.tensor(0), node.tensor(1), node.result))
-    return node.stored(ops.mul(node.wide(0), node.wide(1)), [a * b / result])
+    (a_scale, _), (b_scale, _), (result_scale, _) = (node.pair(each) for each in (node.tensor(0), node.tensor(1), node.result))
+    return node.stored(ops.mul(node.wide(0), node.wide(1)), [a_scale * b_scale / result_scale])
 
 
 def _squared_difference(node: Node) -> Expr:
     if not node.is_stored():
         difference = ops.sub(node.input(0), node.input(1))
         return ops.mul(difference, difference)
-    sides, twice = _common(node, DIFFERENCE_BITS)
-    result, _ = node.pair(node.result)
+    sides, common_scale = _common(node, DIFFERENCE_BITS)
+    result_scale, _ = node.pair(node.result)
     difference = ops.sub(*sides)
-    return node.stored(ops.mul(difference, difference), [twice * twice / ((1 << 2 * DIFFERENCE_BITS) * float(result))])
+    return node.stored(
+        ops.mul(difference, difference), [common_scale * common_scale / ((1 << 2 * DIFFERENCE_BITS) * float(result_scale))]
+    )
 
 
 def _prelu(node: Node) -> Expr:
@@ -163,9 +166,12 @@ def _prelu(node: Node) -> Expr:
     if node.is_float():
         x = node.input(0)
         return ops.where(ops.less(x, constant(np.float32(0))), ops.mul(x, node.input(1)), x)
-    (scale, _), (slope, _), (result, _) = (node.pair(each) for each in (node.tensor(0), node.tensor(1), node.result))
+    (scale, _), (slope_scale, _), (result_scale, _) = (node.pair(each) for each in (node.tensor(0), node.tensor(1), node.result))
     wide = node.wide(0)
-    unscaled, shrunk = scaled(wide, [scale / result]), scaled(ops.mul(wide, node.wide(1)), [scale * slope / result])
+    unscaled, shrunk = (
+        scaled(wide, [scale / result_scale]),
+        scaled(ops.mul(wide, node.wide(1)), [scale * slope_scale / result_scale]),
+    )
     return node.placed(ops.where(ops.less(wide, number(0)), shrunk, unscaled))
 
 
@@ -182,24 +188,28 @@ def _add_n(node: Node) -> Expr:
 def _div(node: Node) -> Expr:
     if not node.is_stored():
         return node.bounded(ops.div(node.input(0), node.input(1)))
-    (a, zero_a), (b, zero_b), (result, _) = (node.pair(each) for each in (node.tensor(0), node.tensor(1), node.result))
-    (multiplier,), (shift,) = fixed_points([float(a / (b * result))])
+    (a_scale, zero_a), (b_scale, zero_b), (result_scale, _) = (
+        node.pair(each) for each in (node.tensor(0), node.tensor(1), node.result)
+    )
+    (multiplier,), (shift,) = fixed_points([float(a_scale / (b_scale * result_scale))])
     # Functions of one operand are tables. A negative divisor negates both operands.
     dividends = byte_values(node.tensor(0).dtype.name).astype(np.int64) - zero_a
     divisors = byte_values(node.tensor(1).dtype.name).astype(np.int64) - zero_b
-    inverses, places = zip(*(reciprocal(max(abs(int(each)), 1)) for each in divisors), strict=True)
+    inverses, inverse_shifts = zip(*(reciprocal(max(abs(int(each)), 1)) for each in divisors), strict=True)
     negated = look_up(divisors < 0, node.input(1))
 
     def look_up_dividend(values: list[int]) -> Expr:
         return look_up(np.array(values, np.int32), node.input(0))
 
-    rooms = [[_headroom(int(each) * sign) for each in dividends] for sign in (1, -1)]
-    raised = [[int(each) * sign << room for each, room in zip(dividends, rooms[sign < 0], strict=True)] for sign in (1, -1)]
-    numerator = ops.where(negated, look_up_dividend(raised[1]), look_up_dividend(raised[0]))
-    room = ops.where(negated, look_up_dividend(rooms[1]), look_up_dividend(rooms[0]))
+    headrooms = [[_headroom(int(each) * sign) for each in dividends] for sign in (1, -1)]
+    shifted_dividends = [
+        [int(each) * sign << headroom for each, headroom in zip(dividends, headrooms[sign < 0], strict=True)] for sign in (1, -1)
+    ]
+    numerator = ops.where(negated, look_up_dividend(shifted_dividends[1]), look_up_dividend(shifted_dividends[0]))
+    headroom = ops.where(negated, look_up_dividend(headrooms[1]), look_up_dividend(headrooms[0]))
     quotient = half_up(numerator, look_up(np.array(inverses, np.int32), node.input(1)))
-    fall = ops.add(room, look_up(np.array(places, np.int32) - shift, node.input(1)))
-    return node.placed(_fallen(half_up(quotient, number(int(multiplier))), fall))
+    right_shift = ops.add(headroom, look_up(np.array(inverse_shifts, np.int32) - shift, node.input(1)))
+    return node.placed(_shift_right_rounded(half_up(quotient, number(int(multiplier))), right_shift))
 
 
 def _headroom(value: int) -> int:
@@ -207,25 +217,25 @@ def _headroom(value: int) -> int:
     return 31 - (value if value >= 0 else ~value).bit_length()
 
 
-def _fallen(value: Expr, places: Expr) -> Expr:
+def _shift_right_rounded(value: Expr, places: Expr) -> Expr:
     """Divide int32 by powers of two, rounding half away from 0. Above 2^31, LiteRT's result is processor-dependent."""
     wide, places = ops.cast(value, dtype="int64"), ops.cast(places, dtype="int64")
     one = constant(np.int64(1))
     half = ops.shift_right(ops.shift_left(one, places), one)
     negative = ops.cast(ops.less(wide, constant(np.int64(0))), dtype="int64")
-    moved = ops.sub(ops.add(wide, half), ops.minimum(negative, half))
-    return ops.cast(ops.shift_right(moved, places), dtype="int32")
+    rounded = ops.sub(ops.add(wide, half), ops.minimum(negative, half))
+    return ops.cast(ops.shift_right(rounded, places), dtype="int32")
 
 
 def _floor_div(node: Node) -> Expr:
     a, b = node.input(0), node.input(1)
     if node.is_float():
         return ops.floor(ops.div(a, b))
-    rest = ops.fmod(a, b)
+    remainder = ops.fmod(a, b)
     zero = constant(np.zeros((), node.result.dtype.numpy))
-    opposed = ops.logical_xor(ops.less(rest, zero), ops.less(b, zero))
-    below = ops.logical_and(opposed, ops.logical_not(ops.equal(rest, zero)))
-    return ops.sub(ops.div(a, b), ops.cast(below, dtype=node.result.dtype.name))
+    signs_differ = ops.logical_xor(ops.less(remainder, zero), ops.less(b, zero))
+    rounds_down = ops.logical_and(signs_differ, ops.logical_not(ops.equal(remainder, zero)))
+    return ops.sub(ops.div(a, b), ops.cast(rounds_down, dtype=node.result.dtype.name))
 
 
 # --- angles -----------------------------------------------------------------------------------------------------------
@@ -241,17 +251,17 @@ def _atan2(node: Node) -> Expr:
     def real(value: float) -> Expr:
         return constant(np.asarray(value).astype(dtype.numpy))
 
-    def below(value: Expr) -> Expr:
+    def is_negative(value: Expr) -> Expr:
         bits = f"int{dtype.bits}"
         return ops.less(ops.bitcast(value, dtype=bits), constant(np.zeros((), bits)))
 
-    up, along = ops.abs(y), ops.abs(x)
-    small, large = ops.minimum(up, along), ops.maximum(up, along)
+    abs_y, abs_x = ops.abs(y), ops.abs(x)
+    small, large = ops.minimum(abs_y, abs_x), ops.maximum(abs_y, abs_x)
     ratio = ops.where(ops.equal(small, large), real(1), ops.div(small, large))
     angle = ops.atan(ops.where(ops.equal(large, real(0)), real(0), ratio))
-    angle = ops.where(ops.less(along, up), ops.sub(real(math.pi / 2), angle), angle)
-    angle = ops.where(below(x), ops.sub(real(math.pi), angle), angle)
-    return ops.where(below(y), ops.neg(angle), angle)
+    angle = ops.where(ops.less(abs_x, abs_y), ops.sub(real(math.pi / 2), angle), angle)
+    angle = ops.where(is_negative(x), ops.sub(real(math.pi), angle), angle)
+    return ops.where(is_negative(y), ops.neg(angle), angle)
 
 
 # --- comparison and bits ----------------------------------------------------------------------------------------------

@@ -34,22 +34,22 @@ def _while(node: Node) -> tuple[Expr, ...]:
     states = [node.input(index) for index in range(len(node.values))]
     condition, body = node.option("CondSubgraphIndex"), node.option("BodySubgraphIndex")
 
-    def goes_on(values: list[Expr]) -> Expr:
+    def evaluate_condition(values: list[Expr]) -> Expr:
         (outcome,) = node.scope.call(condition, values)
         return _flag(outcome)
 
     def step() -> tuple[Expr, ...]:
-        news = list(node.scope.call(body, olds))
-        return (goes_on(news), *news)
+        new_values = list(node.scope.call(body, old_values))
+        return (evaluate_condition(new_values), *new_values)
 
-    olds = [var(f"{node.span.node}.{index}", state.type) for index, state in enumerate(states)]
-    (continued, *news), constraints = node.scope.guarded(step)
-    for index, (old, new) in enumerate(zip(olds, news, strict=True)):
+    old_values = [var(f"{node.span.node}.{index}", state.type) for index, state in enumerate(states)]
+    (condition_result, *new_values), constraints = node.scope.guarded(step)
+    for index, (old, new) in enumerate(zip(old_values, new_values, strict=True)):
         if old.type != new.type:
             raise node.error(f"value {index} must keep the type {old.type!r} in each iteration, got {new.type!r}")
     iteration = var(f"{node.span.node}.iteration", TensorType((), "int64"))
-    loop_body = function((iteration, *olds), tuple_((continued, *news)), constraints=constraints)
-    result = loop(loop_body, state=states, condition=goes_on(states))
+    loop_body = function((iteration, *old_values), tuple_((condition_result, *new_values)), constraints=constraints)
+    result = loop(loop_body, state=states, condition=evaluate_condition(states))
     return tuple(tuple_item(result, index) for index in range(len(states)))
 
 

@@ -25,29 +25,31 @@ def _quantize(node: Node) -> Expr:
     even; its remainder loop divides in float64 and rounds half away from 0."""
     if not node.tensor(0).dtype.is_float:
         return _requantize(node)
-    result, _ = node.pair(node.result)
+    result_scale, _ = node.pair(node.result)
     shape = node.shape(0)
     total = arith.product(shape)
     vectorized = round_down_to_vectors(total, FLOATS)
     flat = ops.reshape(node.input(0), shape=(total,))
-    first = ops.round(ops.mul(slice_axis(flat, 0, 0, vectorized), constant(np.float32(1) / result)))
-    last = ops.div(ops.cast(slice_axis(flat, 0, vectorized, total), dtype="float64"), constant(np.float64(result)))
-    parts = [_placed(node, first)] * (vectorized != 0 or total == 0) + [_placed(node, rounded_away(last))] * (vectorized != total)
+    vector_part = ops.round(ops.mul(slice_axis(flat, 0, 0, vectorized), constant(np.float32(1) / result_scale)))
+    remainder_part = ops.div(ops.cast(slice_axis(flat, 0, vectorized, total), dtype="float64"), constant(np.float64(result_scale)))
+    parts = [_placed(node, vector_part)] * (vectorized != 0 or total == 0) + [_placed(node, rounded_away(remainder_part))] * (
+        vectorized != total
+    )
     return ops.reshape(join(parts, 0), shape=shape)
 
 
 def _placed(node: Node, real: Expr) -> Expr:
     """Add the zero point to rounded real numbers and cast them to the result's dtype."""
     _, zero_point = node.pair(node.result)
-    moved = ops.add(real, constant(np.array(zero_point, tensor_type(real).dtype.numpy)))
+    shifted = ops.add(real, constant(np.array(zero_point, tensor_type(real).dtype.numpy)))
     least, greatest = map(float, node.result.dtype.limits)
-    return ops.cast(ops.clip(moved, minimum=least, maximum=greatest), dtype=node.result.dtype.name)
+    return ops.cast(ops.clip(shifted, minimum=least, maximum=greatest), dtype=node.result.dtype.name)
 
 
 def _requantize(node: Node) -> Expr:
     """Convert QUANTIZE of integers. For 8 bits, LiteRT's vector code rounds half up, its remainder loop half away from 0."""
-    (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
-    factor, shape = [float(scale) / float(result)], node.shape(0)
+    (scale, _), (result_scale, _) = node.pair(node.tensor(0)), node.pair(node.result)
+    factor, shape = [float(scale) / float(result_scale)], node.shape(0)
     if node.tensor(0).dtype.bits != 8 or node.result.dtype.bits != 8:
         return node.stored(node.wide(0), factor)
     flat = ops.reshape(node.wide(0), shape=(arith.product(shape),))
@@ -64,8 +66,8 @@ def _dequantize(node: Node) -> Expr:
     shape = [-1 if axis == scales.axis else 1 for axis in range(len(node.tensor(0).shape))]
     with node.relations():
         require_equal(len(scales.scale), node.shape(0)[scales.axis], f"the number of scales of dimension {scales.axis}")
-    centerd = ops.sub(ops.cast(node.input(0), dtype="int32"), constant(scales.zero_point.astype(np.int32).reshape(shape)))
-    return ops.mul(ops.cast(centerd, dtype="float32"), constant(scales.scale.reshape(shape)))
+    centered = ops.sub(ops.cast(node.input(0), dtype="int32"), constant(scales.zero_point.astype(np.int32).reshape(shape)))
+    return ops.mul(ops.cast(centered, dtype="float32"), constant(scales.scale.reshape(shape)))
 
 
 def _cast(node: Node) -> Expr:
@@ -84,11 +86,11 @@ def _fake_quant(node: Node) -> Expr:
         raise node.error(f"num_bits must be 2 to 16 and min <= 0 <= max, got {bits} bits from {low} to {high}")
     greatest = np.float32((1 << bits) - 1)
     scale = (high - low) / greatest
-    nudged = np.clip(np.floor(np.float32(0.5) - low / scale), np.float32(0), greatest)
-    first, last = -nudged * scale, (greatest - nudged) * scale
+    zero_step = np.clip(np.floor(np.float32(0.5) - low / scale), np.float32(0), greatest)
+    first, last = -zero_step * scale, (greatest - zero_step) * scale
     inverse = np.float32(1) / scale
-    inside = ops.clip(node.input(0), minimum=float(first), maximum=float(last))
-    steps = ops.mul(ops.sub(inside, constant(np.float32(first))), constant(np.float32(inverse)))
+    clamped = ops.clip(node.input(0), minimum=float(first), maximum=float(last))
+    steps = ops.mul(ops.sub(clamped, constant(np.float32(first))), constant(np.float32(inverse)))
     rounded = ops.floor(ops.add(steps, constant(np.float32(0.5))))
     return ops.add(ops.mul(rounded, constant(np.float32(scale))), constant(np.float32(first)))
 

@@ -20,20 +20,20 @@ def _non_max_suppression(node: Node) -> tuple[Expr, Expr, Expr]:
     Unused elements of the results are 0.
     """
     (max_output,) = node.dims(2)
-    # LiteRT drops a box at the threshold, the canonical operator only above it.
-    overlap = np.nextafter(node.array(3).astype(np.float32).reshape(()), np.float32(-np.inf))
+    # LiteRT drops a box whose overlap equals the threshold; the canonical operator drops only boxes above it.
+    iou_threshold = np.nextafter(node.array(3).astype(np.float32).reshape(()), np.float32(-np.inf))
     selected = ops.non_max_suppression(
         expand_dims(node.input(0), 0),
         expand_dims(node.input(1), 0, 1),
-        constant(overlap),
+        constant(iou_threshold),
         ops.reshape(node.input(4), shape=()),
         max_output=max_output,
     )
     count = tensor_type(selected).shape[0]
-    chosen = ops.reshape(slice_axis(selected, 1, 2, 3), shape=(count,))
-    rest = (0, simple(arith.add(max_output, arith.mul(count, -1))))
-    indices = ops.pad(cast_to(chosen, "int32"), scalar(0, "int32"), pads=rest)
-    scores = ops.pad(ops.take(node.input(1), chosen, axis=0), scalar(0, "float32"), pads=rest)
+    box_indices = ops.reshape(slice_axis(selected, 1, 2, 3), shape=(count,))
+    padding = (0, simple(arith.add(max_output, arith.mul(count, -1))))
+    indices = ops.pad(cast_to(box_indices, "int32"), scalar(0, "int32"), pads=padding)
+    scores = ops.pad(ops.take(node.input(1), box_indices, axis=0), scalar(0, "float32"), pads=padding)
     return indices, scores, cast_to(ops.reshape(ops.sizes(dims=(count,)), shape=()), "int32")
 
 

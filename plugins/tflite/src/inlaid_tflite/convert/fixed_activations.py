@@ -1,6 +1,6 @@
 """Sigmoid and tanh of 16-bit fixed-point numbers, in gemmlowp's arithmetic.
 
-exp(-x) is looked up for the fraction bits of x below a quarter, and multiplied by a constant for each higher bit that is set. A
+exp(-x) is looked up in a table by the bits of x below 1/4, and multiplied by a constant for each higher bit that is set. A
 reciprocal takes three Newton iterations. All values are int32; tables of all 16-bit values would need 128 KiB per function.
 """
 
@@ -22,7 +22,7 @@ FACTORS = {-2: 1672461947, -1: 1302514674, 0: 790015084, 1: 290630308, 2: 393325
 EIGHTH, THIRD = 1895147668, 715827883
 """exp(-1/8) and 1/3, with 31 fraction bits."""
 HALF = 1 << 14
-"""Half of a unit of 15 fraction bits."""
+"""1/2 with 15 fraction bits."""
 
 
 def sigmoid(value: Expr, bits: int) -> Expr:
@@ -61,10 +61,10 @@ def _exponential(value: Expr, fraction: int) -> Expr:
     quarter = 1 << (fraction - 2)
     low = ops.bitwise_and(value, number(quarter - 1))
     result: Expr = ops.cast(ops.take(constant(_quarter(fraction)), low, axis=0), dtype="int32")
-    rest = ops.sub(ops.sub(low, number(quarter)), value)
+    higher_bits = ops.sub(ops.sub(low, number(quarter)), value)
     for exponent, factor in FACTORS.items():
         if fraction + exponent >= 0 and 15 - fraction > exponent:
-            is_set = ops.less(number(0), ops.bitwise_and(rest, number(1 << (fraction + exponent))))
+            is_set = ops.less(number(0), ops.bitwise_and(higher_bits, number(1 << (fraction + exponent))))
             result = _product(result, ops.where(is_set, number(_short(factor)), number(1 << 15)))
     if (32 << fraction) <= -LEAST:  # the factors cover values down to -32, where the result is 0 in 15 bits
         result = ops.where(ops.less(value, number(-(32 << fraction))), number(0), result)

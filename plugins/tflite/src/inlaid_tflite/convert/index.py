@@ -35,12 +35,14 @@ def _gather(node: Node) -> Expr:
     if not 0 < batch <= min(axis, rank):
         raise node.error(f"batch_dims must be <= axis {axis} and <= the rank {rank} of the indices, got {batch}")
     # gather_nd indexes the axes after the batch: move the axis there, and the axes before it back afterwards.
-    between = tuple(range(batch, axis))
-    first = ops.transpose(value, perm=(*range(batch), axis, *between, *range(axis + 1, len(shape))))
-    gathered = ops.gather_nd(first, expand_dims(indices, rank), batch_dims=batch)
-    chosen = tuple(range(batch, rank))
-    moved = tuple(range(rank, rank + len(between)))
-    return ops.transpose(gathered, perm=(*range(batch), *moved, *chosen, *range(rank + len(between), tensor_type(gathered).rank)))
+    axes_between = tuple(range(batch, axis))
+    axis_after_batch = ops.transpose(value, perm=(*range(batch), axis, *axes_between, *range(axis + 1, len(shape))))
+    gathered = ops.gather_nd(axis_after_batch, expand_dims(indices, rank), batch_dims=batch)
+    index_axes = tuple(range(batch, rank))
+    between_axes = tuple(range(rank, rank + len(axes_between)))
+    return ops.transpose(
+        gathered, perm=(*range(batch), *between_axes, *index_axes, *range(rank + len(axes_between), tensor_type(gathered).rank))
+    )
 
 
 def _gather_nd(node: Node) -> Expr:
@@ -107,8 +109,8 @@ def _segment_sum(node: Node) -> Expr:
     sums = _segments("add", 0, node, count)
     if static_ids is not None:
         return sums
-    last = ops.add(cast_to(slice_axis(ids, 0, simple(arith.add(shape[0], -1)), shape[0]), "int64"), scalar(1, "int64"))
-    return ops.dynamic_slice(sums, constant(np.zeros(1, np.int64)), last, axes=(0,), strides=(1,))
+    segment_count = ops.add(cast_to(slice_axis(ids, 0, simple(arith.add(shape[0], -1)), shape[0]), "int64"), scalar(1, "int64"))
+    return ops.dynamic_slice(sums, constant(np.zeros(1, np.int64)), segment_count, axes=(0,), strides=(1,))
 
 
 def _segments(reduction: str, start: float, node: Node, count: Dim) -> Expr:
@@ -117,9 +119,9 @@ def _segments(reduction: str, start: float, node: Node, count: Dim) -> Expr:
     rest = node.shape(0)[rank:]
     ids = cast_to(node.input(1), "int64")
     spare = cast_to(ops.reshape(ops.sizes(dims=(count,)), shape=()), "int64")
-    places = expand_dims(ops.where(ops.less(ids, scalar(0, "int64")), spare, ids), rank)
+    segment_ids = expand_dims(ops.where(ops.less(ids, scalar(0, "int64")), spare, ids), rank)
     reduced = ops.scatter_nd(
-        _full(start, node.tensor(0).dtype, (simple(arith.add(count, 1)), *rest)), places, node.input(0), reduction=reduction
+        _full(start, node.tensor(0).dtype, (simple(arith.add(count, 1)), *rest)), segment_ids, node.input(0), reduction=reduction
     )
     return slice_axis(reduced, 0, 0, count)
 
@@ -142,10 +144,10 @@ def _one_hot(node: Node) -> Expr:
     rank = len(node.shape(0)) + 1
     axis = node.axis(node.option("Axis"), rank)
     (depth,) = node.dims(1)
-    shape = tuple(depth if at == axis else 1 for at in range(rank))
-    counted = ops.iota(shape=shape, axis=axis, dtype=node.tensor(0).dtype.name)
+    shape = tuple(depth if position == axis else 1 for position in range(rank))
+    class_indices = ops.iota(shape=shape, axis=axis, dtype=node.tensor(0).dtype.name)
     on, off = (ops.reshape(node.input(index), shape=()) for index in (2, 3))
-    return ops.where(ops.equal(expand_dims(node.input(0), axis), counted), on, off)
+    return ops.where(ops.equal(expand_dims(node.input(0), axis), class_indices), on, off)
 
 
 def _where(node: Node) -> Expr:
@@ -154,7 +156,7 @@ def _where(node: Node) -> Expr:
 
 
 def _select(node: Node) -> Expr:
-    """Convert SELECT. A 0-d condition selects everything, a 1-d condition rows."""
+    """Convert SELECT. A 0-d condition selects the whole tensor, a 1-d condition selects rows."""
     condition, shape = node.input(0), node.shape(1)
     rank = len(node.shape(0))
     with node.relations():
@@ -200,10 +202,10 @@ def _matrix_set_diag(node: Node) -> Expr:
     with node.relations():
         require_shape(node.shape(1), (*shape[:-2], simple(arith.minimum(rows, columns))), "the diagonal")
     # Element i of the diagonal is in column i.
-    diagonal, missing = node.input(1), simple(arith.add(columns, arith.mul(length, -1)))
-    if missing != 0:
-        none = tuple(0 for _ in shape[2:])
-        diagonal = ops.pad(diagonal, scalar(0, node.tensor(0).dtype), pads=(*none, 0, *none, missing))
+    diagonal, missing_columns = node.input(1), simple(arith.add(columns, arith.mul(length, -1)))
+    if missing_columns != 0:
+        no_pads = tuple(0 for _ in shape[2:])
+        diagonal = ops.pad(diagonal, scalar(0, node.tensor(0).dtype), pads=(*no_pads, 0, *no_pads, missing_columns))
     return ops.where(_diagonal(node, shape), expand_dims(diagonal, len(shape) - 2), node.input(0))
 
 
@@ -212,11 +214,11 @@ def _bucketize(node: Node) -> Expr:
     count = node.option("BoundariesLength")
     if not 0 <= count <= MAX_BOUNDARIES:
         raise node.error(f"expected at most {MAX_BOUNDARIES} boundaries, got {count}")
-    limits = np.array([node.options.Boundaries(index) for index in range(count)], np.float32)
+    boundaries = np.array([node.options.Boundaries(index) for index in range(count)], np.float32)
     last = len(node.shape(0))
     value = expand_dims(cast_to(node.input(0), "float64"), last)
-    passed = ops.less_equal(constant(limits.astype(np.float64)), value)
-    return ops.reduce_sum(cast_to(passed, "int32"), axes=(last,), keepdims=False)
+    is_reached = ops.less_equal(constant(boundaries.astype(np.float64)), value)
+    return ops.reduce_sum(cast_to(is_reached, "int32"), axes=(last,), keepdims=False)
 
 
 def _bitcast(node: Node) -> Expr:

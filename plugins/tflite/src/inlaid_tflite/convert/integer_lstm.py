@@ -35,9 +35,9 @@ def _clipped(value: Expr, least: float = LEAST, greatest: float = GREATEST) -> E
 
 @dataclass(frozen=True)
 class _Arithmetic:
-    """The arithmetic of a layer. sigmoid, tanh: functions of int32 values with a number of fraction bits. quotient: int32 products
-    of two 16-bit factors, divided by 2 to a power. sums: dtype of products with weights. saturates: whether the product of the
-    state is saturated before it is added to that of the data."""
+    """The arithmetic of a layer. sigmoid, tanh: functions of int32 values with a number of fraction bits. quotient: divides
+    int32 products of two 16-bit factors by 2 to a power. sums: dtype of products with weights. saturates: whether the product of
+    the state is saturated before it is added to that of the data."""
 
     sigmoid: Callable[[Expr, int], Expr]
     tanh: Callable[[Expr, int], Expr]
@@ -94,7 +94,7 @@ def steps(node: Node, x: Expr, first: int, output: int, cell: int) -> tuple[Expr
     if power != round(power) or not -15 <= power <= -9:
         raise node.error(f"the scale of the cell must be a power of two from 2^-15 to 2^-9, got {cell_scale}")
     bits = -round(power)
-    hidden_scale, hidden_point = node.pair(node.intermediates[4] if element.bits == 8 else node.tensor(output))
+    hidden_scale, hidden_zero_point = node.pair(node.intermediates[4] if element.bits == 8 else node.tensor(output))
     data_products, state_products = _products(node, x, first, output, arithmetic)
     lowest, highest = element.limits
     limit = float(node.option("CellClip", 0.0))
@@ -103,14 +103,18 @@ def steps(node: Node, x: Expr, first: int, output: int, cell: int) -> tuple[Expr
 
     def step(position: Expr, slices: States, states: States) -> tuple[Expr, States]:
         gates = _clipped(ops.add(slices[0], state_products(states[0])))
-        take, forget, new, show = (slice_axis(gates, 1, units * gate, units * (gate + 1)) for gate in range(4))
-        take, forget, show = (arithmetic.sigmoid(gate, GATE_BITS) for gate in (take, forget, show))
-        memory = arithmetic.quotient(ops.mul(forget, ops.cast(states[1], dtype="int32")), 15)
-        update = arithmetic.quotient(ops.mul(take, arithmetic.tanh(new, GATE_BITS)), 30 - bits)
+        input_gate, forget_gate, cell_gate, output_gate = (
+            slice_axis(gates, 1, units * gate, units * (gate + 1)) for gate in range(4)
+        )
+        input_gate, forget_gate, output_gate = (
+            arithmetic.sigmoid(gate, GATE_BITS) for gate in (input_gate, forget_gate, output_gate)
+        )
+        memory = arithmetic.quotient(ops.mul(forget_gate, ops.cast(states[1], dtype="int32")), 15)
+        update = arithmetic.quotient(ops.mul(input_gate, arithmetic.tanh(cell_gate, GATE_BITS)), 30 - bits)
         total = _clipped(ops.add(memory, update))
         total = _clipped(total, -bound, bound) if limit > 0 else total
-        product = ops.mul(show, arithmetic.tanh(total, bits))
-        result = ops.add(scaled(product, [2.0**-30 / float(hidden_scale)]), scalar(hidden_point, "int32"))
+        product = ops.mul(output_gate, arithmetic.tanh(total, bits))
+        result = ops.add(scaled(product, [2.0**-30 / float(hidden_scale)]), scalar(hidden_zero_point, "int32"))
         narrow = ops.cast(_clipped(result, lowest, highest), dtype=element.name)
         return narrow, (narrow, ops.cast(total, dtype="int16"))
 
@@ -119,20 +123,20 @@ def steps(node: Node, x: Expr, first: int, output: int, cell: int) -> tuple[Expr
 
 def _products(node: Node, x: Expr, first: int, output: int, arithmetic: _Arithmetic) -> tuple[Expr, Callable[[Expr], Expr]]:
     """Return the products of all data and the gates' weights, plus biases, concatenated, as 16-bit values with 12 fraction bits.
-    Also returns a function that computes the products of an output."""
+    Also returns a function that computes the products of an output state and the recurrent weights."""
     sums = arithmetic.sums
-    wide = dtype(sums).numpy
+    sums_dtype = dtype(sums).numpy
 
     def product(value: Expr, start: int, scale: Any, point: int, biased: bool) -> Expr:
         parts = []
         for gate in range(4):
             weights = node.array(start + gate)
-            bias = np.asarray(-wide.type(point) * weights.astype(wide).sum(1, dtype=wide))
+            bias = np.asarray(-sums_dtype.type(point) * weights.astype(sums_dtype).sum(1, dtype=sums_dtype))
             if biased:
-                bias = bias + node.array(first + 11 + gate).astype(wide)
+                bias = bias + node.array(first + 11 + gate).astype(sums_dtype)
             total = ops.matmul(value, constant(np.ascontiguousarray(weights.T)), out_dtype=sums)
-            weight, _ = node.pair(node.tensor(start + gate))
-            factor = np.float32(weight * scale) / np.float32(2.0**-GATE_BITS)
+            weight_scale, _ = node.pair(node.tensor(start + gate))
+            factor = np.float32(weight_scale * scale) / np.float32(2.0**-GATE_BITS)
             parts.append(scaled(ops.add(total, constant(bias)), [float(factor)]))
         return ops.concat(*parts, axis=tensor_type(value).rank - 1)
 

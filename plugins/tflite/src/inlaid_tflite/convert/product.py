@@ -17,7 +17,8 @@ from inlaid_tflite.fixed import in_vectors, rounded_away
 from inlaid_tflite.node import Converter, Node, tensor_type, typed
 
 ROUNDED_FACTORS = ("FULLY_CONNECTED", "BATCH_MATMUL")
-"""Operators for which LiteRT multiplies two scales in float32. For other operators it uses float64, except for uint8."""
+"""Operators for which LiteRT multiplies the scales of data and weights in float32. For others, it does so only for uint8 data,
+else in float64."""
 VECTOR = 8
 """Channels per iteration of LiteRT's vector code that scales depthwise and transposed convolutions."""
 
@@ -59,16 +60,17 @@ def _accumulator_dtype(node: Node, bias: int) -> str:
 def _biased(node: Node, total: Expr, weights: Expr, reduced: tuple[int, ...], zero_point: int, axis: int) -> Expr:
     """Add the bias at input 2 to integer sums, and subtract the contribution of the data's zero point."""
     dtype = tensor_type(total).dtype
-    shape = tuple(-1 if at == axis else 1 for at in range(tensor_type(total).rank))
+    shape = tuple(-1 if position == axis else 1 for position in range(tensor_type(total).rank))
     if not isinstance(weights, Constant):
-        excess = ops.reduce_sum(ops.cast(weights, dtype=dtype.name), axes=reduced)
-        outputs = tensor_type(excess).shape[0]
+        weight_sums = ops.reduce_sum(ops.cast(weights, dtype=dtype.name), axes=reduced)
+        outputs = tensor_type(weight_sums).shape[0]
         total = ops.sub(
-            total, ops.reshape(ops.mul(excess, constant(np.array(zero_point, dtype.numpy))), shape=_along(shape, outputs))
+            total,
+            ops.reshape(ops.mul(weight_sums, constant(np.array(zero_point, dtype.numpy))), shape=_fill_extent(shape, outputs)),
         )
         if not node.has(2):
             return total
-        bias = ops.reshape(ops.cast(node.input(2), dtype=dtype.name), shape=_along(shape, outputs))
+        bias = ops.reshape(ops.cast(node.input(2), dtype=dtype.name), shape=_fill_extent(shape, outputs))
         return ops.add(total, bias)
     static_bias = -np.array(zero_point, dtype.numpy) * weights.data.astype(dtype.numpy).sum(reduced, dtype=dtype.numpy)
     if node.has(2):
@@ -76,7 +78,7 @@ def _biased(node: Node, total: Expr, weights: Expr, reduced: tuple[int, ...], ze
     return ops.add(total, constant(static_bias.reshape(shape)))
 
 
-def _along(shape: tuple[int, ...], size: Dim) -> tuple[Dim, ...]:
+def _fill_extent(shape: tuple[int, ...], size: Dim) -> tuple[Dim, ...]:
     return tuple(size if dim == -1 else dim for dim in shape)
 
 
@@ -85,13 +87,13 @@ def _factors(node: Node, outputs: int, weights: int = 1, data: int = 0) -> list[
     node.require("int8", "uint8", "int16")
     scale, _ = node.pair(node.tensor(data))
     scales = node.scales(node.tensor(weights))
-    result, _ = node.pair(node.result)
+    result_scale, _ = node.pair(node.result)
     if len(scales.scale) not in (1, outputs):
         raise node.error(f"weights must have one scale or one per output, {outputs}, got {len(scales.scale)}")
-    wide = node.name == "FULLY_CONNECTED" and _accumulator_dtype(node, 2) == "int64"
-    if len(scales.scale) == 1 and not wide and (node.name in ROUNDED_FACTORS or node.tensor(data).dtype.name == "uint8"):
-        return [float(scale * scales.scale[0]) / float(result)]
-    return [float(scale) * float(each) / float(result) for each in scales.scale]
+    in_float64 = node.name == "FULLY_CONNECTED" and _accumulator_dtype(node, 2) == "int64"
+    if len(scales.scale) == 1 and not in_float64 and (node.name in ROUNDED_FACTORS or node.tensor(data).dtype.name == "uint8"):
+        return [float(scale * scales.scale[0]) / float(result_scale)]
+    return [float(scale) * float(each) / float(result_scale) for each in scales.scale]
 
 
 def _conv_2d(node: Node) -> Expr:
@@ -101,7 +103,7 @@ def _conv_2d(node: Node) -> Expr:
     if node.tensor(0).dtype.name == "int16" and _accumulator_dtype(node, 2) == "int32":
         raise node.error("int16 data must have an int64 bias: LiteRT's int32 sums overflow")
     rounding = "up" if channels == depth and node.tensor(0).dtype.bits == 8 else "away"
-    return _convolution(node, _moved(_weights(node), (0, 3, 1, 2)), channels // depth, rounding)
+    return _convolution(node, _transposed(_weights(node), (0, 3, 1, 2)), channels // depth, rounding)
 
 
 def _depthwise_conv_2d(node: Node) -> Expr:
@@ -109,7 +111,7 @@ def _depthwise_conv_2d(node: Node) -> Expr:
     if dtype == "int16" and node.tensor(1).dtype.bits < 8:
         raise node.error("4-bit weights for int16 data are not supported: store them as int8")
     rounding = "vectors" if dtype == "int8" else "away"
-    return _convolution(node, _moved(_weights(node), (3, 0, 1, 2)), _channels(node), rounding)
+    return _convolution(node, _transposed(_weights(node), (3, 0, 1, 2)), _channels(node), rounding)
 
 
 def _channels(node: Node) -> int:
@@ -125,7 +127,7 @@ def _weights(node: Node, index: int = 1) -> Expr:
     scales = node.scales(tensor)
     if not node.is_float():
         if np.any(scales.zero_point):
-            return _centerd(node, index)
+            return _centered(node, index)
         return constant(node.array(index).astype(np.int8)) if tensor.dtype.bits < 8 else weights
     stored = node.array(index)
     shape = [-1 if axis == scales.axis and len(scales.scale) > 1 else 1 for axis in range(stored.ndim)]
@@ -133,7 +135,7 @@ def _weights(node: Node, index: int = 1) -> Expr:
     return constant(real.astype(np.float32))
 
 
-def _centerd(node: Node, index: int) -> Expr:
+def _centered(node: Node, index: int) -> Expr:
     """Subtract the zero point of 8-bit integers; the result has 16 bits if the zero point is not 0."""
     _, zero_point = node.pair(node.tensor(index))
     data = node.input(index)
@@ -144,7 +146,7 @@ def _centerd(node: Node, index: int) -> Expr:
     return ops.sub(ops.cast(data, dtype="int16"), constant(np.int16(zero_point)))
 
 
-def _moved(weights: Expr, perm: tuple[int, ...]) -> Expr:
+def _transposed(weights: Expr, perm: tuple[int, ...]) -> Expr:
     """Transpose weights. Constant weights are transposed at import."""
     if isinstance(weights, Constant):
         return constant(np.ascontiguousarray(weights.data.transpose(perm)))
@@ -157,7 +159,7 @@ def _fully_connected(node: Node) -> Expr:
         raise node.error("shuffled weights are not supported: LiteRT supports them only for old files")
     count = quotient(node.shape(0), [depth])
     rows = ops.reshape(node.input(0), shape=(count, depth))
-    weights = _moved(_weights(node), (1, 0))
+    weights = _transposed(_weights(node), (1, 0))
     if node.is_float():
         total: Expr = ops.matmul(rows, weights)
         total = node.bounded(ops.add(total, ops.reshape(node.input(2), shape=(outputs,))) if node.has(2) else total)
@@ -183,9 +185,9 @@ def _batch_matmul(node: Node) -> Expr:
     """Convert BATCH_MATMUL. The options adj_x and adj_y transpose an operand."""
     sides = []
     for index, transposed in ((0, node.option("AdjX")), (1, node.option("AdjY"))):
-        side = _weights(node, index) if node.is_float() else _centerd(node, index)
+        side = _weights(node, index) if node.is_float() else _centered(node, index)
         rank = tensor_type(side).rank
-        sides.append(_moved(side, (*range(rank - 2), rank - 1, rank - 2)) if transposed else side)
+        sides.append(_transposed(side, (*range(rank - 2), rank - 1, rank - 2)) if transposed else side)
     if node.is_float():
         return ops.matmul(*sides)
     wide = node.tensor(0).dtype.bits == 16
@@ -198,12 +200,12 @@ def _batch_matmul(node: Node) -> Expr:
 
 def _crops(node: Node, kernel: tuple[int, ...], strides: tuple[int, ...], channels: int) -> tuple[int, ...]:
     """Return the number of elements to crop before and after each spatial axis of a transposed convolution. Input 0 is the shape of
-    the result, which is N ... C for N ... data at input 2."""
-    batch, *outputs, last = node.dims(0)
-    first, *sizes, _ = node.shape(2)
+    the result, input 2 the data; both are N, the spatial sizes, C."""
+    batch, *outputs, result_channels = node.dims(0)
+    data_batch, *sizes, _ = node.shape(2)
     with node.relations():
-        require_equal(batch, first, "the batch in the shape of the result")
-        require_equal(last, channels, "the number of channels in the shape of the result")
+        require_equal(batch, data_batch, "the batch in the shape of the result")
+        require_equal(result_channels, channels, "the number of channels in the shape of the result")
     keeps_extent = node.options.Padding() == 0
     before, after = [], []
     for size, taps, stride, output in zip(sizes, kernel, strides, outputs, strict=True):
@@ -216,8 +218,8 @@ def _crops(node: Node, kernel: tuple[int, ...], strides: tuple[int, ...], channe
 
 def _transpose_conv(node: Node) -> Expr:
     strides = read_strides(node)
-    data = _centerd(node, 2) if not node.is_float() else node.input(2)
-    weights = _moved(_weights(node), (3, 0, 1, 2))
+    data = _centered(node, 2) if not node.is_float() else node.input(2)
+    weights = _transposed(_weights(node), (3, 0, 1, 2))
     outputs, rows, columns, _ = node.tensor(1).shape
     pads = _crops(node, (rows, columns), strides, outputs)
     if node.is_float():
@@ -225,23 +227,23 @@ def _transpose_conv(node: Node) -> Expr:
         if node.has(3):
             total = ops.add(total, ops.reshape(node.input(3), shape=(outputs, 1, 1)))
         return channels_last(node.bounded(total))
-    wide = "int64" if node.tensor(2).dtype.bits == 16 else "int32"
-    total = ops.conv_transpose(channels_second(data), weights, strides=strides, pads=pads, out_dtype=wide)
+    sum_dtype = "int64" if node.tensor(2).dtype.bits == 16 else "int32"
+    total = ops.conv_transpose(channels_second(data), weights, strides=strides, pads=pads, out_dtype=sum_dtype)
     if node.has(3):
-        total = ops.add(total, constant(node.array(3).astype(wide).reshape(outputs, 1, 1)))
+        total = ops.add(total, constant(node.array(3).astype(sum_dtype).reshape(outputs, 1, 1)))
     factors = _factors(node, outputs, data=2)
     match node.tensor(2).dtype.name:
         case "int8":
             return channels_last(node.placed(in_vectors(total, factors, 1, VECTOR)))
         case "uint8":  # a single factor for all channels
-            rows = channels_last(total)
-            shape = tensor_type(rows).shape
-            flat = ops.reshape(rows, shape=(arith.product(shape),))
+            pixels = channels_last(total)
+            shape = tensor_type(pixels).shape
+            flat = ops.reshape(pixels, shape=(arith.product(shape),))
             return ops.reshape(node.placed(in_vectors(flat, factors, 0, 2 * VECTOR)), shape=shape)
     return channels_last(node.stored(total, factors, 1))
 
 
-def _solid(node: Node) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+def _strides_and_dilations_3d(node: Node) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """Return 3-d strides and dilations. Raises `ModelImportError` if one is not positive."""
     options = node.options
     strides = (options.StrideD(), options.StrideH(), options.StrideW())
@@ -252,21 +254,21 @@ def _solid(node: Node) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
 
 
 def _conv_3d(node: Node) -> Expr:
-    strides, dilations = _solid(node)
+    strides, dilations = _strides_and_dilations_3d(node)
     kernel = node.tensor(1).shape[:3]
     pads = window_pads(node, kernel, strides, dilations)
     total: Expr = ops.conv(
-        channels_second(node.input(0)), _moved(node.input(1), (4, 3, 0, 1, 2)), strides=strides, pads=pads, dilations=dilations
+        channels_second(node.input(0)), _transposed(node.input(1), (4, 3, 0, 1, 2)), strides=strides, pads=pads, dilations=dilations
     )
     return _add_channel_bias(node, total, 2)
 
 
 def _conv_3d_transpose(node: Node) -> Expr:
-    strides, dilations = _solid(node)
+    strides, dilations = _strides_and_dilations_3d(node)
     if dilations != (1, 1, 1):
         raise node.error(f"dilations must be 1, the only value that LiteRT supports, got {dilations}")
     pads = _crops(node, node.tensor(1).shape[:3], strides, node.tensor(1).shape[3])
-    weights = _moved(node.input(1), (4, 3, 0, 1, 2))
+    weights = _transposed(node.input(1), (4, 3, 0, 1, 2))
     return _add_channel_bias(node, ops.conv_transpose(channels_second(node.input(2)), weights, strides=strides, pads=pads), 3)
 
 

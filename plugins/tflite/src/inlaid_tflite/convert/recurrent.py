@@ -85,9 +85,9 @@ def _rnn_steps(node: Node, x: Expr, first: int, aux: tuple[Expr, Expr] | None = 
     return steps, state
 
 
-def _require_steps(x: Expr, more: Expr) -> None:
+def _require_steps(x: Expr, aux_data: Expr) -> None:
     """Require auxiliary data (time, batch, inputs) to have the steps and the batch of `x`. Raises ValueError."""
-    require_shape(tensor_type(more).shape[:2], tensor_type(x).shape[:2], "the auxiliary data, without its last dimension,")
+    require_shape(tensor_type(aux_data).shape[:2], tensor_type(x).shape[:2], "the auxiliary data, without its last dimension,")
 
 
 def _rnn(node: Node) -> Updated:
@@ -105,8 +105,8 @@ def _bidirectional_rnn(node: Node) -> Updated:
     """Convert BIDIRECTIONAL_SEQUENCE_RNN. Inputs 1 to 4 belong to the forward direction, 5 to 8 to the backward direction, 9 to 11
     are auxiliary data and weights."""
     time_major = bool(node.option("TimeMajor", False))
-    sides, merged, further = _sides(node, time_major, 9, (10, 11))
-    directions = [_rnn_steps(node, sides[0], 1, further[0]), _rnn_steps(node, sides[1], 5, further[1], reverse=True)]
+    sides, merged, aux_inputs = _sides(node, time_major, 9, (10, 11))
+    directions = [_rnn_steps(node, sides[0], 1, aux_inputs[0]), _rnn_steps(node, sides[1], 5, aux_inputs[1], reverse=True)]
     outputs = [_time_first(outputs, time_major) for outputs, _ in directions]
     states = {4: directions[0][1], 8: directions[1][1]}
     return Updated((join(outputs, 2),) if merged else tuple(outputs), states)
@@ -118,13 +118,13 @@ def _sides(
     """Return, for a bidirectional layer: the data of each direction, whether the outputs are merged, and the auxiliary data and
     weights of each direction. Auxiliary data without weights becomes the data of the backward direction."""
     x = _time_first(node.input(0), time_major)
-    more = _time_first(node.input(aux), time_major) if node.has(aux) else None
+    aux_data = _time_first(node.input(aux), time_major) if node.has(aux) else None
     merged = bool(node.option("MergeOutputs", False))
-    if more is None:
+    if aux_data is None:
         return (x, x), merged, (None, None)
     if not node.has(weights[0]):
-        return (x, more), merged, (None, None)
-    return (x, x), merged, ((more, _real(node, weights[0])), (more, _real(node, weights[1])))
+        return (x, aux_data), merged, (None, None)
+    return (x, x), merged, ((aux_data, _real(node, weights[0])), (aux_data, _real(node, weights[1])))
 
 
 # --- LSTM -------------------------------------------------------------------------------------------------------------
@@ -132,8 +132,8 @@ def _sides(
 
 @dataclass(frozen=True)
 class _Lstm:
-    """Input indices of an LSTM layer: the first weights, the states, the first layer norm, the first weights of auxiliary data (-1:
-    none)."""
+    """Input indices of an LSTM layer. first: the first weights. output, cell: the states. norm: the first layer norm, aux: the
+    first weights of auxiliary data, each -1 for a layer without."""
 
     first: int
     output: int
@@ -159,52 +159,54 @@ class _Lstm:
         return self.first + 15
 
 
-def _gates(node: Node, at: _Lstm) -> list[int]:
-    """Return the gates that have weights. Without an input gate, it is coupled to the forget gate."""
-    return [gate for gate in range(GATES) if gate != INPUT or node.has(at.weights(INPUT))]
+def _gates(node: Node, indices: _Lstm) -> list[int]:
+    """Return the gates that have weights. An input gate without weights is coupled to the forget gate."""
+    return [gate for gate in range(GATES) if gate != INPUT or node.has(indices.weights(INPUT))]
 
 
-def _require_shapes(node: Node, x: Expr, at: _Lstm, more: Expr | None = None) -> None:
+def _require_shapes(node: Node, x: Expr, indices: _Lstm, aux_data: Expr | None = None) -> None:
     """State the relations between the sizes of x (time, batch, inputs), the weights and the states of an LSTM."""
-    (units,), batch = node.shape(at.bias(OUTPUT)), tensor_type(x).shape[1]
-    outputs = node.shape(at.projection)[0] if node.has(at.projection) else units
+    (units,), batch = node.shape(indices.bias(OUTPUT)), tensor_type(x).shape[1]
+    outputs = node.shape(indices.projection)[0] if node.has(indices.projection) else units
     vectors: dict[int, str] = {}
     matrices: dict[int, str] = {}
-    for gate in _gates(node, at):
-        vectors |= {at.bias(gate): "bias", at.norm + gate: "layer norm"} if at.norm >= 0 else {at.bias(gate): "bias"}
-        vectors |= {at.peephole(gate): "peephole weights"} if gate != CELL else {}
-        matrices |= {at.weights(gate): "weights", at.recurrent(gate): "recurrent weights"}
-        matrices |= {at.aux + gate: "auxiliary weights"} if more is not None else {}
+    for gate in _gates(node, indices):
+        vectors |= (
+            {indices.bias(gate): "bias", indices.norm + gate: "layer norm"} if indices.norm >= 0 else {indices.bias(gate): "bias"}
+        )
+        vectors |= {indices.peephole(gate): "peephole weights"} if gate != CELL else {}
+        matrices |= {indices.weights(gate): "weights", indices.recurrent(gate): "recurrent weights"}
+        matrices |= {indices.aux + gate: "auxiliary weights"} if aux_data is not None else {}
     with node.relations():
         for index, name in vectors.items():
             if node.has(index):
                 require_shape(node.shape(index), (units,), f"the {name} at input {index}")
         for index, name in matrices.items():
             require_equal(node.shape(index)[0], units, f"the number of rows of the {name} at input {index}")
-        if node.has(at.projection + 1):
-            require_shape(node.shape(at.projection + 1), (outputs,), "the bias of the projection")
-        require_shape(node.shape(at.output), (batch, outputs), "the output state")
-        require_shape(node.shape(at.cell), (batch, units), "the cell state")
-        if more is not None:
-            _require_steps(x, more)
+        if node.has(indices.projection + 1):
+            require_shape(node.shape(indices.projection + 1), (outputs,), "the bias of the projection")
+        require_shape(node.shape(indices.output), (batch, outputs), "the output state")
+        require_shape(node.shape(indices.cell), (batch, units), "the cell state")
+        if aux_data is not None:
+            _require_steps(x, aux_data)
 
 
-def _lstm_steps(node: Node, x: Expr, at: _Lstm, more: Expr | None = None, reverse: bool = False) -> tuple[Expr, States]:
-    """Run an LSTM on x (time, batch, inputs). Returns (outputs of all steps, (last output, last cell)). `more` is auxiliary
-    data."""
-    gates = _gates(node, at)
+def _lstm_steps(node: Node, x: Expr, indices: _Lstm, aux_data: Expr | None = None, reverse: bool = False) -> tuple[Expr, States]:
+    """Run an LSTM on x (time, batch, inputs). Returns (outputs of all steps, (last output, last cell)). `aux_data` is auxiliary
+    data (time, batch, inputs)."""
+    gates = _gates(node, indices)
     coupled = INPUT not in gates
-    _require_shapes(node, x, at, more)
-    norms = {gate: _optional(node, at.norm + gate) if at.norm >= 0 else None for gate in gates}
-    biases = {gate: _real(node, at.bias(gate)) for gate in gates}
-    peepholes = {gate: _optional(node, at.peephole(gate)) for gate in gates if gate != CELL}
-    hidden = node.shape(at.bias(OUTPUT))[0]
-    inputs = _times(x, join([_real(node, at.weights(gate)) for gate in gates], 0))
-    if more is not None:
-        inputs = ops.add(inputs, _times(more, join([_real(node, at.aux + gate) for gate in gates], 0)))
-    recurrent = join([_real(node, at.recurrent(gate)) for gate in gates], 0)
+    _require_shapes(node, x, indices, aux_data)
+    norms = {gate: _optional(node, indices.norm + gate) if indices.norm >= 0 else None for gate in gates}
+    biases = {gate: _real(node, indices.bias(gate)) for gate in gates}
+    peepholes = {gate: _optional(node, indices.peephole(gate)) for gate in gates if gate != CELL}
+    hidden = node.shape(indices.bias(OUTPUT))[0]
+    inputs = _times(x, join([_real(node, indices.weights(gate)) for gate in gates], 0))
+    if aux_data is not None:
+        inputs = ops.add(inputs, _times(aux_data, join([_real(node, indices.aux + gate) for gate in gates], 0)))
+    recurrent = join([_real(node, indices.recurrent(gate)) for gate in gates], 0)
     cell_clip, output_clip = float(node.option("CellClip", 0.0)), float(node.option("ProjClip", 0.0))
-    projection, projected = _optional(node, at.projection), _optional(node, at.projection + 1)
+    projection, projection_bias = _optional(node, indices.projection), _optional(node, indices.projection + 1)
 
     def step(position: Expr, slices: States, states: States) -> tuple[Expr, States]:
         output, cell = states
@@ -230,12 +232,12 @@ def _lstm_steps(node: Node, x: Expr, at: _Lstm, more: Expr | None = None, revers
         result: Expr = ops.mul(gate(OUTPUT, new), _activated(node, new))
         if projection is not None:
             result = _times(result, projection)
-            result = result if projected is None else ops.add(result, projected)
+            result = result if projection_bias is None else ops.add(result, projection_bias)
             if output_clip > 0:
                 result = ops.clip(result, minimum=-output_clip, maximum=output_clip)
         return result, (result, new)
 
-    return run_steps(step, [inputs], (node.input(at.output), node.input(at.cell)), reverse)
+    return run_steps(step, [inputs], (node.input(indices.output), node.input(indices.cell)), reverse)
 
 
 ALONE = _Lstm(1, 18, 19, 20)
@@ -244,7 +246,7 @@ FORWARD, BACKWARD = _Lstm(1, 35, 36, aux=40), _Lstm(18, 37, 38, aux=44)
 """Input indices of the two directions of a bidirectional layer; input 39 is auxiliary data."""
 
 
-def _alone(node: Node, x: Expr) -> tuple[Expr, States]:
+def _unidirectional_lstm(node: Node, x: Expr) -> tuple[Expr, States]:
     """Run a unidirectional layer."""
     if node.tensor(0).dtype.is_float:
         return _lstm_steps(node, x, ALONE)
@@ -255,7 +257,7 @@ def _alone(node: Node, x: Expr) -> tuple[Expr, States]:
 def _lstm(node: Node) -> Updated | tuple[Expr, ...]:
     if node.option("KernelType"):
         return _basic_lstm(node)
-    outputs, (output, cell) = _alone(node, expand_dims(node.input(0), 0))
+    outputs, (output, cell) = _unidirectional_lstm(node, expand_dims(node.input(0), 0))
     return Updated((ops.reshape(outputs, shape=tensor_type(output).shape),), {18: output, 19: cell})
 
 
@@ -268,29 +270,31 @@ def _basic_lstm(node: Node) -> tuple[Expr, ...]:
         require_shape(node.shape(4), (batch, depth), "the previous cell")
         require_shape(node.shape(3), (arith.mul(depth, GATES),), "the bias")
         require_equal(node.shape(2)[0], arith.mul(depth, GATES), "the number of rows of the weights")
-    both = join([node.input(0), node.input(1)], 1)
-    gates = ops.add(_times(both, _real(node, 2)), node.input(3))
-    take, new, forget, show = (slice_axis(gates, 1, depth * number, depth * (number + 1)) for number in range(GATES))
-    cell = ops.add(ops.mul(ops.sigmoid(take), ops.tanh(new)), ops.mul(ops.sigmoid(forget), node.input(4)))
-    return ops.mul(ops.sigmoid(show), ops.tanh(cell)), cell, both, gates
+    data_and_output = join([node.input(0), node.input(1)], 1)
+    gates = ops.add(_times(data_and_output, _real(node, 2)), node.input(3))
+    input_gate, cell_gate, forget_gate, output_gate = (
+        slice_axis(gates, 1, depth * number, depth * (number + 1)) for number in range(GATES)
+    )
+    cell = ops.add(ops.mul(ops.sigmoid(input_gate), ops.tanh(cell_gate)), ops.mul(ops.sigmoid(forget_gate), node.input(4)))
+    return ops.mul(ops.sigmoid(output_gate), ops.tanh(cell)), cell, data_and_output, gates
 
 
 def _sequence_lstm(node: Node) -> Updated:
     if node.option("DiagonalRecurrentTensors", False):
         raise node.error("diagonal recurrent weights are not supported: expand them to matrices")
     time_major = bool(node.option("TimeMajor", False))
-    outputs, (output, cell) = _alone(node, _time_first(node.input(0), time_major))
+    outputs, (output, cell) = _unidirectional_lstm(node, _time_first(node.input(0), time_major))
     return Updated((_time_first(outputs, time_major),), {18: output, 19: cell})
 
 
 def _bidirectional_lstm(node: Node) -> Updated:
     time_major = bool(node.option("TimeMajor", True))
-    sides, merged, further = _sides(node, time_major, 39, (FORWARD.aux + OUTPUT, BACKWARD.aux + OUTPUT))
-    more = [None if each is None else each[0] for each in further]
-    forward, ahead = _lstm_steps(node, sides[0], FORWARD, more[0])
-    backward, back = _lstm_steps(node, sides[1], BACKWARD, more[1], reverse=True)
-    outputs = [_time_first(each, time_major) for each in (forward, backward)]
-    states = dict(zip((35, 36, 37, 38), (*ahead, *back), strict=True))
+    sides, merged, aux_inputs = _sides(node, time_major, 39, (FORWARD.aux + OUTPUT, BACKWARD.aux + OUTPUT))
+    aux_data = [None if each is None else each[0] for each in aux_inputs]
+    forward_outputs, forward_states = _lstm_steps(node, sides[0], FORWARD, aux_data[0])
+    backward_outputs, backward_states = _lstm_steps(node, sides[1], BACKWARD, aux_data[1], reverse=True)
+    outputs = [_time_first(each, time_major) for each in (forward_outputs, backward_outputs)]
+    states = dict(zip((35, 36, 37, 38), (*forward_states, *backward_states), strict=True))
     return Updated((join(outputs, 2),) if merged else tuple(outputs), states)
 
 
@@ -315,8 +319,12 @@ def _svdf(node: Node) -> Updated:
         total = ops.add(total, ops.reshape(node.input(3), shape=(filters // rank,)))
     if stored:
         # LiteRT ignores the activation for integers.
-        (at, _), (weight, _), (to, moved) = (node.pair(each) for each in (node.tensor(4), node.tensor(2), node.result))
-        placed = ops.add(scaled(total, [float(at) * float(weight) / float(to)]), scalar(moved, "int32"))
+        (state_scale, _), (weight_scale, _), (result_scale, zero_point) = (
+            node.pair(each) for each in (node.tensor(4), node.tensor(2), node.result)
+        )
+        placed = ops.add(
+            scaled(total, [float(state_scale) * float(weight_scale) / float(result_scale)]), scalar(zero_point, "int32")
+        )
         result: Expr = ops.cast(ops.clip(placed, minimum=-128.0, maximum=127.0), dtype="int8")
     else:
         result = _activated(node, total)
@@ -328,11 +336,11 @@ def _stored_features(node: Node) -> Expr:
     node.require("int8")
     if node.tensor(4).dtype.name != "int16":
         raise node.error(f"the state must be int16, got {node.tensor(4).dtype}")
-    (scale, zero_point), (feature, _), (state, _) = (node.pair(node.tensor(index)) for index in (0, 1, 4))
+    (scale, zero_point), (feature_scale, _), (state_scale, _) = (node.pair(node.tensor(index)) for index in (0, 1, 4))
     total = _times(node.input(0), node.input(1))
     if zero_point:
         total = ops.sub(total, constant(zero_point * node.array(1).astype(np.int32).sum(1, dtype=np.int32)))
-    limited = ops.clip(scaled(total, [float(scale) * float(feature) / float(state)]), minimum=-32768.0, maximum=32767.0)
+    limited = ops.clip(scaled(total, [float(scale) * float(feature_scale) / float(state_scale)]), minimum=-32768.0, maximum=32767.0)
     return ops.cast(limited, dtype="int16")
 
 

@@ -17,7 +17,7 @@ from inlaid_tflite.node import Converter, Node, typed
 VECTOR = 16
 """Channels per iteration of LiteRT's vector code for means."""
 LONGEST_PRODUCT = 256
-"""Maximum number of factors of a product of stored integers. Such products are unrolled."""
+"""Maximum number of factors of a product of quantized integers. Such products are unrolled."""
 
 
 def _axes(node: Node) -> tuple[int, ...]:
@@ -54,12 +54,12 @@ def _sum(node: Node) -> Expr:
     """Convert SUM. Stored integers are summed as floats, as in LiteRT."""
     if not node.is_stored():
         return _reduced(node, ops.reduce_sum, node.input(0))
-    (scale, zero_point), (result, moved) = node.pair(node.tensor(0)), node.pair(node.result)
+    (scale, zero_point), (result_scale, result_zero_point) = node.pair(node.tensor(0)), node.pair(node.result)
     total = _reduced(node, ops.reduce_sum, ops.cast(node.input(0), dtype="int32"))
-    factor = scale / result
+    factor = scale / result_scale
     bias = np.float32(-zero_point) * factor * np.float32(_count(node))
     real = ops.add(ops.mul(ops.cast(total, dtype="float32"), constant(factor)), constant(bias))
-    rounded = ops.add(ops.cast(rounded_away(real), dtype="int32"), number(moved))
+    rounded = ops.add(ops.cast(rounded_away(real), dtype="int32"), number(result_zero_point))
     least, greatest = map(float, node.result.dtype.limits)
     return ops.cast(ops.clip(rounded, minimum=least, maximum=greatest), dtype=node.result.dtype.name)
 
@@ -73,24 +73,24 @@ def _mean(node: Node) -> Expr:
     if not node.is_stored():
         total = _reduced(node, ops.reduce_sum, ops.cast(node.input(0), dtype="int64"))
         return ops.cast(ops.div(total, constant(np.int64(count))), dtype=dtype.name)
-    (scale, zero_point), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
+    (scale, zero_point), (result_scale, _) = node.pair(node.tensor(0)), node.pair(node.result)
     if dtype.bits == 8 and len(node.shape(0)) == 4 and _axes(node) == (1, 2) and node.options.KeepDims():
         return _mean_of_image(node, count)
     total = ops.sub(_reduced(node, ops.reduce_sum, ops.cast(node.input(0), dtype="int32")), number(zero_point * count))
-    (multiplier,), (shift,) = fixed_points([float(scale) / float(result)])
+    (multiplier,), (shift,) = fixed_points([float(scale) / float(result_scale)])
     places = min(count.bit_length() - 1, 32, 31 + int(shift))
-    divided = np.array((int(multiplier) << places) // count, np.int32)
-    mean = ops.multiply_fixed(total, constant(divided), number(int(shift) - places), rounding="away")
+    divided_multiplier = np.array((int(multiplier) << places) // count, np.int32)
+    mean = ops.multiply_fixed(total, constant(divided_multiplier), number(int(shift) - places), rounding="away")
     return node.placed(mean)
 
 
 def _mean_of_image(node: Node, count: int) -> Expr:
     """Compute the 8-bit mean over rows and columns: the rounded zero point is subtracted after the division."""
-    (scale, zero_point), (result, moved) = node.pair(node.tensor(0)), node.pair(node.result)
+    (scale, zero_point), (result_scale, result_zero_point) = node.pair(node.tensor(0)), node.pair(node.result)
     total = _reduced(node, ops.reduce_sum, ops.cast(node.input(0), dtype="int32"))
-    offset = np.float32(zero_point) * scale / result
-    bias = moved - int(offset + np.float32(0.5 if offset > 0 else -0.5))
-    mean = ops.add(in_vectors(total, [scale / (np.float32(count) * result)], 3, VECTOR), number(bias))
+    offset = np.float32(zero_point) * scale / result_scale
+    bias = result_zero_point - int(offset + np.float32(0.5 if offset > 0 else -0.5))
+    mean = ops.add(in_vectors(total, [scale / (np.float32(count) * result_scale)], 3, VECTOR), number(bias))
     least, greatest = map(float, node.result.dtype.limits)
     return ops.cast(ops.clip(mean, minimum=least, maximum=greatest), dtype=node.result.dtype.name)
 
@@ -104,14 +104,14 @@ def _prod(node: Node) -> Expr:
     outer_axes = [axis for axis in range(len(shape)) if axis not in axes]
     if count == 1:  # LiteRT copies without requantizing
         return node.input(0) if node.options.KeepDims() else squeeze(node.input(0), *axes)
-    (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
-    factor = float(scale) / float(result) ** (1 / count)
+    (scale, _), (result_scale, _) = node.pair(node.tensor(0)), node.pair(node.result)
+    factor = float(scale) / float(result_scale) ** (1 / count)
     rows = ops.transpose(node.wide(0), perm=(*axes, *outer_axes))
     rows = ops.reshape(rows, shape=(count, *(shape[axis] for axis in outer_axes)))
-    each = [ops.take(rows, number(index), axis=0) for index in range(count)]
-    product: Expr = each[0]
-    for following in each[1:]:
-        wide = ops.mul(ops.cast(product, dtype="int64"), ops.cast(following, dtype="int64"))
+    factors = [ops.take(rows, number(index), axis=0) for index in range(count)]
+    product: Expr = factors[0]
+    for factor_value in factors[1:]:
+        wide = ops.mul(ops.cast(product, dtype="int64"), ops.cast(factor_value, dtype="int64"))
         product = scaled(wide, [factor])
     placed = node.placed(scaled(ops.cast(product, dtype="int64"), [factor]))
     return expand_dims(placed, *axes) if node.options.KeepDims() else placed

@@ -30,21 +30,21 @@ def _sizes(node: Node) -> tuple[tuple[Dim, Dim], tuple[Dim, Dim]]:
 
 
 def _require_static_sizes(node: Node, sizes: tuple[Dim, Dim]) -> tuple[int, int]:
-    before, after = sizes
-    if not isinstance(before, int) or not isinstance(after, int) or not 0 < before <= LONGEST or not 0 < after <= LONGEST:
-        raise node.error(f"input and output sizes must be static and 1 to {LONGEST}, got {before} and {after}")
-    return before, after
+    old_size, new_size = sizes
+    if not isinstance(old_size, int) or not isinstance(new_size, int) or not 0 < old_size <= LONGEST or not 0 < new_size <= LONGEST:
+        raise node.error(f"input and output sizes must be static and 1 to {LONGEST}, got {old_size} and {new_size}")
+    return old_size, new_size
 
 
 def _nearest(node: Node) -> Expr:
-    value, centerd, aligned = node.input(0), node.option("HalfPixelCenters", False), node.option("AlignCorners", False)
+    value, half_pixel, aligned = node.input(0), node.option("HalfPixelCenters", False), node.option("AlignCorners", False)
     for axis, sizes in enumerate(_sizes(node), 1):
-        before, after = _require_static_sizes(node, sizes)
-        align_ends = aligned and after > 1
-        scale = np.float32(before - 1) / np.float32(after - 1) if align_ends else np.float32(before) / np.float32(after)
-        places = (np.arange(after, dtype=np.float32) + np.float32(0.5 if centerd else 0)) * scale
-        places = half_away(places) if aligned else np.floor(places)
-        value = ops.take(value, constant(np.clip(places, 0, before - 1).astype(np.int32)), axis=axis)
+        old_size, new_size = _require_static_sizes(node, sizes)
+        align_ends = aligned and new_size > 1
+        scale = np.float32(old_size - 1) / np.float32(new_size - 1) if align_ends else np.float32(old_size) / np.float32(new_size)
+        coordinates = (np.arange(new_size, dtype=np.float32) + np.float32(0.5 if half_pixel else 0)) * scale
+        coordinates = half_away(coordinates) if aligned else np.floor(coordinates)
+        value = ops.take(value, constant(np.clip(coordinates, 0, old_size - 1).astype(np.int32)), axis=axis)
     return value
 
 
@@ -73,8 +73,8 @@ def _bilinear(node: Node) -> Expr:
     one = 1 << 2 * BITS
     half = constant(np.array(one // 2, dtype))
     # Round half away from 0; the division truncates.
-    signed = ops.where(ops.less(constant(np.array(0, dtype)), wide), half, ops.neg(half))
-    return cast_to(ops.div(ops.add(wide, signed), constant(np.array(one, dtype))), node.result.dtype)
+    signed_half = ops.where(ops.less(constant(np.array(0, dtype)), wide), half, ops.neg(half))
+    return cast_to(ops.div(ops.add(wide, signed_half), constant(np.array(one, dtype))), node.result.dtype)
 
 
 def _along(value: Expr, axis: int, places: Array) -> Expr:
@@ -86,35 +86,39 @@ def _column(weights: Array, axis: int) -> Array:
     return weights.reshape(tuple(-1 if other == axis else 1 for other in range(4)))
 
 
-def _weights(node: Node, before: int, after: int) -> tuple[Array, Array, Array]:
+def _weights(node: Node, old_size: int, new_size: int) -> tuple[Array, Array, Array]:
     """Return, for each output position, the lower and upper neighbor, and the 10-bit weight of the upper one."""
-    scale = ((before << BITS) + after // 2) // after
-    if node.option("AlignCorners", False) and after > 1:
-        scale = (((before - 1) << BITS) + (after - 1) // 2) // (after - 1)
-    at = np.arange(after, dtype=np.int64) * scale
+    scale = ((old_size << BITS) + new_size // 2) // new_size
+    if node.option("AlignCorners", False) and new_size > 1:
+        scale = (((old_size - 1) << BITS) + (new_size - 1) // 2) // (new_size - 1)
+    coordinates = np.arange(new_size, dtype=np.int64) * scale
     if node.option("HalfPixelCenters", False):
-        at = at + scale // 2 - (1 << BITS - 1)
-    low = np.clip(np.trunc(at / (1 << BITS)), 0, before - 1).astype(np.int64)
-    high = np.minimum(np.trunc((at + (1 << BITS) - 1) / (1 << BITS)), before - 1).astype(np.int64)
-    return low, high, at - (low << BITS)
+        coordinates = coordinates + scale // 2 - (1 << BITS - 1)
+    low = np.clip(np.trunc(coordinates / (1 << BITS)), 0, old_size - 1).astype(np.int64)
+    high = np.minimum(np.trunc((coordinates + (1 << BITS) - 1) / (1 << BITS)), old_size - 1).astype(np.int64)
+    return low, high, coordinates - (low << BITS)
 
 
 def _bilinear_in_floats(node: Node, sizes: list[tuple[int, int]]) -> Expr:
     """Interpolate uint8 as LiteRT does: sum four float32 products, rounded half up."""
     sides = []
-    for axis, (before, after) in enumerate(sizes, 1):
-        align_ends = node.option("AlignCorners", False) and after > 1
-        scale = np.float32(before - 1) / np.float32(after - 1) if align_ends else np.float32(before) / np.float32(after)
-        at = np.arange(after, dtype=np.float32)
-        at = (at + np.float32(0.5)) * scale - np.float32(0.5) if node.option("HalfPixelCenters", False) else at * scale
-        low, high = np.maximum(np.floor(at), 0), np.minimum(np.ceil(at), before - 1)
-        upper = at - low.astype(np.float32)
+    for axis, (old_size, new_size) in enumerate(sizes, 1):
+        align_ends = node.option("AlignCorners", False) and new_size > 1
+        scale = np.float32(old_size - 1) / np.float32(new_size - 1) if align_ends else np.float32(old_size) / np.float32(new_size)
+        coordinates = np.arange(new_size, dtype=np.float32)
+        coordinates = (
+            (coordinates + np.float32(0.5)) * scale - np.float32(0.5)
+            if node.option("HalfPixelCenters", False)
+            else coordinates * scale
+        )
+        low, high = np.maximum(np.floor(coordinates), 0), np.minimum(np.ceil(coordinates), old_size - 1)
+        upper = coordinates - low.astype(np.float32)
         sides.append(((low, _column(np.float32(1) - upper, axis)), (high, _column(upper, axis))))
     real = cast_to(node.input(0), "float32")
     total: Expr | None = None
-    for rows, down in sides[0]:
-        for columns, across in sides[1]:
-            part = ops.mul(_along(_along(real, 1, rows), 2, columns), constant(down * across))
+    for rows, row_weights in sides[0]:
+        for columns, column_weights in sides[1]:
+            part = ops.mul(_along(_along(real, 1, rows), 2, columns), constant(row_weights * column_weights))
             total = part if total is None else ops.add(total, part)
     assert total is not None
     return cast_to(ops.add(total, constant(np.float32(0.5))), "uint8")

@@ -28,14 +28,14 @@ def _reshape(node: Node) -> Expr:
         target_shape = tuple(int(node.options.NewShape(axis)) for axis in range(node.options.NewShapeLength()))
     else:
         target_shape = node.result.shape
-    free = [axis for axis, dim in enumerate(target_shape) if isinstance(dim, int) and dim < 0]
-    if len(free) > 1 or any(target_shape[axis] != -1 for axis in free):
+    inferred_axes = [axis for axis, dim in enumerate(target_shape) if isinstance(dim, int) and dim < 0]
+    if len(inferred_axes) > 1 or any(target_shape[axis] != -1 for axis in inferred_axes):
         raise node.error(f"the new shape must have at most one -1 and no other negative size, got {target_shape}")
     shape = list(target_shape)
-    if free:
-        old, new = node.shape(0), [dim for axis, dim in enumerate(target_shape) if axis != free[0]]
+    if inferred_axes:
+        old, new = node.shape(0), [dim for axis, dim in enumerate(target_shape) if axis != inferred_axes[0]]
         # If a new dimension is 0, LiteRT ignores the dimensions that are 0, old and new.
-        shape[free[0]] = quotient(*(_at_least_1(dims) for dims in (old, new))) if 0 in new else quotient(old, new)
+        shape[inferred_axes[0]] = quotient(*(_at_least_1(dims) for dims in (old, new))) if 0 in new else quotient(old, new)
     return ops.reshape(node.input(0), shape=tuple(shape))
 
 
@@ -94,8 +94,8 @@ def _broadcast_args(node: Node) -> Expr:
             shape = broadcast_shapes(static_shapes[0], static_shapes[1])
         return cast_to(ops.sizes(dims=shape), dtype)
     one = scalar(1, dtype)
-    ones = [ops.pad(node.input(index), one, pads=(max(lengths) - lengths[index], 0)) for index in (0, 1)]
-    return ops.where(ops.equal(ones[0], one), ones[1], ones[0])
+    padded_shapes = [ops.pad(node.input(index), one, pads=(max(lengths) - lengths[index], 0)) for index in (0, 1)]
+    return ops.where(ops.equal(padded_shapes[0], one), padded_shapes[1], padded_shapes[0])
 
 
 # --- generated tensors -----------------------------------------------------------------------------------------------
@@ -126,9 +126,9 @@ def _range(node: Node) -> Expr:
                 f"the start and the limit must be >= -2^61 and <= 2^61, as one of them is a dynamic size, got {first} and {end}"
             )
         count = size
-    counted = ops.iota(shape=(count,), axis=0, dtype=dtype.name)
-    begin, by = (ops.reshape(node.input(index), shape=()) for index in (0, 2))
-    return ops.add(ops.mul(counted, by), begin)
+    indices = ops.iota(shape=(count,), axis=0, dtype=dtype.name)
+    begin, increment = (ops.reshape(node.input(index), shape=()) for index in (0, 2))
+    return ops.add(ops.mul(indices, increment), begin)
 
 
 # --- concatenation and splitting ------------------------------------------------------------------------------------
@@ -142,19 +142,19 @@ def _concatenation(node: Node) -> Expr:
 
 
 def _rescaled(node: Node, index: int) -> Expr:
-    """Requantize a stored input to the scale and zero point of the result. LiteRT requantizes only uint8."""
+    """Requantize a quantized input to the scale and zero point of the result. LiteRT requantizes only uint8."""
     value, tensor, result = node.input(index), node.tensor(index), node.result
     if tensor.quantization is None or result.quantization is None or tensor.dtype.is_float:
         return value
-    (scale, zero_point), (target, moved) = node.pair(tensor), node.pair(result)
-    if scale == target and zero_point == moved:
+    (scale, zero_point), (result_scale, result_zero_point) = node.pair(tensor), node.pair(result)
+    if scale == result_scale and zero_point == result_zero_point:
         return value
     if tensor.dtype.bits != 8:
         raise node.error(f"parts of {tensor.dtype} must have the scale and zero point of the result: requantize the parts")
-    factor = np.float32(scale * (np.float32(1) / target))
+    factor = np.float32(scale * (np.float32(1) / result_scale))
     real = byte_values(tensor.dtype.name).astype(np.float32) * factor + np.float32(-zero_point) * factor
     limits = np.iinfo(result.dtype.name)
-    return look_up(np.clip(half_away(real) + moved, limits.min, limits.max).astype(result.dtype.numpy), value)
+    return look_up(np.clip(half_away(real) + result_zero_point, limits.min, limits.max).astype(result.dtype.numpy), value)
 
 
 def _pack(node: Node) -> Expr:
@@ -179,14 +179,14 @@ def _split(node: Node) -> tuple[Expr, ...]:
 def _split_v(node: Node) -> tuple[Expr, ...]:
     axis = node.axis(int(node.array(2).item()), len(node.shape(0)))
     parts = list(node.dims(1))
-    free = [index for index, part in enumerate(parts) if part == -1]
-    if len(free) > 1:
+    inferred = [index for index, part in enumerate(parts) if part == -1]
+    if len(inferred) > 1:
         raise node.error(f"expected at most one -1 in the sizes, got {tuple(parts)}")
-    if free:
-        rest = arith.wrap(node.shape(0)[axis])
-        for part in parts[: free[0]] + parts[free[0] + 1 :]:
-            rest = rest - part
-        parts[free[0]] = simple(rest)
+    if inferred:
+        remaining = arith.wrap(node.shape(0)[axis])
+        for part in parts[: inferred[0]] + parts[inferred[0] + 1 :]:
+            remaining = remaining - part
+        parts[inferred[0]] = simple(remaining)
     return split(node, node.input(0), axis, parts)
 
 

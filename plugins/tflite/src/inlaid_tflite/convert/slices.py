@@ -34,8 +34,8 @@ def _slice(node: Node) -> Expr:
     for axis, (size, extent) in enumerate(zip(sizes, shape, strict=True)):
         if size != extent:
             first = ops.reshape(slice_axis(node.input(1), 0, axis, axis + 1), shape=())
-            places = ops.add(ops.iota(shape=(size,), axis=0, dtype=node.tensor(1).dtype.name), first)
-            value = ops.take(value, places, axis=axis)
+            positions = ops.add(ops.iota(shape=(size,), axis=0, dtype=node.tensor(1).dtype.name), first)
+            value = ops.take(value, positions, axis=axis)
     return value
 
 
@@ -43,8 +43,8 @@ def _sliced_at_run(node: Node) -> Expr:
     """Convert a slice of data-dependent size."""
     axes = tuple(range(len(node.shape(0))))
     starts, sizes = (cast_to(node.input(index), "int64") for index in (1, 2))
-    every = ops.sizes(dims=node.shape(0))
-    ends = ops.where(ops.less(sizes, scalar(0, "int64")), every, ops.add(starts, sizes))
+    extents = ops.sizes(dims=node.shape(0))
+    ends = ops.where(ops.less(sizes, scalar(0, "int64")), extents, ops.add(starts, sizes))
     return ops.dynamic_slice(node.input(0), starts, ends, axes=axes, strides=(1,) * len(axes))
 
 
@@ -61,18 +61,18 @@ class _Plan:
 def _plan(node: Node, count: int, rank: int) -> _Plan:
     """Plan a strided slice that has `count` ranges."""
     ellipsis = node.option("EllipsisMask")
-    new = node.option("NewAxisMask") & ~ellipsis & ((1 << count) - 1)
-    spread = rank - (count - new.bit_count() - (ellipsis > 0))
-    if ellipsis.bit_count() > 1 or spread < 0:
+    new_axis_mask = node.option("NewAxisMask") & ~ellipsis & ((1 << count) - 1)
+    ellipsis_axes = rank - (count - new_axis_mask.bit_count() - (ellipsis > 0))
+    if ellipsis.bit_count() > 1 or ellipsis_axes < 0:
         raise node.error(f"expected at most {rank} ranges and one ellipsis, got {count} ranges")
-    if ellipsis and spread == 0:
+    if ellipsis and ellipsis_axes == 0:
         raise node.error("an ellipsis must cover at least one axis, as TensorFlow and LiteRT differ for an empty one: remove it")
     plan = _Plan([], [], [])
     axis = 0
     for number in range(count):
         if ellipsis >> number & 1:
-            axis += spread
-        elif new >> number & 1:
+            axis += ellipsis_axes
+        elif new_axis_mask >> number & 1:
             plan.added.append(axis - len(plan.dropped) + len(plan.added))
         else:
             plan.ranges.append((axis, number))
@@ -90,7 +90,7 @@ def _strided_slice(node: Node) -> Expr:
     plan = _plan(node, len(strides), len(shape))
     begins, ends = (node.scope.dims(node.input(index)) for index in (1, 2))
     ranges: dict[int, tuple[Dim, Dim, int]] = {}
-    late: list[tuple[int, int]] = []
+    data_dependent: list[tuple[int, int]] = []
     for axis, number in plan.ranges:
         step = strides[number]
         first, last = (bool(node.option(f"{side}Mask") >> number & 1) for side in ("Begin", "End"))
@@ -98,31 +98,31 @@ def _strided_slice(node: Node) -> Expr:
             if begins is None:
                 value = ops.take(value, slice_axis(node.input(1), 0, number, number + 1), axis=axis)
             else:
-                at = arith.wrap(begins[number])
-                at = arith.wrap(simple(arith.select(arith.compare("<", at, 0), at + shape[axis], at)))
-                ranges[axis] = (arith.unwrap(at), simple(at + 1), 1)
+                start = arith.wrap(begins[number])
+                start = arith.wrap(simple(arith.select(arith.compare("<", start, 0), start + shape[axis], start)))
+                ranges[axis] = (arith.unwrap(start), simple(start + 1), 1)
         elif first and last:
-            ranges[axis] = _range(shape[axis], 0 if step > 0 else _LAST, _LAST if step > 0 else -_LAST, step)
+            ranges[axis] = _range(shape[axis], 0 if step > 0 else _BEYOND_END, _BEYOND_END if step > 0 else -_BEYOND_END, step)
         elif begins is None or ends is None:
             if first or last or node.option("Offset", False):
                 raise node.error("a data-dependent range must have a begin and an end")
-            late.append((axis, number))
+            data_dependent.append((axis, number))
         else:
-            begin = (0 if step > 0 else _LAST) if first else begins[number]
+            begin = (0 if step > 0 else _BEYOND_END) if first else begins[number]
             end = simple(arith.add(begins[number], ends[number])) if node.option("Offset", False) else ends[number]
-            ranges[axis] = _range(shape[axis], begin, (_LAST if step > 0 else -_LAST) if last else end, step)
+            ranges[axis] = _range(shape[axis], begin, (_BEYOND_END if step > 0 else -_BEYOND_END) if last else end, step)
     value = cut(value, ranges) if ranges else value
-    if late:
+    if data_dependent:
         limits = (
-            join([slice_axis(cast_to(node.input(index), "int64"), 0, number, number + 1) for _, number in late], 0)
+            join([slice_axis(cast_to(node.input(index), "int64"), 0, number, number + 1) for _, number in data_dependent], 0)
             for index in (1, 2)
         )
-        axes, steps = zip(*((axis, strides[number]) for axis, number in late), strict=True)
+        axes, steps = zip(*((axis, strides[number]) for axis, number in data_dependent), strict=True)
         value = ops.dynamic_slice(value, *limits, axes=axes, strides=steps)
     return expand_dims(squeeze(value, *plan.dropped), *plan.added) if plan.dropped or plan.added else value
 
 
-_LAST = 2**31 - 1
+_BEYOND_END = 2**31 - 1
 """An index beyond the end of any axis."""
 
 
@@ -142,7 +142,7 @@ def _dynamic_update_slice(node: Node) -> Expr:
     """Convert DYNAMIC_UPDATE_SLICE: replace a block of the operand. Start indices are clamped so that the block is inside."""
     operand, update = node.input(0), node.input(1)
     dtype = node.tensor(2).dtype
-    inside: Expr | None = None
+    in_block: Expr | None = None
     pairs = list(enumerate(zip(node.shape(0), node.shape(1), strict=True)))
     with node.relations():
         require_shape(node.shape(2), (len(pairs),), "the start indices")
@@ -166,8 +166,8 @@ def _dynamic_update_slice(node: Node) -> Expr:
         within = ops.logical_and(ops.less_equal(zero, offset), ops.less(offset, end))
         update = ops.take(update, ops.where(within, offset, zero), axis=axis)
         shaped = ops.reshape(within, shape=tuple(extent if other == axis else 1 for other in range(len(node.shape(0)))))
-        inside = shaped if inside is None else ops.logical_and(inside, shaped)
-    return update if inside is None else ops.where(inside, update, operand)
+        in_block = shaped if in_block is None else ops.logical_and(in_block, shaped)
+    return update if in_block is None else ops.where(in_block, update, operand)
 
 
 # --- padding ----------------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def _pads(node: Node) -> list[tuple[Dim, Dim]]:
 
 
 def _zero(node: Node) -> Expr:
-    """Return the stored value that represents 0 in the result."""
+    """Return the quantized value that represents 0 in the result."""
     tensor = node.result
     zero_point = 0 if tensor.quantization is None or tensor.dtype.is_float else node.pair(tensor)[1]
     return scalar(zero_point, tensor.dtype)
@@ -234,26 +234,26 @@ def _block_size(node: Node) -> int:
     return size
 
 
-def _divided(node: Node, dim: Dim, by: int, axis: int) -> Dim:
+def _divided(node: Node, dim: Dim, block_size: int, axis: int) -> Dim:
     """Divide the extent of an axis into blocks. States that it is a multiple of their size."""
     with node.relations():
-        return simple(require_multiple(dim, by, f"dimension {axis}, which is divided into blocks,"))
+        return simple(require_multiple(dim, block_size, f"dimension {axis}, which is divided into blocks,"))
 
 
 def _space_to_depth(node: Node) -> Expr:
     (n, h, w, c), size = node.shape(0), _block_size(node)
     rows, columns = _divided(node, h, size, 1), _divided(node, w, size, 2)
     parts = ops.reshape(node.input(0), shape=(n, rows, size, columns, size, c))
-    moved = ops.transpose(parts, perm=(0, 1, 3, 2, 4, 5))
-    return ops.reshape(moved, shape=(n, rows, columns, arith.product((c, size * size))))
+    transposed = ops.transpose(parts, perm=(0, 1, 3, 2, 4, 5))
+    return ops.reshape(transposed, shape=(n, rows, columns, arith.product((c, size * size))))
 
 
 def _depth_to_space(node: Node) -> Expr:
     (n, h, w, c), size = node.shape(0), _block_size(node)
     depth = _divided(node, c, size * size, 3)
     parts = ops.reshape(node.input(0), shape=(n, h, w, size, size, depth))
-    moved = ops.transpose(parts, perm=(0, 1, 3, 2, 4, 5))
-    return ops.reshape(moved, shape=(n, arith.product((h, size)), arith.product((w, size)), depth))
+    transposed = ops.transpose(parts, perm=(0, 1, 3, 2, 4, 5))
+    return ops.reshape(transposed, shape=(n, arith.product((h, size)), arith.product((w, size)), depth))
 
 
 def _blocks(node: Node) -> tuple[tuple[int, ...], list[tuple[Dim, Dim]]]:
@@ -273,9 +273,9 @@ def _space_to_batch(node: Node) -> Expr:
     inner = [_divided(node, dim, size, axis) for axis, (dim, size) in enumerate(zip(space, sizes, strict=True), 1)]
     split = [part for pair in zip(inner, sizes, strict=True) for part in pair]
     parts = ops.reshape(filled, shape=(batch, *split, *rest))
-    blocks, places = tuple(range(2, 2 * count + 1, 2)), tuple(range(1, 2 * count + 1, 2))
-    moved = ops.transpose(parts, perm=(*blocks, 0, *places, *range(2 * count + 1, 2 * count + 1 + len(rest))))
-    return ops.reshape(moved, shape=(arith.product((batch, *sizes)), *inner, *rest))
+    block_axes, grid_axes = tuple(range(2, 2 * count + 1, 2)), tuple(range(1, 2 * count + 1, 2))
+    transposed = ops.transpose(parts, perm=(*block_axes, 0, *grid_axes, *range(2 * count + 1, 2 * count + 1 + len(rest))))
+    return ops.reshape(transposed, shape=(arith.product((batch, *sizes)), *inner, *rest))
 
 
 def _batch_to_space(node: Node) -> Expr:
@@ -286,9 +286,9 @@ def _batch_to_space(node: Node) -> Expr:
     outer = _divided(node, batch, math.prod(sizes), 0)
     parts = ops.reshape(node.input(0), shape=(*sizes, outer, *space, *rest))
     pairs = [axis for index in range(count) for axis in (count + 1 + index, index)]
-    moved = ops.transpose(parts, perm=(count, *pairs, *range(2 * count + 1, 2 * count + 1 + len(rest))))
+    transposed = ops.transpose(parts, perm=(count, *pairs, *range(2 * count + 1, 2 * count + 1 + len(rest))))
     uncropped = [simple(arith.product((dim, size))) for dim, size in zip(space, sizes, strict=True)]
-    joined = ops.reshape(moved, shape=(outer, *uncropped, *rest))
+    joined = ops.reshape(transposed, shape=(outer, *uncropped, *rest))
     return cut(
         joined,
         {

@@ -62,8 +62,8 @@ def _magnitude(node: Node) -> Expr:
     """Convert COMPLEX_ABS. The parts are divided by the greater of the two, so that their squares neither overflow nor vanish."""
     parts = [ops.abs(select_part(node.input(0), number)) for number in range(2)]
     greater = ops.maximum(*parts)
-    ordinary = ops.logical_and(ops.less(scalar(0, "float32"), greater), ops.less(greater, scalar(np.inf, "float32")))
-    divisor = ops.where(ordinary, greater, constant(np.float32(1)))
+    is_finite_nonzero = ops.logical_and(ops.less(scalar(0, "float32"), greater), ops.less(greater, scalar(np.inf, "float32")))
+    divisor = ops.where(is_finite_nonzero, greater, constant(np.float32(1)))
     squares = [ops.mul(each, each) for each in (ops.div(part, divisor) for part in parts)]
     # An infinite part is the magnitude, even if the other one is NaN.
     infinite = ops.logical_or(*(ops.equal(part, scalar(np.inf, "float32")) for part in parts))

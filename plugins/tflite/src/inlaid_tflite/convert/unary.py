@@ -31,31 +31,31 @@ def _plain(operator: Any) -> Converter:
     return lambda node: operator(node.input(0))
 
 
-def _centerd(node: Node, x: Expr) -> Expr:
+def _centered(node: Node, x: Expr) -> Expr:
     _, zero_point = node.pair(node.tensor(0))
     return ops.sub(ops.cast(x, dtype="int32"), constant(np.int32(zero_point)))
 
 
 def _rescaled(node: Node, wide: Expr) -> Expr:
     """Requantize int32 from the scale of input 0 to the result."""
-    (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
-    return node.stored(wide, [float(scale / result)]) if scale != result else node.placed(wide)
+    (scale, _), (result_scale, _) = node.pair(node.tensor(0)), node.pair(node.result)
+    return node.stored(wide, [float(scale / result_scale)]) if scale != result_scale else node.placed(wide)
 
 
 def _abs(node: Node) -> Expr:
     if not node.is_stored():
         return ops.abs(node.input(0))
-    return apply_by_table(node, lambda x: _rescaled(node, ops.abs(_centerd(node, x))))
+    return apply_by_table(node, lambda x: _rescaled(node, ops.abs(_centered(node, x))))
 
 
 def _sqrt(node: Node) -> Expr:
     if node.is_float():
         return ops.sqrt(node.input(0))
-    (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
+    (scale, _), (result_scale, _) = node.pair(node.tensor(0)), node.pair(node.result)
 
     def build(x: Expr) -> Expr:
-        real = ops.sqrt(ops.mul(ops.cast(_centerd(node, x), dtype="float32"), constant(scale)))
-        return node.placed(ops.cast(ops.div(real, constant(result)), dtype="int32"))
+        real = ops.sqrt(ops.mul(ops.cast(_centered(node, x), dtype="float32"), constant(scale)))
+        return node.placed(ops.cast(ops.div(real, constant(result_scale)), dtype="int32"))
 
     return apply_by_table(node, build)
 
@@ -63,20 +63,20 @@ def _sqrt(node: Node) -> Expr:
 def _rsqrt(node: Node) -> Expr:
     if node.is_float():
         return ops.div(constant(np.ones((), node.result.dtype.numpy)), ops.sqrt(node.input(0)))
-    (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
+    (scale, _), (result_scale, _) = node.pair(node.tensor(0)), node.pair(node.result)
     if node.tensor(0).dtype.bits == 8:
-        return apply_by_table(node, lambda x: _rsqrt_8(node, x, 1 / float(np.sqrt(scale) * result)))
+        return apply_by_table(node, lambda x: _rsqrt_8(node, x, 1 / float(np.sqrt(scale) * result_scale)))
     greatest = np.float32(node.result.dtype.limits[1])
 
     def real(x: Array) -> Array:
-        return np.where(x <= 0, greatest * result, np.float32(1) / np.sqrt(np.where(x <= 0, 1, x)))
+        return np.where(x <= 0, greatest * result_scale, np.float32(1) / np.sqrt(np.where(x <= 0, 1, x)))
 
     return real_table(node, real)
 
 
 def _rsqrt_8(node: Node, x: Expr, factor: float) -> Expr:
     """Compute the reciprocal square root of int8 in integers; 0 gives the maximum."""
-    wide = _centerd(node, x)
+    wide = _centered(node, x)
     multiplier, shift = inverse_root(wide)
     (outer,), (places,) = fixed_points([factor])
     one, root_shift = constant(np.ones(256, np.int32)), constant(np.int32(RSQRT_BITS))
@@ -97,8 +97,8 @@ def _exp(node: Node) -> Expr:
 def _log(node: Node) -> Expr:
     if node.is_float():
         return ops.log(node.input(0))
-    result, zero_point = node.pair(node.result)
-    least = np.float32(int(node.result.dtype.limits[0]) - zero_point) * result
+    result_scale, zero_point = node.pair(node.result)
+    least = np.float32(int(node.result.dtype.limits[0]) - zero_point) * result_scale
     return real_table(node, lambda x: np.where(x <= 0, least, precise(np.log)(np.where(x <= 0, np.float32(1), x))))
 
 
@@ -116,9 +116,9 @@ def _bounded(least: float, greatest: float) -> Converter:
             return ops.clip(node.input(0), minimum=float(low), maximum=float(high))
 
         def build(x: Expr) -> Expr:
-            (scale, _), (result, zero_point) = node.pair(node.tensor(0)), node.pair(node.result)
-            moved = ops.add(scaled(_centerd(node, x), [scale / result]), constant(np.int32(zero_point)))
-            return ops.cast(ops.clip(moved, minimum=float(low), maximum=float(high)), dtype=node.result.dtype.name)
+            (scale, _), (result_scale, zero_point) = node.pair(node.tensor(0)), node.pair(node.result)
+            shifted = ops.add(scaled(_centered(node, x), [scale / result_scale]), constant(np.int32(zero_point)))
+            return ops.cast(ops.clip(shifted, minimum=float(low), maximum=float(high)), dtype=node.result.dtype.name)
 
         return apply_by_table(node, build)
 
@@ -129,7 +129,7 @@ def _logistic(node: Node) -> Expr:
     if node.is_float():
         return ops.sigmoid(node.input(0))
     if node.tensor(0).dtype.bits == 16:
-        return _in_fixed_point(sigmoid, node.wide(0)) if _halvings(node) == GATE_BITS else sigmoid_16(node)
+        return _in_fixed_point(sigmoid, node.wide(0)) if _scale_exponent(node) == GATE_BITS else sigmoid_16(node)
     one = np.float32(1)
     return real_table(node, lambda x: one / (one + precise(np.exp)(-x)))
 
@@ -139,14 +139,14 @@ def _tanh(node: Node) -> Expr:
         return ops.tanh(node.input(0))
     if node.tensor(0).dtype.bits == 8:
         return real_table(node, precise(np.tanh))
-    halvings = _halvings(node)
-    if halvings not in (GATE_BITS, GATE_BITS - 1):
+    exponent = _scale_exponent(node)
+    if exponent not in (GATE_BITS, GATE_BITS - 1):
         return tanh_16(node)
-    wide = node.wide(0) if halvings == GATE_BITS else ops.add(node.wide(0), node.wide(0))
+    wide = node.wide(0) if exponent == GATE_BITS else ops.add(node.wide(0), node.wide(0))
     return _in_fixed_point(tanh, wide)
 
 
-def _halvings(node: Node) -> int:
+def _scale_exponent(node: Node) -> int:
     """Return k if the scale of input 0 is 2^-k within a thousandth, else 0."""
     scale, _ = node.pair(node.tensor(0))
     exact = -math.log2(scale)
@@ -156,8 +156,8 @@ def _halvings(node: Node) -> int:
 def _in_fixed_point(activation: Callable[[Expr, int], Expr], wide: Expr) -> Expr:
     """Apply an activation to int32 values with the fraction bits of a gate. Values outside of 16 bits are clamped."""
     limits = np.iinfo(np.int16)
-    inside = ops.clip(wide, minimum=float(limits.min), maximum=float(limits.max))
-    return ops.cast(activation(inside, GATE_BITS), dtype="int16")
+    clamped = ops.clip(wide, minimum=float(limits.min), maximum=float(limits.max))
+    return ops.cast(activation(clamped, GATE_BITS), dtype="int16")
 
 
 def _elu(node: Node) -> Expr:
@@ -183,8 +183,8 @@ def _gelu_by_tanh(x: Array) -> Array:
 
 def _gelu_by_erfc(x: Array) -> Array:
     """Compute GELU in the order of LiteRT's operations, since each operation rounds."""
-    error = precise(np.vectorize(math.erfc, otypes=[np.float64]))
-    return np.float32(0.5) * x * error(x * np.float32(-math.sqrt(0.5)))
+    rounded_erfc = precise(np.vectorize(math.erfc, otypes=[np.float64]))
+    return np.float32(0.5) * x * rounded_erfc(x * np.float32(-math.sqrt(0.5)))
 
 
 def _leaky_relu(node: Node) -> Expr:
@@ -192,11 +192,11 @@ def _leaky_relu(node: Node) -> Expr:
     if node.is_float():
         x = node.input(0)
         return ops.where(ops.less(constant(np.float32(0)), x), x, ops.mul(x, constant(alpha)))
-    (scale, _), (result, _) = node.pair(node.tensor(0)), node.pair(node.result)
+    (scale, _), (result_scale, _) = node.pair(node.tensor(0)), node.pair(node.result)
 
     def build(x: Expr) -> Expr:
-        wide = _centerd(node, x)
-        unscaled, shrunk = scaled(wide, [scale / result]), scaled(wide, [scale * alpha / result])
+        wide = _centered(node, x)
+        unscaled, shrunk = scaled(wide, [scale / result_scale]), scaled(wide, [scale * alpha / result_scale])
         return node.placed(ops.where(ops.less(wide, constant(np.int32(0))), shrunk, unscaled))
 
     return apply_by_table(node, build)
@@ -205,19 +205,19 @@ def _leaky_relu(node: Node) -> Expr:
 def _hard_swish(node: Node) -> Expr:
     if node.is_float():
         x = node.input(0)
-        raised = ops.clip(ops.add(x, constant(np.float32(3))), minimum=0.0, maximum=6.0)
-        return ops.div(ops.mul(x, raised), constant(np.float32(6)))
+        shifted = ops.clip(ops.add(x, constant(np.float32(3))), minimum=0.0, maximum=6.0)
+        return ops.div(ops.mul(x, shifted), constant(np.float32(6)))
     return _hard_swish_8(node)
 
 
 def _hard_swish_8(node: Node) -> Expr:
     """Compute hard swish in 16-bit integers: the value times a multiplier that increases from 0 at -3 to 32767 at 3."""
-    (scale, zero_point), (result, moved) = node.pair(node.tensor(0)), node.pair(node.result)
-    fine = scale * np.float32(1 / (1 << HARD_SWISH_BITS))
-    multipliers, shifts = fixed_points([float(fine / result), float(fine / np.float32(3 / (1 << 15)))])
+    (scale, zero_point), (result_scale, result_zero_point) = node.pair(node.tensor(0)), node.pair(node.result)
+    fine_scale = scale * np.float32(1 / (1 << HARD_SWISH_BITS))
+    multipliers, shifts = fixed_points([float(fine_scale / result_scale), float(fine_scale / np.float32(3 / (1 << 15)))])
     (to_result, to_rise), _ = reduced(multipliers, shifts)
     if shifts[0] > 0:
-        raise node.error(f"the scale of the result is too small for data with scale {scale}, got {result}")
+        raise node.error(f"the scale of the result is too small for data with scale {scale}, got {result_scale}")
     value = (byte_values(node.tensor(0).dtype.name).astype(np.int64) - zero_point) << HARD_SWISH_BITS
     rise = value
     if shifts[1] > 0:
@@ -225,7 +225,7 @@ def _hard_swish_8(node: Node) -> Expr:
     else:
         rise = halved(_high(rise, to_rise), -shifts[1])
     product = ((rise + (1 << 15)) >> 1) * _high(value, to_result)
-    outputs = halved(np.where(product < 0, -(-product >> 15), product >> 15), -shifts[0]) + moved
+    outputs = halved(np.where(product < 0, -(-product >> 15), product >> 15), -shifts[0]) + result_zero_point
     limits = np.iinfo(node.result.dtype.name)
     return look_up(np.clip(outputs, limits.min, limits.max).astype(node.result.dtype.numpy), node.input(0))
 

@@ -44,16 +44,16 @@ def check_tokens(instructions: Sequence[Instruction], report: Reporter) -> Order
     _check_flags(instructions, report)
     pops = [_queues(instruction, "pop") for instruction in instructions]
     pushes = [_queues(instruction, "push") for instruction in instructions]
-    starved = False
+    lacks_push = False
     for queue in ((Module(producer), Module(consumer)) for producer, consumer in ((0, 1), (1, 0), (1, 2), (2, 1))):
         pushing = [number for number, queues in enumerate(pushes) if queue in queues]
         popping = [number for number, queues in enumerate(pops) if queue in queues]
         if len(pushing) != len(popping):
-            starved |= len(popping) > len(pushing)
+            lacks_push |= len(popping) > len(pushing)
             number = max(pushing, popping, key=len)[min(len(pushing), len(popping))]
             text = f"expected a pop for each push of {_name(queue)}, found {len(pushing)} pushes and {len(popping)} pops"
             report(number, Rule.TOKEN_BALANCE, f"{text}; add the missing flag")
-    order = _run(instructions, pops, pushes, (lambda *_: None) if starved else report)
+    order = _run(instructions, pops, pushes, (lambda *_: None) if lacks_push else report)
     if order is not None:
         _check_overflow(order, pops, pushes, report)
         _check_finish(instructions, order, report)
@@ -96,37 +96,37 @@ def _run(instructions: Sequence[Instruction], pops: Queues, pushes: Queues, repo
     commands: list[deque[int]] = [deque() for _ in Module]
     numbers: list[list[int]] = [[] for _ in Module]
     clocks: list[Clock] = [(0, 0, 0)] * len(instructions)
-    now: list[Clock] = [(0, 0, 0)] * len(Module)
+    module_clocks: list[Clock] = [(0, 0, 0)] * len(Module)
     sequence: list[int] = []
     fetched = 0
     while True:
         while fetched < len(instructions) and len(commands[instructions[fetched].module]) < COMMANDS:
             commands[instructions[fetched].module].append(fetched)
             fetched += 1
-        runnable = [queue[0] for queue in commands if queue and all(tokens[popped] for popped in pops[queue[0]])]
+        runnable = [queue[0] for queue in commands if queue and all(tokens[popped_queue] for popped_queue in pops[queue[0]])]
         if not runnable:
             break
         # Run the earliest runnable instruction, so that the result is program order where that is a legal execution order.
         number = min(runnable)
         module = instructions[number].module
         commands[module].popleft()
-        joined_clocks = [now[module], *(tokens[popped].popleft() for popped in pops[number])]
+        joined_clocks = [module_clocks[module], *(tokens[popped_queue].popleft() for popped_queue in pops[number])]
         load, compute, store = clocks[number] = (
             max(c[0] for c in joined_clocks),
             max(c[1] for c in joined_clocks),
             max(c[2] for c in joined_clocks),
         )
-        now[module] = (load + (module == 0), compute + (module == 1), store + (module == 2))
-        for pushed in pushes[number]:
-            tokens[pushed].append(now[module])
+        module_clocks[module] = (load + (module == 0), compute + (module == 1), store + (module == 2))
+        for pushed_queue in pushes[number]:
+            tokens[pushed_queue].append(module_clocks[module])
         numbers[module].append(number)
         sequence.append(number)
     if len(sequence) == len(instructions):
         return Order(sequence, clocks, numbers)
     blocked = "" if fetched == len(instructions) else f"; a full command queue blocks the fetch of instruction {fetched}"
     for number in [queue[0] for queue in commands if queue]:
-        for popped in [popped for popped in pops[number] if not tokens[popped]]:
-            text = f"expected a token of {_name(popped)}, found that its push never runs{blocked}"
+        for popped_queue in [popped_queue for popped_queue in pops[number] if not tokens[popped_queue]]:
+            text = f"expected a token of {_name(popped_queue)}, found that its push never runs{blocked}"
             report(number, Rule.DEADLOCK, f"{text}; push it earlier in the stream")
     return None
 

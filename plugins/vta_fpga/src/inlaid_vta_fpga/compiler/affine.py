@@ -33,7 +33,9 @@ class Affine:
         return total
 
     def over(self, lanes: int, loop_numbers: Sequence[int], what: str) -> Affine:
-        """Convert the index of a scalar to the index of an element of `lanes` scalars. loop_numbers: loops that remain."""
+        """Convert the index of a scalar, at lane 0 of an element of `lanes` scalars, to the index of the element. loop_numbers:
+        the loops that the result keeps. Raises a `ScheduleError` that begins with `what` unless `lanes` divides all
+        numbers of the form."""
         inner = [self.inner[number] for number in loop_numbers]
         if any(factor % lanes for factor in (self.constant, *(factor for _, factor in self.outer), *inner)):
             raise ScheduleError(f"{what}: expected steps of {lanes} scalars, found {self}", remedy="keep blocks of channels whole")
@@ -93,10 +95,10 @@ def guards(condition: arith.Expr, loops: Loops, what: str) -> Iterator[Guard]:
         a, b = condition.operands
         for side in {"<": (b - a - 1,), "<=": (b - a,), "==": (b - a, a - b)}[condition.op]:
             value = affine(side, loops, what)
-            varied = [number for number, factor in enumerate(value.inner) if factor]
-            if len(varied) > 1:
+            varying_axes = [number for number, factor in enumerate(value.inner) if factor]
+            if len(varying_axes) > 1:
                 break
-            yield Guard(value, varied[0] if varied else -1)
+            yield Guard(value, varying_axes[0] if varying_axes else -1)
         else:
             return
     raise ScheduleError(

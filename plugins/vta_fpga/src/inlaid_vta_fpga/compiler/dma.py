@@ -102,8 +102,8 @@ class Transfer:
             raise self._error(
                 f"padding of at most {MAX_PAD} a side, {MAX_FIELD} rows and columns", f"padding {pads}, {y} rows of {x}"
             )
-        for at in product(*(range(dim.extent) for dim in dims)):
-            sram, dram = (sum(dim[n] * step for dim, step in zip(dims, at, strict=True)) for n in (1, 2))
+        for position in product(*(range(dim.extent) for dim in dims)):
+            sram, dram = (sum(dim[n] * step for dim, step in zip(dims, position, strict=True)) for n in (1, 2))
             yield _Part(start + sram, first + dram, y, x, column.dram if y > 1 else x, pads)
 
     def _error(self, expected: str, actual: str) -> ScheduleError:

@@ -38,9 +38,9 @@ def chunk_last_stores(steps: Sequence[Step], config: Config) -> list[Step]:
         return list(steps)
     chunk_length = ceil(run[1] / max(1, round(sqrt(_STORED * run[1] / (_START * (stores - first))))))
     rows = [
-        (sram + at, min(chunk_length, length - at), dram + at)
+        (sram + offset, min(chunk_length, length - offset), dram + offset)
         for sram, length, dram in rows
-        for at in range(0, length, chunk_length)
+        for offset in range(0, length, chunk_length)
     ]
     chunked = list(steps[:first])
     while rows:

@@ -104,14 +104,14 @@ class _Walk:
                 expected = "a copy between DRAM and SRAM, or operations on whole tiles of vta.acc"
                 raise self._error(expected, f"a store to {stmt.buffer} in {stmt.buffer.scope!r}")
 
-    def _transfer(self, memory: Memory, loops: Loops, chip: _Element, dram: _Element, conditions: Sequence[arith.Expr]) -> Plan:
+    def _transfer(self, memory: Memory, loops: Loops, on_chip: _Element, dram: _Element, conditions: Sequence[arith.Expr]) -> Plan:
         what = f"{self._source}: copy of {dram[0]}"
         size, address = self._config.element_bytes(memory), self._address[dram[0]]
         if dram[0].dtype.bytes * self._lanes(memory) != size or address % size:
             raise self._error(f"aligned elements of {size} bytes", f"buffer {dram[0]} of {dram[0].dtype} at {address}")
-        element_loops, (sram, dram_index) = self._elements(memory, loops, [chip, dram], what)
+        element_loops, (sram, dram_index) = self._elements(memory, loops, [on_chip, dram], what)
         bounds = tuple(guard for condition in conditions for guard in guards(condition, element_loops, what))
-        return Transfer(what, self._config, memory, element_loops, sram, dram_index, address // size, bounds, (chip[0],))
+        return Transfer(what, self._config, memory, element_loops, sram, dram_index, address // size, bounds, (on_chip[0],))
 
     def _product(self, loops: Loops, conditions: tuple[arith.Expr, ...], stmt: ir.Intrinsic) -> Plan:
         regions = {SCOPES.get(region.buffer.scope): region for region in stmt.regions}

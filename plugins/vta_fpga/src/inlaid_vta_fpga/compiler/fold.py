@@ -40,16 +40,16 @@ def fold(dims: Sequence[Dim], limits: tuple[int, ...], max_uops: int) -> Folded:
     unit = Dim(1, (0,) * len(limits))
     dims = _merged([dim for dim in dims if dim.extent > 1])
     for peeled in sorted(range(1 << len(dims)), key=lambda mask: prod(dim.extent for n, dim in enumerate(dims) if mask >> n & 1)):
-        outside = [dim for n, dim in enumerate(dims) if peeled >> n & 1]
-        inside = [dim for n, dim in enumerate(dims) if not peeled >> n & 1]
-        starts = tuple(_offsets(outside, len(limits)))
-        fitting = [unit, unit, *(dim for dim in inside if _fits(dim, limits))]
+        outer_dims = [dim for n, dim in enumerate(dims) if peeled >> n & 1]
+        inner_dims = [dim for n, dim in enumerate(dims) if not peeled >> n & 1]
+        starts = tuple(_offsets(outer_dims, len(limits)))
+        fitting = [unit, unit, *(dim for dim in inner_dims if _fits(dim, limits))]
         pairs = sorted(permutations(range(len(fitting)), 2), key=lambda pair: -fitting[pair[0]].extent * fitting[pair[1]].extent)
         for a, b in pairs:
-            rest = [dim for dim in inside if dim is not fitting[a] and dim is not fitting[b]]
-            if prod(dim.extent for dim in rest) > max_uops:
+            remaining_dims = [dim for dim in inner_dims if dim is not fitting[a] and dim is not fitting[b]]
+            if prod(dim.extent for dim in remaining_dims) > max_uops:
                 break
-            for order in _orders(rest):
+            for order in _orders(remaining_dims):
                 offsets = tuple(_offsets(order, len(limits)))
                 if _spaced([offset[0] for offset in offsets], fitting[a], fitting[b]):
                     return Folded(fitting[a], fitting[b], offsets, starts)
@@ -91,5 +91,7 @@ def _spaced(offsets: Sequence[int], out: Dim, inner: Dim) -> bool:
     starts = [i * out.steps[0] + j * inner.steps[0] for i in range(min(out.extent, 3)) for j in ends]
     destinations = [start + offset for start in starts for offset in offsets]
     return all(
-        destinations[n] != destinations[n - back] for back in range(1, _DISTANCE + 1) for n in range(back, len(destinations))
+        destinations[n] != destinations[n - distance]
+        for distance in range(1, _DISTANCE + 1)
+        for n in range(distance, len(destinations))
     )

@@ -80,9 +80,10 @@ class _Writer:
         products = {gemm.block for gemm in self.gemms}
         pairs = zip(self.chain, self.chain[1:], strict=False)
         before = {tensor.buffer.name: previous for previous, tensor in pairs if tensor.buffer.name in products}
-        # No expression reads the initial value of a reduction, so these stages are kept alive as results until `_continued`.
+        # No expression reads the initial value of a reduction, so these stages are kept alive as results until
+        # `_initialize_reductions`.
         program = lower([*before.values(), *(tensor for tensor, _ in stores)], self.inputs, name)
-        program = _continued(program, {block: tensor.buffer for block, tensor in before.items()})
+        program = _initialize_reductions(program, {block: tensor.buffer for block, tensor in before.items()})
         sizes = {f"product{n}": stage.weights.size for n, stage in enumerate(self.layer.stages) if isinstance(stage, ProductStage)}
         main = max(sizes, key=lambda key: sizes[key])
         chain = tuple(tensor.buffer.name for tensor in self.chain)
@@ -106,17 +107,17 @@ class _Writer:
         shape = self.shapes.pop(0)
         data, weights = self._input(shape, f"data{number}"), self._input(stage.weights.shape, f"weights{number}")
         _, inputs, rows, columns, *_ = stage.weights.shape
-        down, right = stage.strides
+        row_stride, column_stride = stage.strides
         window, staged = self._window(number, stage, data, shape)
         axes = ci, ky, kx, k = tuple(
             te.reduce_axis(extent, axis) for extent, axis in ((inputs, "ci"), (rows, "ky"), (columns, "kx"), (self.block, "k"))
         )
-        step = 1 if rows == 1 else down
+        step = 1 if rows == 1 else row_stride
 
         def element(n: arith.Var, c: arith.Var, i: arith.Var, j: arith.Var, o: arith.Var) -> ir.Expr:
             if stage.elementwise:
                 return te.sum_(_product(window(n, c, i, j, k), weights[0, 0, 0, 0, o, k]), (k,))  # type: ignore[no-any-return]
-            read = window(n, ci, i * step + ky, j * right + kx, k)
+            read = window(n, ci, i * step + ky, j * column_stride + kx, k)
             return te.sum_(_product(read, weights[c, ci, ky, kx, o, k]), axes)  # type: ignore[no-any-return]
 
         self._gemm(Source(f"product{number}", staged or data.buffer.name, weights.buffer.name, bool(staged)), element)
@@ -130,18 +131,23 @@ class _Writer:
             return (lambda n, c, i, j, k: data[j, c, k]), ""
         count, inputs, height, width, block = shape
         rows, columns = stage.weights.shape[2:4]
-        (down, right), (top, left) = stage.strides, stage.before
+        (row_stride, column_stride), (top, left) = stage.strides, stage.before
         _, _, out_rows, out_columns = self.layer.shape
-        step = 1 if rows == 1 else down
-        tall, wide = (out_rows - 1) * step + rows, (out_columns - 1) * right + columns
-        below, beyond = (out_rows - 1) * down + rows - top - height, wide - left - width
-        if step == down and max(top, left, below, beyond) <= 0:
+        step = 1 if rows == 1 else row_stride
+        window_rows, window_columns = (out_rows - 1) * step + rows, (out_columns - 1) * column_stride + columns
+        bottom_padding, right_padding = (out_rows - 1) * row_stride + rows - top - height, window_columns - left - width
+        if step == row_stride and max(top, left, bottom_padding, right_padding) <= 0:
             return (lambda n, c, i, j, k: data[n, c, i, j, k]), ""
-        by = down // step
+        row_step = row_stride // step
 
         def element(n: arith.Var, c: arith.Var, i: arith.Var, j: arith.Var, k: arith.Var) -> ir.Expr:
-            row, column = i * by - top, j - left
-            guards = [(top > 0, row >= 0), (below > 0, row < height), (left > 0, column >= 0), (beyond > 0, column < width)]
+            row, column = i * row_step - top, j - left
+            guards = [
+                (top > 0, row >= 0),
+                (bottom_padding > 0, row < height),
+                (left > 0, column >= 0),
+                (right_padding > 0, column < width),
+            ]
             conditions = [condition for is_padded, condition in guards if is_padded]
             read = data[n, c, row, column, k]
             if not conditions:
@@ -151,7 +157,7 @@ class _Writer:
                 inside = arith.logical_and(inside, condition)
             return te.select(inside, read, te.const(0, "int8"))
 
-        padded: te.Tensor = te.compute((count, inputs, tall, wide, block), element, f"window{number}")
+        padded: te.Tensor = te.compute((count, inputs, window_rows, window_columns, block), element, f"window{number}")
         return (lambda n, c, i, j, k: padded[n, c, i, j, k]), padded.buffer.name
 
     def _gemm(self, source: Source, element: Callable[..., ir.Expr]) -> None:
@@ -188,7 +194,7 @@ def _product(a: ir.Expr, b: ir.Expr) -> ir.Expr:
     return te.cast(a, "int32") * te.cast(b, "int32")
 
 
-def _continued(program: ir.LoopProgram, before: dict[str, ir.Buffer]) -> ir.LoopProgram:
+def _initialize_reductions(program: ir.LoopProgram, before: dict[str, ir.Buffer]) -> ir.LoopProgram:
     """Initialize the reduction of each block in `before` from a buffer. The buffer becomes an allocation instead of a result."""
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:

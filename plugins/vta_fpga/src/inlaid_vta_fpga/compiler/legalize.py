@@ -34,6 +34,7 @@ BIAS_SHIFT = 14
 STEP = 127
 """Value of every lane of the constant vector except the first, which is 1."""
 LIMIT = 1 << 31
+"""Exclusive limit of the magnitude of a sum, which is an int32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +93,12 @@ def layers(steps: Sequence[Step], outputs: frozenset[int], block: int) -> list[L
     for step in steps:
         if step.name.startswith("add"):
             layer = _sum(step, block)
-            alone = [step.buffer(name) for name in "ab" if uses[step.buffer(name)] == 1 and step.buffer(name) not in outputs]
-            for number in (number for number in reversed(list(layer_by_output)) if number in alone):
-                joined = _continued(layer_by_output[number], step, block)
-                if joined is not None:
+            single_use = [step.buffer(name) for name in "ab" if uses[step.buffer(name)] == 1 and step.buffer(name) not in outputs]
+            for number in (number for number in reversed(list(layer_by_output)) if number in single_use):
+                extended = _append_sum(layer_by_output[number], step, block)
+                if extended is not None:
                     del layer_by_output[number]
-                    layer = joined
+                    layer = extended
                     break
         elif step.name.startswith(("conv", "dense")):
             layer = _product(step, block)
@@ -119,8 +120,8 @@ def bias_blocks(bias: Array, block: int) -> tuple[Stage, ...]:
     high = padded >> BIAS_SHIFT
     parts = high, padded - (high << BIAS_SHIFT)
     sizes = [max(1, -(-int(np.abs(part).max(initial=0)) // largest)) for part in parts]
-    first, last = (BiasStage(_encoded(part, size)) for part, size in zip(parts, sizes, strict=True))
-    return (first, AluStage(AluOp.SHR, -BIAS_SHIFT), last)
+    high_stage, low_stage = (BiasStage(_encoded(part, size)) for part, size in zip(parts, sizes, strict=True))
+    return (high_stage, AluStage(AluOp.SHR, -BIAS_SHIFT), low_stage)
 
 
 def _encoded(bias: Array, count: int) -> Array:
@@ -128,9 +129,9 @@ def _encoded(bias: Array, count: int) -> Array:
     block = bias.shape[1]
     steps, ones = (bias + STEP // 2) // STEP, (bias + STEP // 2) % STEP - STEP // 2
     lanes = count * (block - 1)
-    spread = steps // lanes
-    rest = steps - spread * lanes
-    values = spread[..., None] + (np.arange(lanes) < rest[..., None])
+    quotients = steps // lanes
+    remainders = steps - quotients * lanes
+    values = quotients[..., None] + (np.arange(lanes) < remainders[..., None])
     weights = np.zeros((*bias.shape, count, block), np.int64)
     weights[..., 0, 0] = ones
     weights[..., 1:] = values.reshape(*bias.shape, count, block - 1)
@@ -222,44 +223,44 @@ def _clip(output: Output) -> tuple[AluStage, ...]:
     return (*point, AluStage(AluOp.MIN, output.greatest), AluStage(AluOp.MAX, output.least))
 
 
-def _identity(places: int, block: int) -> Array:
-    return (np.eye(block, dtype=np.int8) << places).reshape(1, 1, 1, 1, block, block).astype(np.int8)
+def _identity(shift: int, block: int) -> Array:
+    return (np.eye(block, dtype=np.int8) << shift).reshape(1, 1, 1, 1, block, block).astype(np.int8)
 
 
 def _sum(step: Step, block: int) -> Layer:
     """Build a separate layer for a sum of two tensors."""
-    both = decode_binary(step.parts)
-    shift = places(both.factor)
+    addition = decode_binary(step.parts)
+    shift = places(addition.factor)
     assert shift is not None
     sizes = static_shape(step.parts[""].type)
     blocks = -(-sizes[1] // block)
     shape = (1, blocks, 1, sizes[0]) if len(sizes) == 2 else (sizes[0], blocks, sizes[2], sizes[3])
     products = [
         ProductStage(step.buffer(name), _identity(side.left, block), elementwise=True)
-        for name, side in (("a", both.a), ("b", both.b))
+        for name, side in (("a", addition.a), ("b", addition.b))
     ]
-    bias = np.full(sizes[1], _added(step) + (both.output.zero_point << shift), np.int64)
-    after = (*_shifts(shift), *_clip(replace(both.output, zero_point=0)))
+    bias = np.full(sizes[1], _added(step) + (addition.output.zero_point << shift), np.int64)
+    after = (*_shifts(shift), *_clip(replace(addition.output, zero_point=0)))
     return Layer(step.name, step.nodes, step.outputs[0], shape, len(sizes) == 2, (*bias_blocks(bias, block), *products, *after))
 
 
 def _added(step: Step) -> int:
     """Return the constant added to the scaled operands before the shift: bias, input zero points and half a unit for rounding."""
-    both = decode_binary(step.parts)
-    shift = places(both.factor)
+    addition = decode_binary(step.parts)
+    shift = places(addition.factor)
     assert shift is not None
-    points = sum(side.zero_point << side.left for side in (both.a, both.b))
-    return both.bias - points + ((1 << shift) >> 1)
+    shifted_zero_points = sum(side.zero_point << side.left for side in (addition.a, addition.b))
+    return addition.bias - shifted_zero_points + ((1 << shift) >> 1)
 
 
-def _continued(layer: Layer, step: Step, block: int) -> Layer | None:
+def _append_sum(layer: Layer, step: Step, block: int) -> Layer | None:
     """Append the sum of the result of `layer` and another tensor to the stages of the layer. Returns None if the layer is `wide` or
     the added constant exceeds 16 bits."""
-    both = decode_binary(step.parts)
-    shift = places(both.factor)
+    addition = decode_binary(step.parts)
+    shift = places(addition.factor)
     assert shift is not None
-    accumulated, other, name = (both.a, both.b, "b") if step.buffer("a") == layer.output else (both.b, both.a, "a")
-    added = _added(step) + (both.output.zero_point << shift)
+    accumulated, other, name = (addition.a, addition.b, "b") if step.buffer("a") == layer.output else (addition.b, addition.a, "a")
+    added = _added(step) + (addition.output.zero_point << shift)
     if layer.wide or not -(1 << 15) <= added < 1 << 15:
         return None
     stages = (
@@ -267,7 +268,7 @@ def _continued(layer: Layer, step: Step, block: int) -> Layer | None:
         ProductStage(step.buffer(name), _identity(other.left, block), elementwise=True),
         *((AluStage(AluOp.ADD, added),) if added else ()),
         *_shifts(shift),
-        *_clip(replace(both.output, zero_point=0)),
+        *_clip(replace(addition.output, zero_point=0)),
     )
     nodes = tuple(dict.fromkeys((*layer.nodes, *step.nodes)))
     return replace(layer, name=f"{layer.name}+add", nodes=nodes, output=step.outputs[0], stages=(*layer.stages, *stages))

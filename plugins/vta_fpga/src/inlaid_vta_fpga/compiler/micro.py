@@ -90,7 +90,7 @@ class Operation:
         return (total & 0xFFFFFFFF).astype(np.uint32)
 
 
-def _access(memory: Memory, write: bool, touched: Indices, at: int) -> Access:
-    start, length = int(touched[0]) + at, len(touched)
-    contiguous = int(touched[-1]) + at - start + 1 == length
-    return Access(memory, write, start if contiguous else at, length, indices=None if contiguous else touched)
+def _access(memory: Memory, write: bool, touched: Indices, base: int) -> Access:
+    start, length = int(touched[0]) + base, len(touched)
+    contiguous = int(touched[-1]) + base - start + 1 == length
+    return Access(memory, write, start if contiguous else base, length, indices=None if contiguous else touched)

@@ -116,13 +116,13 @@ def _geometry(geometry: Window) -> str | None:
 
 
 def _padding(match: Match, block: int) -> str | None:
-    """Return why the padding of channels to the lanes of a block would not be 0; None if it would."""
+    """Return why the result's padding of channels to whole blocks would not be 0; None if it would be 0."""
     channels = _tensor(match).shape[1]
     assert isinstance(channels, int)
     if "y" not in match or not channels % block:
         return None
-    layer = "w" in match
-    output = decode_layer(match.captures).output if layer else decode_binary(match.captures).output
+    is_layer = "w" in match
+    output = decode_layer(match.captures).output if is_layer else decode_binary(match.captures).output
     if output.least <= 0 <= output.greatest:
         return None
     return (
@@ -164,19 +164,19 @@ def _sum(match: Match, block: int) -> Verdict:
     reason = _operands(match, a.rank)
     if reason is not None:
         return Reject(reason)
-    both = decode_binary(match.captures)
-    if both.step is not None:
+    addition = decode_binary(match.captures)
+    if addition.step is not None:
         return Reject("expected an integer addition, found one in float32")
-    shift = places(both.factor)
+    shift = places(addition.factor)
     if shift is None:
         return Reject("expected requantization by a right shift, found another factor")
-    for side in (both.a, both.b):
+    for side in (addition.a, addition.b):
         if side.left > LARGEST_LEFT:
             return Reject(f"expected operands shifted left by at most {LARGEST_LEFT} bits, found {side.left}")
         if side.factor.scale.tolist() != [1.0]:
             return Reject(f"expected operands scaled by powers of two, found a factor of {side.factor.scale.tolist()}")
-    operands = sum((128 + abs(side.zero_point)) << side.left for side in (both.a, both.b))
-    largest = operands + abs(both.bias) + ((1 << shift) >> 1) + (abs(both.output.zero_point) << shift)
+    largest_sum = sum((128 + abs(side.zero_point)) << side.left for side in (addition.a, addition.b))
+    largest = largest_sum + abs(addition.bias) + ((1 << shift) >> 1) + (abs(addition.output.zero_point) << shift)
     if largest >= LIMIT:
         return Reject(f"expected sums that fit int32 with the zero point of the result, found up to {largest}")
     reason = _padding(match, block)

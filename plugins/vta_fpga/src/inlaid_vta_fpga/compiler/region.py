@@ -85,9 +85,9 @@ class _Dram:
 
     def image(self, stream: Stream, options: VtaOptions) -> Image:
         """Check a stream and build its image. Raises `CompileError` if the checker finds violations."""
-        places: dict[str, dict[int, tuple[int, ...]]] = {"input": {}, "output": {}, "constant": {}, "arena": {}}
+        addresses_by_storage: dict[str, dict[int, tuple[int, ...]]] = {"input": {}, "output": {}, "constant": {}, "arena": {}}
         for number, buffer in enumerate(self._program.buffers):
-            places[buffer.storage][buffer.index] = self._buffers.get(number, (0,))
+            addresses_by_storage[buffer.storage][buffer.index] = self._buffers.get(number, (0,))
         uops = stream.uops.astype("<u4").tobytes()
         self.end = max(self.end, stream.uops_at)
         self.take(len(uops))
@@ -97,13 +97,14 @@ class _Dram:
         if violations:
             raise CompileError(f"expected a legal stream, found {violations[0]}", region=self._program.name)
         code = Encoding(options.config).encode_program(stream.instructions)
-        at = self.take(len(code))
+        code_address = self.take(len(code))
         inputs, outputs, constants = (
-            tuple(places[storage][index] for index in range(len(places[storage]))) for storage in ("input", "output", "constant")
+            tuple(addresses_by_storage[storage][index] for index in range(len(addresses_by_storage[storage])))
+            for storage in ("input", "output", "constant")
         )
         counts = len(stream.instructions), stream.uops_at, len(stream.uops)
-        first = tuple(addresses[0] for addresses in inputs), outputs, tuple(addresses[0] for addresses in constants)
-        return Image(Header(options.config, self.end, at, *counts, *first), code, uops)
+        buffer_addresses = tuple(addresses[0] for addresses in inputs), outputs, tuple(addresses[0] for addresses in constants)
+        return Image(Header(options.config, self.end, code_address, *counts, *buffer_addresses), code, uops)
 
 
 def _sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:

@@ -39,20 +39,20 @@ def allocate(tasks: Sequence[Task], config: Config, slots: int) -> None:
 def _allocate_slots(tiles: Sequence[Tile], depth: int, slots: int) -> bool:
     """Allocate slots of tiles in order of first use. Returns False if a tile does not fit."""
     last_uses = np.full(depth, -1, np.int64)  # last use of each element by the tiles allocated so far
-    places: dict[ir.Buffer, list[int]] = {}
+    bases_by_buffer: dict[ir.Buffer, list[int]] = {}
     for tile in tiles:
-        slot_bases = places.setdefault(tile.buffer, [])
-        free = [(at, base) for base in slot_bases if (at := int(last_uses[base : base + tile.size].max())) < tile.first]
+        slot_bases = bases_by_buffer.setdefault(tile.buffer, [])
+        free = [(last_use, base) for base in slot_bases if (last_use := int(last_uses[base : base + tile.size].max())) < tile.first]
         if not free or len(slot_bases) < slots:
-            for several in range(
+            for slot_count in range(
                 1 if slot_bases else slots, 0, -1
             ):  # first try adjacent slots for the whole buffer, which avoids fragmentation
-                run = _longest_unused(last_uses, tile, several * tile.size)
+                run = _longest_unused(last_uses, tile, slot_count * tile.size)
                 if run is not None:
-                    turns = [run[1] + turn * tile.size for turn in range(several)]
-                    slot_bases += turns
+                    new_bases = [run[1] + slot * tile.size for slot in range(slot_count)]
+                    slot_bases += new_bases
                     free.append(run)
-                    last_uses[turns[0] : turns[-1] + tile.size] = tile.first - 1
+                    last_uses[new_bases[0] : new_bases[-1] + tile.size] = tile.first - 1
                     break
         if not free:
             return False
@@ -76,20 +76,20 @@ def _longest_unused(last_uses: np.ndarray[tuple[int], np.dtype[np.int64]], tile:
 
 def _allocate_planned(tiles: Sequence[Tile], memory: Memory, depth: int) -> None:
     """Let the memory planner allocate the slots. A buffer gets as many slots as it has tiles that are live at the same time."""
-    lives: dict[tuple[ir.Buffer, int], tuple[int, int, int]] = {}
-    turns: dict[Tile, tuple[ir.Buffer, int]] = {}
+    lifetimes: dict[tuple[ir.Buffer, int], tuple[int, int, int]] = {}
+    slots: dict[Tile, tuple[ir.Buffer, int]] = {}
     for tile in tiles:
-        turn = next(turn for turn in count() if lives.get((tile.buffer, turn), (0, 0, -1))[2] < tile.first)
-        turns[tile] = key = tile.buffer, turn
-        size, first, _ = lives.get(key, (0, tile.first, -1))
-        lives[key] = max(size, tile.size), first, tile.last
-    arena = plan([Lifetime(*life) for life in lives.values()], 1)
+        slot = next(slot for slot in count() if lifetimes.get((tile.buffer, slot), (0, 0, -1))[2] < tile.first)
+        slots[tile] = key = tile.buffer, slot
+        size, first, _ = lifetimes.get(key, (0, tile.first, -1))
+        lifetimes[key] = max(size, tile.size), first, tile.last
+    arena = plan([Lifetime(*life) for life in lifetimes.values()], 1)
     total = arith.evaluate(arena.size, {})
     if total > depth:
-        sizes = sorted(((size, buffer.name) for (buffer, _), (size, _, _) in lives.items()), reverse=True)
+        sizes = sorted(((size, buffer.name) for (buffer, _), (size, _, _) in lifetimes.items()), reverse=True)
         names = ", ".join(f"{name} of {size}" for size, name in sizes[:4])
         expected = f"expected at most {depth} elements of {memory.name} in use at once"
         raise ScheduleError(f"{expected}, found {total}: {names}", remedy="use smaller tiles")
-    bases = dict(zip(lives, (arith.evaluate(at, {}) for at in arena.offsets), strict=True))
+    bases = dict(zip(lifetimes, (arith.evaluate(at, {}) for at in arena.offsets), strict=True))
     for tile in tiles:
-        tile.base = bases[turns[tile]]
+        tile.base = bases[slots[tile]]

@@ -93,10 +93,10 @@ def _cycles(e: Extents, tile: TileSizes, config: Config) -> float | None:
     """Predict the cycles of a layer; None if its double-buffered tiles do not fit."""
     beats = {memory: config.element_bytes(memory) / config.bus_bytes for memory in (Memory.INP, Memory.WGT)}
     accumulators = tile.channels * tile.rows * tile.columns
-    down = 1 if e.kernel[0] == 1 else e.strides[0]
-    tall, wide = (tile.rows - 1) * down + e.kernel[0], (tile.columns - 1) * e.strides[1] + e.kernel[1]
+    row_stride = 1 if e.kernel[0] == 1 else e.strides[0]
+    data_rows, data_columns = (tile.rows - 1) * row_stride + e.kernel[0], (tile.columns - 1) * e.strides[1] + e.kernel[1]
     depth = tile.channels if e.elementwise else e.inputs // tile.steps
-    window = depth * tall * wide
+    window = depth * data_rows * data_columns
     weights = 1 if e.elementwise else tile.channels * depth * prod(e.kernel)
     side = accumulators * e.further
     biases = tile.channels * e.biases
@@ -104,7 +104,7 @@ def _cycles(e: Extents, tile: TileSizes, config: Config) -> float | None:
         return None
     if 2 * (weights + biases + e.further) > config.depth(Memory.WGT):
         return None
-    rows = window // wide if wide < e.width else depth
+    rows = window // data_columns if data_columns < e.width else depth
     load = window * beats[Memory.INP] + weights * beats[Memory.WGT] + rows * ROW + 2 * TRANSFER
     gemm = accumulators * (1 if e.elementwise else depth * prod(e.kernel)) + START
     once = biases * beats[Memory.WGT] + side * beats[Memory.INP] + TRANSFER * (2 + tile.chunks * e.further)

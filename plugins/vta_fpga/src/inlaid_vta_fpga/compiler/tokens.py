@@ -29,29 +29,29 @@ def insert_tokens(steps: Sequence[Step], config: Config, dram_bytes: int, serial
     steps.
     """
     shared, relays = _Shared(config, -(-dram_bytes // config.element_bytes(Memory.INP))), _Relays(steps)
-    latest: _Needs = {}
+    last_steps: _Needs = {}
     waits: list[tuple[_Needs, int]] = []
     for number, step in enumerate(steps):
         module, relay = step.instruction.module, -1
-        needs = dict(latest) if serial else shared.touch(step.accesses, module, number)
+        needs = dict(last_steps) if serial else shared.touch(step.accesses, module, number)
         needs.pop(module, None)
         if module in _APART and _APART[module] in needs:
             relay = relays.through(_APART[module], needs.pop(_APART[module]), number, needs.get(Module.COMPUTE, -1))
         waits.append((needs, relay))
-        latest[module] = number
+        last_steps[module] = number
     stream = _Stream()
-    issued: list[int] = []
-    passed: dict[int, int] = {}
+    instruction_numbers: list[int] = []
+    relay_instructions: dict[int, int] = {}
     for number, (step, (needs, relay)) in enumerate(zip(steps, waits, strict=True)):
         for relay_number in relays.before.get(number, ()):
-            apart, last = relays.awaited[relay_number]
-            passed[relay_number] = stream.issue(_NOOP, step.source, {apart: issued[last]})
-        dependences = {module: issued[last] for module, last in needs.items()}
+            awaited_module, last = relays.awaited[relay_number]
+            relay_instructions[relay_number] = stream.issue(_NOOP, step.source, {awaited_module: instruction_numbers[last]})
+        dependences = {module: instruction_numbers[last] for module, last in needs.items()}
         if relay >= 0:
-            dependences[Module.COMPUTE] = max(dependences.get(Module.COMPUTE, -1), passed[relay])
-        issued.append(stream.issue(step.instruction, step.source, dependences))
+            dependences[Module.COMPUTE] = max(dependences.get(Module.COMPUTE, -1), relay_instructions[relay])
+        instruction_numbers.append(stream.issue(step.instruction, step.source, dependences))
     end = steps[-1].source if steps else ""
-    stream.issue(_NOOP, end, {module: issued[latest[module]] for module in _APART if module in latest})
+    stream.issue(_NOOP, end, {module: instruction_numbers[last_steps[module]] for module in _APART if module in last_steps})
     stream.issue(Finish(), end, {})
     return [replace(item.instruction, flags=Flags(**item.flags)) for item in stream.items], [item.source for item in stream.items]
 
@@ -98,24 +98,25 @@ class _Relays:
         # For each awaited module: the awaited steps, and position and number of their relays, all ascending.
         self._relays: dict[Module, tuple[list[int], list[tuple[int, int]]]] = {module: ([], []) for module in _APART}
 
-    def through(self, apart: Module, last: int, number: int, least: int) -> int:
-        """Return the number of the relay by which step `number` waits for `last`. It also waits for compute step `least`."""
-        awaited, relays = self._relays[apart]
+    def through(self, awaited_module: Module, last: int, number: int, least: int) -> int:
+        """Return the number of the relay by which step `number` waits for step `last` of the awaited module. Step `number` also
+        waits for compute step `least`; -1 for none."""
+        awaited, relays = self._relays[awaited_module]
         at = bisect_left(awaited, last)
         if at == len(awaited):
             position = max(self._choose_position(last, number, least), relays[-1][0] if relays else 0)
             relays.append((position, len(self.awaited)))
             self.before.setdefault(position, []).append(len(self.awaited))
-            self.awaited.append((apart, last))
+            self.awaited.append((awaited_module, last))
             awaited.append(last)
         return relays[at][1]
 
     def _choose_position(self, last: int, number: int, least: int) -> int:
         """Choose the step before which to issue a relay."""
-        left = _duration(self._steps[last].instruction)
+        remaining = _duration(self._steps[last].instruction)
         at = bisect_left(self._compute, last)
-        while at < len(self._compute) and self._compute[at] < number and (left > 0 or self._compute[at] <= least):
-            left -= _duration(self._steps[self._compute[at]].instruction)
+        while at < len(self._compute) and self._compute[at] < number and (remaining > 0 or self._compute[at] <= least):
+            remaining -= _duration(self._steps[self._compute[at]].instruction)
             at += 1
         return min([number, *self._compute[at : at + 1]])
 
@@ -158,8 +159,8 @@ class _Stream:
         for (waiting, awaited), (pushed, popped) in self._pairs.items():
             if waiting is not module:
                 continue
-            answered = self._pairs[awaited, module][1]
-            last = max(needs.get(awaited, -1), answered[-_OUTSTANDING] if len(answered) >= _OUTSTANDING else -1)
+            consumed = self._pairs[awaited, module][1]
+            last = max(needs.get(awaited, -1), consumed[-_OUTSTANDING] if len(consumed) >= _OUTSTANDING else -1)
             if last > (pushed[-1] if pushed else -1):
                 pushed.append(last)
                 popped.append(number)

@@ -28,22 +28,22 @@ def insert_uop_loads(steps: Sequence[Step], address: int, config: Config) -> tup
     Equal kernels share their micro-ops. Consecutive new kernels of the same source form a page, loaded by one LOAD. The UOP memory
     is used as a ring buffer of pages.
     """
-    room = resident_uops(config)
-    where, words = _pages(steps, max(1, room // 2))
+    capacity = resident_uops(config)
+    page_by_kernel, words = _pages(steps, max(1, capacity // 2))
     result: list[Step] = []
-    live: list[_Page] = []
+    resident: list[_Page] = []
     end = 0
     for step in steps:
         if isinstance(step.instruction, (Gemm, Alu)) and step.kernel is not None:
-            page, offset = where[step.kernel.tobytes()]
+            page, offset = page_by_kernel[step.kernel.tobytes()]
             if page.base < 0:
-                start = 0 if end + page.size > room else end
+                start = 0 if end + page.size > capacity else end
                 end = start + page.size
-                for other in live:
+                for other in resident:
                     if other.base < end and start < other.base + other.size:
                         other.base = -1
                 page.base = start
-                live = [*(other for other in live if other.base >= 0), page]
+                resident = [*(other for other in resident if other.base >= 0), page]
                 load = Load(Memory.UOP, start, address // UOP_BYTES + page.start, 1, page.size, page.size)
                 result.append(Step(load, step.source))
             begin = page.base + offset
@@ -54,15 +54,15 @@ def insert_uop_loads(steps: Sequence[Step], address: int, config: Config) -> tup
 
 def _pages(steps: Sequence[Step], capacity: int) -> tuple[dict[bytes, tuple[_Page, int]], Uops]:
     """Return the page of each kernel with the offset of the kernel in it, and all micro-ops in page order."""
-    where: dict[bytes, tuple[_Page, int]] = {}
+    page_by_kernel: dict[bytes, tuple[_Page, int]] = {}
     words: list[Uops] = []
     page, source = _Page(0), None
     for step in steps:
-        if step.kernel is None or step.kernel.tobytes() in where:
+        if step.kernel is None or step.kernel.tobytes() in page_by_kernel:
             continue
         if source != step.source or page.size + len(step.kernel) > capacity:
             page, source = _Page(page.start + page.size), step.source
-        where[step.kernel.tobytes()] = page, page.size
+        page_by_kernel[step.kernel.tobytes()] = page, page.size
         page.size += len(step.kernel)
         words.append(step.kernel)
-    return where, np.concatenate(words) if words else np.zeros(0, np.uint32)
+    return page_by_kernel, np.concatenate(words) if words else np.zeros(0, np.uint32)

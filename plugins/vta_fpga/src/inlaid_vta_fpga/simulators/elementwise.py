@@ -29,10 +29,10 @@ def batches(dst: Indices, src: Indices | None) -> Iterator[slice]:
 
 def _last_writer(dst: Indices, read: Indices) -> Indices:
     """Return, for each micro-op, the number of the last earlier micro-op that writes the index in `read`; -1 if there is none."""
-    number = len(dst)
+    count = len(dst)
     order = np.argsort(dst, kind="stable")
-    keys = dst[order] * number + order
-    index = np.searchsorted(keys, read * number + np.arange(number)) - 1
+    keys = dst[order] * count + order
+    index = np.searchsorted(keys, read * count + np.arange(count)) - 1
     writer = order[np.maximum(index, 0)]
     return np.where((index >= 0) & (dst[writer] == read), writer, -1)
 

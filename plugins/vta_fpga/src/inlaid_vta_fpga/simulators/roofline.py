@@ -44,10 +44,10 @@ class Achieved:
     def measure(series: str, name: str, timeline: Timeline, config: Config, timing: Timing) -> Achieved:
         """Compute intensity and rate of a run. They are 0 if the run transfers no bytes or takes no cycles."""
         operations = 2 * config.batch * config.block * config.block * timeline.gemm_uops
-        moved = sum(timeline.loaded.values()) + timeline.stored
+        transferred_bytes = sum(timeline.loaded.values()) + timeline.stored
         cycles = timeline.cycles or 0
         rate = operations * timing.hertz / cycles if cycles else 0.0
-        return Achieved(series, name, timeline, operations / moved if moved else 0.0, rate)
+        return Achieved(series, name, timeline, operations / transferred_bytes if transferred_bytes else 0.0, rate)
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,10 @@ def picture(
     drawn = [point for point in points if point.intensity and point.rate]
     ridge = limits.peak / limits.bandwidth
     corners = [2.0**axes.left, ridge, 2.0**axes.right]
-    places = {(point.series, point.name): (axes.x(point.intensity), axes.y(point.rate)) for point in drawn}
-    lines = [[places[series, name] for series in runs if (series, name) in places] for name in {point.name: 0 for point in drawn}]
+    positions = {(point.series, point.name): (axes.x(point.intensity), axes.y(point.rate)) for point in drawn}
+    lines = [
+        [positions[series, name] for series in runs if (series, name) in positions] for name in {point.name: 0 for point in drawn}
+    ]
     numbers = {series: number for number, series in enumerate(runs)}
     return {
         "width": width,
@@ -111,8 +113,8 @@ def picture(
                 "series": numbers[point.series],
                 "name": point.name,
                 "last": numbers[point.series] == len(runs) - 1,
-                "x": places[point.series, point.name][0],
-                "y": places[point.series, point.name][1],
+                "x": positions[point.series, point.name][0],
+                "y": positions[point.series, point.name][1],
                 "label": f"{point.name}, {point.series}: {point.rate / GIGA:.1f} GOP/s at {point.intensity:.0f} OP/byte",
             }
             for point in drawn

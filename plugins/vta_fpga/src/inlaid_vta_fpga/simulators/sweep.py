@@ -22,9 +22,9 @@ class Resources:
     """Estimated FPGA resources of a configuration.
 
     multipliers: int8 multipliers, batch * block^2; each is one DSP48E1 or about 70 LUTs. alu_lanes: int32 lanes, batch * block.
-    memory_bits: size of the buffers UOP, INP, WGT, ACC and OUT, of three command queues, and of a batch of fetch. block_rams:
-    number of RAMB36E1 for these memories. Each memory consists of the fewest blocks of one aspect ratio and has one port as wide as
-    an element.
+    memory_bits: size of the buffers UOP, INP, WGT, ACC and OUT, of three command queues, and of a batch of fetched instructions.
+    block_rams: number of RAMB36E1 for these memories. Each memory consists of the fewest blocks of one aspect ratio and has one
+    port as wide as an element.
     """
 
     multipliers: int
@@ -99,8 +99,8 @@ def sweep(
             points.append(Point(config, resources, None, str(error)))
         else:
             points.append(Point(config, resources, timeline))
-    able = [point for point in points if point.timeline]
-    efficient = [point for point in able if not any(other.dominates(point) for other in able)]
+    feasible = [point for point in points if point.timeline]
+    efficient = [point for point in feasible if not any(other.dominates(point) for other in feasible)]
     return [replace(point, efficient=point in efficient) for point in points]
 
 

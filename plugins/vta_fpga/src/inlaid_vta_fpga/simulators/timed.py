@@ -58,7 +58,7 @@ class _Module:
         self.doing, self.since = INSTRUCTIONS, 0
         self.activity: Counter[str] = Counter()
 
-    def turn_to(self, doing: str, now: int) -> None:
+    def begin_activity(self, doing: str, now: int) -> None:
         """Record the start of an activity at cycle `now`."""
         self.activity[self.doing] += now - self.since
         self.doing, self.since = doing, now
@@ -87,7 +87,7 @@ class _Run:
             if not self.clock.step():
                 raise self._deadlock()
         for module in self.modules.values():
-            module.turn_to(FINISHED, self.clock.now)
+            module.begin_activity(FINISHED, self.clock.now)
         counters = self.commands.report(self.config)
         return Timeline(
             self.clock.now, counters.gemm_uops, counters.reset_uops, counters.alu_uops, counters.loaded, counters.stored,
@@ -134,17 +134,17 @@ class _Run:
         if module.running:
             return
         if module.next == module.arrived:
-            module.turn_to(INSTRUCTIONS if module.next < len(module.numbers) else FINISHED, self.clock.now)
+            module.begin_activity(INSTRUCTIONS if module.next < len(module.numbers) else FINISHED, self.clock.now)
             return
         number = module.numbers[module.next]
         missing = [queue for queue in self.commands.pops[number] if not self.tokens[queue]]
         if missing:
-            module.turn_to(missing[0].value, self.clock.now)
+            module.begin_activity(missing[0].value, self.clock.now)
             return
         for queue in self.commands.pops[number]:
             self.tokens[queue] -= 1
         module.running = True
-        module.turn_to(BUSY, self.clock.now)
+        module.begin_activity(BUSY, self.clock.now)
         self._start(module, number, self.commands.instructions[number])
 
     def _start(self, module: _Module, number: int, instruction: Instruction) -> None:
@@ -192,7 +192,7 @@ class _Run:
     def _complete(self, module: _Module, span: Span) -> None:
         now = self.clock.now
         self.spans.append(span)
-        module.turn_to(INSTRUCTIONS, now)
+        module.begin_activity(INSTRUCTIONS, now)
         module.activity[BUSY] -= span.port
         module.activity[PORT] += span.port
         module.running = False
@@ -233,8 +233,8 @@ def _writes(load: Load, arrived: int, beats: int) -> int:
     idle = arrived - beats
 
     def zeros(start: int, count: int) -> int:
-        early = min(count, max(0, idle - start))
-        return start + count if early == count else max(start, arrived) + count - early
+        early_count = min(count, max(0, idle - start))
+        return start + count if early_count == count else max(start, arrived) + count - early_count
 
     now = zeros(0, load.y_pad_0 * load.row)
     sides = load.y_size * (load.x_pad_0 + load.x_pad_1)

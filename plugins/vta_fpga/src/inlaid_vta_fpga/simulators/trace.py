@@ -48,10 +48,10 @@ def chrome_trace(timeline: Timeline, instructions: Sequence[Instruction], timing
         events.append({"name": name, "ph": "X", "pid": 1, "tid": lanes[lane], **times, "args": arguments})
 
     for span in timeline.spans:
-        what = kind(instructions[span.number])
+        instruction_kind = kind(instructions[span.number])
         source = sources[span.number] if span.number < len(sources) else ""
-        arguments = {"number": span.number, "kind": what, "cycles": span.end - span.start, "port": span.port}
-        add(source or what, span.module.name.lower(), span.start, span.end, arguments)
+        arguments = {"number": span.number, "kind": instruction_kind, "cycles": span.end - span.start, "port": span.port}
+        add(source or instruction_kind, span.module.name.lower(), span.start, span.end, arguments)
     for start, end, count in timeline.fetches:
         add(FETCH, FETCH, start, end, {"instructions": count})
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})

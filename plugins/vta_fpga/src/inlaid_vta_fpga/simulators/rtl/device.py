@@ -111,10 +111,12 @@ class RtlDevice:
         waiting = [f"{module} at instruction {number}" for module, number in heads.items()]
         if status == _Status.DEADLOCK and not waiting:
             return fault(None, "expected FINISH, found none")
-        where = ", ".join(waiting) or "fetch"
+        location = ", ".join(waiting) or "fetch"
         if status == _Status.DEADLOCK:
-            return fault(None, f"expected tokens, found a deadlock: waiting: {where}", remedy="balance pushes and pops")
-        return fault(None, f"expected FINISH within {self._limit} cycles, found {where}", "shorten the stream or raise the limit")
+            return fault(None, f"expected tokens, found a deadlock: waiting: {location}", remedy="balance pushes and pops")
+        return fault(
+            None, f"expected FINISH within {self._limit} cycles, found {location}", "shorten the stream or raise the limit"
+        )
 
 
 def _number(instructions: Sequence[Instruction], module: Module, completed: int) -> int | None:
