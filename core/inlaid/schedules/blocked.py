@@ -65,13 +65,13 @@ def _fits(block: ir.Block, rank: int, layout: Layout) -> bool:
     if block.init is not None or not isinstance(block.body, ir.Store):
         return False
     loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]
-    blocked = [node for node in loads if _blockable(node.buffer, rank, layout)]
+    blocked_loads = [node for node in loads if _blockable(node.buffer, rank, layout)]
     if not _is_blocked(block, rank, layout):
-        return not blocked
+        return not blocked_loads
     if block.body.indices != tuple(item.var for item in block.iters):
         return False
     channel = block.iters[1].var
-    offsets = [arith.affine(node.indices[1], channel) for node in blocked]
+    offsets = [arith.affine(node.indices[1], channel) for node in blocked_loads]
     return all(parts is not None and parts[0] == arith.ONE for parts in offsets)
 
 

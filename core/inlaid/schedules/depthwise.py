@@ -29,15 +29,15 @@ class DepthwiseRule:
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines kernels other than depthwise convolutions, and images of one pixel."""
-        able = context.capabilities
-        conv = find_conv(program, find_factors) if able.vector_bits and able.masks else None
+        capabilities = context.capabilities
+        conv = find_conv(program, find_factors) if capabilities.vector_bits and capabilities.masks else None
         if conv is None or conv.inputs != 1 or conv.single_group:
             return None
-        lanes = able.vector_bits // (8 * conv.anchor.buffer.dtype.bytes)
+        lanes = capabilities.vector_bits // (8 * conv.anchor.buffer.dtype.bytes)
         axes, (s, final) = flat_axes(conv), _with_epilogue(conv)
         if not axes or all(axis.size == ONE for axis in axes) or not _reads_own_sums(s.program, conv, final):
             return None
-        lines = fit_lines(axes, lanes, able.core.costs)
+        lines = fit_lines(axes, lanes, capabilities.core.costs)
         layouts = (ROW_MAJOR,) * len(program.params)
         return Offer(layouts, Traced(lambda: _schedule(s.copy(), conv, final, lines, lanes, context)))
 
@@ -51,7 +51,7 @@ def _with_epilogue(conv: DirectConv) -> tuple[Schedule, str]:
 
 
 def _reads_own_sums(program: ir.LoopProgram, conv: DirectConv, final: str) -> bool:
-    """Test whether block `final` is element-wise in the sums."""
+    """Test whether block `final` reads only the sum of the element that it writes."""
     blocks = {block.name: block for block in collect_blocks(program)}
     sums, block = blocks[conv.anchor.block.name].writes[0].buffer, blocks[final]
     assert isinstance(block.body, ir.Store)
@@ -65,11 +65,11 @@ def _is_private(conv: DirectConv, axes: tuple[FlatAxis, ...], context: KernelCon
     thread's stack."""
     if context.threads == 1:
         return True
-    stored, copied = unwrap(flat_pixels(axes)), product(conv.data.buffer.shape[2:])
-    if not isinstance(stored, int) or not isinstance(copied, int):
+    line_pixels, image_pixels = unwrap(flat_pixels(axes)), product(conv.data.buffer.shape[2:])
+    if not isinstance(line_pixels, int) or not isinstance(image_pixels, int):
         return False
     # A flat copy with slack, or split into phases, takes less than twice the bytes of the padded data.
-    line_bytes = max(conv.outputs * stored * conv.anchor.buffer.dtype.bytes, 2 * copied * conv.data.buffer.dtype.bytes)
+    line_bytes = max(conv.outputs * line_pixels * conv.anchor.buffer.dtype.bytes, 2 * image_pixels * conv.data.buffer.dtype.bytes)
     return line_bytes <= context.capabilities.thread_stack_bytes
 
 
@@ -87,14 +87,14 @@ def _schedule(
         for channel of the group, image: out = after(lines)
     """
     name = conv.anchor.block.name
-    copy = flatten(s, name, conv.data.buffer.name, axes, "", lanes)
-    stored = s.cache_write(name, "register")
-    shared = [present(*axis_loops(s, block)[:2]) for block in (final, stored, copy)]
+    copy_block = flatten(s, name, conv.data.buffer.name, axes, "", lanes)
+    store_block = s.cache_write(name, "register")
+    outer_loops = [present(*axis_loops(s, block)[:2]) for block in (final, store_block, copy_block)]
     if private := _is_private(conv, axes, context):
-        group = shared[0].pop()
-        shared = [[*shared[0], s.split(group, (None, conv.outputs))[0] if conv.outputs > 1 else group]]
-        s.compute_at(stored, shared[0][-1])
-    *_, pixels = s.loops(stored)
+        group = outer_loops[0].pop()
+        outer_loops = [[*outer_loops[0], s.split(group, (None, conv.outputs))[0] if conv.outputs > 1 else group]]
+        s.compute_at(store_block, outer_loops[0][-1])
+    *_, pixels = s.loops(store_block)
     tile, lane = s.split(pixels, (None, lanes))
     s.vectorize(lane)
     s.compute_at(name, tile)
@@ -106,9 +106,9 @@ def _schedule(
     for tap in taps if conv.taps <= UNROLLED else taps[-1:]:
         s.unroll(tap)
     if private:
-        s.compute_at(copy, shared[0][-1])
+        s.compute_at(copy_block, outer_loops[0][-1])
     if context.threads != 1:
-        for loops in shared:
+        for loops in outer_loops:
             s.parallel(s.fuse(*loops) if len(loops) > 1 else loops[0])
-    s.apply(SPLIT_BORDERS, copy, s.loops(copy)[-1])
+    s.apply(SPLIT_BORDERS, copy_block, s.loops(copy_block)[-1])
     return s

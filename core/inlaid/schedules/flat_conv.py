@@ -74,17 +74,17 @@ def flat_axes(conv: DirectConv) -> tuple[FlatAxis, ...] | None:
 def _pitch(conv: DirectConv, number: int, axis: FlatAxis) -> Expr:
     """Return the distance between lines along an axis, axis number `number` of the data. The padding elements at the end of a line
     are those at the start of the next."""
-    apart = arith.simplify(axis.size + axis.reach)
+    full_pitch = arith.simplify(axis.size + axis.reach)
     if axis.stride > 1 and (number != len(conv.anchor.spatial) - 1 or axis.phases < axis.stride):
-        return apart  # the copy is divided into phases
+        return full_pitch  # the copy is divided into phases
     shared = _shared_halo(conv, number, (axis.taps - 1) * axis.dilation)
     if axis.stride == 1 or not shared:
-        return arith.simplify(apart - shared)
+        return arith.simplify(full_pitch - shared)
     # Windows read the elements below `end`; of these, the elements from `stored` on are padding.
     first = (axis.size - 1) * axis.stride
     end, stored = first + (axis.taps - 1) * axis.dilation + 1, arith.wrap(conv.data.buffer.shape[number]) - shared
     fits = arith.logical_and(arith.compare("<=", stored, end), arith.compare("<", first, stored))
-    return arith.simplify(arith.ceildiv(stored, axis.stride)) if arith.prove(fits) else apart
+    return arith.simplify(arith.ceildiv(stored, axis.stride)) if arith.prove(fits) else full_pitch
 
 
 def _shared_halo(conv: DirectConv, axis: int, limit: int) -> int:
@@ -102,9 +102,9 @@ def _shared_halo(conv: DirectConv, axis: int, limit: int) -> int:
 
 
 def fit_lines(axes: Sequence[FlatAxis], pixels: int, costs: CostConstants, depth: int = 0) -> tuple[FlatAxis, ...]:
-    """Lengthen lines to at least half a tile of `pixels`, or less for a `deep` reduction. A tile then spans at
-    most two line ends, and the positions of its pixels follow from the first pixel's without divisions. Lines are also at least as
-    long as the reach of a window. Windows of the last tile then read less than a tile and two lines beyond the image."""
+    """Lengthen lines to at least half a tile of `pixels`, or less if the reduction's `depth` reaches `costs.deep`. A tile then
+    spans at most two line ends, and the positions of its pixels follow from the first pixel's without divisions. Lines are also at
+    least as long as the reach of a window. Windows of the last tile then read less than a tile and two lines beyond the image."""
     line = min(pixels, costs.flat_line if depth < costs.deep else costs.deep_flat_line)
     first, *inner_axes = axes
     least = [axis.reach + 1 for axis in inner_axes[:-1]] + [max(line, axis.reach) for axis in inner_axes[-1:]]
@@ -198,9 +198,9 @@ def flattened(
     copy replaces a padded copy.
 
     `name` is the reduction block, `data` the buffer that it reads, `final` the element-wise block that stores results and is the
-    only reader of the sums. If it is "", the readers keep their loops, and read flat sums at any index. If `cut`, images are single
-    lines, and the last tile of each line is partial, since a full tile of few pixels would be mostly empty. Raises ValueError if
-    sums are not read element-wise by `final`.
+    only reader of the sums. If `final` is "", the readers keep their loops, and read flat sums at any index. If `cut`, images are
+    single lines, and the last tile of each line is partial, since a full tile of few pixels would be mostly empty. Raises
+    ValueError if sums are not read element-wise by `final`.
     """
     anchor, axes = find_anchor(program), _from_text(program, described)
     assert anchor is not None and anchor.block.name == name
@@ -382,8 +382,9 @@ def _copy(
 
 
 def _where(inside: Expr, value: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
-    """Select a value under a condition, merged with the value's own padding condition. Of nested conditions (padded channels)
-    it is merged with the innermost: lines share the padding of images, which another condition's constant would replace."""
+    """Return `value` where `inside` holds, else `otherwise`. If `value` itself selects between data and a padding constant,
+    `inside` is merged into its condition, so that the halo gets this constant. Of nested selects (padded channels) the innermost is
+    taken: its constant is the padding of images, which lines share."""
     if isinstance(value, ir.Select) and isinstance(value.condition, ir.Index) and isinstance(value.otherwise, ir.Const):
         if isinstance(value.then, ir.Select):
             return ir.select(value.condition, _where(inside, value.then, otherwise), value.otherwise)

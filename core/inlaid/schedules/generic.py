@@ -97,7 +97,7 @@ def _sums_rows(block: ir.Block, vectors: bool) -> bool:
 
 
 def _steps(load: ir.Load, column: Var) -> bool:
-    """Test whether a load is along a row with stride 1 or 2."""
+    """Test whether a load moves along a row with stride 1 or 2 as `column` increases."""
     parts = arith.affine(load.indices[-1], column)
     within = parts is not None and parts[0] in (arith.ONE, arith.Const(2)) and column not in arith.free_vars(parts[1])
     return within and not any(column in arith.free_vars(index) for index in load.indices[:-1])
@@ -167,18 +167,18 @@ def _parallel(s: Schedule, block: ir.Block) -> None:
     """Fuse outer spatial loops of a block until they have `CHUNKS` iterations, and run them in parallel."""
     loops = s.loops(block.name)
     spatial = {binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.SPATIAL}
-    chosen: list[Var] = []
+    outer_loops: list[Var] = []
     chunks = 1
     for loop in loops:
         if loop not in spatial or chunks >= CHUNKS:
             break
         extent = loop_extent(s, loop)
-        chosen.append(loop)
+        outer_loops.append(loop)
         chunks *= extent.value if isinstance(extent, arith.Const) else CHUNKS
-    if not chosen or chunks == 1:
+    if not outer_loops or chunks == 1:
         return
     try:
-        s.parallel(s.fuse(*chosen) if len(chosen) > 1 else chosen[0])
+        s.parallel(s.fuse(*outer_loops) if len(outer_loops) > 1 else outer_loops[0])
     except ScheduleError:
         # The loop is not parallel: the iterations of an opaque loop program may depend on one another.
         return

@@ -196,20 +196,20 @@ def share_rows(
     split evenly are fused into the parallel loop instead. Returns the parallel loop, or None if rows are part of it.
     """
     pieces = threads or PIECES
-    named = present(*outside, *inside, rows)
-    nest = [stmt.var for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.For) and stmt.var in named]
+    loops = present(*outside, *inside, rows)
+    nest = [stmt.var for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.For) and stmt.var in loops]
     extent = None if rows is None else loop_extent(schedule, rows)
     if rows is None or not isinstance(extent, Const) or extent.value % pieces or extent.value == 0:
         fused = schedule.fuse(*nest)
         schedule.parallel(fused)
         return fused if rows is None else None
     run, rest = schedule.split(rows, (pieces, None))
-    further = [rest if loop is rows else loop for loop in nest if loop not in present(*outside)]
-    schedule.reorder(*present(*outside), run, *further)
-    shared = further[:-1] if further[-1] is rest else further
-    fused = schedule.fuse(*present(*outside), run, *shared)
+    inner_loops = [rest if loop is rows else loop for loop in nest if loop not in present(*outside)]
+    schedule.reorder(*present(*outside), run, *inner_loops)
+    fused_loops = inner_loops[:-1] if inner_loops[-1] is rest else inner_loops
+    fused = schedule.fuse(*present(*outside), run, *fused_loops)
     schedule.parallel(fused)
-    return fused if shared is not further else None
+    return fused if fused_loops is not inner_loops else None
 
 
 def loop_extent(schedule: Schedule, loop: Var) -> arith.Expr:

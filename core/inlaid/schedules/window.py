@@ -95,11 +95,11 @@ def _offer(s: Schedule, anchor: Anchor, lanes: int, context: KernelContext) -> O
         blocks = (*anchor.before, anchor.block, *anchor.after)
         if any(len(block.iters) < 4 for block in blocks):
             return None
-        grown = fill(s, lanes, [block.name for block in blocks])
-        padded_anchor = None if grown is None else find_anchor(s.program)
-        if grown is None or padded_anchor is None:
+        padded_axes = fill(s, lanes, [block.name for block in blocks])
+        padded_anchor = None if padded_axes is None else find_anchor(s.program)
+        if padded_axes is None or padded_anchor is None:
             return None
-        anchor, axes = padded_anchor, grown
+        anchor, axes = padded_anchor, padded_axes
     loads, program = _loads(anchor), s.program
     assert loads is not None
     layouts = _layouts(program, anchor, loads, lanes, axes)
@@ -175,8 +175,8 @@ def _layouts(
 
 
 def _band(anchor: Anchor, lanes: int, context: KernelContext) -> int:
-    """Choose the rows of the result whose data one thread pads together. 0: there is one thread, or no data to pad, or the data
-    does not fit on a thread's stack; all data is then padded in advance."""
+    """Choose how many rows of the result form a band, whose data one thread pads together. 0: there is one thread, or no data to
+    pad, or the data does not fit on a thread's stack; all data is then padded in advance."""
     if context.threads == 1 or len(anchor.before) != 1 or not is_constant(*anchor.spatial):
         return 0
     assert isinstance(anchor.block.body, ir.Store)
@@ -186,14 +186,14 @@ def _band(anchor: Anchor, lanes: int, context: KernelContext) -> int:
     height, (padded, width), pieces = constant_extent(y), copy.shape[2:], context.threads or PIECES
     if step is None or not isinstance(step[0], arith.Const) or not isinstance(padded, int) or not isinstance(width, int):
         return 0
-    stride, share = step[0].value, height if height % pieces else height // pieces
-    line, apart = width * lanes * copy.dtype.bytes, padded - height * stride
+    stride, thread_rows = step[0].value, height if height % pieces else height // pieces
+    line, halo = width * lanes * copy.dtype.bytes, padded - height * stride
 
     def fits(rows: int) -> bool:
-        """Test whether the data of rows fits, and has at most as many rows that other bands pad too."""
-        return line * (rows * stride + apart) <= context.capabilities.thread_stack_bytes and apart <= rows * stride
+        """Test whether the data of a band fits on a stack, and its halo, which the next band pads too, is at most as high."""
+        return line * (rows * stride + halo) <= context.capabilities.thread_stack_bytes and halo <= rows * stride
 
-    return max((rows for rows in range(1, share + 1) if share % rows == 0 and fits(rows)), default=0)
+    return max((rows for rows in range(1, thread_rows + 1) if thread_rows % rows == 0 and fits(rows)), default=0)
 
 
 def _schedule(
@@ -202,7 +202,7 @@ def _schedule(
     """Build the nest:
 
     for n, channels:                          # parallel: see `share_rows`
-        padded = data of one block of channels, on several threads of a band of rows
+        padded = data of one block of channels; on several threads, only that of a band of rows
         for y, x:
             acc[pixel, lane] = identity
             for window:

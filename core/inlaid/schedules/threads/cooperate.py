@@ -88,14 +88,14 @@ def _reduce_subgroups(s: Schedule, name: str, group: Var | None, team: Team) -> 
     and so on, down to one value per subgroup, in memory that the team shares; in a team of one subgroup, down to two values
     for g in 2: acc[row] += last[row, g]
     """
-    several = team.size > team.lanes
+    has_subgroups = team.size > team.lanes
     lanes = team.lanes
-    while lanes > (1 if several else 2):
+    while lanes > (1 if has_subgroups else 2):
         lanes //= 2
         (loop,) = reducing_loops(s, name)
         if lanes == 1:
             part_loop, _ = s.split(loop, (None, 2))
-        elif several:
+        elif has_subgroups:
             subgroup, half, lane = s.split(loop, (None, 2, lanes))
             s.reorder(subgroup, lane, half)
             part_loop = s.fuse(subgroup, lane)

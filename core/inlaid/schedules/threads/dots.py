@@ -98,9 +98,9 @@ def _shares(rows: int, problem: ContractionProblem, threads: Threads, capacity: 
                 continue
             side_by_side = depth if along_depth else columns
             blocks = -(-problem.columns // (columns * per_thread)) * max(problem.batch, 1)
-            busy = min(blocks * columns * depth / (threads.resident * BUSY), 1)
-            coalesced = min(side_by_side / threads.subgroup, 1)
-            cost = runs * per_thread / (busy * coalesced) * columns * depth * blocks + depth
+            occupancy = min(blocks * columns * depth / (threads.resident * BUSY), 1)
+            coalescing = min(side_by_side / threads.subgroup, 1)
+            cost = runs * per_thread / (occupancy * coalescing) * columns * depth * blocks + depth
             candidates.append((cost, len(candidates), _Shares(depth, columns, per_thread)))
     return [shares for _, _, shares in sorted(candidates, key=lambda item: item[:2])]
 

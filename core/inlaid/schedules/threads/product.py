@@ -115,8 +115,8 @@ def _stages(
 ) -> Decision:
     """Decide on double buffering of the shared tiles: one barrier per step instead of two, for twice the memory."""
     depth = static_extent(total_extent(contraction.depth))
-    able = bool(memory.shared) and depth is not None and 2 * shared_bytes(tiling, problem) <= memory.shared
-    return context.decide("stages", (1, 2) if able else (1,), 2 if able else 1)
+    double_buffers = bool(memory.shared) and depth is not None and 2 * shared_bytes(tiling, problem) <= memory.shared
+    return context.decide("stages", (1, 2) if double_buffers else (1,), 2 if double_buffers else 1)
 
 
 def _schedule(plan: ContractionPlan, context: KernelContext) -> Schedule:

@@ -113,10 +113,10 @@ def _reduced_blocks(s: Schedule) -> list[str]:
     names: list[str] = []
     reduced_buffers: set[ir.Buffer] = set()
     for block in collect_blocks(s.program):
-        result = _written(block) in s.program.params
-        if block.init is not None or (not result and any(region.buffer in reduced_buffers for region in block.reads)):
+        is_output = _written(block) in s.program.params
+        if block.init is not None or (not is_output and any(region.buffer in reduced_buffers for region in block.reads)):
             names.append(block.name)
-            if not result:
+            if not is_output:
                 reduced_buffers.add(_written(block))
         elif not is_elementwise(block):
             raise ScheduleError(f"block {block.name} must be element-wise or a reduction, found an opaque loop program")
