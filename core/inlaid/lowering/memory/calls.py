@@ -91,9 +91,9 @@ class Calls:
             reads, writes = (tuple(part.root for part in parts if part.root in sizes) for parts in (read, written))
             steps.append(ExecutionStep(reads, writes, tuple(sorted(needs))))
         shared = {
-            (over, under): max(0, min(sizes[over] - distance, sizes[under]))
-            for (over, under), distance in self.head_starts().items()
-            if over in sizes and under in sizes
+            (output_root, input_root): max(0, min(sizes[output_root] - distance, sizes[input_root]))
+            for (output_root, input_root), distance in self.head_starts().items()
+            if output_root in sizes and input_root in sizes
         }
         return Work(tuple(steps), sizes, frozenset(number for number in sizes if self.roots[number].storage == "output"), shared)
 

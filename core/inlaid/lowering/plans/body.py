@@ -136,8 +136,8 @@ def flat(type_: Type) -> tuple[Type, ...]:
 def make_value(storage: Any, type_: Type, name: str = "") -> Value:
     """Return a value of a type. Values that are not numeric arrays are on the host, unless they are constants or inputs."""
     if not isinstance(type_, TensorType) or type_.dtype.kind == "string":
-        shown = type_.shape if storage == "input" and isinstance(type_, TensorType) else ()
-        return Value(storage if storage in ("constant", "input") else "host", None, shown, name)
+        shape = type_.shape if storage == "input" and isinstance(type_, TensorType) else ()
+        return Value(storage if storage in ("constant", "input") else "host", None, shape, name)
     return Value(storage, type_.dtype, type_.shape, name)
 
 

@@ -79,17 +79,17 @@ class LayoutChoice:
         for options in self._steps:
             problem.node([option.cost for option in options])
         for number, value in enumerate(self._values):
-            self._tie(problem, number, value)
+            self._add_copy_costs(problem, number, value)
         return problem.solve()[: len(self._steps)]
 
-    def _tie(self, problem: Assignment, number: int, value: _LayoutValue) -> None:
+    def _add_copy_costs(self, problem: Assignment, number: int, value: _LayoutValue) -> None:
         """Add the costs of copies of a value to the problem."""
         readers: dict[int, list[int]] = {}
         for step, position in value.readers:
             readers.setdefault(step, []).append(position)
         read_layouts = self._distinct_layouts(number, value.readers)
-        written = self.layouts(number)
-        if not readers or (read_layouts == written and len(written) == 1):
+        written_layouts = self.layouts(number)
+        if not readers or (read_layouts == written_layouts and len(written_layouts) == 1):
             return
         writer, position = value.writer
         if len(readers) == 1 or len(read_layouts) > SHARED:
@@ -119,7 +119,7 @@ class LayoutChoice:
         )
 
     def _matrix(self, value: _LayoutValue, written: list[Layout], read_sets: Sequence[set[Layout]]) -> Matrix:
-        """Compute the copy costs in seconds, by written layout and set of wanted layouts."""
+        """Compute the copy costs in seconds, by written layout and set of layouts that are read."""
         return tuple(tuple(sum(self._copy(value, a, b) for b in layouts) for layouts in read_sets) for a in written)
 
     def _copy(self, value: _LayoutValue, a: Layout, b: Layout) -> float:

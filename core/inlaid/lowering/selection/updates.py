@@ -71,15 +71,15 @@ class _Analysis:
             self._add(expr, reads.get(id(expr), []), updates)
 
     def keeps_input(self, call: graph.Call, later: dict[int, bool]) -> bool:
-        """Test whether a candidate updates no parameter of the region, or a parameter whose buffer the final result may reuse: the
-        plan has one value for both, so their types are equal, even if the call updates a view of another shape. `later` holds the
-        answers for later candidates."""
+        """Test whether a candidate updates no parameter of the region, or a parameter whose buffer the final result may reuse.
+        Parameter and result must have equal types, since the plan has one value for both, even if the call updates a view of
+        another shape. `later` holds the answers for later candidates."""
         param = self.sources[id(call)]
         if param is None:
             return True
         if id(call) in self.results:
-            once, alike = self.results.count(id(call)) == 1, call.type == self.types[param]
-            return once and alike and self.exchange(self.results.index(id(call)), param)
+            is_single_result, has_same_type = self.results.count(id(call)) == 1, call.type == self.types[param]
+            return is_single_result and has_same_type and self.exchange(self.results.index(id(call)), param)
         match self.readers.get(id(call), []):
             case [graph.Call() as reader]:
                 return later.get(id(reader), False) and reader.args[0] is call
