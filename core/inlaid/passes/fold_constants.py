@@ -47,12 +47,12 @@ def _weights(target: Function) -> set[int]:
     for expr in reversed(list(post_order(target))):
         for index, child in enumerate(children(expr)):
             if isinstance(expr, Call) and isinstance(expr.callee, Operator):
-                serves = (index == 1 and expr.callee.fusion is FusionKind.COMPLEX_OUT_FUSABLE) or (
+                is_weight = (index == 1 and expr.callee.fusion is FusionKind.COMPLEX_OUT_FUSABLE) or (
                     id(expr) in weight_ids and id(expr) not in data_ids
                 )
             else:
-                serves = False
-            (weight_ids if serves else data_ids).add(id(child))
+                is_weight = False
+            (weight_ids if is_weight else data_ids).add(id(child))
     return weight_ids - data_ids
 
 

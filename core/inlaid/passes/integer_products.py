@@ -78,7 +78,7 @@ class StoredOperand:
         return sub(wide, point)
 
     def along(self, axis: int, rank: int) -> tuple[Dim, ...]:
-        """Return the shape of scale and zero point along the axis `axis` < 0 of a tensor of rank `rank`."""
+        """Return the shape in which 1-d scales and zero points broadcast along the axis `axis` < 0 of a tensor of rank `rank`."""
         assert self.axis is not None
         return tuple(self.type.shape[self.axis] if index - rank == axis else 1 for index in range(rank))
 
@@ -173,8 +173,8 @@ def greatest_sum(product: Call, x: StoredOperand, w: StoredOperand) -> int | Non
         wide = weights.data.astype(np.int64)
         if w.zero_point is not None:
             points = w.zero_point.data.astype(np.int64)
-            along = [-1 if axis == w.axis else 1 for axis in range(wide.ndim)]
-            wide = wide - (points if w.axis is None else points.reshape(along))
+            point_shape = [-1 if axis == w.axis else 1 for axis in range(wide.ndim)]
+            wide = wide - (points if w.axis is None else points.reshape(point_shape))
         return x.magnitude * int(np.abs(wide).sum(axis=axes).max(initial=0))
     terms = 1
     for axis in axes:
@@ -202,5 +202,5 @@ def _factor(rank: int, operands: tuple[StoredOperand, StoredOperand], axes: list
     with np.errstate(all="ignore"):
         factor = np.asarray(parts[0] * parts[1], np.float32)
     least = np.finfo(np.float32).tiny
-    sound = all(bool(np.all((part > 0) & np.isfinite(part))) for part in parts)
-    return factor if sound and bool(np.all((factor >= least) & np.isfinite(factor))) else None
+    are_valid = all(bool(np.all((part > 0) & np.isfinite(part))) for part in parts)
+    return factor if are_valid and bool(np.all((factor >= least) & np.isfinite(factor))) else None

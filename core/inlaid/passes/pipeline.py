@@ -34,14 +34,16 @@ Rewrite = Callable[[Function], Function]
 
 NAME_SIZES = FunctionPass("name_sizes", name_sizes)
 CONSTRAINTS = (NAME_SIZES, ModulePass("constraints", with_constraints))
-"""Keep the conditions on sizes that a model states. They run before any pass that may remove an expression that states one."""
+"""Passes that keep the conditions on sizes that a model states. They run before any pass that may remove an expression that states
+one."""
 
 
 def canonical(stored_weights: bool = False, integers: Acceptance | None = None) -> tuple[GraphPass, ...]:
     """List the passes that canonicalize a model. With `stored_weights`, quantized weights are not dequantized yet, since operators
     that decompose later may multiply them as integers. With `integers`, products of dequantized integers that do not end in a
-    quantization become integer ones where it is true; see `integer_products`. With both, only transposed convolutions do, since
-    they decompose; others may still come to end in one. No pass here decomposes large operators."""
+    quantization become integer ones where it is true; see `integer_products`. With both, only transposed convolutions become
+    integer products, since they decompose; other products may still come to end in a quantization. No pass here decomposes large
+    operators."""
     keep = _dequantizes_weights if stored_weights else None
     operators = (conv_transpose,) if stored_weights else PRODUCTS
     products = () if integers is None else (partial(integer_products, accepts=integers, operators=operators),)
@@ -108,7 +110,7 @@ def graph_passes(
         FunctionPass("decompose", decompose),
         FunctionPass("early_elementwise", early_elementwise, ("graph_form",)),
         *PRECISIONS[precision],
-        # While vectors stay full.
+        # Only as far as vectors stay full.
         FunctionPass("dead_channels", partial(remove_dead_channels, lanes=lanes), ("narrow_integers",)),
         # Again, which folds the expressions that these passes introduce.
         *canonical(integers=integers),
