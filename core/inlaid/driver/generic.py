@@ -39,8 +39,8 @@ def _is_slow(item: KernelSchedule) -> bool:
 
 def described(item: KernelSchedule, share: float) -> str:
     """Describe a kernel: operators, source nodes, share of the predicted time, and whether it runs on one thread."""
-    alone = ", on one thread" if item.utilization is Utilization.SERIAL else ""
-    return f"{', '.join(dict.fromkeys(item.operators))} at {', '.join(item.nodes) or '?'} ({share:.0%}{alone})"
+    thread_note = ", on one thread" if item.utilization is Utilization.SERIAL else ""
+    return f"{', '.join(dict.fromkeys(item.operators))} at {', '.join(item.nodes) or '?'} ({share:.0%}{thread_note})"
 
 
 def warn_of_generic(region: str, schedules: Sequence[KernelSchedule]) -> None:
