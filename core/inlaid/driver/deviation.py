@@ -97,9 +97,9 @@ def _integer_deviation(type_: TensorType, expected: Array, actual: Array, steps:
     unlike = int(np.count_nonzero(differences))
     if not unlike:
         return Deviation(size=expected.size)
-    worst, beyond = int(differences.max()), int(np.count_nonzero(differences > steps))
+    worst, excess_count = int(differences.max()), int(np.count_nonzero(differences > steps))
     bound = f", expected at most {steps}" if steps else ""
-    error = f"{beyond} of {expected.size} elements, by up to {worst} steps{bound}" if beyond else None
+    error = f"{excess_count} of {expected.size} elements, by up to {worst} steps{bound}" if excess_count else None
     excess = worst / steps if steps else math.inf
     return Deviation(error, worst, None, _first(differences == worst), unlike, expected.size, excess)
 

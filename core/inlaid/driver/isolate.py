@@ -144,7 +144,7 @@ class Isolated:
             self._written[region.symbol] = region.function, folder
         return folder
 
-    def _ask(self, folder: Path, region: Region, asks_borders: bool, read: Callable[[], T]) -> T:
+    def _ask(self, folder: Path, region: Region, asks_borders: bool, read_answer: Callable[[], T]) -> T:
         """Send the worker a request in a region's folder, and read the answer. Raises `PluginError`."""
         borders = None if region.borders is None else asdict(region.borders)
         request = Request(region.symbol, str(region.target), borders, asks_borders)
@@ -154,7 +154,7 @@ class Isolated:
             first = not worker.served
             try:
                 worker.serve(folder, self._limits.seconds)
-                return read()
+                return read_answer()
             except _Refused:
                 raise
             except PluginError as error:

@@ -69,8 +69,8 @@ class Compared:
     difference: Difference | None = None
 
     def __str__(self) -> str:
-        beyond = "" if self.difference is None else ", beyond the tolerance"
-        return f"{self.region} on {self.target}: {self.deviation}{beyond}"
+        suffix = "" if self.difference is None else ", beyond the tolerance"
+        return f"{self.region} on {self.target}: {self.deviation}{suffix}"
 
 
 @dataclass(frozen=True)

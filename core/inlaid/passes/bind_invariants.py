@@ -142,18 +142,18 @@ def _may_fail(expr: Expr) -> bool:
 def _invariants(body: Function, scopes: Scopes) -> list[Expr]:
     """Return the expressions of a loop body that do not depend on its parameters and are read by an expression that does."""
     home: Scope = scopes.body(body)
-    varying = {id(param) for param in body.params}
+    varying_ids = {id(param) for param in body.params}
     order = list(post_order(body.body))
     for expr in order:
         parts = (scopes.resolve(expr),) if isinstance(expr, Var) else children(expr)
         # Building a tuple is free, so only its fields may be worth hoisting.
         is_free = isinstance(expr, Tuple) and scopes.expr_scopes[id(expr)] is home
-        if is_free or any(id(part) in varying for part in parts):
-            varying.add(id(expr))
-    readers = [expr for expr in order if id(expr) in varying]
+        if is_free or any(id(part) in varying_ids for part in parts):
+            varying_ids.add(id(expr))
+    readers = [expr for expr in order if id(expr) in varying_ids]
     read_exprs = [child for expr in readers for child in children(expr)] + [body.body]
     invariant_reads = {
-        id(child): child for child in read_exprs if id(child) not in varying and scopes.expr_scopes.get(id(child)) is home
+        id(child): child for child in read_exprs if id(child) not in varying_ids and scopes.expr_scopes.get(id(child)) is home
     }
     return [expr for expr in order if id(expr) in invariant_reads and _computes(expr)]
 
@@ -209,8 +209,8 @@ def _runs(loop: Loop, witnesses: Mapping[SizeExpr, Expr]) -> Expr:
         requirements.append(less(constant(np.int64(0)), loop.trip_count))
     if loop.scanned:
         is_nonempty = unwrap(compare("<", 0, loop.scanned[0].shape[0]))
-        shown = [witnesses[size] for size in sorted(sizes_in(is_nonempty), key=repr) if size in witnesses]
-        requirements.append(cast(reshape(sizes(*shown, dims=(is_nonempty,)), shape=()), dtype="bool"))
+        tensors = [witnesses[size] for size in sorted(sizes_in(is_nonempty), key=repr) if size in witnesses]
+        requirements.append(cast(reshape(sizes(*tensors, dims=(is_nonempty,)), shape=()), dtype="bool"))
     return functools.reduce(logical_and, requirements or [constant(True)])
 
 

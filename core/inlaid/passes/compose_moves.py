@@ -181,10 +181,10 @@ def _pad(value: _MovedValue, pads: tuple[Dim, ...], fill: Expr) -> _MovedValue |
             order.remove(number)
         axis[1:] = []
         dim_pads[axis[0]] = position, low, high
-    by_dimension = [dim_pads.get(number, (0, 0, 0))[1:] for number in order]
+    pads_by_dimension = [dim_pads.get(number, (0, 0, 0))[1:] for number in order]
     source = _with_shape(value.source, tuple(extents[number] for number in order), value.source.span)
     source = pad(
-        source, fill, pads=tuple(side for sides in zip(*by_dimension, strict=True) for side in sides), span=value.source.span
+        source, fill, pads=tuple(side for sides in zip(*pads_by_dimension, strict=True) for side in sides), span=value.source.span
     )
     padded_extents = dict(zip(order, _shape(source), strict=True))
     for number, (position, _, _) in dim_pads.items():

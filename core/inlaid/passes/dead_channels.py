@@ -95,8 +95,8 @@ class _Channels:
             multiple = lanes if len(roots) % lanes == 0 else 1
             missing = max(-(-len(group_roots) // multiple), 1) * multiple - len(group_roots)
             live_roots.update([root for root in dict.fromkeys(roots) if root not in group_roots][:missing])
-        stays = np.array([self._find(channel) in live_roots for channel in range(len(self.parents))], bool)
-        return {number: stays[channel_axis.channels] for number, channel_axis in self.channel_axes.items()}
+        is_live = np.array([self._find(channel) in live_roots for channel in range(len(self.parents))], bool)
+        return {number: is_live[channel_axis.channels] for number, channel_axis in self.channel_axes.items()}
 
     def _new(self, count: int) -> Array:
         channels = np.arange(len(self.parents), len(self.parents) + count)

@@ -50,8 +50,8 @@ def _varying(expr: Expr) -> int | None:
     """Find the position of an element-wise operator's only non-constant operand; None for any other expression."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not expr.callee.elementwise:
         return None
-    varying = [number for number, arg in enumerate(expr.args) if not isinstance(arg, Constant)]
-    return varying[0] if len(varying) == 1 and isinstance(expr.type, TensorType) else None
+    varying_positions = [number for number, arg in enumerate(expr.args) if not isinstance(arg, Constant)]
+    return varying_positions[0] if len(varying_positions) == 1 and isinstance(expr.type, TensorType) else None
 
 
 def _values(target: Call, operand_index: int) -> Values | None:

@@ -156,8 +156,10 @@ def _elementwise(call: Call, interval: Callable[..., Interval | None], ranges: M
     shapes = [*computed_shapes, *(low.shape for low, _ in operand_bounds)]
     varying_axis = next((axis for shape in shapes for axis, extent in enumerate(shape) if extent > 1), None)
     other_axes = tuple(axis for axis in range(rank) if axis != varying_axis)
-    reduced = [(low.min(axis=other_axes, keepdims=True), high.max(axis=other_axes, keepdims=True)) for low, high in operand_bounds]
-    return interval(*reduced)
+    reduced_bounds = [
+        (low.min(axis=other_axes, keepdims=True), high.max(axis=other_axes, keepdims=True)) for low, high in operand_bounds
+    ]
+    return interval(*reduced_bounds)
 
 
 # --- operators with attributes ----------------------------------------------------------------------------------------
@@ -172,10 +174,10 @@ def _scaled(call: Call, ranges: Mapping[int, Range]) -> Interval | None:
     values = [item.data for item in parameters if isinstance(item, Constant)]
     if data is None or reference is None or len(values) < len(parameters) or not _keeps_order(call, data):
         return None
-    by_axis = any(value.ndim for value in values)
-    if by_axis and not hasattr(attrs, "axis"):
+    varies = any(value.ndim for value in values)
+    if varies and not hasattr(attrs, "axis"):
         return None
-    axis = attrs.axis if by_axis else data.axis or 0
+    axis = attrs.axis if varies else data.axis or 0
     extent = max([1, *(value.size for value in values)])
     ends = []
     for bound in data.along(axis) if data.low.ndim else (data.low, data.high):

@@ -43,12 +43,12 @@ def pointwise_products(function: Function, capabilities: Capabilities, supports:
             inner = _biased(new, products)
         if inner is None:
             return new
-        back = ops.reshape(inner, shape=new.type.shape, span=new.span)
+        reshaped = ops.reshape(inner, shape=new.type.shape, span=new.span)
         sources = [products.get(id(arg), arg) for arg in new.args]
-        if not is_supported(back, supports, *sources):
+        if not is_supported(reshaped, supports, *sources):
             return new
-        products[id(back)] = inner
-        return back
+        products[id(reshaped)] = inner
+        return reshaped
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)
@@ -122,8 +122,8 @@ def _product(call: Call) -> Expr:
     groups = attrs.groups
     shape = (batch, groups, channels // groups, arith.product(tuple(image)))
     pixels = ops.reshape(x, shape=shape if groups > 1 else (shape[0], *shape[2:]), span=call.span)
-    stacked = (groups, outputs // groups, depth) if groups > 1 else (outputs, depth)
-    return ops.matmul(constant(w.data.reshape(stacked)), pixels, out_dtype=_dtype(call), span=call.span)
+    weight_shape = (groups, outputs // groups, depth) if groups > 1 else (outputs, depth)
+    return ops.matmul(constant(w.data.reshape(weight_shape)), pixels, out_dtype=_dtype(call), span=call.span)
 
 
 def _biased(call: Call, products: dict[int, Expr]) -> Expr | None:

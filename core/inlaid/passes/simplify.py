@@ -169,8 +169,8 @@ def _cube(match: Match) -> Expr | None:
     """Rewrite pow(x, 3) to x * x * x, whose two roundings err less than a general power. Narrow floats are excluded, since they are
     rounded after every operator."""
     x = match["x"]
-    wide = isinstance(x.type, TensorType) and x.type.dtype.name in ("float32", "float64")
-    return mul(mul(x, x), x) if wide and x.type == match.root.type else None
+    is_wide = isinstance(x.type, TensorType) and x.type.dtype.name in ("float32", "float64")
+    return mul(mul(x, x), x) if is_wide and x.type == match.root.type else None
 
 
 def _is_int(expr: Expr) -> bool:

@@ -82,18 +82,18 @@ class _Group:
     def _cost(self, order: Perm | None, orders: Mapping[int, Perm]) -> int:
         """Return the cost of computing the group in an order: bits transposed around it, and bits of constants stored twice."""
         total = 0
-        back = None if order is None else _inverse(order)
+        inverse = None if order is None else _inverse(order)
         all_orders = {**orders, **dict.fromkeys((id(member) for member in self.members), order)}
         for expr, is_sole_reader in self.reads.values():
             if isinstance(expr, Constant):
-                total += 0 if is_sole_reader or back is None else _bits(_tensor(expr))
+                total += 0 if is_sole_reader or inverse is None else _bits(_tensor(expr))
                 continue
             source, perm = _source(expr, all_orders)
-            total += _moved_bits(source, _compose(perm, back))
-            if back is not None and not is_sole_reader:
+            total += _moved_bits(source, _compose(perm, inverse))
+            if inverse is not None and not is_sole_reader:
                 total += _moved_bits(source, perm)  # for the other readers of the operand
         for member in self.members:
-            member_type = _reordered_type(_tensor(member), back)
+            member_type = _reordered_type(_tensor(member), inverse)
             perms = {
                 _compose(order, _compose(perm, None if (other := all_orders.get(reader)) is None else _inverse(other)))
                 for perm, readers in self.leaves[id(member)]
@@ -179,7 +179,7 @@ def _attrs(expr: Call, perm: Perm) -> Attrs:
 
 def _reordered(expr: Call, perm: Perm, transposed: _Transposed) -> tuple[Expr, ...]:
     """Transpose the operands of a member to the order in which it computes."""
-    back = _inverse(perm)
+    inverse = _inverse(perm)
 
     def reorder(number: int, arg: Expr) -> Expr:
         assert isinstance(arg.type, TensorType)
@@ -187,8 +187,8 @@ def _reordered(expr: Call, perm: Perm, transposed: _Transposed) -> tuple[Expr, .
             return arg
         if isinstance(arg, Constant):
             full_rank_data = arg.data.reshape((1,) * (len(perm) - arg.data.ndim) + arg.data.shape)
-            return constant(np.ascontiguousarray(full_rank_data.transpose(back)), span=arg.span)
-        return transposed.transpose(arg, back)
+            return constant(np.ascontiguousarray(full_rank_data.transpose(inverse)), span=arg.span)
+        return transposed.transpose(arg, inverse)
 
     return tuple(reorder(number, arg) for number, arg in enumerate(expr.args))
 

@@ -85,12 +85,12 @@ def _byte_function(expr: Expr, chains: dict[int, _ByteFunction]) -> _ByteFunctio
         return None
     args = [constant(arg.data.reshape(())) if isinstance(arg, Constant) else chains[id(arg)].result for arg in expr.args]
     expensive = expr.callee.traits.expensive or any(other is not None and other.expensive for other in sources)
-    stored = (expr.callee is quantize) + max(other.stored for other in sources if other is not None)
+    quantize_count = (expr.callee is quantize) + max(other.stored for other in sources if other is not None)
     try:
         result = call(expr.callee, args, expr.attrs, expr.span)
     except TypeInferenceError:
         return None  # a variable zero point of a constant, for example, has no more axes than the constant
-    return _ByteFunction(first.source, first.byte, result, expensive, stored)
+    return _ByteFunction(first.source, first.byte, result, expensive, quantize_count)
 
 
 def _identity(source: Expr) -> _ByteFunction:

@@ -33,15 +33,15 @@ def band_rows(conv: DirectConv, tile: ConvTile, core: Core, threads: int) -> int
         return line * (min(window, stride) * count * tile.rows + halo)
 
     weights = conv.weights.dtype.bytes * count_elements(conv.weights.buffer)
-    share = rows // max(threads, 1)
-    band = max((count for count in range(1, share) if share % count == 0 and data(count) <= limit), default=0)
+    thread_rows = rows // max(threads, 1)
+    band = max((count for count in range(1, thread_rows) if thread_rows % count == 0 and data(count) <= limit), default=0)
     width, products = constant_extent(anchor.spatial[3]), conv.inputs * conv.taps * tile.width
     if (
-        data(share) <= limit
+        data(thread_rows) <= limit
         or not band
-        or share * tile.rows * width * products >= core.costs.band_reuse * data(share) / conv.data.dtype.bytes
+        or thread_rows * tile.rows * width * products >= core.costs.band_reuse * data(thread_rows) / conv.data.dtype.bytes
     ):
         return 0
-    bands = share // band
+    bands = thread_rows // band
     weight_reads = bands if weights > core.l2_bytes - limit else 1
-    return band if weight_reads * weights + bands * data(band) < weights + conv.outputs // tile.width * data(share) else 0
+    return band if weight_reads * weights + bands * data(band) < weights + conv.outputs // tile.width * data(thread_rows) else 0

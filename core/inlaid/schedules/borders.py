@@ -100,8 +100,8 @@ def _run(condition: arith.Expr, loop: ir.For, inner: set[Var]) -> _Run | None:
         if not isinstance(item, arith.Compare) or item.op not in ("<", "<="):
             return None
         # Normalize the condition to `stride * column + rest >= 0`.
-        less, more = item.operands
-        linear = arith.affine(more - less - int(item.op == "<"), loop.var)
+        left, right = item.operands
+        linear = arith.affine(right - left - int(item.op == "<"), loop.var)
         if linear is None or linear[0] not in (arith.ONE, arith.Const(-1)):
             return None
         if linear[0] == arith.ONE:

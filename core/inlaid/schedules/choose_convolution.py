@@ -141,8 +141,8 @@ def _lines(attrs: ConvAttrs, sizes: ConvSizes) -> tuple[int, int]:
         return height, width
     pixels = sizes.positions[0]
     for axis, size in zip(window_axes(attrs, sizes.window)[1:], sizes.positions[1:], strict=True):
-        shared = min(size_hint(axis.before), size_hint(axis.after)) if axis.stride == 1 else 0
-        pixels *= size + size_hint(axis.span - 1) // axis.stride - shared
+        shared_halo = min(size_hint(axis.before), size_hint(axis.after)) if axis.stride == 1 else 0
+        pixels *= size + size_hint(axis.span - 1) // axis.stride - shared_halo
     return 1, pixels
 
 
@@ -151,11 +151,11 @@ def _algorithms(conv: ConstantConv, context: KernelContext) -> Iterator[tuple[fl
     which returns None if the algorithm would be inexact. If no rule estimates the direct algorithm, it is the only one, in 0 s."""
     sizes, capabilities, count = conv.sizes, context.capabilities, conv.weights.size
     estimates = (rule.estimate(sizes, context) for rule in (ConvRule(), GenericRule()))
-    direct = next((cycles for cycles in estimates if cycles is not None), None)
-    if direct is None:
+    direct_cycles = next((cycles for cycles in estimates if cycles is not None), None)
+    if direct_cycles is None:
         yield 0, lambda: conv.call
         return
-    yield capabilities.core.costs.required_ratio * _seconds(direct, conv.weights.nbytes, capabilities), lambda: conv.call
+    yield capabilities.core.costs.required_ratio * _seconds(direct_cycles, conv.weights.nbytes, capabilities), lambda: conv.call
     window_bytes = 4 * sizes.images * sizes.depth * sizes.pixels
     if sizes.static and sizes.is_float32 and window_bytes <= UNFOLDED_BYTES:
         # Traffic beyond L2: write and read in L3; in memory also write-allocate.
@@ -201,7 +201,7 @@ def _unfolded(conv: ConstantConv) -> Expr:
 
 def _winograd(conv: ConstantConv, tile: int, dtype_name: str) -> Expr | None:
     call, reach, options = conv.call, conv.reach, (False, True) if tile in HALVES else (False,)
-    halves = next((each for each in options if reach is None or is_exact(conv.weights, tile, *reach, each)), None)
+    halves = next((option for option in options if reach is None or is_exact(conv.weights, tile, *reach, option)), None)
     if halves is None:
         return None
     weights = constant(transform_weights(conv.weights.astype(dtype(dtype_name).numpy), tile, halves))

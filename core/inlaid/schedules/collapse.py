@@ -37,11 +37,11 @@ def collapse(program: ir.LoopProgram) -> ir.LoopProgram:
             return program
         if not all(map(_is_plain, blocks)):
             return program
-        chosen = _mergeable(blocks)
-        if not chosen:
+        merged_pairs = _mergeable(blocks)
+        if not merged_pairs:
             has_unit_loop = any(isinstance(stmt, ir.For) and stmt.extent == arith.ONE for stmt in ir.walk_stmts(program.body))
-            return _merged(program, blocks, chosen) if has_unit_loop else program
-        program = _merged(program, blocks, chosen)
+            return _merged(program, blocks, merged_pairs) if has_unit_loop else program
+        program = _merged(program, blocks, merged_pairs)
 
 
 def _is_plain(block: ir.Block) -> bool:
@@ -113,9 +113,9 @@ def _neighbors(block: ir.Block) -> dict[Pair, tuple[arith.Expr, arith.Expr]]:
 def _disjoint_groups(links: dict[Pair, set[Pair]], unmergeable: set[Pair]) -> set[Pair]:
     """Select groups of linked mergeable pairs that share no dimension with other selected groups."""
     covered_parts: set[object] = set()
-    chosen: set[Pair] = set()
+    merged_pairs: set[Pair] = set()
     for start in links:
-        if start in unmergeable or start in chosen:
+        if start in unmergeable or start in merged_pairs:
             continue
         group, stack = {start}, [start]
         while stack:
@@ -126,8 +126,8 @@ def _disjoint_groups(links: dict[Pair, set[Pair]], unmergeable: set[Pair]) -> se
         parts = {part for pair in group for part in _parts(pair)}
         if covered_parts.isdisjoint(parts):
             covered_parts |= parts
-            chosen |= group
-    return chosen
+            merged_pairs |= group
+    return merged_pairs
 
 
 def _parts(pair: Pair) -> tuple[object, object]:
@@ -135,11 +135,11 @@ def _parts(pair: Pair) -> tuple[object, object]:
     return ((first, second), (first, second + 1)) if isinstance(second, int) else (first, second)
 
 
-def _merged(program: ir.LoopProgram, blocks: list[ir.Block], chosen: set[Pair]) -> ir.LoopProgram:
+def _merged(program: ir.LoopProgram, blocks: list[ir.Block], merged_pairs: set[Pair]) -> ir.LoopProgram:
     buffers: dict[ir.Buffer, ir.Buffer] = {}
-    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
-    for buffer in (*program.params, *local):
-        first = [dim for dim in range(len(buffer.shape)) if (buffer, dim) in chosen]
+    local_buffers = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+    for buffer in (*program.params, *local_buffers):
+        first = [dim for dim in range(len(buffer.shape)) if (buffer, dim) in merged_pairs]
         if first:
             shape = tuple(
                 arith.unwrap(arith.mul(extent, buffer.shape[dim + 1])) if dim in first else extent
@@ -147,25 +147,25 @@ def _merged(program: ir.LoopProgram, blocks: list[ir.Block], chosen: set[Pair]) 
                 if dim - 1 not in first
             )
             buffers[buffer] = ir.Buffer(buffer.name, shape, buffer.dtype, buffer.scope)
-    body: ir.Stmt = ir.Seq(tuple(_block(block, chosen, buffers) for block in blocks))
-    for buffer in reversed(local):
+    body: ir.Stmt = ir.Seq(tuple(_block(block, merged_pairs, buffers) for block in blocks))
+    for buffer in reversed(local_buffers):
         body = ir.Alloc(buffers.get(buffer, buffer), body)
     inputs, outputs = (tuple(buffers.get(buffer, buffer) for buffer in side) for side in (program.inputs, program.outputs))
     return replace(program, inputs=inputs, outputs=outputs, body=body)
 
 
-def _block(block: ir.Block, chosen: set[Pair], buffers: dict[ir.Buffer, ir.Buffer]) -> ir.Stmt:
+def _block(block: ir.Block, merged_pairs: set[Pair], buffers: dict[ir.Buffer, ir.Buffer]) -> ir.Stmt:
     """Rebuild a block and its loops over merged iteration variables."""
     iters: list[ir.IterVar] = []
     for item in block.iters:
-        if iters and (iters[-1].var, item.var) in chosen:
+        if iters and (iters[-1].var, item.var) in merged_pairs:
             before = iters.pop()
             iters.append(ir.IterVar(before.var, arith.simplify(before.extent * item.extent), before.kind))
         else:
             iters.append(item)
 
     def merged_indices(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
-        return tuple(index for dim, index in enumerate(indices) if (buffer, dim - 1) not in chosen)
+        return tuple(index for dim, index in enumerate(indices) if (buffer, dim - 1) not in merged_pairs)
 
     def load(node: ir.Expr) -> ir.Expr | None:
         if not isinstance(node, ir.Load) or node.buffer not in buffers:
@@ -216,11 +216,15 @@ def without_empty(program: ir.LoopProgram) -> ir.LoopProgram | None:
             return _without_zeros(stmt)
         if not isinstance(stmt, ir.If) or stmt.otherwise is not None:
             return None
-        inside = [item for item in ir.walk_stmts(stmt.then) if isinstance(item, ir.Store)]
-        return ir.Seq(()) if all(item.buffer in reduced_buffers and isinstance(item.value, ir.Const) for item in inside) else None
+        inner_stores = [item for item in ir.walk_stmts(stmt.then) if isinstance(item, ir.Store)]
+        return (
+            ir.Seq(())
+            if all(item.buffer in reduced_buffers and isinstance(item.value, ir.Const) for item in inner_stores)
+            else None
+        )
 
-    changed = Rewriter(buffers=names, stmt=simplified).stmt(program.body)
-    return program if changed is program.body else replace(program, body=changed)
+    body = Rewriter(buffers=names, stmt=simplified).stmt(program.body)
+    return program if body is program.body else replace(program, body=body)
 
 
 def _without_zeros(block: ir.Block) -> ir.Block | None:
@@ -233,8 +237,8 @@ def _without_zeros(block: ir.Block) -> ir.Block | None:
             index in zeros or zeros.keys().isdisjoint(arith.free_vars(index)) for index in node.indices
         ):
             return None
-        changed = (index if index in zeros else arith.simplify(arith.substitute(index, zeros)) for index in node.indices)
-        return ir.load(node.buffer, tuple(changed))
+        indices = (index if index in zeros else arith.simplify(arith.substitute(index, zeros)) for index in node.indices)
+        return ir.load(node.buffer, tuple(indices))
 
     body = Rewriter(expr=load).stmt(block.body) if zeros else block.body
     return None if body is block.body else with_footprint(replace(block, body=body))

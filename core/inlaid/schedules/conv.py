@@ -164,8 +164,8 @@ def _fills(conv: DirectConv, dot: VectorDot, context: KernelContext) -> bool:
         return False
     # A single output channel is vectorized over pixels by another rule, if these are contiguous.
     step = affine(conv.data.indices[-1], conv.anchor.spatial[-1].var)
-    single = conv.outputs == 1 and step is not None and step[0] == ONE
-    return not single and 2 * dot.lanes <= context.capabilities.vector_bits // conv.anchor.buffer.dtype.bits
+    vectorizes_pixels = conv.outputs == 1 and step is not None and step[0] == ONE
+    return not vectorizes_pixels and 2 * dot.lanes <= context.capabilities.vector_bits // conv.anchor.buffer.dtype.bits
 
 
 def _registers(dot: VectorDot, context: KernelContext) -> int:
@@ -196,8 +196,8 @@ def _takes_wide_tile(count: int, depth: int, lanes: int, registers: int, core: C
     """Test whether, over flat images, tiles of few pixels and the maximum of vectors are as fast as tiles of more pixels."""
     costs = core.costs
     max_depth = costs.wide_tile_share * core.l2_bytes / (4 * lanes * costs.tile_vectors)
-    fitting = fits(costs.wide_tile_pixels, costs.tile_vectors, registers)
-    return costs.deep <= depth <= max_depth and count % costs.tile_vectors == 0 and fitting
+    tile_fits = fits(costs.wide_tile_pixels, costs.tile_vectors, registers)
+    return costs.deep <= depth <= max_depth and count % costs.tile_vectors == 0 and tile_fits
 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
@@ -265,11 +265,11 @@ def _schedule(plan: _ConvTiling, layouts: dict[ir.Buffer, Layout], share_panels:
     if plan.padded:
         data = _pad_channels(s, plan)
         copies = [data]
-    copied = bool(plan.flat) and (plan.padded or needs_copy(conv, plan.flat))
+    has_copy = bool(plan.flat) and (plan.padded or needs_copy(conv, plan.flat))
     # With several threads, tiles of all images are distributed, so that no tile is the last of its loop.
-    cut = copied and dot.peels and len(plan.flat) == 1 and context.threads == 1
-    if copied:
-        copies = [flatten(s, name, data, plan.flat, final, tile.pixels, cut)]
+    cuts_lines = has_copy and dot.peels and len(plan.flat) == 1 and context.threads == 1
+    if has_copy:
+        copies = [flatten(s, name, data, plan.flat, final, tile.pixels, cuts_lines)]
     elif plan.flat:
         join_pixels(s, name, data, plan.flat, final)
     if plan.block and (plan.flat or plan.padded):
@@ -282,8 +282,8 @@ def _schedule(plan: _ConvTiling, layouts: dict[ir.Buffer, Layout], share_panels:
             line_loops[copy] = schedule_padding(s, copy, plan.block, context)
     nest = tile_nest(s, conv, tile, final)
     # Bands were measured with multiply-adds alone.
-    banded = dot.peels and not share_panels and nest.rows is not None
-    band = band_rows(conv, tile, context.capabilities.core, context.threads) if banded else 0
+    may_have_bands = dot.peels and not share_panels and nest.rows is not None
+    band = band_rows(conv, tile, context.capabilities.core, context.threads) if may_have_bands else 0
     if band and nest.rows is not None:
         bands, _ = s.split(nest.rows, (None, band))
         s.reorder(bands, nest.panels)
@@ -291,8 +291,8 @@ def _schedule(plan: _ConvTiling, layouts: dict[ir.Buffer, Layout], share_panels:
     uses_strips = (
         context.capabilities.vector_registers >= costs.strip_registers and context.threads == 1 and not is_static(conv.program)
     )
-    if nest.rows is not None and dot.peels and (cut or uses_strips):
-        s.annotate(nest.rows, REMAINDERS.name, int(cut))
+    if nest.rows is not None and dot.peels and (cuts_lines or uses_strips):
+        s.annotate(nest.rows, REMAINDERS.name, int(cuts_lines))
     blocks, groups, part = _split_channels(s, plan, nest.channels, costs)
     outer = present(blocks, *nest.taps)
     s.reorder(*dict.fromkeys((*outer, *present(groups), *nest.pixels, nest.vector, nest.lane, *present(part))))
@@ -300,7 +300,7 @@ def _schedule(plan: _ConvTiling, layouts: dict[ir.Buffer, Layout], share_panels:
     panels: Var | None = nest.panels
     if context.threads != 1:
         panels = share_rows(s, [nest.images], None if share_panels else nest.rows, [nest.panels], context.threads)
-    if copied and dot.peels and not cut and conv.inputs * conv.taps <= costs.whole_tile_depth:
+    if has_copy and dot.peels and not cuts_lines and conv.inputs * conv.taps <= costs.whole_tile_depth:
         s.apply(STORE_WHOLE_TILES, final, in_text(plan.flat), tile.pixels)
     lay_out(s, layouts, local_layouts)
     use_instruction(s, nest.lane, dot)
@@ -332,8 +332,8 @@ def _shares_panels(plan: _ConvTiling, context: KernelContext) -> bool:
     `conv_panels`. This was measured with multiply-adds; with an instruction, rows are distributed."""
     data, weights = (count_elements(load.buffer) for load in (plan.conv.data, plan.conv.weights))
     panels = plan.conv.channels // plan.tile.width
-    even = panels % max(context.threads, 1) == 0 or panels >= context.capabilities.core.costs.conv_panels * context.threads
-    return plan.dot.peels and weights > data and even
+    is_even = panels % max(context.threads, 1) == 0 or panels >= context.capabilities.core.costs.conv_panels * context.threads
+    return plan.dot.peels and weights > data and is_even
 
 
 def _pad_channels(s: Schedule, plan: _ConvTiling) -> str:
@@ -344,8 +344,8 @@ def _pad_channels(s: Schedule, plan: _ConvTiling) -> str:
     multiples = tuple(plan.dot.group if item is inputs else 1 for item in block.iters)
     s.pad(block.name, multiples, (plan.conv.weights.buffer.name,))
     (copy,) = (block for block in collect_blocks(s.program) if block.name not in earlier_blocks)
-    for before in anchor.before:
-        s.compute_inline(before.name)
+    for producer in anchor.before:
+        s.compute_inline(producer.name)
     assert copy.writes[0].buffer.name == copy.name
     return copy.name
 

@@ -90,7 +90,7 @@ def _schedule(
     copy_block = flatten(s, name, conv.data.buffer.name, axes, "", lanes)
     store_block = s.cache_write(name, "register")
     outer_loops = [present(*axis_loops(s, block)[:2]) for block in (final, store_block, copy_block)]
-    if private := _is_private(conv, axes, context):
+    if is_private := _is_private(conv, axes, context):
         group = outer_loops[0].pop()
         outer_loops = [[*outer_loops[0], s.split(group, (None, conv.outputs))[0] if conv.outputs > 1 else group]]
         s.compute_at(store_block, outer_loops[0][-1])
@@ -105,7 +105,7 @@ def _schedule(
         s.vectorize(s.loops(part)[-1])
     for tap in taps if conv.taps <= UNROLLED else taps[-1:]:
         s.unroll(tap)
-    if private:
+    if is_private:
         s.compute_at(copy_block, outer_loops[0][-1])
     if context.threads != 1:
         for loops in outer_loops:

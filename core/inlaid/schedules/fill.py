@@ -17,11 +17,11 @@ from inlaid_runtime.arith import Var
 def fill(schedule: Schedule, multiple: int, blocks: Iterable[str]) -> dict[str, int] | None:
     """Extend the channel loops (second iteration variables) of blocks, and their buffers, to a multiple of `multiple`. Returns the
     axis along which each buffer grew, by buffer name; None if `filled` does not apply."""
-    before = schedule.program
+    original = schedule.program
     schedule.apply(FILL, multiple, *blocks)
-    if schedule.program is before:
+    if schedule.program is original:
         return None
-    pairs = zip(_buffers(before), _buffers(schedule.program), strict=True)
+    pairs = zip(_buffers(original), _buffers(schedule.program), strict=True)
     return {
         new.name: next(axis for axis, (a, b) in enumerate(zip(old.shape, new.shape, strict=True)) if a != b)
         for old, new in pairs

@@ -32,8 +32,8 @@ def float_sums(program: ir.LoopProgram) -> ir.LoopProgram:
     if anchor is None or loads is None or len(anchor.before) != 1 or not anchor.after or anchor.buffer in program.params:
         return program
     (copy,), data = anchor.before, loads[0].buffer
-    shared = any(region.buffer is data for block in anchor.after for region in block.reads)
-    if copy.writes[0].buffer is not data or data in program.params or shared or not _is_exact(anchor, loads):
+    epilogue_reads = any(region.buffer is data for block in anchor.after for region in block.reads)
+    if copy.writes[0].buffer is not data or data in program.params or epilogue_reads or not _is_exact(anchor, loads):
         return program
     buffers = {buffer: replace(buffer, dtype=FLOAT32.dtype) for buffer in (data, anchor.buffer)}
     sums = buffers[anchor.buffer]

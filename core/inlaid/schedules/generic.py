@@ -92,15 +92,15 @@ def _sums_rows(block: ir.Block, vectors: bool) -> bool:
         return True
     if not vectors or (isinstance(item.extent, arith.Const) and item.extent.value < SHORT):
         return False
-    along = [load for load in loads if item.var in load.free_vars()]
-    return all(_steps(load, item.var) for load in along) and any(reduced & load.free_vars() for load in along)
+    moving_loads = [load for load in loads if item.var in load.free_vars()]
+    return all(_steps(load, item.var) for load in moving_loads) and any(reduced & load.free_vars() for load in moving_loads)
 
 
 def _steps(load: ir.Load, column: Var) -> bool:
     """Test whether a load moves along a row with stride 1 or 2 as `column` increases."""
     parts = arith.affine(load.indices[-1], column)
-    within = parts is not None and parts[0] in (arith.ONE, arith.Const(2)) and column not in arith.free_vars(parts[1])
-    return within and not any(column in arith.free_vars(index) for index in load.indices[:-1])
+    has_small_stride = parts is not None and parts[0] in (arith.ONE, arith.Const(2)) and column not in arith.free_vars(parts[1])
+    return has_small_stride and not any(column in arith.free_vars(index) for index in load.indices[:-1])
 
 
 def _add_row_by_row(s: Schedule, block: ir.Block, chunk: int) -> None:

@@ -93,8 +93,8 @@ def _schedule(s: Schedule, together: int, accumulators: int, context: KernelCont
     shape = replace(shape, together=together, accumulators=accumulators)
     lanes = context.capabilities.vector_bits // (8 * _width(s.program))
     names = [block.name for block in producers if not is_loose(block, scalars)]
-    grouped = (_across if shape.across else _along)(s, names, final, shape, lanes, context)
-    for name in () if grouped else scalars:
+    are_grouped = (_across if shape.across else _along)(s, names, final, shape, lanes, context)
+    for name in () if are_grouped else scalars:
         s.set_scope(name, "register")
     s.apply(IN_PLACE)
     return s
@@ -351,8 +351,8 @@ def store_in_place(program: ir.LoopProgram) -> ir.LoopProgram:
     last = collect_blocks(program)[-1]
     assert isinstance(last.body, ir.Store)
     loads = [node for node in ir.walk_exprs(last.body.value) if isinstance(node, ir.Load)]
-    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
-    for buffer in local:
+    local_buffers = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+    for buffer in local_buffers:
         buffer_loads = [load for load in loads if load.buffer is buffer]
         fits_output = buffer.shape == output.shape and buffer.dtype is output.dtype and not buffer.scope
         if buffer_loads and fits_output and all(load.indices == last.body.indices for load in buffer_loads):

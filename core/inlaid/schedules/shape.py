@@ -223,8 +223,8 @@ def layouts_by_name(
 ) -> dict[ir.Buffer, Layout]:
     """Return the layouts of a scheduled program's buffers, found by buffer name in `layouts` or `more`."""
     names = {**{buffer.name: layout for buffer, layout in layouts.items()}, **(more or {})}
-    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
-    return {buffer: names[buffer.name] for buffer in (*program.params, *local) if buffer.name in names}
+    local_buffers = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+    return {buffer: names[buffer.name] for buffer in (*program.params, *local_buffers) if buffer.name in names}
 
 
 def lay_out(schedule: Schedule, layouts: Mapping[ir.Buffer, Layout], more: Mapping[str, Layout] | None = None) -> None:
@@ -294,7 +294,7 @@ def is_cheap(value: ir.Expr) -> bool:
     """Test whether recomputing a value in each reader is cheaper than storing it: it has at most `CHEAP` operations."""
     nodes = list(ir.walk_exprs(value))
     expensive = (ir.CallMath, ir.CallIntrinsic, ir.Select, ir.Cast)
-    slow = ("div", "mod", "sqrt")
+    slow_ops = ("div", "mod", "sqrt")
     return len(nodes) <= CHEAP and not any(
-        isinstance(node, expensive) or (isinstance(node, (ir.Unary, ir.Binary)) and node.op in slow) for node in nodes
+        isinstance(node, expensive) or (isinstance(node, (ir.Unary, ir.Binary)) and node.op in slow_ops) for node in nodes
     )

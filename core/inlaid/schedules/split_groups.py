@@ -69,8 +69,12 @@ class _Split:
         itself; only the convolution may also derive the group of its data from it."""
         split_axes, other_axes = set(), set()
         for block in collect_blocks(program):
-            plain = isinstance(block.body, ir.Store) and (block.init is None or isinstance(block.init, ir.Store))
-            if not plain or block.predicate != arith.ONE or not all(isinstance(at, Var) for at in block.bindings):
+            has_single_stores = isinstance(block.body, ir.Store) and (block.init is None or isinstance(block.init, ir.Store))
+            if (
+                not has_single_stores
+                or block.predicate != arith.ONE
+                or not all(isinstance(binding, Var) for binding in block.bindings)
+            ):
                 return None
             assert isinstance(block.body, ir.Store)
             channel = self._channel(block)
@@ -105,10 +109,10 @@ class _Split:
 
     def program(self, program: ir.LoopProgram, axes: Axes) -> ir.LoopProgram:
         """Rebuild the program over split axes, without the window axes of the weights, whose extents are 1."""
-        local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
-        buffers = {buffer: self._buffer(buffer, axes) for buffer in (*program.params, *local)}
+        local_buffers = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+        buffers = {buffer: self._buffer(buffer, axes) for buffer in (*program.params, *local_buffers)}
         body: ir.Stmt = ir.Seq(tuple(self._nest(block, buffers, axes) for block in collect_blocks(program)))
-        for buffer in reversed(local):
+        for buffer in reversed(local_buffers):
             body = ir.Alloc(buffers[buffer], body)
         inputs, outputs = (tuple(buffers[buffer] for buffer in side) for side in (program.inputs, program.outputs))
         return replace(program, inputs=inputs, outputs=outputs, body=body)
@@ -124,12 +128,15 @@ class _Split:
 
     def _nest(self, block: ir.Block, buffers: dict[ir.Buffer, ir.Buffer], axes: Axes) -> ir.Stmt:
         """Rebuild a block and its loops."""
-        channel, group, rest = self._channel(block), Var("group"), Var("channel")
+        channel, group, inner_channel = self._channel(block), Var("group"), Var("channel")
         iters: list[ir.IterVar] = []
         zeros: dict[arith.Expr, arith.Expr] = {}
         for item in block.iters:
             if item.var is channel:
-                iters += [ir.IterVar(group, Const(self.groups), item.kind), ir.IterVar(rest, Const(self.outputs), item.kind)]
+                iters += [
+                    ir.IterVar(group, Const(self.groups), item.kind),
+                    ir.IterVar(inner_channel, Const(self.outputs), item.kind),
+                ]
             elif item.kind is ir.IterKind.REDUCTION and item.var is not self.inner:
                 zeros[item.var] = arith.ZERO
             else:
@@ -141,7 +148,7 @@ class _Split:
                 if self._reads_group(block, buffer, axis):
                     split_indices += [group, self.inner]
                 elif (buffer, axis) in axes:
-                    split_indices += [group, rest]
+                    split_indices += [group, inner_channel]
                 elif buffer is not self.weights or axis < 2:
                     split_indices.append(arith.simplify(arith.substitute(index, zeros)) if zeros else index)
             return tuple(split_indices)

@@ -161,14 +161,14 @@ def _layouts(
 ) -> dict[ir.Buffer, Layout]:
     """Layouts of parameters and intermediate buffers. `axes` maps buffer names to the axis whose channels were padded."""
     channels = anchor.buffer.shape[1]
-    by_channel = Layout(((1, lanes),))
-    layouts = dict.fromkeys(loads.data, by_channel)
+    channel_layout = Layout(((1, lanes),))
+    layouts = dict.fromkeys(loads.data, channel_layout)
     layouts.update((buffer, Layout(((0, lanes),))) for buffer in loads.weights if buffer in program.inputs)
     for block in anchor.before:
-        layouts.update((region.buffer, by_channel) for region in block.reads)
+        layouts.update((region.buffer, channel_layout) for region in block.reads)
     for buffer in (*program.params, anchor.buffer, *(region.buffer for block in anchor.after for region in block.writes)):
         if len(buffer.shape) == 4 and buffer.shape[1] == channels and buffer not in layouts:
-            layouts[buffer] = by_channel
+            layouts[buffer] = channel_layout
         elif buffer.name in axes and buffer not in layouts:
             layouts[buffer] = Layout(((axes[buffer.name], lanes),))
     return layouts

@@ -265,8 +265,8 @@ def _schedule(
     # This must precede tiling the product by rows, since the last tile may exceed the stripe.
     s.compute_at(product, stripe)
     s.compute_at(tiles, stripe)
-    symbolic = not isinstance(loop_extent(s, stripe), arith.Const)
-    element_loop, panel, rows_of_tiles, depth, element_lane = _product(s, product, store_block, plan, symbolic, costs)
+    is_symbolic = not isinstance(loop_extent(s, stripe), arith.Const)
+    element_loop, panel, rows_of_tiles, depth, element_lane = _product(s, product, store_block, plan, is_symbolic, costs)
     a, b, c, t = s.loops(tiles)[-4:]
     c, lane = s.split(c, (None, plan.lanes_in))
     tile_group_in, across = s.split(t, (None, _group(plan.stripe, costs)))
@@ -290,7 +290,7 @@ def _schedule(
         s.reorder(i, j, lane)
         s.vectorize(lane)
         local_layouts[pad] = Layout(((1, plan.lanes_in),))
-    if symbolic:
+    if is_symbolic:
         full_strips = plan.dot.peels and context.capabilities.vector_registers >= costs.strip_registers
         s.annotate(rows_of_tiles, REMAINDERS.name, 0 if full_strips else 1)
     if context.threads != 1:
@@ -303,7 +303,7 @@ def _schedule(
     weights = factors[1].buffer.name
     use_instruction(s, element_lane, plan.dot)
     product = next(block.name for block in collect_blocks(s.program) if any(item.buffer.name == weights for item in block.reads))
-    s.stream(product, weights, panel, depth, each=symbolic)
+    s.stream(product, weights, panel, depth, each=is_symbolic)
     return s
 
 
@@ -327,11 +327,11 @@ def _mark_transform(s: Schedule, block: str) -> None:
 
 
 def _product(
-    s: Schedule, product: str, stored: str, plan: WinogradPlan, symbolic: bool, costs: CostConstants
+    s: Schedule, product: str, store_block: str, plan: WinogradPlan, is_symbolic: bool, costs: CostConstants
 ) -> tuple[Var, Var, Var, Var, Var]:
     """Schedule the product inside a stripe; returns its loops over tile elements, panels, row tiles, input channels and lanes."""
     shape = plan.product
-    a, b, o, t = s.loops(stored)[-4:]
+    a, b, o, t = s.loops(store_block)[-4:]
     columns, vector, lane = s.split(o, (None, shape.vectors, shape.lanes))
     rows, row = s.split(t, (None, shape.rows))
     s.reorder(a, b, columns, rows, row, vector, lane)
@@ -345,7 +345,7 @@ def _product(
     if not plan.dot.interleaves:
         # If the number of row tiles is symbolic, each prefetches the whole panel, but at least half of the prefetches hit the
         # cache.
-        c, *steps = between_prefetches(s, c, shape, 2 if symbolic else -(-plan.stripe // shape.rows), costs)
+        c, *steps = between_prefetches(s, c, shape, 2 if is_symbolic else -(-plan.stripe // shape.rows), costs)
     s.reorder(c, *steps, row, vector, lane, *part)
     begin_sum(s, product, c, (row, vector), lane, plan.dot)
     return element_loop, columns, rows, c, lane

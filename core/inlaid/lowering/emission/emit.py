@@ -358,8 +358,8 @@ def _movable_calls(decisions: ScheduleChoices, context: KernelContext) -> frozen
     alignment = buffer_alignment(context.capabilities)
     calls = [expr for expr, _ in decisions.exprs if isinstance(expr, graph.Call) and id(expr) in decisions.calls]
     concats = (call for call in calls if is_operator(call, "concat"))
-    strided = (call for call in concats if run_starts(call, decisions.calls[id(call)].layouts, alignment) is None)
-    parts = {id(_producer(part)) for call in strided for part in call.args}
+    strided_concats = (call for call in concats if run_starts(call, decisions.calls[id(call)].layouts, alignment) is None)
+    parts = {id(_producer(part)) for call in strided_concats for part in call.args}
     return frozenset(id(call) for call in calls if not parts.isdisjoint(id(_producer(item)) for item in (call, *call.args)))
 
 
@@ -374,9 +374,9 @@ def _names(
     """Map an unscheduled kernel's dimensions to the region's, and list the region's dimensions that the kernel defines. Kernels
     that differ only in the names of dimensions are shared."""
     names: dict[arith.Expr, arith.Expr] = {}
-    declared = [(buffer.shape, tensor_type(arg.type).shape) for buffer, arg in zip(source.inputs, args, strict=True)]
-    declared += [(buffer.shape, type_.shape) for buffer, type_ in zip(source.outputs, result_types(result_type), strict=False)]
-    for kernel_shape, region_shape in declared:
+    shape_pairs = [(buffer.shape, tensor_type(arg.type).shape) for buffer, arg in zip(source.inputs, args, strict=True)]
+    shape_pairs += [(buffer.shape, type_.shape) for buffer, type_ in zip(source.outputs, result_types(result_type), strict=False)]
+    for kernel_shape, region_shape in shape_pairs:
         for a, b in zip(kernel_shape, region_shape, strict=True):
             if isinstance(a, arith.SizeVar):
                 names.setdefault(a, arith.wrap(b))

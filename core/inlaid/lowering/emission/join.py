@@ -82,7 +82,7 @@ class Joiner:
         # Skip a call that another join has changed, and a result that is updated in place while parts are still read.
         if len(set(parts)) != len(parts) or written_buffers != {result} or not any(call is join for call in self.calls):
             return
-        changed = {index: call for index, call in enumerate(self.calls) if call is not join}
+        rewritten_calls = {index: call for index, call in enumerate(self.calls) if call is not join}
         target, position = self.buffers[result], 0
         for part in parts:
             item, extent = self.buffers[part], self.buffers[part].shape[axis]
@@ -92,11 +92,11 @@ class Joiner:
                 return
             position += extent
             for index in users[part]:
-                rewritten = self._moved(changed[index], part, result, axis, first)
+                rewritten = self._moved(rewritten_calls[index], part, result, axis, first)
                 if rewritten is None:
                     return
-                changed[index] = rewritten
-        self.calls = list(changed.values())
+                rewritten_calls[index] = rewritten
+        self.calls = list(rewritten_calls.values())
         for part in parts:
             self.buffers[part].base_buffer, self.buffers[part].part = result, True
 
@@ -113,8 +113,8 @@ class Joiner:
         numbers = (*call.inputs, *call.outputs)
         for position in (position for position, number in enumerate(numbers) if number == part):
             param_moves = param_moves_by_position.get(position, ())
-            joined_extents = {along: total for along, _, total in param_moves}
-            shape = (joined_extents.get(along, dim) for along, dim in enumerate(program.params[position].shape))
+            joined_extents = {moved_axis: total for moved_axis, _, total in param_moves}
+            shape = (joined_extents.get(moved_axis, dim) for moved_axis, dim in enumerate(program.params[position].shape))
             dims = tuple(arith.unwrap(arith.substitute(arith.wrap(dim), names)) for dim in shape)
             prefix_matches = dims[: axis + 1] == part_shape[: axis + 1]
             if (
@@ -162,12 +162,12 @@ class Joiner:
         base, moves = self.moved[number]
         program = self.kernels[base]
 
-        def sized(position: int, lists: tuple[_Move, ...]) -> tuple[_Move, ...]:
+        def sized(position: int, param_moves: tuple[_Move, ...]) -> tuple[_Move, ...]:
             if position < len(program.inputs):
-                return lists
-            return tuple((axis, *_sizes(program, position, axis)) for axis, _, _ in lists)
+                return param_moves
+            return tuple((axis, *_sizes(program, position, axis)) for axis, _, _ in param_moves)
 
-        return base, tuple((position, sized(position, lists)) for position, lists in moves)
+        return base, tuple((position, sized(position, param_moves)) for position, param_moves in moves)
 
 
 def _joined(run: RunPasses[ir.LoopProgram], program: ir.LoopProgram, moves: _Moves) -> ir.LoopProgram:
@@ -176,8 +176,8 @@ def _joined(run: RunPasses[ir.LoopProgram], program: ir.LoopProgram, moves: _Mov
 
 def move_parameters(program: ir.LoopProgram, moves: _Moves) -> ir.LoopProgram:
     """Make parameters slices of larger buffers."""
-    for position, lists in moves:
-        for axis, first, extent in lists:
+    for position, param_moves in moves:
+        for axis, first, extent in param_moves:
             program = as_slice(program, position, axis, first, extent)
             if isinstance(first, arith.SizeVar):
                 program = replace(program, sizes=(*program.sizes, first))
@@ -195,7 +195,7 @@ def _moved_sizes(program: ir.LoopProgram, moves: _Moves) -> dict[arith.SizeVar, 
     """Map the size variables of `_sizes` to their values."""
     return {
         size: arith.wrap(value)
-        for position, lists in moves
-        for axis, *values in lists
+        for position, param_moves in moves
+        for axis, *values in param_moves
         for size, value in zip(_sizes(program, position, axis), values, strict=True)
     }

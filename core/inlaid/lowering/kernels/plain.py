@@ -93,8 +93,8 @@ def _stack_bytes(alloc: ir.Alloc, able: Capabilities) -> int:
     if able.threads is None:
         return able.stack_bytes
     forks = (ir.ForKind.PARALLEL, ir.ForKind.THREAD)
-    shared = any(isinstance(node, ir.For) and node.kind in forks for node in ir.walk_stmts(alloc.body))
-    return 0 if shared else able.thread_stack_bytes
+    is_shared = any(isinstance(node, ir.For) and node.kind in forks for node in ir.walk_stmts(alloc.body))
+    return 0 if is_shared else able.thread_stack_bytes
 
 
 def _fits(buffer: ir.Buffer, limit: int) -> bool:

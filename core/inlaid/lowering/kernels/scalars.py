@@ -41,6 +41,6 @@ def varying_scalars(calls: Iterable[graph.Call]) -> dict[int, frozenset[int]]:
     for members in groups.values():
         if len({tuple(values.values()) for _, values in members}) >= MIN_KERNELS:
             first = members[0][1]
-            varying = frozenset(index for index in first if any(values[index] != first[index] for _, values in members))
-            positions.update((id(call), varying) for call, _ in members)
+            varying_positions = frozenset(index for index in first if any(values[index] != first[index] for _, values in members))
+            positions.update((id(call), varying_positions) for call, _ in members)
     return positions

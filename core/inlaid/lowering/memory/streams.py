@@ -119,9 +119,9 @@ class _Merges:
             calls.append(KernelCall(number, inputs, outputs, nodes=nodes))
             windows.update(zip(outputs[-len(passed) :], program.outputs[-len(passed) :], strict=True))
         sizes = {root: arith.unwrap(arith.mul(arith.product(buffer.shape), buffer.dtype.bytes)) for root, buffer in windows.items()}
-        inside = tuple(replace(part, bytes=sizes[part.root]) if part.root in sizes else part for part in region.inside)
+        ranges = tuple(replace(part, bytes=sizes[part.root]) if part.root in sizes else part for part in region.inside)
         roots = {number: replace(root, bytes=sizes.get(number, root.bytes)) for number, root in region.roots.items()}
-        return Calls(tuple(kernels), tuple(calls), inside, roots, region.head_start_cache, windows)
+        return Calls(tuple(kernels), tuple(calls), ranges, roots, region.head_start_cache, windows)
 
     def _merged(self, group: tuple[int, ...]) -> tuple[ir.LoopProgram, tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
         """Merge a group into one kernel; returns it with the buffer numbers of its inputs, its outputs, and the roots stored as

@@ -159,12 +159,12 @@ def sole_device(*memories: Collection[str]) -> str:
 
 def _array_storage(shape: tuple[Dim, ...]) -> Storage:
     """Return the storage of a numeric array: the arena, unless its size has no bound that is known before the run."""
-    waiting = [size for dim in shape for size in arith.free_vars(dim) if ir.existential(size)]
-    for size in waiting:
+    pending = [size for dim in shape for size in arith.free_vars(dim) if ir.existential(size)]
+    for size in pending:
         bound = upper_bound(arith.unwrap(size))
         if bound is None:
             return "dynamic"
-        waiting += filter(ir.existential, arith.free_vars(bound))  # a bound known only at run time, such as the k of top-k
+        pending += filter(ir.existential, arith.free_vars(bound))  # a bound known only at run time, such as the k of top-k
     return "arena"
 
 

@@ -28,16 +28,18 @@ class Captures:
             if isinstance(scope.owner, ir.Function):
                 owners.update((id(param), scope) for param in scope.owner.params)
 
-        def note(scope: Scope, read: ir.Expr) -> bool:
+        def note(scope: Scope, outer_expr: ir.Expr) -> bool:
             """Record that a scope, and each scope between it and the expression's scope, reads the expression. True if any read is
             new."""
-            owner_scope = owners.get(id(read)) if isinstance(read, ir.Var) else self._scopes.expr_scopes.get(id(read))
+            owner_scope = (
+                owners.get(id(outer_expr)) if isinstance(outer_expr, ir.Var) else self._scopes.expr_scopes.get(id(outer_expr))
+            )
             inner_scope: Scope | None = scope if owner_scope is not None else None
             has_news = False
             while inner_scope is not None and inner_scope is not owner_scope:
                 exprs = captures.setdefault(id(inner_scope), {})
-                has_news |= id(read) not in exprs
-                exprs[id(read)] = read
+                has_news |= id(outer_expr) not in exprs
+                exprs[id(outer_expr)] = outer_expr
                 inner_scope = inner_scope.parent
             return has_news
 
@@ -54,8 +56,8 @@ class Captures:
         while has_news:
             has_news = False
             for scope, body in outer_calls:
-                for read in list(captures.get(id(body), {}).values()):
-                    has_news |= note(scope, read)
+                for outer_expr in list(captures.get(id(body), {}).values()):
+                    has_news |= note(scope, outer_expr)
         return captures
 
     def _direct(self, expr: ir.Expr) -> list[ir.Expr]:

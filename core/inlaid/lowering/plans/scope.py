@@ -247,8 +247,10 @@ class ScopePlan:
         rows = [self.body.values[number] for number in (*outputs[:count], *scans, *outputs[count:])]
         shapes = [value.shape if index < count else value.shape[1:] for index, value in enumerate(rows)]
         pairs = zip(rows, shapes, strict=True)
-        spare = [self.body.add(replace(row, storage="arena", name="", shape=shape)) for row, shape in pairs if row.device]
-        self.body.instructions.append(Loop(body.name, trips, condition, carries, scans, captured_inputs, outputs, tuple(spare)))
+        spare_buffers = [self.body.add(replace(row, storage="arena", name="", shape=shape)) for row, shape in pairs if row.device]
+        self.body.instructions.append(
+            Loop(body.name, trips, condition, carries, scans, captured_inputs, outputs, tuple(spare_buffers))
+        )
         return outputs
 
 

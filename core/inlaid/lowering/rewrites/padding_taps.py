@@ -65,8 +65,8 @@ class _Axis:
         if not taps:
             return 0, self.window
         first, count = taps[0], taps[-1] - taps[0] + 1
-        dropped = first * self.dilation, (self.window - first - count) * self.dilation
-        return (first, count) if dropped[0] <= self.before and dropped[1] <= self.after else (0, self.window)
+        dropped_extents = first * self.dilation, (self.window - first - count) * self.dilation
+        return (first, count) if dropped_extents[0] <= self.before and dropped_extents[1] <= self.after else (0, self.window)
 
     def bands(self) -> list[_Band]:
         """Divide the result by which taps read no padding."""
@@ -125,11 +125,11 @@ def _cropped(conv: Call, axes: list[_Axis]) -> Call | None:
     tap_ranges = [axis.used_taps() for axis in axes]
     if all(count == axis.window for axis, (_, count) in zip(axes, tap_ranges, strict=True)):
         return None
-    before = [axis.before - first * axis.dilation for axis, (first, _) in zip(axes, tap_ranges, strict=True)]
-    after = [
+    pads_before = [axis.before - first * axis.dilation for axis, (first, _) in zip(axes, tap_ranges, strict=True)]
+    pads_after = [
         axis.after - (axis.window - first - count) * axis.dilation for axis, (first, count) in zip(axes, tap_ranges, strict=True)
     ]
-    pads = (*before, *after) if any((*before, *after)) else ()
+    pads = (*pads_before, *pads_after) if any((*pads_before, *pads_after)) else ()
     return call(ops.conv, (conv.args[0], _taps(conv, tap_ranges)), dataclasses.replace(conv.attrs, pads=pads), conv.span)
 
 
@@ -150,10 +150,10 @@ def _in_bands(conv: Call, axes: list[_Axis], costs: CostConstants) -> Expr | Non
     if products < costs.banded_products or any(axis.outputs > MAX_POSITIONS for axis in axes):
         return None
     bands = [axis.bands() for axis in axes]
-    share = 1.0
+    read_share = 1.0
     for axis, parts in zip(axes, bands, strict=True):
-        share *= sum((band.end - band.begin) * band.count for band in parts) / (axis.outputs * axis.window)
-    if share > costs.read_share or not all(band.count for parts in bands for band in parts):
+        read_share *= sum((band.end - band.begin) * band.count for band in parts) / (axis.outputs * axis.window)
+    if read_share > costs.read_share or not all(band.count for parts in bands for band in parts):
         return None
     lengths = [band.end - band.begin for parts in bands if len(parts) > 1 for band in parts]
     if lengths and min(lengths) < costs.shortest_band:

@@ -104,12 +104,14 @@ class LayoutChoice:
                     ),
                 )
             return
-        sets = [set(chosen) for size in range(1, len(read_layouts) + 1) for chosen in combinations(read_layouts, size)]
+        sets = [set(subset) for size in range(1, len(read_layouts) + 1) for subset in combinations(read_layouts, size)]
         node = problem.node([0.0] * len(sets))
         problem.edge(writer, node, self._matrix(value, [option.layouts[position] for option in self._steps[writer]], sets))
         for step, positions in readers.items():
             needs = [{option.layouts[position].canonical(value.shape) for position in positions} for option in self._steps[step]]
-            problem.edge(node, step, tuple(tuple(0.0 if need <= have else INFINITE for need in needs) for have in sets))
+            problem.edge(
+                node, step, tuple(tuple(0.0 if needed <= available else INFINITE for needed in needs) for available in sets)
+            )
 
     def _distinct_layouts(self, number: int, ends: list[tuple[int, int]]) -> tuple[Layout, ...]:
         """Collect the distinct layouts that options give a value; `ends` are its uses as (step, position)."""

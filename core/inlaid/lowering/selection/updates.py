@@ -106,13 +106,15 @@ class _Analysis:
         """Add an expression to the group of the values that it shares memory with."""
         if isinstance(expr, graph.Constant):
             return  # weights are never updated, so constants have no group
-        shared, full_overlap = _shared(expr, updates)
+        sharing_operands, full_overlap = _shared(expr, updates)
         group = _Group([id(expr)], list(reads), full_overlap)
         for other in {
-            id(operand_group): operand_group for item in shared if (operand_group := self._groups.get(id(item))) is not None
+            id(operand_group): operand_group
+            for item in sharing_operands
+            if (operand_group := self._groups.get(id(item))) is not None
         }.values():
             group = _Group(group.members + other.members, group.reads + other.reads, group.full_overlap and other.full_overlap)
-        if any(id(item) not in self._groups for item in shared):
+        if any(id(item) not in self._groups for item in sharing_operands):
             group.full_overlap = False
         for member in group.members:
             self._groups[member] = group

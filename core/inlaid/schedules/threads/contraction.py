@@ -182,21 +182,21 @@ def _store_indices(
     return tuple(arith.substitute(index, axis_values) for index in block.body.indices)
 
 
-def _tiled_axes(axes: Sequence[ContractionAxis], stored: Sequence[arith.Expr]) -> tuple[ContractionAxis, ...]:
+def _tiled_axes(axes: Sequence[ContractionAxis], store_indices: Sequence[arith.Expr]) -> tuple[ContractionAxis, ...]:
     """Select the innermost axes of a side, which are tiled as one axis.
 
     Selects adjacent dimensions of the result, and axes of constant extents up to `TILE_FILL` elements. Any other symbolic axis
     would need divisions, with which the race check cannot prove that threads store distinct elements."""
-    tiled: list[ContractionAxis] = []
+    tiled_axes: list[ContractionAxis] = []
     for axis in reversed(axes):
-        if tiled:
-            run = list(stored).index(tiled[0].var) if tiled[0].var in stored else 0
-            neighbors = run > 0 and stored[run - 1] is axis.var
-            sizes = [item.extent.value for item in (axis, *tiled) if isinstance(item.extent, arith.Const)]
-            if not neighbors and (len(sizes) <= len(tiled) or prod(sizes[1:]) >= TILE_FILL):
+        if tiled_axes:
+            run = list(store_indices).index(tiled_axes[0].var) if tiled_axes[0].var in store_indices else 0
+            neighbors = run > 0 and store_indices[run - 1] is axis.var
+            sizes = [item.extent.value for item in (axis, *tiled_axes) if isinstance(item.extent, arith.Const)]
+            if not neighbors and (len(sizes) <= len(tiled_axes) or prod(sizes[1:]) >= TILE_FILL):
                 break
-        tiled.insert(0, axis)
-    return tuple(tiled)
+        tiled_axes.insert(0, axis)
+    return tuple(tiled_axes)
 
 
 def _indices(value: ir.Expr) -> Iterable[arith.Expr]:

@@ -157,10 +157,10 @@ def _store_parts(
     part = s.rfactor(name, thread, axis)
     part_block = next(block for block in collect_blocks(s.program) if block.name == part)
     assert isinstance(part_block.body, ir.Store)
-    stored = s.cache_write(part, "register")
-    team_loop = axis_loops(s, stored)[axis]
+    store_block = s.cache_write(part, "register")
+    team_loop = axis_loops(s, store_block)[axis]
     assert team_loop is not None, "a team must have several threads"
-    rows = [loop for loop in _inside(s, stored, group) if loop is not team_loop]
+    rows = [loop for loop in _inside(s, store_block, group) if loop is not team_loop]
     if len(rows) > 1:
         raise ScheduleError(f"block {part} must have at most one row loop in a group, found {len(rows)}")
     s.reorder(*rows, team_loop)

@@ -62,12 +62,12 @@ def _sides(plan: ContractionPlan) -> tuple[tuple[Side, ir.Expr, tuple[Contractio
     return ((tiling.rows, contraction.left, contraction.rows), (tiling.columns, contraction.right, contraction.columns))
 
 
-def nest_of_sum(s: Schedule, total: str, around: int) -> tuple[Var | None, Var | None, str | None]:
+def nest_of_sum(s: Schedule, total: str, outer_count: int) -> tuple[Var | None, Var | None, str | None]:
     """Order the loops of a tile's reduction: steps, threads, depth of a step, register tile; and decompose its init.
 
     Returns the loops over steps and depth (None for extent 1) and the init block (None if there are no loops)."""
     *_, steps, depth = axis_loops(s, total)
-    tile_loops = [loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth]
+    tile_loops = [loop for loop in s.loops(total)[outer_count:] if loop is not steps and loop is not depth]
     threads = [loop for loop in tile_loops if axis_name(loop) in THREAD_AXES]
     nest = [*present(steps), *threads, *present(depth), *(loop for loop in tile_loops if loop not in threads)]
     if len(nest) > 1:

@@ -90,13 +90,13 @@ def _kernel(s: Schedule) -> _RowKernel | None:
     if not along and not all(map(reduces_across, reductions)):
         return None
     scalars = row_buffers(producers)
-    loose: list[str] = []
+    loose_blocks: list[str] = []
     row_results: set[ir.Buffer] = set()
     for block in producers:
         assert isinstance(block.body, ir.Store)
         result_reads = [region.buffer for region in block.reads if region.buffer in row_results]
         if not result_reads and is_loose(block, scalars):
-            loose.append(block.name)
+            loose_blocks.append(block.name)
             continue
         row_results.add(block.body.buffer)
         scalar_reads = [buffer for buffer in result_reads if buffer.name in scalars]
@@ -109,8 +109,8 @@ def _kernel(s: Schedule) -> _RowKernel | None:
     rows = tuple(axis for axis, item in enumerate(last.iters) if item.var in variables and item.extent != arith.ONE)
     if not along and not rows:
         return None
-    names = [block.name for block in producers if block.name not in loose]
-    return _RowKernel(tuple(names), tuple(loose), tuple(scalars), final, rows, along)
+    names = [block.name for block in producers if block.name not in loose_blocks]
+    return _RowKernel(tuple(names), tuple(loose_blocks), tuple(scalars), final, rows, along)
 
 
 def _extents(s: Schedule, kernel: _RowKernel) -> tuple[int, int]:
@@ -174,10 +174,10 @@ def _split(s: Schedule, kernel: _RowKernel, pieces: int) -> _RowKernel:
     piece, _ = s.split(loop, (pieces, None))
     assert isinstance(block.body, ir.Store)
     part = s.rfactor(block.name, piece, len(block.body.indices) if kernel.along else 0)
-    stored = s.cache_write(part)
-    partial = next(block for block in collect_blocks(s.program) if block.name == stored)
+    store_block = s.cache_write(part)
+    partial = next(block for block in collect_blocks(s.program) if block.name == store_block)
     rows = tuple(axis for axis, item in enumerate(partial.iters) if item.extent != arith.ONE)
-    return _RowKernel((part,), (), (stored,), stored, rows, kernel.along)
+    return _RowKernel((part,), (), (store_block,), store_block, rows, kernel.along)
 
 
 def _bind_loose(s: Schedule, kernel: _RowKernel, context: KernelContext) -> None:

@@ -171,9 +171,9 @@ def rank_tilings(problem: ContractionProblem, threads: Threads, memory: Memory) 
     """Return the `OFFERED_TILINGS` best tilings with split-K factors, cheapest first; empty for outputs smaller than a block of
     threads."""
     shared = bool(memory.shared)
-    timed = [
+    timed_tilings = [
         (seconds(tiling, problem, threads, parts, shared), number, Tiling(tiling.rows, tiling.columns, tiling.depth, parts))
         for number, tiling in enumerate(dict.fromkeys(tilings(problem, threads, memory)))
         for parts in (parts_for(tiling, problem, threads, shared),)
     ]
-    return tuple(tiling for _, _, tiling in sorted(timed, key=lambda item: item[:2])[:OFFERED_TILINGS])
+    return tuple(tiling for _, _, tiling in sorted(timed_tilings, key=lambda item: item[:2])[:OFFERED_TILINGS])

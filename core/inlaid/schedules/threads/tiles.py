@@ -149,8 +149,8 @@ class _TiledContraction:
         last = self._contraction.anchor.after if self._contraction.inverse is None else ()
         remaining_nests = [nest for nest in _nests(self._program.body) if any(stmt in last for stmt in ir.walk_stmts(nest))]
         body: ir.Stmt = in_order(fetch_left, fetch_right, total, *stores, *remaining_nests)
-        dropped = () if last else (self._contraction.anchor.buffer,)
-        for buffer in reversed((*(item for item in self._allocs if item not in dropped), left, right, acc)):
+        dropped_buffers = () if last else (self._contraction.anchor.buffer,)
+        for buffer in reversed((*(item for item in self._allocs if item not in dropped_buffers), left, right, acc)):
             body = ir.Alloc(buffer, body)
         program = replace(self._program, body=body)
         return Rewriter(buffers=self._buffers).program(program) if self._buffers else program

@@ -75,20 +75,20 @@ def _match(program: ir.LoopProgram) -> _Transpose | None:
         return None
     store_var = block.iters[-1].var
     load_indices: dict[ir.Buffer, tuple[arith.Expr, ...]] = {}
-    along: set[int] = set()
+    contiguous_axes: set[int] = set()
     for node in ir.walk_exprs(store.value):
         if not isinstance(node, ir.Load) or not node.indices or store_var not in node.free_vars():
             continue
         last = node.indices[-1]
         if last is store_var:
             continue
-        plain = all(isinstance(index, arith.Const) or index in variables for index in node.indices)
-        if not plain or last not in variables or load_indices.setdefault(node.buffer, node.indices) != node.indices:
+        is_permutation = all(isinstance(index, arith.Const) or index in variables for index in node.indices)
+        if not is_permutation or last not in variables or load_indices.setdefault(node.buffer, node.indices) != node.indices:
             return None
-        along.add(variables[last])
-    if len(along) != 1:
+        contiguous_axes.add(variables[last])
+    if len(contiguous_axes) != 1:
         return None
-    (axis,) = along
+    (axis,) = contiguous_axes
     if not _is_long(block.iters[axis]):
         return None
     reread_buffers = {
@@ -121,9 +121,9 @@ def _schedule(s: Schedule, transpose: _Transpose, side: int, scope: str, threads
     loops = list(s.loops(transpose.block))
     (block,) = collect_blocks(s.program)
     # Iteration variables of extent 1 may lack loops.
-    reading, writing = (loop for dim in (transpose.along, -1) for loop in loops if loop is block.bindings[dim])
-    batch_loops = [loop for loop in loops if loop not in (reading, writing)]
-    outer, inner = zip(*(s.split(loop, (None, _tile_side(s, loop, side))) for loop in (reading, writing)), strict=True)
+    load_loop, store_loop = (loop for dim in (transpose.along, -1) for loop in loops if loop is block.bindings[dim])
+    batch_loops = [loop for loop in loops if loop not in (load_loop, store_loop)]
+    outer, inner = zip(*(s.split(loop, (None, _tile_side(s, loop, side))) for loop in (load_loop, store_loop)), strict=True)
     s.reorder(*batch_loops, *outer, *inner)
     group = s.fuse(*batch_loops, *outer)
     for name, axis in transpose.buffers:
