@@ -56,7 +56,7 @@ _TICK = 0.05
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """Settings of all requests: `memory` limit in bytes, `plugins` as names, values and groups of entry points."""
+    """Settings of all requests: `memory` limit in bytes, `plugins` as (name, value, group) of their entry points."""
 
     plugins: list[tuple[str, str, str]]
     fusion: bool

@@ -194,7 +194,7 @@ def _integer_product(stored: Call, uses: UseCounts) -> Expr | None:
 
 
 def _may_wrap(product: Call, *operands: Call) -> bool:
-    """Test whether the sums of a product, of a depth that is not symbolic, may exceed 32 bits."""
+    """Test whether the sums of a product may exceed 32 bits; false if its depth is symbolic."""
     x, w = map(stored_operand, operands)
     limit = None if x is None or w is None else greatest_sum(product, x, w)
     return limit is not None and limit > SUM_LIMIT

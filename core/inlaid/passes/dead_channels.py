@@ -70,7 +70,8 @@ class _Channels:
     groups: list[Array] = field(default_factory=list)
 
     def visit(self, expr: Expr) -> None:
-        """Find the channel axis of an expression whose operands are visited, and mark the operands' channels that it needs."""
+        """Find the channel axis of an expression whose operands have been visited, and mark the operands' channels that it
+        needs."""
         channel_axis = None
         if isinstance(expr, Call) and isinstance(expr.callee, Operator):
             if is_product(expr):

@@ -72,7 +72,7 @@ def _values(target: Call, operand_index: int) -> Values | None:
 
 
 def _inside(target: Call, operand_index: int, source: Expr, values: Values, uses: UseCounts) -> Expr | None:
-    """Apply an operator before the data movement that produces `source`; None if that does not move convolutions alone."""
+    """Apply an operator before the data movement that produces `source`; None if the movement does not move convolutions alone."""
     if not uses.single(source):
         return None
     if isinstance(source, Call) and source.callee in REARRANGEMENTS:

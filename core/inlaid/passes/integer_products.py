@@ -46,7 +46,7 @@ SUM_LIMIT = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class StoredOperand:
-    """A dequantized operand: its integers, constant scale, and zero point; both 0-d or 1-d along `axis` of the integers."""
+    """A dequantized operand: its integers, constant scale, and zero point. Scale and zero point are 0-d, or 1-d along `axis`."""
 
     integers: Expr
     scale: Array
@@ -144,8 +144,8 @@ def _integer_form(product: Call, accepts: Acceptance) -> Expr | None:
 
 
 def _result_axis(product: Call, index: int, operand: StoredOperand) -> int | None:
-    """Return the axis < 0 of the result along which the scale of an operand varies, 0 for one scale; None if scales vary along a
-    summed axis."""
+    """Return the axis of the result, as a negative number, along which the scale of an operand varies; 0 if the scale is 0-d, None
+    if it varies along a summed axis."""
     if operand.axis is None:
         return 0
     assert isinstance(product.type, TensorType)

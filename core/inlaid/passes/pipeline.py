@@ -70,7 +70,7 @@ def _dequantizes(call: Call) -> bool:
 
 
 def _dequantizes_weights(call: Call) -> bool:
-    """Test whether a call dequantizes what may be weights of a product of integers."""
+    """Test whether a call dequantizes a tensor that may be the weights of an integer product."""
     return call.callee is dequantize and isinstance(call.type, TensorType) and call.type.rank > 1
 
 

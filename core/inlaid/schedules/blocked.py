@@ -94,8 +94,8 @@ def _schedule(s: Schedule, names: list[str], layout: Layout, layouts: dict[ir.Bu
 
 
 def _table_lanes(program: ir.LoopProgram, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> int:
-    """Return the lanes of a vector of bytes, or of half a vector, if a kernel only looks up the bytes of one tensor in a table, and
-    the bytes of a row fill such vectors; else 0."""
+    """Return the lanes of the vectors, whole or half, that the bytes of a row fill, for a kernel that only looks up the bytes of
+    one tensor in a table. 0 for any other kernel, and if rows fill neither."""
     block, *other_blocks = collect_blocks(program)
     assert isinstance(block.body, ir.Store)
     loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]

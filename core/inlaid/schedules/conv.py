@@ -193,7 +193,7 @@ def _loads(block: ir.Block) -> list[ir.Load]:
 
 
 def _takes_wide_tile(count: int, depth: int, lanes: int, registers: int, core: Core) -> bool:
-    """Test whether, over flat images, tiles of few pixels and the maximum of vectors are as fast as tiles of more pixels."""
+    """Test whether, over flat images, tiles of few pixels and the most vectors are as fast as tiles of more pixels."""
     costs = core.costs
     max_depth = costs.wide_tile_share * core.l2_bytes / (4 * lanes * costs.tile_vectors)
     tile_fits = fits(costs.wide_tile_pixels, costs.tile_vectors, registers)

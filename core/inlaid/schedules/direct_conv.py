@@ -185,7 +185,7 @@ def decide_tile(
 
 
 def channel_layouts(conv: DirectConv, tile: ConvTile, initial: dict[ir.Buffer, Layout]) -> dict[ir.Buffer, Layout]:
-    """Complete the layouts `initial`: block all other buffers with output channels by vectors."""
+    """Add layouts to `initial`: all other buffers that have output channels are blocked by vectors of these."""
     layouts, anchor = dict(initial), conv.anchor
     for buffer in (*conv.program.params, anchor.buffer, *(region.buffer for block in anchor.after for region in block.writes)):
         axis = 1 if buffer.shape == anchor.buffer.shape else conv.axes.get(buffer.name)
@@ -234,8 +234,8 @@ def tile_nest(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> Conv
 
 
 def stream_weights(s: Schedule, conv: DirectConv, tile: ConvTile, panels: Var | None, along: Var, core: Core) -> None:
-    """Prefetch a part of the next panel of weights in each iteration of loop `along` or, if that prefetches all its lines, of a
-    loop outside it, if there are several panels and many weights. `panels` is the loop over panels; None if panels and rows are
+    """If there are several panels and many weights, prefetch a part of the next panel in each iteration of loop `along`, or of an
+    outer loop with enough iterations for all lines of the panel. `panels` is the loop over panels; None if panels and rows are
     distributed together."""
     weights = conv.weights.buffer
     bytes_ = weights.dtype.bytes * count_elements(weights)

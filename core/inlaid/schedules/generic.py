@@ -69,7 +69,7 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
 
 
 def _split_choices(s: Schedule) -> None:
-    """Split loops whose selects depend on the column, such as padding, into runs."""
+    """Split loops along rows at the columns where the condition of a select, such as padding, changes."""
     for block in collect_blocks(s.program):
         loops = s.loops(block.name)
         if loops and isinstance(block.body, ir.Store) and isinstance(block.body.value, ir.Select):

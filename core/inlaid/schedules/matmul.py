@@ -406,8 +406,8 @@ def between_prefetches(s: Schedule, k: Var, tile: Tile, tiles: int, costs: CostC
 
 
 def _pack(s: Schedule, block: str, plan: _MatmulTiling, columns: Var, context: KernelContext) -> None:
-    """Schedule the copy of the right operand, in groups: one panel at a time, or all panels at once if several threads share
-    them."""
+    """Schedule the copy that packs the right operand into panels: one panel at a time, or all panels at once if several threads
+    share them."""
     if context.threads == 1:
         s.compute_at(block, columns)
     k, n = s.loops(block)[-2:]

@@ -72,7 +72,7 @@ def _schedule(
 ) -> Schedule:
     """Build the nest:
 
-    for n, places..., channels:               # parallel
+    for n, positions..., channels:            # parallel
         acc[lane] = identity
         for taps: acc = combine(acc, x)       # unrolled, lane vectorized
         out = after(acc)

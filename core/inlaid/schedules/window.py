@@ -190,7 +190,7 @@ def _band(anchor: Anchor, lanes: int, context: KernelContext) -> int:
     line, halo = width * lanes * copy.dtype.bytes, padded - height * stride
 
     def fits(rows: int) -> bool:
-        """Test whether the data of a band fits on a stack, and its halo, which the next band pads too, is at most as high."""
+        """Test whether a band's data fits on a stack, and has at most as many halo rows, which two bands pad, as other rows."""
         return line * (rows * stride + halo) <= context.capabilities.thread_stack_bytes and halo <= rows * stride
 
     return max((rows for rows in range(1, thread_rows + 1) if thread_rows % rows == 0 and fits(rows)), default=0)

@@ -196,7 +196,8 @@ class _Emitter:
         return self._run(copy_passes(self._context.capabilities), program)
 
     def _kernel(self, key: Any, make: Callable[[], ir.LoopProgram], settled: bool = True) -> int:
-        """Return the number of the kernel with a key; `make` builds it on first use. A `settled` kernel begins to compile."""
+        """Return the number of the kernel with a key; `make` builds it on first use. If `settled`, no later step rewrites the
+        kernel, and it begins to compile."""
         if key not in self._numbers:
             self._numbers[key] = len(self._kernels)
             self._kernels.append(make())

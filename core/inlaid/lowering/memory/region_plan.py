@@ -82,8 +82,8 @@ def _visible_sizes(function: graph.Function) -> frozenset[arith.Expr]:
 
 
 def _signature(function: graph.Function, calls: tuple[KernelCall, ...], arena: tuple[Dim, ...]) -> Signature:
-    """Build the signature of the region. Each dimension that its calls read is an argument or defined by an earlier call, and so is
-    each that the expressions of the arena read: the bound of an input's existential size is not among the input's sizes."""
+    """Build the signature of the region. It also has the dimensions that calls, their checks and the expressions of the arena read,
+    such as the bound of an input's existential size; those that no call defines are arguments."""
     defined = [size for call in calls for size in call.defines]
     read_exprs = [size for call in calls for size in call.sizes]
     read_exprs += [dim for dim in arena if isinstance(dim, arith.Expr)]

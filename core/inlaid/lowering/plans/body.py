@@ -20,7 +20,8 @@ from inlaid_runtime.types import TensorType, TupleType, Type
 
 @dataclass
 class PlanBody:
-    """Values and instructions of a plan. `constants` maps names and devices to values, `moved` values and devices to copies."""
+    """Values and instructions of a plan. `constants` maps (name, device) to a constant's number, `moved` maps (number of a value,
+    device) to the number of its copy."""
 
     values: list[Value] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)

@@ -265,7 +265,7 @@ def _shifted_constant(expr: Expr) -> Expr | None:
 
 
 def _shifted_point(new: Call) -> Expr | None:
-    """Return the zero point of a `quantize` or `dequantize` plus 128; None if zero point or number of scales is not constant."""
+    """Return 128 plus the zero point of a `quantize` or `dequantize`; None if zero point or number of scales is not constant."""
     if len(new.args) == 3:
         return _shifted_constant(new.args[2])
     shape = _shape(new.args[1])

@@ -252,7 +252,7 @@ def _product(a: Expr, b: Expr, product: Call) -> Expr:
 
 
 def _along_outputs(product: Call, values: Expr) -> Expr:
-    """Shape values per output channel of weights to broadcast to the result of a product."""
+    """Reshape values, one or one per output channel of the weights, so that they broadcast to the result of a product."""
     if product.callee is ops.matmul or tensor_type(values.type).rank == 0:
         return values
     spatial = tensor_type(product.type).rank - 2

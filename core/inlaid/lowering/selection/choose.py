@@ -127,8 +127,8 @@ def _schedule(decision: ScheduleChoice, offer: Offer, program: ir.LoopProgram, c
 
 
 def _share(utilization: Utilization, reduces: bool, capabilities: Capabilities) -> int:
-    """Return n if a schedule reaches 1/n of peak arithmetic: of n resident threads, or, for reductions, of n vector lanes, it uses
-    one."""
+    """Return n for a schedule that reaches 1/n of peak arithmetic, since it uses one of n resident threads or, for reductions, one
+    of n vector lanes; 1 for any other schedule."""
     if utilization is Utilization.SERIAL and capabilities.threads is not None:
         return capabilities.threads.resident
     return max(1, capabilities.vector_bits // 32) if reduces and utilization is Utilization.SCALAR else 1

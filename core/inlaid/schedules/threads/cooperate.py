@@ -105,8 +105,8 @@ def _reduce_subgroups(s: Schedule, name: str, group: Var | None, team: Team) -> 
 
 
 def work_in_team(s: Schedule, name: str, group: Var | None, team: Team, columns: int, lanes: int = 1) -> None:
-    """Bind the loops of a block inside a row group: the innermost `columns` loops to the team, vectorized by `lanes`, the loop
-    around them to the rows."""
+    """Bind the loops of a block inside loop `group`: the innermost `columns` loops to the threads of the team, in vectors of
+    `lanes`, and the loop around them, if any, to the axis of rows."""
     inner = _inside(s, name, group)
     block = next(block for block in collect_blocks(s.program) if block.name == name)
     reduction_loops = {

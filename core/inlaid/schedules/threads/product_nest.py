@@ -63,7 +63,8 @@ def _sides(plan: ContractionPlan) -> tuple[tuple[Side, ir.Expr, tuple[Contractio
 
 
 def nest_of_sum(s: Schedule, total: str, outer_count: int) -> tuple[Var | None, Var | None, str | None]:
-    """Order the loops of a tile's reduction: steps, threads, depth of a step, register tile; and decompose its init.
+    """Order the loops of a tile's reduction: steps, threads, depth of a step, register tile; and decompose its init. The outermost
+    `outer_count` loops stay as they are.
 
     Returns the loops over steps and depth (None for extent 1) and the init block (None if there are no loops)."""
     *_, steps, depth = axis_loops(s, total)
