@@ -104,7 +104,7 @@ def graph_passes(
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}", remedy=f"choose from {', '.join(PRECISIONS)}")
     return (
-        # Later passes may remove what states a condition on sizes.
+        # Later passes may remove an expression that states a condition on sizes.
         *CONSTRAINTS,
         *canonical(stored_weights=True, integers=integers),
         FunctionPass("decompose", decompose),
@@ -112,7 +112,7 @@ def graph_passes(
         *PRECISIONS[precision],
         # Only as far as vectors stay full.
         FunctionPass("dead_channels", partial(remove_dead_channels, lanes=lanes), ("narrow_integers",)),
-        # Again, which folds the expressions that these passes introduce.
+        # Again, to fold the expressions that these passes introduce.
         *canonical(integers=integers),
         FunctionPass("bind_invariants", bind_invariants, ("graph_form",)),
         *target_passes,

@@ -36,7 +36,7 @@ def sink_transposes(function: Function, cuts: Callable[[Call], bool] = lambda ca
     `cuts` returns whether a transpose may be moved: false if a target matches it as part of a composite."""
     orders: dict[int, Perm] = {}
     for group in _groups(function) if any(_perm(expr) for expr in post_order(function)) else ():
-        # Sequentially, so that a group knows the orders that neighboring groups have chosen.
+        # Groups choose one after another, so that a group knows the orders that neighboring groups have chosen.
         if all(map(cuts, group.transposes)) and (perm := group.best(orders)) is not None:
             orders.update((id(member), perm) for member in group.members)
     if not orders:

@@ -86,7 +86,7 @@ class ConvRule:
         if conv is None:
             return ()
         offers: list[Offer] = []
-        # Shorter vectors only if they leave fewer lanes empty.
+        # Offer shorter vectors only if they leave fewer lanes empty.
         for dot in _dots(conv, context):
             if (not offers or conv.outputs % dot.lanes == 0) and (plan := _plan(conv, dot, context, inputs)):
                 offers.append(_offer(plan, context))

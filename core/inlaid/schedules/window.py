@@ -74,7 +74,7 @@ class WindowRule:
         widest = context.capabilities.vector_bits // (8 * anchor.buffer.dtype.bytes)
         channels = constant_extent(anchor.spatial[1])
         blocked_offers: list[Offer] = []
-        # Half vectors only if they leave fewer lanes empty.
+        # Offer half vectors only if they leave fewer lanes empty.
         for lanes in (widest, widest // 2):
             if lanes > 1 and (not blocked_offers or channels % lanes == 0) and (offer := _offer(s.copy(), anchor, lanes, context)):
                 blocked_offers.append(offer)

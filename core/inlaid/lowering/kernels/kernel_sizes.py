@@ -56,7 +56,7 @@ def parametrize_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> Parame
         return unchanged
     result = rebuilt[id(body)]
     dims_by_variable: dict[Expr, Expr] = {variable: dim for dim, variable in names.items()}
-    # An extent that is selected at run time, as by broadcasting, was known from the expressions.
+    # Without the expressions, some extents, as of broadcasts, would be selected at run time.
     if any(map(_selects, rebuilt.values())) or substitute_type(result.type, dims_by_variable) != body.type:
         return unchanged
     return ParametricKernel(renamed, result, tuple(map(_facts, names.values())))
