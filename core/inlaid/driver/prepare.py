@@ -23,7 +23,7 @@ from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import AS_MODEL
 
 LANE = 32
-"""Bits of an integer accumulator."""
+"""Bits of a vector lane that holds a float32 or an integer accumulator."""
 FALLBACK = "reference"
 """Target for operators that no listed target accepts."""
 

@@ -35,7 +35,7 @@ from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 Acceptance = Callable[[Call, Call], bool]
-"""Predicate of a float product and the integer product that would replace it: whether the integer form is wanted."""
+"""Predicate on (float product, integer product of the same operands): whether the integer product should replace the float one."""
 
 PRODUCTS = (conv, conv_transpose, matmul)
 BITS = 8

@@ -38,7 +38,7 @@ from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import Layout
 
 FindProduct = Callable[[Anchor], tuple[ir.Load, ir.Load] | None]
-"""Match the loads of data and weights in an anchor's product; None if the anchor is not a product."""
+"""Returns the loads of data and weights of an anchor that sums their products; None for any other anchor."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Give kernels size variables of their own for dimensions that are expressions of the region's dimensions.
 
 The data of a layer deep in a network of images has a height such as (((height + 3) // 16) + -1). A kernel over such dimensions
-repeats the expressions in every address, extent and condition. A kernel over a variable is shorter, takes less time to analyse, and
+repeats the expressions in every address, extent and condition. A kernel over a variable is shorter, takes less time to analyze, and
 serves every layer whose dimensions only have other expressions.
 """
 

@@ -28,7 +28,7 @@ from inlaid_runtime.types import from_numpy
 Array = np.ndarray[Any, Any]
 
 MAX_POSITIONS = 1024
-"""Maximum positions of an axis of a result that is divided into bands, which takes time for each."""
+"""Maximum positions of an axis of a result that is divided into bands, since this takes time for each position."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid_runtime import arith
 
 VOLUME = 3
-"""Spatial axes of a volume."""
+"""Number of spatial axes of a volume."""
 
 
 def volume_windows(function: Function, supports: Supports = supports_everything) -> Function:

@@ -16,7 +16,7 @@ from inlaid_runtime.records import dataclass, field
 from inlaid_runtime.types import DType, Layout
 
 SHARED = 4
-"""Maximum layouts of a value for which shared copies are modelled (4 layouts have 15 nonempty subsets). With more layouts, each
+"""Maximum layouts of a value for which shared copies are modeled (4 layouts have 15 nonempty subsets). With more layouts, each
 reader is charged for a separate copy."""
 INFINITE = float("inf")
 
