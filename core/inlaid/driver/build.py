@@ -66,12 +66,12 @@ def build_regions(
     failed: dict[str, frozenset[int]] = {}
     bordered = at_borders(partitioned, candidates, registry, isolated)
     partitioned = bordered.partitioned
-    waiting = list(partitioned.regions)
+    pending = list(partitioned.regions)
     disk_cache = caches(keep).objects
     objects = MemoryCache() if disk_cache.folder is None else disk_cache  # kernels shared by several regions are compiled once
     programs: Programs = {}
     printed: dict[Any, Any] = {}
-    for name in waiting:
+    for name in pending:
         index = partitioned.regions[name]
         target = candidates[index].target
         region = bordered.region(name, partitioned.module[name], target)
@@ -86,16 +86,16 @@ def build_regions(
                 context.report("generate", 0, 0)
                 artifacts[name] = isolated.compile(region)
         except InlaidError as error:
-            unable = failed.get(name, frozenset()) | {index}
-            if bound or isolated is None or len(unable) == len(candidates):
+            failed_targets = failed.get(name, frozenset()) | {index}
+            if bound or isolated is None or len(failed_targets) == len(candidates):
                 raise
-            partitioned, new_regions = without(partitioned, name, candidates, unable, registry)
+            partitioned, new_regions = without(partitioned, name, candidates, failed_targets, registry)
             if standalone(candidates, registry) and on_fallback(candidates, partitioned, new_regions):
                 raise
-            failed.update(dict.fromkeys(new_regions, unable))
-            waiting += new_regions
-            instead = ", ".join(dict.fromkeys(str(candidates[partitioned.regions[other]].target) for other in new_regions))
-            warnings.warn(f"region {name} falls back from {target} to {instead}: {error}", FallbackWarning, stacklevel=2)
+            failed.update(dict.fromkeys(new_regions, failed_targets))
+            pending += new_regions
+            new_targets = ", ".join(dict.fromkeys(str(candidates[partitioned.regions[other]].target) for other in new_regions))
+            warnings.warn(f"region {name} falls back from {target} to {new_targets}: {error}", FallbackWarning, stacklevel=2)
         else:
             functions[name] = region.function
             infos.append(RegionInfo(name, str(target), source_nodes(region)))
@@ -128,10 +128,12 @@ def _with_constraints(
     constrained_artifacts = {}
     for name, artifact in artifacts.items():
         region = functions[name]
-        computed = frozenset().union(*map(ir.introduced_sizes, ir.post_order(region.body)))
+        computed_sizes = frozenset().union(*map(ir.introduced_sizes, ir.post_order(region.body)))
         conditions = region_conditions(region, args.get(name, ()))
         plan_conditions = conditions_by_callee.get(name, frozenset())
-        missing = [item for item in conditions if item.condition not in plan_conditions or not computed.isdisjoint(item.sizes)]
+        missing = [
+            item for item in conditions if item.condition not in plan_conditions or not computed_sizes.isdisjoint(item.sizes)
+        ]
         constrained_artifacts[name] = constrained(artifact, region.params, missing)
     return constrained_artifacts
 

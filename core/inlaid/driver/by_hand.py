@@ -34,10 +34,10 @@ def build_scheduled(
     program, `InputError` for invalid instructions, and as `compile.build_package`."""
     candidate = build_candidate(registry.target(target), registry)
     if registry.spec(candidate.target.kind).level is not Level.LOOP:
-        able = [kind for kind in registry.kinds() if registry.spec(kind).level is Level.LOOP]
+        kinds = [kind for kind in registry.kinds() if registry.spec(kind).level is Level.LOOP]
         raise Unsupported(
             f"target {candidate.target.kind} accepts graphs, not loop programs",
-            remedy=f"build for {' or '.join(able) or 'x86, once it is installed'}, or run the schedule with inlaid.interpret",
+            remedy=f"build for {' or '.join(kinds) or 'x86, once it is installed'}, or run the schedule with inlaid.interpret",
         )
     for item in instructions:
         if not isinstance(getattr(item, "intrinsic", None), TensorIntrin):
@@ -56,11 +56,11 @@ def build_scheduled(
     )
     params = [ir.var(buffer.name, TensorType(buffer.shape, buffer.dtype)) for buffer in program.inputs]
     region = outlined(ir.function(params, operator(*params)), candidate.target)
-    outer = [ir.var(param.name, param.type) for param in params]
+    outer_params = [ir.var(param.name, param.type) for param in params]
     names = json.dumps([buffer.name for buffer in program.outputs[: len(results)]])
-    called = call_by_name(ALONE, region, outer)
-    body = ir.tuple_item(called, 0) if len(results) == 1 else called
-    main = ir.function(outer, body, ((OUTPUT_NAMES, names),))
+    region_call = call_by_name(ALONE, region, outer_params)
+    body = ir.tuple_item(region_call, 0) if len(results) == 1 else region_call
+    main = ir.function(outer_params, body, ((OUTPUT_NAMES, names),))
     partitioned = Partitioned(ir.Module({"main": main, ALONE: region}), (), {ALONE: 0})
     return build_regions(partitioned, (candidate,), registry, keep=keep, bound=True, instructions=instructions)
 

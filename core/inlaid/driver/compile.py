@@ -49,10 +49,10 @@ def cut(
     candidates = candidates_for(targets, registry)
     module = prepare(module, candidates, FALLBACK, registry, instruments, settings.precision)
     partitioned = partition(module, candidates, placer=placement(settings, candidates, registry, FALLBACK))
-    able = [registry.capabilities(candidate.target) for candidate in candidates]
-    loops = [number for number, item in enumerate(able) if item.control_flow]
-    branches = [number for number, item in enumerate(able) if item.branches]
-    static = [number for number, item in enumerate(able) if not item.dynamic_dims]
+    capabilities = [registry.capabilities(candidate.target) for candidate in candidates]
+    loops = [number for number, item in enumerate(capabilities) if item.control_flow]
+    branches = [number for number, item in enumerate(capabilities) if item.branches]
+    static = [number for number, item in enumerate(capabilities) if not item.dynamic_dims]
     partitioned = absorb_control(partitioned, loops, branches, static)
     verify_partition(module, partitioned)
     return partitioned, candidates

@@ -46,10 +46,10 @@ class Deviation:
         if not self.unlike:
             return "no difference"
         if self.relative is None:
-            by = f"{int(self.worst)} step{'' if self.worst == 1 else 's'}"
+            amount = f"{int(self.worst)} step{'' if self.worst == 1 else 's'}"
         else:
-            by = f"{self.worst:.3g} ({self.relative:.2g} of the greatest value)"
-        return f"at most {by} at {list(self.at)}, {self.unlike} of {self.size} elements differ"
+            amount = f"{self.worst:.3g} ({self.relative:.2g} of the greatest value)"
+        return f"at most {amount} at {list(self.at)}, {self.unlike} of {self.size} elements differ"
 
 
 def failed(error: str) -> Deviation:
@@ -69,12 +69,12 @@ def deviation(type_: TensorType, expected: Array, actual: Array, allowed: Tolera
     if not unlike:
         return Deviation(size=a.size)
     finite = np.isfinite(a)
-    astray = (finite != np.isfinite(b)) | (~finite & ~equal)
-    if astray.any():
-        return Deviation("NaN or infinity at different places", math.inf, None, _first(astray), unlike, a.size, math.inf)
-    apart = np.abs(np.where(finite, a, 0) - np.where(finite, b, 0))
-    at = _first(apart == apart.max())
-    worst, greatest = float(apart[at]), float(np.max(np.abs(a[finite])))
+    mismatched = (finite != np.isfinite(b)) | (~finite & ~equal)
+    if mismatched.any():
+        return Deviation("NaN or infinity at different places", math.inf, None, _first(mismatched), unlike, a.size, math.inf)
+    differences = np.abs(np.where(finite, a, 0) - np.where(finite, b, 0))
+    at = _first(differences == differences.max())
+    worst, greatest = float(differences[at]), float(np.max(np.abs(a[finite])))
     limit = allowed or Tolerance(type_.dtype.name, RELATIVE.get(type_.dtype.name, NARROW), ABSOLUTE)
     bound = limit.relative * greatest + limit.absolute
     error = f"by {worst:.3g}, expected at most {bound:.3g}" if worst > bound else None
@@ -85,21 +85,23 @@ def deviation(type_: TensorType, expected: Array, actual: Array, allowed: Tolera
 def _integer_deviation(type_: TensorType, expected: Array, actual: Array, steps: int) -> Deviation:
     if not type_.dtype.is_int or actual.dtype != expected.dtype:
         differs = expected != actual
-        wrong = int(np.count_nonzero(differs))
-        if not wrong:
+        unlike_count = int(np.count_nonzero(differs))
+        if not unlike_count:
             return Deviation(size=expected.size)
-        return Deviation(f"{wrong} of {expected.size} elements", 1.0, None, _first(differs), wrong, expected.size, math.inf)
+        return Deviation(
+            f"{unlike_count} of {expected.size} elements", 1.0, None, _first(differs), unlike_count, expected.size, math.inf
+        )
     # The distance of two int64 needs up to 64 unsigned bits.
     a, b = (each if each.dtype.itemsize == 8 else each.astype(np.int64) for each in (expected, actual))
-    apart = (np.maximum(a, b) - np.minimum(a, b)).astype(np.uint64)
-    unlike = int(np.count_nonzero(apart))
+    differences = (np.maximum(a, b) - np.minimum(a, b)).astype(np.uint64)
+    unlike = int(np.count_nonzero(differences))
     if not unlike:
         return Deviation(size=expected.size)
-    worst, beyond = int(apart.max()), int(np.count_nonzero(apart > steps))
+    worst, excess_count = int(differences.max()), int(np.count_nonzero(differences > steps))
     bound = f", expected at most {steps}" if steps else ""
-    error = f"{beyond} of {expected.size} elements, by up to {worst} steps{bound}" if beyond else None
+    error = f"{excess_count} of {expected.size} elements, by up to {worst} steps{bound}" if excess_count else None
     excess = worst / steps if steps else math.inf
-    return Deviation(error, worst, None, _first(apart == worst), unlike, expected.size, excess)
+    return Deviation(error, worst, None, _first(differences == worst), unlike, expected.size, excess)
 
 
 def _first(where: Array) -> tuple[int, ...]:

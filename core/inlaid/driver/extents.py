@@ -20,12 +20,12 @@ def check_extents(module: Module) -> None:
     """Check the tensors of a module: at most `MAX_RANK` dimensions; bounds of symbolic extents below `LIMIT`; static extents, and
     the bytes of all static extents together, below `LIMIT`. Raises `CompileError`, which names the input, or operator and node."""
     for param in module.main.params:
-        what = f"input {param.name!r}"
-        _check(param.type, what)
+        description = f"input {param.name!r}"
+        _check(param.type, description)
         for dim in param.type.shape if isinstance(param.type, TensorType) else ():
             for bound in (dim.lower, dim.upper) if isinstance(dim, SizeVar) else ():
                 if isinstance(bound, int) and bound >= LIMIT:
-                    problem = f"expected bounds of dimension {dim!r} of {what} that are < 2^{_BITS}, got {bound}"
+                    problem = f"expected bounds of dimension {dim!r} of {description} that are < 2^{_BITS}, got {bound}"
                     raise CompileError(problem, remedy="give a smaller bound, or none")
     checked: set[int] = set()
     for function in module.functions.values():
@@ -36,10 +36,10 @@ def check_extents(module: Module) -> None:
                 _check_constants(expr.type, checked, expr.callee.name, node)
 
 
-def _check(type_: Type, what: str, operator: str | None = None, node: str | None = None) -> None:
+def _check(type_: Type, description: str, operator: str | None = None, node: str | None = None) -> None:
     if isinstance(type_, TupleType):
         for field in type_.fields:
-            _check(field, what, operator, node)
+            _check(field, description, operator, node)
     if not isinstance(type_, TensorType):
         return
     static = [extent for extent in type_.shape if isinstance(extent, int)]
@@ -52,7 +52,9 @@ def _check(type_: Type, what: str, operator: str | None = None, node: str | None
     elif size >= LIMIT:
         problem = f"static extents of less than 2^{_BITS} bytes together, got {size} bytes of {type_!r}"
     if problem:
-        raise CompileError(f"expected {what} to have {problem}", operator=operator, node=node, remedy="give it a smaller shape")
+        raise CompileError(
+            f"expected {description} to have {problem}", operator=operator, node=node, remedy="give it a smaller shape"
+        )
 
 
 def _check_constants(type_: Type, checked: set[int], operator: str, node: str | None) -> None:

@@ -32,18 +32,18 @@ def without(
     """Repartition region `name` for the candidates whose indices are not in `failed`. The region becomes a function that calls the
     new regions. Also returns the names of the new regions. Raises `CompileError` for an operator that no other target accepts."""
     candidate_indices = [number for number in range(len(candidates)) if number not in failed]
-    able = [candidates[number] for number in candidate_indices]
+    remaining_candidates = [candidates[number] for number in candidate_indices]
     region = partitioned.module[name]
     main = dissolve(ir.function(region.params, region.body))
-    module = prepare(ir.Module({_MAIN: main}), able, FALLBACK, registry)
-    instead = partition(module, able)
-    verify_partition(module, instead)
-    names = {old: name if old == _MAIN else f"{name}_{old}" for old in instead.module.functions}
-    functions = {names[old]: _renamed(function, names) for old, function in instead.module.functions.items()}
-    regions = {names[old]: candidate_indices[number] for old, number in instead.regions.items()}
+    module = prepare(ir.Module({_MAIN: main}), remaining_candidates, FALLBACK, registry)
+    repartitioned = partition(module, remaining_candidates)
+    verify_partition(module, repartitioned)
+    names = {old: name if old == _MAIN else f"{name}_{old}" for old in repartitioned.module.functions}
+    functions = {names[old]: _renamed(function, names) for old, function in repartitioned.module.functions.items()}
+    regions = {names[old]: candidate_indices[number] for old, number in repartitioned.regions.items()}
     other_regions = {symbol: number for symbol, number in partitioned.regions.items() if symbol != name}
-    everything = ir.Module({**partitioned.module.functions, **functions})
-    return replace(partitioned, module=everything, regions={**other_regions, **regions}), tuple(regions)
+    combined_module = ir.Module({**partitioned.module.functions, **functions})
+    return replace(partitioned, module=combined_module, regions={**other_regions, **regions}), tuple(regions)
 
 
 def _renamed(function: ir.Function, names: dict[str, str]) -> ir.Function:

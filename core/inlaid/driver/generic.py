@@ -39,8 +39,8 @@ def _is_slow(item: KernelSchedule) -> bool:
 
 def described(item: KernelSchedule, share: float) -> str:
     """Describe a kernel: operators, source nodes, share of the predicted time, and whether it runs on one thread."""
-    alone = ", on one thread" if item.utilization is Utilization.SERIAL else ""
-    return f"{', '.join(dict.fromkeys(item.operators))} at {', '.join(item.nodes) or '?'} ({share:.0%}{alone})"
+    thread_note = ", on one thread" if item.utilization is Utilization.SERIAL else ""
+    return f"{', '.join(dict.fromkeys(item.operators))} at {', '.join(item.nodes) or '?'} ({share:.0%}{thread_note})"
 
 
 def warn_of_generic(region: str, schedules: Sequence[KernelSchedule]) -> None:
@@ -52,8 +52,8 @@ def warn_of_generic(region: str, schedules: Sequence[KernelSchedule]) -> None:
     names = "; ".join(described(item, part) for item, part in slow_kernels[:NAMED])
     more = f" and {len(slow_kernels) - NAMED} more" if len(slow_kernels) > NAMED else ""
     dims = sorted({name for item, _ in slow_kernels for name in item.dims if not name.startswith("?")})
-    fixed = dims_setting(dict.fromkeys(dims))
-    remedy = f"fix sizes that do not vary ({fixed.python}, {fixed.command}), or " if dims else ""
+    setting = dims_setting(dict.fromkeys(dims))
+    remedy = f"fix sizes that do not vary ({setting.python}, {setting.command}), or " if dims else ""
     text = f"region {region} is expected to be slow: kernels with a generic schedule take {share:.0%} of its predicted time: "
     warnings.warn(f"{text}{names}{more}; {remedy}list first a target with a schedule for them", ScheduleWarning, stacklevel=2)
 

@@ -45,7 +45,7 @@ TEXT, CONSTANTS, REQUEST = "region.txt", "constants.inlaid", "request.json"
 RESULT, BORDERS, ERROR = "result.inlaid", "borders.json", "error.json"
 """Files of a region's folder."""
 STARTED, SUCCEEDED, FAILED = b"r", b"0", b"1"
-"""Replies of the worker: READY once after the start; then DONE or FAILED for each request."""
+"""Replies of the worker: STARTED once after the start; then SUCCEEDED or FAILED for each request."""
 _QUOTED = 300
 """Number of trailing bytes of the log that an error quotes."""
 _START, _END = 60.0, 10.0
@@ -56,7 +56,7 @@ _TICK = 0.05
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """Settings of all requests: `memory` limit in bytes, `plugins` as names, values and groups of entry points."""
+    """Settings of all requests: `memory` limit in bytes, `plugins` as (name, value, group) of their entry points."""
 
     plugins: list[tuple[str, str, str]]
     fusion: bool
@@ -144,7 +144,7 @@ class Isolated:
             self._written[region.symbol] = region.function, folder
         return folder
 
-    def _ask(self, folder: Path, region: Region, asks_borders: bool, read: Callable[[], T]) -> T:
+    def _ask(self, folder: Path, region: Region, asks_borders: bool, read_answer: Callable[[], T]) -> T:
         """Send the worker a request in a region's folder, and read the answer. Raises `PluginError`."""
         borders = None if region.borders is None else asdict(region.borders)
         request = Request(region.symbol, str(region.target), borders, asks_borders)
@@ -154,7 +154,7 @@ class Isolated:
             first = not worker.served
             try:
                 worker.serve(folder, self._limits.seconds)
-                return read()
+                return read_answer()
             except _Refused:
                 raise
             except PluginError as error:
@@ -174,7 +174,7 @@ def isolation(registry: PluginRegistry, settings: Settings, keep: bool = True) -
 
 
 class _Worker:
-    """A worker process. `served` counts the requests it has answered successfully."""
+    """A worker process. `served` counts the requests that it has answered successfully."""
 
     def __init__(self, folder: Path) -> None:
         variables = {
@@ -182,24 +182,24 @@ class _Worker:
             "OMP_NUM_THREADS": "1",
         }  # each thread reserves memory, which counts against the limit
         environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        theirs, self._requests = os.pipe()
-        self._replies, back = os.pipe()
-        command = [sys.executable, "-P", "-m", "inlaid.driver.isolated", str(folder), str(theirs), str(back)]
+        request_end, self._requests = os.pipe()
+        self._replies, reply_end = os.pipe()
+        command = [sys.executable, "-P", "-m", "inlaid.driver.isolated", str(folder), str(request_end), str(reply_end)]
         self.served, self._started = 0, False
         self._log = folder / LOG
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    env=environment, pass_fds=(theirs, back), start_new_session=True,
+                    env=environment, pass_fds=(request_end, reply_end), start_new_session=True,
                 )  # fmt: skip
         except BaseException:
             os.close(self._requests)
             os.close(self._replies)
             raise
         finally:
-            os.close(theirs)
-            os.close(back)
+            os.close(request_end)
+            os.close(reply_end)
 
     def serve(self, folder: Path, seconds: float) -> None:
         """Send the worker the request in a folder, and wait at most `seconds` for the reply. Raises `PluginError`."""
@@ -228,9 +228,9 @@ class _Worker:
 
     def _reply(self, deadline: float) -> bytes | None:
         """Read the next reply. Returns b"" if the process exits without a reply, None after the deadline."""
-        while (left := deadline - time.monotonic()) > 0:
+        while (remaining := deadline - time.monotonic()) > 0:
             ended = self._process.poll() is not None
-            if select.select([self._replies], [], [], 0 if ended else min(left, _TICK))[0]:
+            if select.select([self._replies], [], [], 0 if ended else min(remaining, _TICK))[0]:
                 return os.read(self._replies, 1)
             if ended:
                 return b""

@@ -74,7 +74,7 @@ class _Server:
         self._functions: dict[Path, Function] = {}
 
     def serve(self, folder: Path) -> bytes:
-        """Write the answer to a request, or an error, into its folder. Returns the reply, DONE or FAILED."""
+        """Write the answer to a request, or an error, into its folder. Returns the reply, SUCCEEDED or FAILED."""
         try:
             self._answer(folder)
         except InlaidError as error:

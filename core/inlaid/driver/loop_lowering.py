@@ -111,7 +111,7 @@ class LoopLowering:
 
 
 def _conditions_on_computed_sizes(original: Function, rewritten: Function) -> tuple[Constraint, ...]:
-    """Return the conditions that a region which computes sizes states: its constraints, the preconditions of the original
+    """Return the conditions on sizes that a region states, if it computes sizes: its constraints, the preconditions of the original
     operators, which a rewrite may have removed, and those of the operators that kernels are made from."""
     if not any(map(introduced_sizes, post_order(rewritten.body))):
         return ()

@@ -82,7 +82,7 @@ def region_seconds(executable: Executable, inputs: Mapping[str, Any]) -> dict[st
     executable.run(inputs)
     samples: dict[str, list[float]] = {}
 
-    def once() -> None:
+    def sample() -> None:
         sums: dict[str, float] = {}
         for event in executable.profile(inputs).events:
             if not event.region:
@@ -90,7 +90,7 @@ def region_seconds(executable: Executable, inputs: Mapping[str, Any]) -> dict[st
         for name, seconds in sums.items():
             samples.setdefault(name, []).append(seconds)
 
-    _runs(once)
+    _runs(sample)
     return {name: statistics.median(seconds) for name, seconds in samples.items()}
 
 

@@ -21,20 +21,20 @@ WORTH_TELLING = 1e-3
 def placement(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Placer:
     """Return the placement algorithm. With a lock, `LockWarning` lists the operators that would be placed elsewhere without it.
     Raises `InputError` for an unknown placement or an invalid lock."""
-    fresh = _fresh(settings, candidates, registry, fallback)
-    return replay(Lock.from_text(settings.lock), candidates, fresh, _tell) if settings.lock else fresh
+    placer = _chosen_placer(settings, candidates, registry, fallback)
+    return replay(Lock.from_text(settings.lock), candidates, placer, _tell) if settings.lock else placer
 
 
-def _fresh(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Placer:
+def _chosen_placer(settings: Settings, candidates: Sequence[Candidate], registry: PluginRegistry, fallback: str) -> Placer:
     if settings.placement not in PLACEMENTS:
         raise InputError(f"unknown placement {settings.placement!r}", remedy=f"choose from {', '.join(PLACEMENTS)}")
     if settings.placement == PRIORITY:
         return first_come
     costs = cost_model(settings, candidates, registry)
-    last = next((number for number, candidate in enumerate(candidates) if candidate.target.kind == fallback), None)
+    fallback_index = next((number for number, candidate in enumerate(candidates) if candidate.target.kind == fallback), None)
 
     def assign_by_cost(name: str, annotated: Annotated) -> tuple[Claim, ...]:
-        solution = by_cost(annotated, costs, last)
+        solution = by_cost(annotated, costs, fallback_index)
         if solution.gap > WORTH_TELLING:
             text = f"the solver reached its time limit: the optimal placement of {name} may be up to {solution.gap:.1%} faster"
             warnings.warn(text, PlacementWarning, stacklevel=2)

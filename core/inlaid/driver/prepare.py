@@ -23,7 +23,7 @@ from inlaid.plugins.registry import PluginRegistry
 from inlaid.settings import AS_MODEL
 
 LANE = 32
-"""Bits of an integer accumulator."""
+"""Bits of a vector lane that holds a float32 or an integer accumulator."""
 FALLBACK = "reference"
 """Target for operators that no listed target accepts."""
 
@@ -56,7 +56,7 @@ def prepare(
 
 
 def _computes_integers(product: ir.Call, integers: ir.Call, candidates: Sequence[Candidate]) -> bool:
-    """Test whether a product of integers is wanted in place of a float one: unless targets accept the float product alone."""
+    """Test whether a product of integers should replace a float one: always, unless targets accept only the float product."""
 
     def accepted(call: ir.Call) -> bool:
         return any(isinstance(candidate.judge(call), Accept) for candidate in candidates)

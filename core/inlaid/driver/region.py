@@ -64,21 +64,23 @@ def schedules_of_region(region: Region, context: DriverContext) -> tuple[KernelS
     registry = context.registry
     if registry.spec(region.target.kind).level is not Level.LOOP:
         return ()
-    inside = _run_target_passes(region, registry)
+    rewritten_region = _run_target_passes(region, registry)
     with blame(registry.owner(region.target.kind), "the schedules", region.symbol, source_nodes(region)):
-        return context.schedules(inside)
+        return context.schedules(rewritten_region)
 
 
 def watch_region(region: Region, context: DriverContext, kernels: bool) -> None:
     """Run the passes over a region, observed by the context's instruments: its target's passes, the passes before lowering, and,
     with `kernels`, the passes over kernels up to those of the code generator. Raises as `compile_region` does."""
-    inside, registry = _run_target_passes(region, context.registry, context.instruments), context.registry
-    loops = registry.spec(region.target.kind).level is Level.LOOP
+    rewritten_region, registry = _run_target_passes(region, context.registry, context.instruments), context.registry
+    is_loop_level = registry.spec(region.target.kind).level is Level.LOOP
     with blame(registry.owner(region.target.kind), "the passes over kernels", region.symbol, source_nodes(region)):
         if kernels:
-            registry.codegen(region.target).legalized(context.unit(inside) if loops else inside, context)
-        elif loops:
-            context.rewrite(inside)
+            registry.codegen(region.target).legalized(
+                context.unit(rewritten_region) if is_loop_level else rewritten_region, context
+            )
+        elif is_loop_level:
+            context.rewrite(rewritten_region)
 
 
 def _compile(region: Region, context: DriverContext) -> tuple[Artifact, tuple[KernelSchedule, ...]]:

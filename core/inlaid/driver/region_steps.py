@@ -26,6 +26,6 @@ def region_steps(
             verdict = candidate.judge(expr)
             if isinstance(verdict, Reject):
                 raise Unsupported(verdict.reason, operator=expr.callee.name, node=str(expr.span or "") or None)
-    outside = region.function if region.borders is None else stored_function(region.function, region.borders)
-    inside = (lambda type_: type_) if form is None else (lambda type_: stored_type(type_, form(type_)))
-    return convert_to_steps(region.symbol, region.function, candidate.rules, outside, inside, scratch, scopes)
+    outer_function = region.function if region.borders is None else stored_function(region.function, region.borders)
+    inner_type = (lambda type_: type_) if form is None else (lambda type_: stored_type(type_, form(type_)))
+    return convert_to_steps(region.symbol, region.function, candidate.rules, outer_function, inner_type, scratch, scopes)

@@ -53,9 +53,9 @@ class Difference:
             np.savez(file, **arrays)
 
     def __str__(self) -> str:
-        together = "the region as a whole, although each operator alone is within tolerance"
-        what = f"{self.unit} at {', '.join(self.nodes) or '?'}" if self.unit else together
-        return f"{self.region} on {self.target} differs from the reference: {what}: {self.error}"
+        whole_region = "the region as a whole, although each operator alone is within tolerance"
+        unit = f"{self.unit} at {', '.join(self.nodes) or '?'}" if self.unit else whole_region
+        return f"{self.region} on {self.target} differs from the reference: {unit}: {self.error}"
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Compared:
     difference: Difference | None = None
 
     def __str__(self) -> str:
-        beyond = "" if self.difference is None else ", beyond the tolerance"
-        return f"{self.region} on {self.target}: {self.deviation}{beyond}"
+        suffix = "" if self.difference is None else ", beyond the tolerance"
+        return f"{self.region} on {self.target}: {self.deviation}{suffix}"
 
 
 @dataclass(frozen=True)
@@ -175,36 +175,36 @@ class _Watch:
         """Find the first unit of a region, in execution order, that differs when run alone on the reference's values."""
         make_difference = partial(Difference, name, str(candidate.target))
         units = [expr for expr in analyse(region).body(region).order if isinstance(expr, (ir.Call, ir.Loop, ir.If))]
-        everything = {param.name: value for param, value in zip(region.params, values, strict=True)}
+        region_inputs = {param.name: value for param, value in zip(region.params, values, strict=True)}
         if len(units) == 1:
-            return make_difference(*_named(units[0]), error, everything)
+            return make_difference(*_named(units[0]), error, region_inputs)
         results = Interpreter().run(ir.function(region.params, ir.tuple_(units)), values)
         values_by_id: dict[int, Any] = {id(param): value for param, value in zip(region.params, values, strict=True)}
         values_by_id.update((id(unit), expected) for unit, expected in zip(units, results, strict=True))
         for unit in units:
             if isinstance(unit, ir.Call):
-                alone, operand_values = _alone(unit, values_by_id)
+                unit_function, operand_values = _alone(unit, values_by_id)
                 try:
-                    compiled = self._native(alone, candidate)
+                    compiled = self._native(unit_function, candidate)
                 except InlaidError:
                     continue  # the target rejects it without its context
-                wrong = _compare(
+                unit_error = _compare(
                     unit.type, compiled, operand_values, values_by_id[id(unit)], self._allowed(candidate, _name(unit))
                 ).error
-                if wrong is not None:
-                    inputs = {param.name: value for param, value in zip(alone.params, operand_values, strict=True)}
-                    return make_difference(*_named(unit), wrong, inputs)
-        return make_difference("", (), error, everything)
+                if unit_error is not None:
+                    inputs = {param.name: value for param, value in zip(unit_function.params, operand_values, strict=True)}
+                    return make_difference(*_named(unit), unit_error, inputs)
+        return make_difference("", (), error, region_inputs)
 
 
 def _alone(unit: ir.Call, values_by_id: Mapping[int, Any]) -> tuple[ir.Function, list[Any]]:
     """Return a function of the non-constant operands of a call, whose body is the call, and the values of these operands."""
-    moving = [arg for arg in dict.fromkeys(unit.args) if not isinstance(arg, ir.Constant)]
-    params = [ir.var(f"x{number}", arg.type) for number, arg in enumerate(moving)]
-    inside = dict(zip(moving, params, strict=True))
-    args = tuple(inside.get(arg, arg) for arg in unit.args)
+    operands = [arg for arg in dict.fromkeys(unit.args) if not isinstance(arg, ir.Constant)]
+    params = [ir.var(f"x{number}", arg.type) for number, arg in enumerate(operands)]
+    params_by_operand = dict(zip(operands, params, strict=True))
+    args = tuple(params_by_operand.get(arg, arg) for arg in unit.args)
     call = ir.Call(unit.type, unit.span, unit.callee, args, unit.attrs)
-    return ir.function(params, call), [_value(arg, values_by_id) for arg in moving]
+    return ir.function(params, call), [_value(arg, values_by_id) for arg in operands]
 
 
 def _name(unit: ir.Call) -> str:
@@ -245,10 +245,10 @@ def _compare(type_: Type, compiled: Executable, values: Sequence[Any], reference
     worst = Deviation()
     for (part, expected), actual in zip(parts, results, strict=True):
         if isinstance(part, TensorType) and isinstance(actual, np.ndarray):
-            each = deviation(part, np.asarray(expected), actual, allowed(part.dtype.name))
-            if each.error is not None and len(parts) > 1:
-                each = replace(each, error=f"in a result of type {part!r}, {each.error}")
-            worst = max(worst, each, key=_badness)
+            part_deviation = deviation(part, np.asarray(expected), actual, allowed(part.dtype.name))
+            if part_deviation.error is not None and len(parts) > 1:
+                part_deviation = replace(part_deviation, error=f"in a result of type {part!r}, {part_deviation.error}")
+            worst = max(worst, part_deviation, key=_badness)
     return worst
 
 

@@ -24,13 +24,13 @@ def standalone(candidates: Sequence[Candidate], registry: PluginRegistry) -> Can
 
 
 def on_fallback(candidates: Sequence[Candidate], partitioned: Partitioned, regions: Collection[str]) -> bool:
-    """Test whether the fallback runs one of the given regions."""
+    """Test whether the fallback runs one of `regions`."""
     return any(candidates[partitioned.regions[name]].target.kind == FALLBACK for name in regions)
 
 
 def check_standalone(partitioned: Partitioned, candidates: Sequence[Candidate], listed: int, registry: PluginRegistry) -> None:
-    """Raise `Unsupported` if a standalone target is listed and part of the model runs on no listed target: the first `listed`
-    candidates. The error names the operators and the reasons, or the control flow, which needs a host target."""
+    """Raise `Unsupported` if one of the listed targets, the first `listed` candidates, is standalone, and part of the model runs on
+    none of them. The error names the operators and the reasons, or the control flow, which needs a host target."""
     alone = standalone(candidates[:listed], registry)
     if alone is None:
         return

@@ -77,5 +77,5 @@ def _controls(loop: graph.Loop) -> tuple[graph.Expr, ...]:
 def _may_stop(loop: graph.Loop) -> bool:
     """Test whether the body may end the loop."""
     assert isinstance(loop.body, graph.Function) and isinstance(loop.body.type, FunctionType)
-    going = graph.tuple_item(loop.body.body, 0)
-    return not (isinstance(going, graph.Constant) and bool(going.data))
+    continues = graph.tuple_item(loop.body.body, 0)
+    return not (isinstance(continues, graph.Constant) and bool(continues.data))

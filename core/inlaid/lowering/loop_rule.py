@@ -35,10 +35,10 @@ def loop_rule(
             if upper_bound(arith.unwrap(size)) is None:
                 return Reject(f"dimension {size!r} has no upper bound before the run")
         dims = (dim for type_ in (*(arg.type for arg in call.args), call.type) for dim in _dims(type_))
-        why = next((message for message in map(problem, dims) if message is not None), None)
-        if why is None and capabilities is not None:
-            why = unmet_need(call, capabilities)
-        return Accept() if why is None else Reject(why)
+        reason = next((message for message in map(problem, dims) if message is not None), None)
+        if reason is None and capabilities is not None:
+            reason = unmet_need(call, capabilities)
+        return Accept() if reason is None else Reject(reason)
 
     return OpRule("*", name, accepts)
 

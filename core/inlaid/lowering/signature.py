@@ -49,21 +49,21 @@ def constrained(artifact: Artifact, params: Iterable[graph.Var], conditions: Ite
     on dimensions that an operator or a nested loop computes are left to that operator or loop."""
     signature = artifact.signature
     dims = {source.name: source for source in signature.dims}
-    shown: dict[str, DimSource] = {}
+    param_dims: dict[str, DimSource] = {}
     for number, spec in enumerate(signature.inputs):
         for axis, dim in enumerate(spec.shape):
             if isinstance(dim, arith.SizeVar):
-                shown.setdefault(dim.name, DimSource(dim.name, number, axis))
+                param_dims.setdefault(dim.name, DimSource(dim.name, number, axis))
     for size in sorted(frozenset().union(*(type_vars(param.type) for param in params)), key=repr):
         if isinstance(size, arith.SizeVar):
-            shown.setdefault(size.name, DimSource(size.name))
+            param_dims.setdefault(size.name, DimSource(size.name))
     checked_conditions = {constraint.condition for constraint in artifact.constraints}
     added = []
     for constraint in conditions:
         sizes = sorted((size for size in constraint.sizes if isinstance(size, arith.SizeVar)), key=repr)
-        if constraint.condition not in checked_conditions and all(size.name in dims or size.name in shown for size in sizes):
+        if constraint.condition not in checked_conditions and all(size.name in dims or size.name in param_dims for size in sizes):
             for size in sizes:
-                dims.setdefault(size.name, shown.get(size.name) or dims[size.name])
+                dims.setdefault(size.name, param_dims.get(size.name) or dims[size.name])
             added.append(constraint)
     if not added:
         return artifact

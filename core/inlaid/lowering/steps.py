@@ -249,18 +249,18 @@ class _Walk:
     def plan_memory(self, scopes: Sequence[MemoryScope]) -> None:
         """Assign offsets in the arena and in memory scopes to buffers other than inputs, outputs and constants."""
         buffers = self.program.buffers
-        inside = [number for number, buffer in enumerate(buffers) if buffer.storage == "arena"]
-        arena = plan([Lifetime(bound_bytes(buffers[n].shape, buffers[n].dtype.bytes), *self.lives[n]) for n in inside])
-        for number, offset in zip(inside, arena.offsets, strict=True):
+        numbers = [number for number, buffer in enumerate(buffers) if buffer.storage == "arena"]
+        arena = plan([Lifetime(bound_bytes(buffers[n].shape, buffers[n].dtype.bytes), *self.lives[n]) for n in numbers])
+        for number, offset in zip(numbers, arena.offsets, strict=True):
             buffers[number] = replace(buffers[number], offset=offset)
         self.program.workspace = arena.size
         steps = [(step.name, _nodes(step)) for step in self.program.steps]
         for scope in scopes:
-            inside = [number for number, buffer in enumerate(buffers) if buffer.storage == "scope" and buffer.scope == scope.name]
-            if inside:
-                offsets, peak = plan_scope(scope, [Lifetime(buffers[n].shape[0], *self.lives[n]) for n in inside], steps)
+            numbers = [number for number, buffer in enumerate(buffers) if buffer.storage == "scope" and buffer.scope == scope.name]
+            if numbers:
+                offsets, peak = plan_scope(scope, [Lifetime(buffers[n].shape[0], *self.lives[n]) for n in numbers], steps)
                 self.program.scopes[scope.name] = peak
-                for number, start in zip(inside, offsets, strict=True):
+                for number, start in zip(numbers, offsets, strict=True):
                     buffers[number] = replace(buffers[number], offset=start)
 
 

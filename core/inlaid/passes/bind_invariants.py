@@ -68,8 +68,8 @@ def bind_invariants(function: Function) -> Function:
 
 @dataclass(frozen=True)
 class _LoopInvariants:
-    """A loop, and the maximal invariant expressions of its body, in order. If it is `guarded`, they must be computed only if the
-    loop runs an iteration: they may fail, or require sizes to satisfy `conditions`, which need not hold otherwise."""
+    """A loop, and the maximal invariant expressions of its body, in order. If `guarded`, the expressions must be computed
+    only if the loop runs an iteration: they may fail, or require sizes to satisfy `conditions`, which need not hold otherwise."""
 
     loop: Loop
     invariants: tuple[Expr, ...]
@@ -118,8 +118,8 @@ def _find_invariants(
         )
         body_sizes = body_sizes.union(*map(introduced_sizes, post_order(body.body)))
         conditions |= {item.condition: item for item in constraints.get(home, ()) if body_sizes.isdisjoint(item.sizes)}
-    fails = any(map(_may_fail, hoisted))
-    return _LoopInvariants(loop, invariants, bool(conditions) or fails, tuple(conditions.values()))
+    may_fail = any(map(_may_fail, hoisted))
+    return _LoopInvariants(loop, invariants, bool(conditions) or may_fail, tuple(conditions.values()))
 
 
 def _outside(scope: Scope, home: Scope) -> bool:
@@ -142,18 +142,20 @@ def _may_fail(expr: Expr) -> bool:
 def _invariants(body: Function, scopes: Scopes) -> list[Expr]:
     """Return the expressions of a loop body that do not depend on its parameters and are read by an expression that does."""
     home: Scope = scopes.body(body)
-    varying = {id(param) for param in body.params}
+    varying_ids = {id(param) for param in body.params}
     order = list(post_order(body.body))
     for expr in order:
         parts = (scopes.resolve(expr),) if isinstance(expr, Var) else children(expr)
         # Building a tuple is free, so only its fields may be worth hoisting.
-        wiring = isinstance(expr, Tuple) and scopes.expr_scopes[id(expr)] is home
-        if wiring or any(id(part) in varying for part in parts):
-            varying.add(id(expr))
-    readers = [expr for expr in order if id(expr) in varying]
-    read = [child for expr in readers for child in children(expr)] + [body.body]
-    chosen = {id(child): child for child in read if id(child) not in varying and scopes.expr_scopes.get(id(child)) is home}
-    return [expr for expr in order if id(expr) in chosen and _computes(expr)]
+        is_free = isinstance(expr, Tuple) and scopes.expr_scopes[id(expr)] is home
+        if is_free or any(id(part) in varying_ids for part in parts):
+            varying_ids.add(id(expr))
+    readers = [expr for expr in order if id(expr) in varying_ids]
+    read_exprs = [child for expr in readers for child in children(expr)] + [body.body]
+    invariant_reads = {
+        id(child): child for child in read_exprs if id(child) not in varying_ids and scopes.expr_scopes.get(id(child)) is home
+    }
+    return [expr for expr in order if id(expr) in invariant_reads and _computes(expr)]
 
 
 def _computes(expr: Expr) -> bool:
@@ -167,16 +169,16 @@ def _computes(expr: Expr) -> bool:
 
 def _bound(function: Function, loops: list[_LoopInvariants]) -> Function:
     """Insert the `Let`s around the loops."""
-    around = {id(item.loop): item for item in loops}
+    items_by_loop = {id(item.loop): item for item in loops}
     names: dict[int, Var] = {id(expr): var("held", expr.type, span=expr.span) for item in loops for expr in item.invariants}
     values: dict[int, Expr] = {}
     witnesses: dict[SizeExpr, Expr] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
-        bound = introduced_sizes(new)
-        if id(old) in around:
+        bound_sizes = introduced_sizes(new)
+        if id(old) in items_by_loop:
             assert isinstance(new, Loop)
-            item, loop = around[id(old)], new
+            item, loop = items_by_loop[id(old)], new
             for inner in reversed(item.invariants):
                 new = let(names[id(inner)], values[id(inner)], new, old.span)
             if item.guarded:
@@ -184,10 +186,10 @@ def _bound(function: Function, loops: list[_LoopInvariants]) -> Function:
         if id(old) in names:
             values[id(old)], new = new, names[id(old)]
         # Also after wrapping: the `If` of a guarded loop has sizes of its own. A variable shows the sizes that its binder binds.
-        bound |= frozenset(filter(existential, type_vars(new.type))) if isinstance(new, Var) else introduced_sizes(new)
-        if bound:
+        bound_sizes |= frozenset(filter(existential, type_vars(new.type))) if isinstance(new, Var) else introduced_sizes(new)
+        if bound_sizes:
             for part in _parts(new):
-                for size in shown_sizes(part.type) & bound:
+                for size in shown_sizes(part.type) & bound_sizes:
                     witnesses.setdefault(size, part)
         return new
 
@@ -200,15 +202,15 @@ def _parts(expr: Expr) -> list[Expr]:
 
 
 def _runs(loop: Loop, witnesses: Mapping[SizeExpr, Expr]) -> Expr:
-    """Build the condition that a loop runs an iteration. `witnesses` are tensors by the data-dependent size that they show, after
-    whose computation the condition is evaluated."""
+    """Build the condition that a loop runs an iteration. `witnesses` maps data-dependent sizes to tensors that have them as
+    dimensions: the condition is evaluated after these tensors are computed."""
     requirements = [] if loop.condition is None else [loop.condition]
     if loop.trip_count is not None:
         requirements.append(less(constant(np.int64(0)), loop.trip_count))
     if loop.scanned:
         is_nonempty = unwrap(compare("<", 0, loop.scanned[0].shape[0]))
-        shown = [witnesses[size] for size in sorted(sizes_in(is_nonempty), key=repr) if size in witnesses]
-        requirements.append(cast(reshape(sizes(*shown, dims=(is_nonempty,)), shape=()), dtype="bool"))
+        tensors = [witnesses[size] for size in sorted(sizes_in(is_nonempty), key=repr) if size in witnesses]
+        requirements.append(cast(reshape(sizes(*tensors, dims=(is_nonempty,)), shape=()), dtype="bool"))
     return functools.reduce(logical_and, requirements or [constant(True)])
 
 

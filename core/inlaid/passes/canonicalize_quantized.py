@@ -59,21 +59,21 @@ def quantize_integers(target: Function) -> Function:
 
 def _in_integers(stored: Call, uses: UseCounts) -> Expr:
     """Rewrite a `quantize` so that as much of its operand as possible computes in integers."""
-    simpler = _without_detour(stored)
-    if simpler is None:
-        simpler = _integer_product(stored, uses)
-    if simpler is None:
-        simpler = _integer_mean(stored, uses)
-    if simpler is not None:
-        return simpler
-    moved = stored.args[0]
-    if not isinstance(moved, Call) or moved.callee not in (concat, reshape, transpose):
+    rewritten = _without_detour(stored)
+    if rewritten is None:
+        rewritten = _integer_product(stored, uses)
+    if rewritten is None:
+        rewritten = _integer_mean(stored, uses)
+    if rewritten is not None:
+        return rewritten
+    movement = stored.args[0]
+    if not isinstance(movement, Call) or movement.callee not in (concat, reshape, transpose):
         return stored
-    if not uses.single(moved) or _rank(stored.args[1]):
+    if not uses.single(movement) or _rank(stored.args[1]):
         return stored
     # Quantize the parts first, so that data movement copies integers.
-    parts = [_in_integers(call(quantize, (part, *stored.args[1:]), stored.attrs, stored.span), uses) for part in moved.args]
-    return call(moved.callee, parts, moved.attrs, moved.span)
+    parts = [_in_integers(call(quantize, (part, *stored.args[1:]), stored.attrs, stored.span), uses) for part in movement.args]
+    return call(movement.callee, parts, movement.attrs, movement.span)
 
 
 # --- data movement on quantized values --------------------------------------------------------------------------------
@@ -180,10 +180,10 @@ def _integer_product(stored: Call, uses: UseCounts) -> Expr | None:
     if bias is None and "bias" in product_match:
         return None
     assert isinstance(product.callee, Operator)
-    # Constant int8 weights that are centerd already stay narrow: copies in int32 would take time and memory.
+    # Constant int8 weights that are centered already stay narrow: copies in int32 would take time and memory.
     narrow = isinstance(w.args[0], Constant) and _type(w.args[0]).dtype.name == "int8"
     narrow = narrow and all(isinstance(point, Constant) and not point.data.any() for point in w.args[2:])
-    total: Expr = _int32_product(product, (_centerd(x), w.args[0] if narrow else _centerd(w)))
+    total: Expr = _int32_product(product, (_centered(x), w.args[0] if narrow else _centered(w)))
     if bias is not None:
         total = add(total, bias, span=product_match["sum"].span)
     factor = constant(np.asarray(x_scale * w_scale / y_scale, np.float32), span=stored.span)
@@ -194,7 +194,7 @@ def _integer_product(stored: Call, uses: UseCounts) -> Expr | None:
 
 
 def _may_wrap(product: Call, *operands: Call) -> bool:
-    """Test whether the sums of a product, of a depth that is not symbolic, may exceed 32 bits."""
+    """Test whether the sums of a product may exceed 32 bits; false if its depth is symbolic."""
     x, w = map(stored_operand, operands)
     limit = None if x is None or w is None else greatest_sum(product, x, w)
     return limit is not None and limit > SUM_LIMIT
@@ -242,7 +242,7 @@ def _integer_bias(match: Match, scale: Array) -> Expr | None:
     return bias.args[0] if shaped is None else reshape(bias.args[0], shape=_type(shaped).shape, span=shaped.span)
 
 
-def _centerd(stored: Call) -> Expr:
+def _centered(stored: Call) -> Expr:
     """Subtract the zero point from the quantized values, in int32."""
     x = stored.args[0]
     wide = cast_to(x, "int32")
@@ -285,7 +285,7 @@ def _integer_mean(stored: Call, uses: UseCounts) -> Expr | None:
         return None
     if not _type(x.args[0]).dtype.is_int or _type(x.args[0]).dtype.bits > 8:
         return None
-    total = reduce_sum(_centerd(x), axes=tuple(range(2, _rank(x))), keepdims=True, span=mean.span)
+    total = reduce_sum(_centered(x), axes=tuple(range(2, _rank(x))), keepdims=True, span=mean.span)
     factor = constant(np.asarray(scales[0] / (scales[1] * np.float32(count)), np.float32), span=stored.span)
     return requantize(total, factor, _zero_point(stored), dtype=stored.attrs.dtype, axis=1, span=stored.span)
 
@@ -334,7 +334,7 @@ def _without_zero_point(match: Match) -> Expr | None:
     product, x, weights, points = match.call("product"), match["x"], match.constant("w"), match.constant("z")
     assert isinstance(product.callee, Operator)
     element_dtype = _type(x).dtype
-    if points.size == 0 or not bool(np.all(points == points.flat[0])) or _type(match["centerd"]).shape != _type(x).shape:
+    if points.size == 0 or not bool(np.all(points == points.flat[0])) or _type(match["centered"]).shape != _type(x).shape:
         return None
     point = int(points.flat[0])
     if not element_dtype.limits[0] <= point <= element_dtype.limits[1]:
@@ -349,8 +349,8 @@ def _without_zero_point(match: Match) -> Expr | None:
         sums = weights.sum(axis=tuple(range(1, weights.ndim)), dtype=np.int64).reshape((-1, *(1,) * spatial))
         pads = product.attrs.pads
         if any(amount != 0 for amount in pads):
-            around = (0, 0, *pads[:spatial], 0, 0, *pads[spatial:])
-            x = pad(x, constant(np.asarray(point, element_dtype.numpy)), pads=around, span=product.span)
+            data_pads = (0, 0, *pads[:spatial], 0, 0, *pads[spatial:])
+            x = pad(x, constant(np.asarray(point, element_dtype.numpy)), pads=data_pads, span=product.span)
         total = _int32_product(product, (x, match["w"]), pads=())
     return add(total, constant((-point * sums).astype(np.int32), span=product.span), span=product.span)
 
@@ -402,7 +402,7 @@ SUM_OF_CONSTANTS = RewriteRule(
 _WIDENED = is_op("cast")(wildcard().where(_is_narrow).named("x")).where(_is_int32)
 
 
-def _centerd_pattern(name: str, point: str) -> Pattern:
+def _centered_pattern(name: str, point: str) -> Pattern:
     """Build the pattern of a narrow value cast to int32, optionally minus a constant zero point."""
     wide = is_op("cast")(wildcard().where(_is_narrow).named(name)).where(_is_int32)
     return wide | is_op("sub")(wide, is_const().named(point))
@@ -411,12 +411,12 @@ def _centerd_pattern(name: str, point: str) -> Pattern:
 _NARROWING = (
     RewriteRule(
         "zero points of both factors",
-        is_op("matmul")(_centerd_pattern("a", "p"), _centerd_pattern("b", "q")).where(_is_int32).named("product"),
+        is_op("matmul")(_centered_pattern("a", "p"), _centered_pattern("b", "q")).where(_is_int32).named("product"),
         _both_computed,
     ),
     RewriteRule(
         "zero point of the data",
-        is_op("conv", "matmul")(is_op("sub")(_WIDENED, is_const().named("z")).named("centerd"), is_const().named("w"))
+        is_op("conv", "matmul")(is_op("sub")(_WIDENED, is_const().named("z")).named("centered"), is_const().named("w"))
         .where(_is_int32)
         .named("product"),
         _without_zero_point,

@@ -62,8 +62,8 @@ def compose_chain(root: Expr) -> Expr:
             call(move.operator, (_build(value, root.span), *move.extra_operands), move.attrs, root.span)
         )
     chain = _build(value, root.span)
-    fewer = _transposes(chain, source) < _transposes(root, source)
-    return chain if fewer and chain.type == root.type else root
+    has_fewer = _transposes(chain, source) < _transposes(root, source)
+    return chain if has_fewer and chain.type == root.type else root
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,9 @@ def _transposes(expr: Expr, source: Expr) -> int:
 
 @dataclass(frozen=True)
 class _MovedValue:
-    """A value with the elements of `source` in another order. The source has dimensions of extents `extents`, by number, in the
-    order `order`, without those of extent 1. Each axis of the value, of shape `shape`, combines the dimensions in `axes`."""
+    """A value with the elements of `source` in another order. The source is divided into numbered dimensions, without those of
+    extent 1: `extents` maps their numbers to extents, and `order` lists the numbers in the order of the source. `axes` lists for
+    each axis of the value the dimensions that it combines; `shape` is the shape of the value."""
 
     source: Expr
     extents: dict[int, Dim]
@@ -180,10 +181,10 @@ def _pad(value: _MovedValue, pads: tuple[Dim, ...], fill: Expr) -> _MovedValue |
             order.remove(number)
         axis[1:] = []
         dim_pads[axis[0]] = position, low, high
-    by_dimension = [dim_pads.get(number, (0, 0, 0))[1:] for number in order]
+    pads_by_dimension = [dim_pads.get(number, (0, 0, 0))[1:] for number in order]
     source = _with_shape(value.source, tuple(extents[number] for number in order), value.source.span)
     source = pad(
-        source, fill, pads=tuple(side for sides in zip(*by_dimension, strict=True) for side in sides), span=value.source.span
+        source, fill, pads=tuple(side for sides in zip(*pads_by_dimension, strict=True) for side in sides), span=value.source.span
     )
     padded_extents = dict(zip(order, _shape(source), strict=True))
     for number, (position, _, _) in dim_pads.items():

@@ -96,14 +96,14 @@ def _leaders(groups: list[list[Expr]], scopes: Scopes) -> dict[int, Expr]:
         if isinstance(group[0], (Constant, GlobalVar)):
             leaders.update((id(expr), group[0]) for expr in group[1:])
             continue
-        first: dict[Scope, Expr] = {}
+        first_by_scope: dict[Scope, Expr] = {}
         for expr in group:
-            first.setdefault(scopes.expr_scopes[id(expr)], expr)
+            first_by_scope.setdefault(scopes.expr_scopes[id(expr)], expr)
         for expr in group:
             scope: Scope | None = scopes.expr_scopes[id(expr)]
             leader = expr
             while scope is not None:
-                leader = first.get(scope, leader)
+                leader = first_by_scope.get(scope, leader)
                 scope = scope.parent
             if leader is not expr:
                 leaders[id(expr)] = leader

@@ -50,7 +50,7 @@ def remove_dead_channels(target: Function, lanes: int = 1) -> Function:
 
 
 @dataclass(frozen=True, eq=False)
-class _Cut:
+class _ChannelAxis:
     """The channel axis of a tensor, and the channel number at each index along the axis."""
 
     axis: int
@@ -59,32 +59,33 @@ class _Cut:
 
 @dataclass(eq=False)
 class _Channels:
-    """The channels of a graph. `cuts` maps ids of expressions to their channel axes. `parents` is a union-find over channels that
-    are kept or removed together. `live_channels` must be kept. `groups` lists the output channels of each product, at least
-    one of which is kept."""
+    """The channels of a graph. `channel_axes` maps ids of expressions to their channel axes. `parents` is a union-find over
+    channels that are kept or removed together. `live_channels` must be kept. `groups` lists the output channels of each product, at
+    least one of which is kept."""
 
     ranges: Mapping[int, Range]
-    cuts: dict[int, _Cut] = field(default_factory=dict)
+    channel_axes: dict[int, _ChannelAxis] = field(default_factory=dict)
     parents: list[int] = field(default_factory=list)
     live_channels: set[int] = field(default_factory=set)
     groups: list[Array] = field(default_factory=list)
 
     def visit(self, expr: Expr) -> None:
-        """Find the channel axis of an expression whose operands are visited, and mark the operands' channels that it needs."""
-        cut = None
+        """Find the channel axis of an expression whose operands have been visited, and mark the operands' channels that it
+        needs."""
+        channel_axis = None
         if isinstance(expr, Call) and isinstance(expr.callee, Operator):
             if is_product(expr):
-                cut = self._product(expr)
+                channel_axis = self._product(expr)
             elif expr.callee.elementwise:
-                cut = self._elementwise(expr)
-            elif expr.args and id(expr.args[0]) in self.cuts and all(isinstance(arg, Constant) for arg in expr.args[1:]):
-                cut = self._moved(expr)
-        if cut is None:
+                channel_axis = self._elementwise(expr)
+            elif expr.args and id(expr.args[0]) in self.channel_axes and all(isinstance(arg, Constant) for arg in expr.args[1:]):
+                channel_axis = self._moved(expr)
+        if channel_axis is None:
             for child in children(expr):
-                if id(child) in self.cuts:
-                    self.live_channels.update(self.cuts[id(child)].channels.tolist())
+                if id(child) in self.channel_axes:
+                    self.live_channels.update(self.channel_axes[id(child)].channels.tolist())
         else:
-            self.cuts[id(expr)] = cut
+            self.channel_axes[id(expr)] = channel_axis
 
     def live_masks(self, lanes: int) -> dict[int, Array]:
         """Compute which indices of each expression's channel axis are kept, by id of the expression."""
@@ -95,8 +96,8 @@ class _Channels:
             multiple = lanes if len(roots) % lanes == 0 else 1
             missing = max(-(-len(group_roots) // multiple), 1) * multiple - len(group_roots)
             live_roots.update([root for root in dict.fromkeys(roots) if root not in group_roots][:missing])
-        stays = np.array([self._find(channel) in live_roots for channel in range(len(self.parents))], bool)
-        return {number: stays[cut.channels] for number, cut in self.cuts.items()}
+        is_live = np.array([self._find(channel) in live_roots for channel in range(len(self.parents))], bool)
+        return {number: is_live[channel_axis.channels] for number, channel_axis in self.channel_axes.items()}
 
     def _new(self, count: int) -> Array:
         channels = np.arange(len(self.parents), len(self.parents) + count)
@@ -114,15 +115,15 @@ class _Channels:
         for one, other in zip(a.tolist(), b.tolist(), strict=True):
             self.parents[self._find(one)] = self._find(other)
 
-    def _product(self, product: Call) -> _Cut | None:
+    def _product(self, product: Call) -> _ChannelAxis | None:
         """Return the channels of a product: new channels; for a grouped convolution, the channels of its data. The product needs
         the data's channels that vary and have nonzero weights."""
         x, weights = product.args
         assert isinstance(weights, Constant)
         attrs: Any = product.attrs
         is_conv = product.callee is ops.conv
-        channel_axis = 1 if is_conv else _rank(product) - 1
-        data = self.cuts.get(id(x))
+        result_axis = 1 if is_conv else _rank(product) - 1
+        data = self.channel_axes.get(id(x))
         if data is not None and data.axis != (1 if is_conv else _rank(x) - 1):
             return None
         if is_conv and attrs.groups > 1:
@@ -131,43 +132,45 @@ class _Channels:
             inputs = data.channels.reshape(attrs.groups, -1)
             for column in inputs.T[1:]:
                 self._join(inputs[:, 0], column)
-            return _Cut(channel_axis, np.repeat(inputs[:, 0], weights.data.shape[0] // attrs.groups))
+            return _ChannelAxis(result_axis, np.repeat(inputs[:, 0], weights.data.shape[0] // attrs.groups))
         if data is not None:
             low, high = self.ranges[id(x)].along(data.axis)
             if is_conv and any(amount != 0 for amount in attrs.pads):
                 low, high = np.minimum(low, 0), np.maximum(high, 0)  # padding adds zeros
             nonzero = weights.data.any(axis=(0, *range(2, weights.data.ndim)) if is_conv else 1)
             self.live_channels.update(data.channels[nonzero & (low != high)].tolist())
-        return _Cut(channel_axis, self._new(weights.data.shape[0 if is_conv else 1]))
+        return _ChannelAxis(result_axis, self._new(weights.data.shape[0 if is_conv else 1]))
 
-    def _elementwise(self, expr: Call) -> _Cut | None:
+    def _elementwise(self, expr: Call) -> _ChannelAxis | None:
         """Unite the channels of all operands; None if their channel axes do not match."""
-        operand_cuts = [(arg, self.cuts[id(arg)]) for arg in expr.args if id(arg) in self.cuts]
-        if not operand_cuts:
+        operand_axes = [(arg, self.channel_axes[id(arg)]) for arg in expr.args if id(arg) in self.channel_axes]
+        if not operand_axes:
             return None
-        rank, (example, first) = _rank(expr), operand_cuts[0]
+        rank, (example, first) = _rank(expr), operand_axes[0]
         axis = first.axis + rank - _rank(example)
         if _extent(expr, axis) != len(first.channels):
             return None
         for arg in expr.args:
-            cut, parameters = self.cuts.get(id(arg)), _parameter_axis(expr, arg)
+            channel_axis, parameters = self.channel_axes.get(id(arg)), _parameter_axis(expr, arg)
             operand_axis = axis - rank + _rank(arg)
-            if cut is not None:
-                fits = cut.axis == operand_axis and len(cut.channels) == len(first.channels) and parameters is None
+            if channel_axis is not None:
+                fits = (
+                    channel_axis.axis == operand_axis and len(channel_axis.channels) == len(first.channels) and parameters is None
+                )
             elif isinstance(arg, Constant):
                 fits = parameters is None or parameters == axis
             else:
                 fits = parameters is None and (operand_axis < 0 or _extent(arg, operand_axis) == 1)
             if not fits:
                 return None
-        for _, cut in operand_cuts[1:]:
-            self._join(first.channels, cut.channels)
-        return _Cut(axis, first.channels)
+        for _, channel_axis in operand_axes[1:]:
+            self._join(first.channels, channel_axis.channels)
+        return _ChannelAxis(axis, first.channels)
 
-    def _moved(self, expr: Call) -> _Cut | None:
-        cut = self.cuts[id(expr.args[0])]
-        axis_mapping = moved_axis(expr, cut.axis)
-        return None if axis_mapping is None else _Cut(axis_mapping[0], cut.channels[axis_mapping[1]])
+    def _moved(self, expr: Call) -> _ChannelAxis | None:
+        channel_axis = self.channel_axes[id(expr.args[0])]
+        axis_mapping = moved_axis(expr, channel_axis.axis)
+        return None if axis_mapping is None else _ChannelAxis(axis_mapping[0], channel_axis.channels[axis_mapping[1]])
 
 
 def _rank(expr: Expr) -> int:
@@ -199,11 +202,11 @@ def _without(expr: Expr, parts: Sequence[Expr], channels: _Channels, live_masks:
         return _smaller_product(expr, parts[0], channels, live_masks)
     if id(expr) not in live_masks:
         return rebuild(expr, tuple(parts))
-    cut, mask = channels.cuts[id(expr)], live_masks[id(expr)]
+    channel_axis, mask = channels.channel_axes[id(expr)], live_masks[id(expr)]
     if expr.callee is ops.reshape:
-        shape = tuple(int(mask.sum()) if axis == cut.axis else dim for axis, dim in enumerate(expr.attrs.shape))
+        shape = tuple(int(mask.sum()) if axis == channel_axis.axis else dim for axis, dim in enumerate(expr.attrs.shape))
         return ops.reshape(parts[0], shape=shape, span=expr.span)
-    sliced = [_part(expr, arg, cut.axis, mask) if isinstance(arg, Constant) else arg for arg in parts]
+    sliced = [_part(expr, arg, channel_axis.axis, mask) if isinstance(arg, Constant) else arg for arg in parts]
     return call(expr.callee, sliced, expr.attrs, expr.span)
 
 
@@ -223,20 +226,24 @@ def _smaller_product(product: Call, x: Expr, channels: _Channels, live_masks: Ma
     is_conv = product.callee is ops.conv
     # Output channels first, then input channels.
     array = weights.data if is_conv else weights.data.T
-    out = live_masks.get(id(product), np.ones(array.shape[0], bool))
-    inputs = live_masks.get(id(product.args[0]), np.ones(_extent(product.args[0], 1 if is_conv else -1), bool))
-    array = array[out]
+    output_mask = live_masks.get(id(product), np.ones(array.shape[0], bool))
+    input_mask = live_masks.get(id(product.args[0]), np.ones(_extent(product.args[0], 1 if is_conv else -1), bool))
+    array = array[output_mask]
     if is_conv and attrs.groups > 1:
-        groups = int(inputs.reshape(attrs.groups, -1)[:, 0].sum())
+        groups = int(input_mask.reshape(attrs.groups, -1)[:, 0].sum())
         return call(ops.conv, (x, constant(array)), dataclasses.replace(attrs, groups=groups), product.span)
-    smaller = array[:, inputs]
-    result = call(ops.conv if is_conv else ops.matmul, (x, constant(smaller if is_conv else smaller.T)), attrs, product.span)
-    if inputs.all():
+    live_weights = array[:, input_mask]
+    result = call(
+        ops.conv if is_conv else ops.matmul, (x, constant(live_weights if is_conv else live_weights.T)), attrs, product.span
+    )
+    if input_mask.all():
         return result
-    low, _ = channels.ranges[id(product.args[0])].along(channels.cuts[id(product.args[0])].axis)
-    always = np.broadcast_to(low, inputs.shape)[~inputs]
-    dead_weights = array[:, ~inputs].astype(np.int64)
-    added = (dead_weights.reshape(*dead_weights.shape[:2], -1).sum(axis=2) @ always).astype(np.int32)
-    if not added.any():
+    low, _ = channels.ranges[id(product.args[0])].along(channels.channel_axes[id(product.args[0])].axis)
+    dead_values = np.broadcast_to(low, input_mask.shape)[~input_mask]
+    dead_weights = array[:, ~input_mask].astype(np.int64)
+    contribution = (dead_weights.reshape(*dead_weights.shape[:2], -1).sum(axis=2) @ dead_values).astype(np.int32)
+    if not contribution.any():
         return result
-    return ops.add(result, constant(added.reshape((-1, *(1,) * (_rank(product) - 2)) if is_conv else (-1,))), span=product.span)
+    return ops.add(
+        result, constant(contribution.reshape((-1, *(1,) * (_rank(product) - 2)) if is_conv else (-1,))), span=product.span
+    )

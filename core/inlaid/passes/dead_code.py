@@ -27,8 +27,8 @@ def remove_dead_code(module: Module, entry: str = "main") -> Module:
 
 
 def _remove_lets(target: Function) -> Function:
-    bound = {id(expr.var): expr.value for expr in post_order(target) if isinstance(expr, Let)}
-    if not bound:
+    let_values = {id(expr.var): expr.value for expr in post_order(target) if isinstance(expr, Let)}
+    if not let_values:
         return target
     reachable_ids: set[int] = set()
     pending: list[Expr] = [target.body]
@@ -37,9 +37,9 @@ def _remove_lets(target: Function) -> Function:
         if id(expr) not in reachable_ids:
             reachable_ids.add(id(expr))
             pending.extend((expr.body,) if isinstance(expr, Let) else children(expr))
-            if id(expr) in bound:
-                pending.append(bound[id(expr)])
-    if bound.keys() <= reachable_ids:
+            if id(expr) in let_values:
+                pending.append(let_values[id(expr)])
+    if let_values.keys() <= reachable_ids:
         return target
     return transform_function(
         target,

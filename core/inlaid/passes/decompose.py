@@ -19,7 +19,7 @@ def decompose(function: Function, keep: Callable[[Call], bool]) -> Function:
     decomposition fails.
     """
 
-    def unwanted(expr: Expr) -> bool:
+    def must_decompose(expr: Expr) -> bool:
         return isinstance(expr, Call) and isinstance(expr.callee, Operator) and bool(expr.callee.decompose) and not keep(expr)
 
     def build(match: Match) -> Expr:
@@ -34,6 +34,6 @@ def decompose(function: Function, keep: Callable[[Call], bool]) -> Function:
                 f"decompose raised {type(error).__name__}: {error}", operator=call.callee.name, node=str(call.span or "")
             ) from error
 
-    simpler = rewrite_expr(function, [RewriteRule("decompose", wildcard().where(unwanted), build)])
+    simpler = rewrite_expr(function, [RewriteRule("decompose", wildcard().where(must_decompose), build)])
     assert isinstance(simpler, Function)
     return simpler

@@ -50,8 +50,8 @@ def _varying(expr: Expr) -> int | None:
     """Find the position of an element-wise operator's only non-constant operand; None for any other expression."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not expr.callee.elementwise:
         return None
-    varying = [number for number, arg in enumerate(expr.args) if not isinstance(arg, Constant)]
-    return varying[0] if len(varying) == 1 and isinstance(expr.type, TensorType) else None
+    varying_positions = [number for number, arg in enumerate(expr.args) if not isinstance(arg, Constant)]
+    return varying_positions[0] if len(varying_positions) == 1 and isinstance(expr.type, TensorType) else None
 
 
 def _values(target: Call, operand_index: int) -> Values | None:
@@ -72,13 +72,15 @@ def _values(target: Call, operand_index: int) -> Values | None:
 
 
 def _inside(target: Call, operand_index: int, source: Expr, values: Values, uses: UseCounts) -> Expr | None:
-    """Apply an operator before the data movement that produces `source`; None if that does not move convolutions alone."""
+    """Apply an operator before the data movement that produces `source`; None if the movement does not move convolutions alone."""
     if not uses.single(source):
         return None
     if isinstance(source, Call) and source.callee in REARRANGEMENTS:
-        before = {number: _before(source, value) if value.ndim else value for number, value in values.items()}
-        source_values = {number: value for number, value in before.items() if value is not None}
-        inner = _inside(target, operand_index, source.args[0], source_values, uses) if len(source_values) == len(before) else None
+        moved_values = {number: _before_movement(source, value) if value.ndim else value for number, value in values.items()}
+        source_values = {number: value for number, value in moved_values.items() if value is not None}
+        inner = (
+            _inside(target, operand_index, source.args[0], source_values, uses) if len(source_values) == len(moved_values) else None
+        )
         return None if inner is None else call(source.callee, (inner,), source.attrs, source.span)
     if isinstance(source, Call) and source.callee is ops.concat:
         if any(value.ndim and value.shape[source.attrs.axis] != 1 for value in values.values()):
@@ -127,17 +129,17 @@ def _bits(expr: Expr) -> int:
     return _type(expr).dtype.bits
 
 
-def _before(link: Call, value: Array) -> Array | None:
+def _before_movement(movement: Call, value: Array) -> Array | None:
     """Rewrite a constant that broadcasts to the result of a data movement to a constant that broadcasts to the operand; None if
     that needs a symbolic extent."""
-    source, result = link.args[0].type, link.type
+    source, result = movement.args[0].type, movement.type
     assert isinstance(source, TensorType) and isinstance(result, TensorType)
-    if isinstance(link.attrs, TransposeAttrs):
-        return value.transpose(np.argsort(link.attrs.perm))
-    if isinstance(link.attrs, SliceAttrs):
-        alike = (one == 1 or old == new for one, old, new in zip(value.shape, source.shape, result.shape, strict=True))
-        cut = (abs(step) == 1 for step in link.attrs.strides)
-        return value if all(alike) and all(cut) else None
+    if isinstance(movement.attrs, TransposeAttrs):
+        return value.transpose(np.argsort(movement.attrs.perm))
+    if isinstance(movement.attrs, SliceAttrs):
+        extents_match = (one == 1 or old == new for one, old, new in zip(value.shape, source.shape, result.shape, strict=True))
+        full_steps = (abs(step) == 1 for step in movement.attrs.strides)
+        return value if all(extents_match) and all(full_steps) else None
     full_shape, shape = list(value.shape), [1] * len(source.shape)
     for new, old in matching_runs(result.shape, source.shape):
         if all(value.shape[axis] == 1 for axis in range(*new)):

@@ -31,15 +31,15 @@ def _moved(expr: Expr, uses: UseCounts) -> Expr | None:
     computed, indices = expr.args
     if not isinstance(computed, Call) or not isinstance(computed.callee, Operator) or not computed.callee.elementwise:
         return None
-    places = [number for number, arg in enumerate(computed.args) if _shape(arg) != ()]
-    if len(places) != 1 or not uses.single(computed) or _elements(expr) >= _elements(computed):
+    positions = [number for number, arg in enumerate(computed.args) if _shape(arg) != ()]
+    if len(positions) != 1 or not uses.single(computed) or _elements(expr) >= _elements(computed):
         return None
     if len(_shape(expr) or ()) < len(_shape(computed) or ()):
         return None  # attributes may name an axis that the result does not have
-    table = call(ops.take, [computed.args[places[0]], indices], expr.attrs, expr.span)
-    moved = _moved(table, uses)
+    table = call(ops.take, [computed.args[positions[0]], indices], expr.attrs, expr.span)
+    rewritten = _moved(table, uses)
     args = list(computed.args)
-    args[places[0]] = table if moved is None else moved
+    args[positions[0]] = table if rewritten is None else rewritten
     return call(computed.callee, args, computed.attrs, computed.span)
 
 

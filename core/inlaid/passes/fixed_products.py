@@ -49,33 +49,35 @@ def _by_upper_half(expr: Expr) -> Expr | None:
     x, multiplier, shift = expr.args
     if not isinstance(multiplier, Constant) or not isinstance(shift, Constant) or np.any(multiplier.data < 0):
         return None
-    places = shift.data.astype(np.int64)
-    if multiplier.data.size == places.size == 1:
-        moved = _by_shift(x, int(multiplier.data.item()), int(places.item()))
-        if moved is not None:
-            return moved
-    axis, away = expr.attrs.axis, expr.attrs.rounding == "away"
-    if places.size and np.all((places <= -2) & (places >= -FRACTION)):
-        added, right = np.asarray(1 << (-places - 2), np.int32), np.asarray(-places - 1, np.int32)
-        return multiply_high(x, multiplier, constant(added), constant(right), low=1 << 30, axis=axis, away=away, span=expr.span)
-    nothing = scalar(0, "int32")
-    if places.size and np.all(places == -1):
-        return multiply_high(x, multiplier, nothing, nothing, low=3 << 30, axis=axis, away=away, span=expr.span)
+    shifts = shift.data.astype(np.int64)
+    if multiplier.data.size == shifts.size == 1:
+        shorter_shift = _by_shift(x, int(multiplier.data.item()), int(shifts.item()))
+        if shorter_shift is not None:
+            return shorter_shift
+    axis, rounds_away = expr.attrs.axis, expr.attrs.rounding == "away"
+    if shifts.size and np.all((shifts <= -2) & (shifts >= -FRACTION)):
+        offsets, right_shifts = np.asarray(1 << (-shifts - 2), np.int32), np.asarray(-shifts - 1, np.int32)
+        return multiply_high(
+            x, multiplier, constant(offsets), constant(right_shifts), low=1 << 30, axis=axis, away=rounds_away, span=expr.span
+        )
+    zero = scalar(0, "int32")
+    if shifts.size and np.all(shifts == -1):
+        return multiply_high(x, multiplier, zero, zero, low=3 << 30, axis=axis, away=rounds_away, span=expr.span)
     # Without a right shift there is one rounding: shift the data left so that the upper half is the result.
-    if places.size != 1 or places.item() < 0 or _bits(x) + places.item() + 1 > FRACTION:
+    if shifts.size != 1 or shifts.item() < 0 or _bits(x) + shifts.item() + 1 > FRACTION:
         return None
-    twice = ops.shift_left(x, scalar(places.item() + 1, "int32"), span=expr.span)
-    return multiply_high(twice, multiplier, nothing, nothing, low=1 << 31, axis=axis, span=expr.span)
+    shifted_left = ops.shift_left(x, scalar(shifts.item() + 1, "int32"), span=expr.span)
+    return multiply_high(shifted_left, multiplier, zero, zero, low=1 << 31, axis=axis, span=expr.span)
 
 
-def _by_shift(x: Expr, multiplier: int, places: int) -> Expr | None:
+def _by_shift(x: Expr, multiplier: int, shift: int) -> Expr | None:
     """Merge a left shift with a multiplication by a power of two into a shorter shift; None if bits may be lost."""
     if multiplier != 1 << 30 or not isinstance(x, Call) or x.callee is not ops.shift_left or not isinstance(x.args[1], Constant):
         return None
-    if x.args[1].data.size != 1 or _bits(x) + max(places, 0) > FRACTION:
+    if x.args[1].data.size != 1 or _bits(x) + max(shift, 0) > FRACTION:
         return None
-    left = int(x.args[1].data.item()) + places - 1
-    return ops.shift_left(x.args[0], scalar(left, "int32"), span=x.span) if left >= 0 else None
+    left_shift = int(x.args[1].data.item()) + shift - 1
+    return ops.shift_left(x.args[0], scalar(left_shift, "int32"), span=x.span) if left_shift >= 0 else None
 
 
 def _bits(expr: Expr) -> int:

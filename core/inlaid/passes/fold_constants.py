@@ -41,18 +41,19 @@ def fold_constants(
 
 
 def _weights(target: Function) -> set[int]:
-    """Ids of expressions that are used only as second operands of complex operators, directly or through other operators."""
+    """Return the ids of expressions that are used only as second operands of complex operators, directly or through other
+    operators."""
     weight_ids: set[int] = set()
     data_ids: set[int] = set()
     for expr in reversed(list(post_order(target))):
         for index, child in enumerate(children(expr)):
             if isinstance(expr, Call) and isinstance(expr.callee, Operator):
-                serves = (index == 1 and expr.callee.fusion is FusionKind.COMPLEX_OUT_FUSABLE) or (
+                is_weight = (index == 1 and expr.callee.fusion is FusionKind.COMPLEX_OUT_FUSABLE) or (
                     id(expr) in weight_ids and id(expr) not in data_ids
                 )
             else:
-                serves = False
-            (weight_ids if serves else data_ids).add(id(child))
+                is_weight = False
+            (weight_ids if is_weight else data_ids).add(id(child))
     return weight_ids - data_ids
 
 
@@ -80,7 +81,8 @@ def _fold(call: Call, limit: int) -> Expr | None:
 
 
 def _bytes(type_: Type) -> int | None:
-    """Size of a value in bytes, with symbolic dimensions as 1; None for a value that is not a tensor or tuple of tensors."""
+    """Return the size of a value in bytes, with symbolic dimensions as 1; None for a value that is not a tensor or tuple of
+    tensors."""
     match type_:
         case TensorType(shape=shape, dtype=dtype):
             count = 1

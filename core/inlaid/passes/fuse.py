@@ -42,30 +42,30 @@ def fuse(function: Function, limit: int = LIMIT, frugal: bool = False) -> Functi
     """
     scopes = analyse(function)
     groups: dict[int, list[Call]] = {}
-    inside: set[int] = set()
-    every = [scopes.root, *scopes.inner.values()]
-    leaving = _leaving(every, scopes.expr_scopes)
-    for scope in every:
+    inner_ids: set[int] = set()
+    all_scopes = [scopes.root, *scopes.inner.values()]
+    leaving = _leaving(all_scopes, scopes.expr_scopes)
+    for scope in all_scopes:
         if isinstance(scope.owner, Function) and PRIMITIVE in scope.owner.attrs:
             continue
         for group in _Groups(scope, leaving, limit, frugal).list_groups():
             groups[id(group[-1])] = group
-            inside.update(id(member) for member in group[:-1])
+            inner_ids.update(id(member) for member in group[:-1])
     replacements: dict[int, Expr] = {}
     for expr in post_order(function):
         if id(expr) in groups:
             replacements[id(expr)] = _outline(groups[id(expr)], replacements)
-        elif id(expr) not in inside:
+        elif id(expr) not in inner_ids:
             replacements[id(expr)] = rebuild(expr, tuple(replacements[id(child)] for child in children(expr)))
     result = replacements[id(function)]
     assert isinstance(result, Function)
     return result
 
 
-def _leaving(every: list[Scope], expr_scopes: dict[int, Scope]) -> set[int]:
+def _leaving(all_scopes: list[Scope], expr_scopes: dict[int, Scope]) -> set[int]:
     """Collect the ids of expressions whose value leaves its scope, as the scope's result or into an inner scope."""
     leaving_ids: set[int] = set()
-    for scope in every:
+    for scope in all_scopes:
         leaving_ids.add(id(scope.result))
         for expr in scope.order:
             for index, child in enumerate(children(expr)):
@@ -261,9 +261,11 @@ def _pads_images(expr: Expr, reader: Expr) -> bool:
     match expr, reader:
         case Call(callee=ops.pad, args=(x, Constant())), Call(callee=ops.conv, args=(data, _)):
             pads, rank = expr.attrs.pads, len(_shape(x))
-            around = (*pads[:2], *pads[rank : rank + 2])
+            outer_pads = (*pads[:2], *pads[rank : rank + 2])
             return (
-                data is expr and not any((*around, *reader.attrs.pads)) and all(isinstance(pad, int) and pad >= 0 for pad in pads)
+                data is expr
+                and not any((*outer_pads, *reader.attrs.pads))
+                and all(isinstance(pad, int) and pad >= 0 for pad in pads)
             )
     return False
 

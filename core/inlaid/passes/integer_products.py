@@ -35,7 +35,7 @@ from inlaid_runtime.types import TensorType
 
 Array = np.ndarray[Any, Any]
 Acceptance = Callable[[Call, Call], bool]
-"""Predicate of a float product and the integer product that would replace it: whether the integer form is wanted."""
+"""Predicate on (float product, integer product of the same operands): whether the integer product should replace the float one."""
 
 PRODUCTS = (conv, conv_transpose, matmul)
 BITS = 8
@@ -46,7 +46,7 @@ SUM_LIMIT = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class StoredOperand:
-    """A dequantized operand: its integers, constant scale, and zero point; both 0-d or 1-d along `axis` of the integers."""
+    """A dequantized operand: its integers, constant scale, and zero point. Scale and zero point are 0-d, or 1-d along `axis`."""
 
     integers: Expr
     scale: Array
@@ -78,7 +78,7 @@ class StoredOperand:
         return sub(wide, point)
 
     def along(self, axis: int, rank: int) -> tuple[Dim, ...]:
-        """Return the shape of scale and zero point along the axis `axis` < 0 of a tensor of rank `rank`."""
+        """Return the shape in which 1-d scales and zero points broadcast along the axis `axis` < 0 of a tensor of rank `rank`."""
         assert self.axis is not None
         return tuple(self.type.shape[self.axis] if index - rank == axis else 1 for index in range(rank))
 
@@ -144,8 +144,8 @@ def _integer_form(product: Call, accepts: Acceptance) -> Expr | None:
 
 
 def _result_axis(product: Call, index: int, operand: StoredOperand) -> int | None:
-    """Return the axis < 0 of the result along which the scale of an operand varies, 0 for one scale; None if scales vary along a
-    summed axis."""
+    """Return the axis of the result, as a negative number, along which the scale of an operand varies; 0 if the scale is 0-d, None
+    if it varies along a summed axis."""
     if operand.axis is None:
         return 0
     assert isinstance(product.type, TensorType)
@@ -173,8 +173,8 @@ def greatest_sum(product: Call, x: StoredOperand, w: StoredOperand) -> int | Non
         wide = weights.data.astype(np.int64)
         if w.zero_point is not None:
             points = w.zero_point.data.astype(np.int64)
-            along = [-1 if axis == w.axis else 1 for axis in range(wide.ndim)]
-            wide = wide - (points if w.axis is None else points.reshape(along))
+            point_shape = [-1 if axis == w.axis else 1 for axis in range(wide.ndim)]
+            wide = wide - (points if w.axis is None else points.reshape(point_shape))
         return x.magnitude * int(np.abs(wide).sum(axis=axes).max(initial=0))
     terms = 1
     for axis in axes:
@@ -202,5 +202,5 @@ def _factor(rank: int, operands: tuple[StoredOperand, StoredOperand], axes: list
     with np.errstate(all="ignore"):
         factor = np.asarray(parts[0] * parts[1], np.float32)
     least = np.finfo(np.float32).tiny
-    sound = all(bool(np.all((part > 0) & np.isfinite(part))) for part in parts)
-    return factor if sound and bool(np.all((factor >= least) & np.isfinite(factor))) else None
+    are_valid = all(bool(np.all((part > 0) & np.isfinite(part))) for part in parts)
+    return factor if are_valid and bool(np.all((factor >= least) & np.isfinite(factor))) else None

@@ -152,12 +152,14 @@ def _elementwise(call: Call, interval: Callable[..., Interval | None], ranges: M
     operand_bounds = [
         tuple(part.reshape((1,) * (rank - part.ndim) + part.shape) for part in _bounds(arg, ranges)) for arg in call.args
     ]
-    computed = [low.shape for (low, _), arg in zip(operand_bounds, call.args, strict=True) if not isinstance(arg, Constant)]
-    shapes = [*computed, *(low.shape for low, _ in operand_bounds)]
+    computed_shapes = [low.shape for (low, _), arg in zip(operand_bounds, call.args, strict=True) if not isinstance(arg, Constant)]
+    shapes = [*computed_shapes, *(low.shape for low, _ in operand_bounds)]
     varying_axis = next((axis for shape in shapes for axis, extent in enumerate(shape) if extent > 1), None)
     other_axes = tuple(axis for axis in range(rank) if axis != varying_axis)
-    reduced = [(low.min(axis=other_axes, keepdims=True), high.max(axis=other_axes, keepdims=True)) for low, high in operand_bounds]
-    return interval(*reduced)
+    reduced_bounds = [
+        (low.min(axis=other_axes, keepdims=True), high.max(axis=other_axes, keepdims=True)) for low, high in operand_bounds
+    ]
+    return interval(*reduced_bounds)
 
 
 # --- operators with attributes ----------------------------------------------------------------------------------------
@@ -172,16 +174,16 @@ def _scaled(call: Call, ranges: Mapping[int, Range]) -> Interval | None:
     values = [item.data for item in parameters if isinstance(item, Constant)]
     if data is None or reference is None or len(values) < len(parameters) or not _keeps_order(call, data):
         return None
-    by_axis = any(value.ndim for value in values)
-    if by_axis and not hasattr(attrs, "axis"):
+    varies = any(value.ndim for value in values)
+    if varies and not hasattr(attrs, "axis"):
         return None
-    axis = attrs.axis if by_axis else data.axis or 0
+    axis = attrs.axis if varies else data.axis or 0
     extent = max([1, *(value.size for value in values)])
     ends = []
     for bound in data.along(axis) if data.low.ndim else (data.low, data.high):
-        spread = np.broadcast_to(bound, (extent,)) if extent > 1 else bound
+        values_by_index = np.broadcast_to(bound, (extent,)) if extent > 1 else bound
         vector_attrs = dataclasses.replace(attrs, axis=0) if hasattr(attrs, "axis") else attrs
-        ends.append(reference(vector_attrs, spread.astype(x.type.dtype.numpy), *values).astype(np.int64))
+        ends.append(reference(vector_attrs, values_by_index.astype(x.type.dtype.numpy), *values).astype(np.int64))
     return _spread(ends[0], axis, len(_shape(call))), _spread(ends[1], axis, len(_shape(call)))
 
 
@@ -231,10 +233,10 @@ def _product(call: Call, ranges: Mapping[int, Range]) -> Interval | None:
     return _spread((middle - radius) // 2, result_axis, rank), _spread((middle + radius) // 2, result_axis, rank)
 
 
-def _products(weights: Array, by: Array) -> Array:
+def _products(weights: Array, vectors: Array) -> Array:
     """Multiply weights (outputs, inputs of a group, window), summed over the window, by vectors (groups, inputs of a group, 1)."""
     sums = weights.sum(axis=2) if weights.shape[2] > 1 else weights[..., 0]
-    return (sums.reshape(len(by), -1, sums.shape[1]) @ by).reshape(-1)
+    return (sums.reshape(len(vectors), -1, sums.shape[1]) @ vectors).reshape(-1)
 
 
 def is_product(expr: Expr) -> bool:
@@ -268,16 +270,18 @@ def _moved(call: Call, moves: Moves, ranges: Mapping[int, Range]) -> Interval | 
     return _reduced(call, (low, high))
 
 
-def _reduced(call: Call, inside: Interval) -> Interval | None:
-    """Compute the bounds after a reduction of elements in the interval `inside`; None if a window may be empty."""
-    low, high = inside
+def _reduced(call: Call, bounds: Interval) -> Interval | None:
+    """Compute the bounds after a reduction of elements in the interval `bounds`; None if a window may be empty."""
+    low, high = bounds
     attrs: Any = call.attrs
     match call.callee:
         case ops.max_pool if any(amount != 0 for amount in attrs.pads):
             # If a window may consist of padding only, the result is the dtype's minimum.
-            each = zip(attrs.pads, attrs.kernel * 2, strict=True)
-            windows_have_data = all(isinstance(amount, int) and isinstance(size, int) and amount < size for amount, size in each)
-            return inside if windows_have_data and all(step == 1 for step in attrs.dilations) else None
+            pad_pairs = zip(attrs.pads, attrs.kernel * 2, strict=True)
+            windows_have_data = all(
+                isinstance(amount, int) and isinstance(size, int) and amount < size for amount, size in pad_pairs
+            )
+            return bounds if windows_have_data and all(step == 1 for step in attrs.dilations) else None
         case ops.reduce_max | ops.reduce_min | ops.reduce_sum:
             counts = [_shape(call.args[0])[axis] for axis in attrs.axes]
             if not all(isinstance(count, int) and count > 0 for count in counts):

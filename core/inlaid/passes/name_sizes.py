@@ -42,14 +42,14 @@ def _names(target: Function) -> dict[arith.Expr, arith.Expr]:
     """Map each existential size to the size under its new name."""
     names: dict[arith.Expr, arith.Expr] = {}
 
-    def unnamed(node: arith.Expr) -> tuple[arith.Expr, ...]:
+    def unnamed_bounds(node: arith.Expr) -> tuple[arith.Expr, ...]:
         if not isinstance(node, arith.SizeVar):
             return node.operands
         upper = node.upper
         return (upper,) if isinstance(upper, arith.Expr) and existential(node) and node not in names else ()
 
     def add(outer: arith.SizeVar) -> None:
-        for size in arith.post_order(outer, below=unnamed):
+        for size in arith.post_order(outer, below=unnamed_bounds):
             if isinstance(size, arith.SizeVar) and existential(size) and size not in names:
                 upper = size.upper
                 if isinstance(upper, arith.Expr):
@@ -69,7 +69,7 @@ def _names(target: Function) -> dict[arith.Expr, arith.Expr]:
 def _renamed(expr: Expr, names: Mapping[arith.Expr, arith.Expr], replacements: dict[int, Expr]) -> Expr:
     """Rebuild one expression over its renamed children, with renamed types."""
 
-    def part(child: Expr) -> Expr:
+    def renamed_child(child: Expr) -> Expr:
         return replacements[id(child)]
 
     def variable(bound: Var) -> Var:
@@ -82,36 +82,36 @@ def _renamed(expr: Expr, names: Mapping[arith.Expr, arith.Expr], replacements: d
     type_ = substitute_type(expr.type, dict(names))
     match expr:
         case Call(callee=Operator(), args=args, attrs=attrs):
-            return dataclasses.replace(expr, type=type_, args=tuple(map(part, args)), attrs=substitute_attrs(attrs, names))
+            return dataclasses.replace(expr, type=type_, args=tuple(map(renamed_child, args)), attrs=substitute_attrs(attrs, names))
         case Call(callee=callee, args=args):
             assert isinstance(callee, Expr)
-            return dataclasses.replace(expr, type=type_, callee=part(callee), args=tuple(map(part, args)))
+            return dataclasses.replace(expr, type=type_, callee=renamed_child(callee), args=tuple(map(renamed_child, args)))
         case Tuple(fields=fields):
-            return dataclasses.replace(expr, type=type_, fields=tuple(map(part, fields)))
+            return dataclasses.replace(expr, type=type_, fields=tuple(map(renamed_child, fields)))
         case TupleItem(tuple=value):
-            return dataclasses.replace(expr, type=type_, tuple=part(value))
+            return dataclasses.replace(expr, type=type_, tuple=renamed_child(value))
         case Function(params=params, body=body, constraints=old_constraints):
             constraints = _constraints(old_constraints, names)
             return dataclasses.replace(
-                expr, type=type_, params=tuple(map(variable, params)), body=part(body), constraints=constraints
+                expr, type=type_, params=tuple(map(variable, params)), body=renamed_child(body), constraints=constraints
             )
         case If(constraints=old_constraints):
-            condition, then, otherwise = map(part, children(expr))
+            condition, then, otherwise = map(renamed_child, children(expr))
             constrained = _constraints(old_constraints[0], names), _constraints(old_constraints[1], names)
             return dataclasses.replace(
                 expr, type=type_, condition=condition, then=then, otherwise=otherwise, constraints=constrained
             )
         case Let(var=bound, value=value, body=body):
-            return dataclasses.replace(expr, type=type_, var=variable(bound), value=part(value), body=part(body))
-        case Loop(body=body, trip_count=trips, condition=going, state=state, scanned=scanned):
+            return dataclasses.replace(expr, type=type_, var=variable(bound), value=renamed_child(value), body=renamed_child(body))
+        case Loop(body=body, trip_count=trips, condition=loop_condition, state=state, scanned=scanned):
             return dataclasses.replace(
                 expr,
                 type=type_,
-                body=part(body),
-                trip_count=None if trips is None else part(trips),
-                condition=None if going is None else part(going),
-                state=tuple(map(part, state)),
-                scanned=tuple(map(part, scanned)),
+                body=renamed_child(body),
+                trip_count=None if trips is None else renamed_child(trips),
+                condition=None if loop_condition is None else renamed_child(loop_condition),
+                state=tuple(map(renamed_child, state)),
+                scanned=tuple(map(renamed_child, scanned)),
             )
     return expr if type_ == expr.type else dataclasses.replace(expr, type=type_)
 

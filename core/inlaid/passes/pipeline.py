@@ -34,14 +34,16 @@ Rewrite = Callable[[Function], Function]
 
 NAME_SIZES = FunctionPass("name_sizes", name_sizes)
 CONSTRAINTS = (NAME_SIZES, ModulePass("constraints", with_constraints))
-"""Keep the conditions on sizes that a model states. They run before any pass that may remove an expression that states one."""
+"""Passes that keep the conditions on sizes that a model states. They run before any pass that may remove an expression that states
+one."""
 
 
 def canonical(stored_weights: bool = False, integers: Acceptance | None = None) -> tuple[GraphPass, ...]:
     """List the passes that canonicalize a model. With `stored_weights`, quantized weights are not dequantized yet, since operators
     that decompose later may multiply them as integers. With `integers`, products of dequantized integers that do not end in a
-    quantization become integer ones where it is true; see `integer_products`. With both, only transposed convolutions do, since
-    they decompose; others may still come to end in one. No pass here decomposes large operators."""
+    quantization become integer ones where it is true; see `integer_products`. With both, only transposed convolutions become
+    integer products, since they decompose; other products may still come to end in a quantization. No pass here decomposes large
+    operators."""
     keep = _dequantizes_weights if stored_weights else None
     operators = (conv_transpose,) if stored_weights else PRODUCTS
     products = () if integers is None else (partial(integer_products, accepts=integers, operators=operators),)
@@ -68,7 +70,7 @@ def _dequantizes(call: Call) -> bool:
 
 
 def _dequantizes_weights(call: Call) -> bool:
-    """Test whether a call dequantizes what may be weights of a product of integers."""
+    """Test whether a call dequantizes a tensor that may be the weights of an integer product."""
     return call.callee is dequantize and isinstance(call.type, TensorType) and call.type.rank > 1
 
 
@@ -102,15 +104,15 @@ def graph_passes(
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}", remedy=f"choose from {', '.join(PRECISIONS)}")
     return (
-        # Later passes may remove what states a condition on sizes.
+        # Later passes may remove an expression that states a condition on sizes.
         *CONSTRAINTS,
         *canonical(stored_weights=True, integers=integers),
         FunctionPass("decompose", decompose),
         FunctionPass("early_elementwise", early_elementwise, ("graph_form",)),
         *PRECISIONS[precision],
-        # While vectors stay full.
+        # Only as far as vectors stay full.
         FunctionPass("dead_channels", partial(remove_dead_channels, lanes=lanes), ("narrow_integers",)),
-        # Again, which folds the expressions that these passes introduce.
+        # Again, to fold the expressions that these passes introduce.
         *canonical(integers=integers),
         FunctionPass("bind_invariants", bind_invariants, ("graph_form",)),
         *target_passes,

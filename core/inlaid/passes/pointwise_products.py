@@ -33,7 +33,7 @@ def pointwise_products(function: Function, capabilities: Capabilities, supports:
         if not isinstance(new, Call) or not isinstance(new.callee, Operator) or not isinstance(new.type, TensorType):
             return new
         inner = None
-        if new.callee is ops.conv and _is_pointwise(new) and _pays(new, lanes, capabilities):
+        if new.callee is ops.conv and _is_pointwise(new) and _is_faster_over_pixels(new, lanes, capabilities):
             inner = _product(new)
         elif new.callee.elementwise and len(new.args) == 1 and id(new.args[0]) in products:
             inner = Call(
@@ -43,12 +43,12 @@ def pointwise_products(function: Function, capabilities: Capabilities, supports:
             inner = _biased(new, products)
         if inner is None:
             return new
-        back = ops.reshape(inner, shape=new.type.shape, span=new.span)
+        reshaped = ops.reshape(inner, shape=new.type.shape, span=new.span)
         sources = [products.get(id(arg), arg) for arg in new.args]
-        if not is_supported(back, supports, *sources):
+        if not is_supported(reshaped, supports, *sources):
             return new
-        products[id(back)] = inner
-        return back
+        products[id(reshaped)] = inner
+        return reshaped
 
     changed = transform(function, visit)
     assert isinstance(changed, Function)
@@ -62,8 +62,8 @@ def _is_pointwise(call: Call) -> bool:
     if names != ["float32"] * 3 and (names != ["float32", "bfloat16", "bfloat16"] or attrs.groups == 1):
         return False
     window = _shape(call.args[1])[2:]
-    single = all(size == 1 for size in (*window, *attrs.strides)) and all(amount == 0 for amount in attrs.pads)
-    return single and isinstance(call.args[1], Constant) and isinstance(_shape(call.args[0])[1], int)
+    has_single_taps = all(size == 1 for size in (*window, *attrs.strides)) and all(amount == 0 for amount in attrs.pads)
+    return has_single_taps and isinstance(call.args[1], Constant) and isinstance(_shape(call.args[0])[1], int)
 
 
 def _shape(expr: Expr) -> tuple[Dim, ...]:
@@ -81,7 +81,7 @@ def _dtype(expr: Expr) -> str:
     return expr.type.dtype.name
 
 
-def _pays(call: Call, lanes: int, capabilities: Capabilities) -> bool:
+def _is_faster_over_pixels(call: Call, lanes: int, capabilities: Capabilities) -> bool:
     """Test whether a product over pixels is predicted to be faster than the convolution, including the copies between
     channel-blocked and row-major layouts. Convolutions that are not 2-d compute channels one by one."""
     attrs: Any = call.attrs
@@ -90,19 +90,21 @@ def _pays(call: Call, lanes: int, capabilities: Capabilities) -> bool:
     seconds = 2 * elements * depth / capabilities.peak
     copies = 2 * 4 * (elements + math.prod(_sizes(call.args[0]))) / capabilities.bandwidth
     image = _sizes(call)[2:]
-    by_one = capabilities.core.costs.chain_rate / lanes
-    by_channels = _filled_by_channels(channels // attrs.groups, lanes, attrs.groups == 1, by_one) if len(image) == 2 else by_one
-    return seconds / _filled(math.prod(image), lanes) + copies < seconds / by_channels
+    scalar_rate = capabilities.core.costs.chain_rate / lanes
+    channel_rate = (
+        _filled_by_channels(channels // attrs.groups, lanes, attrs.groups == 1, scalar_rate) if len(image) == 2 else scalar_rate
+    )
+    return seconds / _filled(math.prod(image), lanes) + copies < seconds / channel_rate
 
 
-def _filled_by_channels(channels: int, lanes: int, alone: bool, by_one: float) -> float:
+def _filled_by_channels(channels: int, lanes: int, is_single_group: bool, scalar_rate: float) -> float:
     """Return the fraction of lanes that the output channels of a group fill, in vectors or half vectors. A single group may be
     padded; channels of several groups that fill no half vectors are computed one by one, at the rate
-    `by_one`."""
+    `scalar_rate`."""
     half = max(lanes // 2, 1)
-    if channels % lanes == 0 or (alone and 2 * channels > lanes):
+    if channels % lanes == 0 or (is_single_group and 2 * channels > lanes):
         return _filled(channels, lanes)
-    return half / lanes if channels % half == 0 or (alone and 2 * channels > half) else by_one
+    return half / lanes if channels % half == 0 or (is_single_group and 2 * channels > half) else scalar_rate
 
 
 def _filled(count: int, lanes: int) -> float:
@@ -120,8 +122,8 @@ def _product(call: Call) -> Expr:
     groups = attrs.groups
     shape = (batch, groups, channels // groups, arith.product(tuple(image)))
     pixels = ops.reshape(x, shape=shape if groups > 1 else (shape[0], *shape[2:]), span=call.span)
-    stacked = (groups, outputs // groups, depth) if groups > 1 else (outputs, depth)
-    return ops.matmul(constant(w.data.reshape(stacked)), pixels, out_dtype=_dtype(call), span=call.span)
+    weight_shape = (groups, outputs // groups, depth) if groups > 1 else (outputs, depth)
+    return ops.matmul(constant(w.data.reshape(weight_shape)), pixels, out_dtype=_dtype(call), span=call.span)
 
 
 def _biased(call: Call, products: dict[int, Expr]) -> Expr | None:

@@ -48,10 +48,12 @@ def _rounded(expr: Expr, uses: UseCounts, supports: Supports) -> Expr | None:
     if scale.data.dtype != np.float32 or point.data != requantize_point.data:
         return None
     low, high = (constant(np.float32(end - int(point.data)), span=stored.span) for end in stored.type.dtype.limits)
-    by_axis = factor.data.reshape([-1 if axis == stored.attrs.axis else 1 for axis in range(stored.type.rank)])
-    real = ops.mul(
-        ops.cast(total, dtype="float32"), constant(by_axis if factor.data.ndim else factor.data, span=factor.span), span=stored.span
+    factor_by_axis = factor.data.reshape([-1 if axis == stored.attrs.axis else 1 for axis in range(stored.type.rank)])
+    scaled = ops.mul(
+        ops.cast(total, dtype="float32"),
+        constant(factor_by_axis if factor.data.ndim else factor.data, span=factor.span),
+        span=stored.span,
     )
-    bounded = ops.minimum(ops.maximum(real, low, span=stored.span), high, span=stored.span)
+    bounded = ops.minimum(ops.maximum(scaled, low, span=stored.span), high, span=stored.span)
     result = ops.mul(ops.round(bounded, span=stored.span), scale, span=expr.span)
     return result if is_supported(result, supports, total) else None

@@ -23,10 +23,10 @@ def simplify(function: Function) -> Function:
     """Remove operators that are no-ops or that cancel each other."""
     simpler = rewrite_expr(function, RULES)
     assert isinstance(simpler, Function)
-    return transform_function(simpler, _Choices(simpler).visit)
+    return transform_function(simpler, _BranchSimplifier(simpler).visit)
 
 
-class _Choices:
+class _BranchSimplifier:
     """Replaces an `If` by its branch if the condition is constant or both branches are the same expression. The constraints of a
     branch that replaces its `If` must then hold in the scope of the `If`."""
 
@@ -41,11 +41,11 @@ class _Choices:
             new = with_added(old, new, self._scopes, self._added)
         if isinstance(new, If):
             if isinstance(new.condition, Constant):
-                chosen = 0 if new.condition.data else 1
+                branch = 0 if new.condition.data else 1
                 if self._scopes is not None:
                     scope = self._scopes.expr_scopes[id(old)]
-                    self._added[scope] = (*self._added.get(scope, ()), *new.constraints[chosen])
-                return (new.then, new.otherwise)[chosen]
+                    self._added[scope] = (*self._added.get(scope, ()), *new.constraints[branch])
+                return (new.then, new.otherwise)[branch]
             if new.then is new.otherwise:
                 return new.then
         return new
@@ -57,7 +57,7 @@ def _drop_constant(match: Match) -> Expr | None:
     return x if x.type == match.root.type else None
 
 
-def _once(match: Match) -> Expr | None:
+def _applied_twice(match: Match) -> Expr | None:
     """Rewrite f(f(x)) to f(x) and f(x, x) to x if f is idempotent, f(f(x)) to x if f is an involution."""
     outer = match.root
     assert isinstance(outer, Call)
@@ -106,7 +106,7 @@ def _transpose(match: Match) -> Expr | None:
 
 
 def _transpose_of_single(match: Match) -> Expr | None:
-    """Rewrite a transpose that moves only axes of extent 1 to a reshape, which needs no kernel."""
+    """Replace a transpose that moves only axes of extent 1 by a reshape, which needs no kernel."""
     x, perm = match["x"], match.attrs("outer").perm
     assert isinstance(x.type, TensorType) and isinstance(match.root.type, TensorType)
     nontrivial_axes = [axis for axis in perm if x.type.shape[axis] != 1]
@@ -169,8 +169,8 @@ def _cube(match: Match) -> Expr | None:
     """Rewrite pow(x, 3) to x * x * x, whose two roundings err less than a general power. Narrow floats are excluded, since they are
     rounded after every operator."""
     x = match["x"]
-    wide = isinstance(x.type, TensorType) and x.type.dtype.name in ("float32", "float64")
-    return mul(mul(x, x), x) if wide and x.type == match.root.type else None
+    is_wide = isinstance(x.type, TensorType) and x.type.dtype.name in ("float32", "float64")
+    return mul(mul(x, x), x) if is_wide and x.type == match.root.type else None
 
 
 def _is_int(expr: Expr) -> bool:
@@ -199,7 +199,7 @@ def _rules() -> tuple[RewriteRule, ...]:
         return RewriteRule(name, pattern, build)
 
     return (
-        RewriteRule("the same twice", wildcard(), _once, lambda traits: traits.idempotent or traits.involution),
+        RewriteRule("the same twice", wildcard(), _applied_twice, lambda traits: traits.idempotent or traits.involution),
         # Not reduce_sum: over no axes it still turns -0.0 into 0.0.
         rule("reduction over no axes", is_op("reduce_prod", "reduce_max", "reduce_min")(x).named("outer"), _no_axes),
         rule("abs of neg", is_op("abs")(is_op("neg")(x)).where(_is_signed), lambda match: abs(match["x"])),

@@ -48,8 +48,10 @@ def _scale_and_shift(match: Match) -> Expr:
     offset: Expr
     if all(isinstance(item, Constant) for item in statistics):
         scale, bias, mean, variance = (_values(item) for item in statistics)
-        by = scale / np.sqrt(variance + norm.attrs.epsilon)
-        factor, offset = (constant(value.astype(wide.numpy), span=norm.span) for value in (by, bias - mean * by))
+        factor_values = scale / np.sqrt(variance + norm.attrs.epsilon)
+        factor, offset = (
+            constant(value.astype(wide.numpy), span=norm.span) for value in (factor_values, bias - mean * factor_values)
+        )
     else:
         scale_, bias_, mean_, variance_ = (cast_to(item, wide) for item in statistics)
         factor = div(scale_, sqrt(add(variance_, scalar(norm.attrs.epsilon, wide))))
@@ -121,11 +123,11 @@ def _by_channel(product: Call, scale: Array) -> Array | None:
     rank = type_.rank
     if scale.ndim > rank or type_.dtype is not from_numpy(weights.data.dtype):
         return None
-    spread = scale.reshape((1,) * (rank - scale.ndim) + scale.shape)
+    aligned_scale = scale.reshape((1,) * (rank - scale.ndim) + scale.shape)
     axis = rank - 1 if product.callee.name == "matmul" else 1
-    if spread.size != spread.shape[axis]:
+    if aligned_scale.size != aligned_scale.shape[axis]:
         return None
-    vector = spread.reshape(-1)
+    vector = aligned_scale.reshape(-1)
     if product.callee.name == "matmul":
         return vector if weights.data.ndim == 2 else vector if vector.size == 1 else None
     spatial = (1,) * (weights.data.ndim - 2)
@@ -139,19 +141,19 @@ def _by_channel(product: Call, scale: Array) -> Array | None:
 
 def _shifted_twice(match: Match) -> Expr | None:
     """Rewrite (x + a) + b to x + (a + b)."""
-    total = _one(np.add, match, "a", "b")
+    total = _combined(np.add, match, "a", "b")
     return None if total is None else _unless_type_changes(match, add(match["x"], total, span=match.root.span))
 
 
 def _scaled_twice(match: Match) -> Expr | None:
     """Rewrite (x * a) * b to x * (a * b)."""
-    factor = _one(np.multiply, match, "a", "b")
+    factor = _combined(np.multiply, match, "a", "b")
     return None if factor is None else _unless_type_changes(match, mul(match["x"], factor, span=match.root.span))
 
 
 def _affine_scaled(match: Match) -> Expr | None:
     """Rewrite (x * a + b) * c to x * (a * c) + (b * c)."""
-    factor, offset = _one(np.multiply, match, "a", "c"), _one(np.multiply, match, "b", "c")
+    factor, offset = _combined(np.multiply, match, "a", "c"), _combined(np.multiply, match, "b", "c")
     if factor is None or offset is None:
         return None
     return _unless_type_changes(match, add(mul(match["x"], factor, span=match.root.span), offset, span=match.root.span))
@@ -161,7 +163,7 @@ def _unless_type_changes(match: Match, result: Expr) -> Expr | None:
     return result if result.type == match.root.type else None
 
 
-def _one(combine: np.ufunc, match: Match, first: str, second: str) -> Constant | None:
+def _combined(combine: np.ufunc, match: Match, first: str, second: str) -> Constant | None:
     """Combine two float constants; None if the result overflows or is denormal, since the two separate operations could stay in
     range."""
     with np.errstate(all="ignore"):

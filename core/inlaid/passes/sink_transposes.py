@@ -36,7 +36,7 @@ def sink_transposes(function: Function, cuts: Callable[[Call], bool] = lambda ca
     `cuts` returns whether a transpose may be moved: false if a target matches it as part of a composite."""
     orders: dict[int, Perm] = {}
     for group in _groups(function) if any(_perm(expr) for expr in post_order(function)) else ():
-        # Sequentially, so that a group knows the orders that neighboring groups have chosen.
+        # Groups choose one after another, so that a group knows the orders that neighboring groups have chosen.
         if all(map(cuts, group.transposes)) and (perm := group.best(orders)) is not None:
             orders.update((id(member), perm) for member in group.members)
     if not orders:
@@ -82,24 +82,24 @@ class _Group:
     def _cost(self, order: Perm | None, orders: Mapping[int, Perm]) -> int:
         """Return the cost of computing the group in an order: bits transposed around it, and bits of constants stored twice."""
         total = 0
-        back = None if order is None else _inverse(order)
-        chosen = {**orders, **dict.fromkeys((id(member) for member in self.members), order)}
-        for expr, alone in self.reads.values():
+        inverse = None if order is None else _inverse(order)
+        all_orders = {**orders, **dict.fromkeys((id(member) for member in self.members), order)}
+        for expr, is_sole_reader in self.reads.values():
             if isinstance(expr, Constant):
-                total += 0 if alone or back is None else _bits(_tensor(expr))
+                total += 0 if is_sole_reader or inverse is None else _bits(_tensor(expr))
                 continue
-            source, perm = _source(expr, chosen)
-            total += _moved(source, _after(perm, back))
-            if back is not None and not alone:
-                total += _moved(source, perm)  # for the other readers of the operand
+            source, perm = _source(expr, all_orders)
+            total += _moved_bits(source, _compose(perm, inverse))
+            if inverse is not None and not is_sole_reader:
+                total += _moved_bits(source, perm)  # for the other readers of the operand
         for member in self.members:
-            member_type = _reordered_type(_tensor(member), back)
+            member_type = _reordered_type(_tensor(member), inverse)
             perms = {
-                _after(order, _after(perm, None if (other := chosen.get(reader)) is None else _inverse(other)))
+                _compose(order, _compose(perm, None if (other := all_orders.get(reader)) is None else _inverse(other)))
                 for perm, readers in self.leaves[id(member)]
                 for reader in readers
             }
-            total += sum(_moved(member_type, perm) for perm in perms)
+            total += sum(_moved_bits(member_type, perm) for perm in perms)
         return total
 
 
@@ -111,28 +111,30 @@ def _groups(function: Function) -> Iterator[_Group]:
     for expr in order:
         for child in children(expr):
             readers.setdefault(id(child), []).append(expr)
-    home: dict[int, _Group] = {}
+    group_by_member: dict[int, _Group] = {}
     for expr in order:
         if not isinstance(expr, Call) or not _is_member(expr, scopes.expr_scopes):
             continue
-        joined = {id(group): group for arg in _data(expr) if (group := home.get(id(arg))) is not None}
-        group, *other_groups = joined.values() or (_Group(),)
+        operand_groups = {id(group): group for arg in _data(expr) if (group := group_by_member.get(id(arg))) is not None}
+        group, *other_groups = operand_groups.values() or (_Group(),)
         for other in other_groups:
             group.members += other.members
-            home.update((id(member), group) for member in other.members)
+            group_by_member.update((id(member), group) for member in other.members)
         group.members.append(expr)
-        home[id(expr)] = group
-    for group in {id(group): group for group in home.values()}.values():
-        inside = {id(member) for member in group.members}
+        group_by_member[id(expr)] = group
+    for group in {id(group): group for group in group_by_member.values()}.values():
+        member_ids = {id(member) for member in group.members}
         for member in group.members:
             for arg in _data(member):
-                if id(arg) not in inside:
-                    group.reads[id(arg)] = arg, all(id(reader) in inside for reader in readers[id(arg)])
-            outside = [reader for reader in readers[id(member)] if id(reader) not in inside]
-            group.transposes += [each for each in (*_data(member), *outside) if isinstance(each, Call) and _perm(each)]
+                if id(arg) not in member_ids:
+                    group.reads[id(arg)] = arg, all(id(reader) in member_ids for reader in readers[id(arg)])
+            outer_readers = [reader for reader in readers[id(member)] if id(reader) not in member_ids]
+            group.transposes += [each for each in (*_data(member), *outer_readers) if isinstance(each, Call) and _perm(each)]
             group.leaves[id(member)] = [
-                (perm, tuple(id(each) for each in readers[id(reader)] if id(each) not in inside)) if perm else (None, (id(reader),))
-                for reader in outside
+                (perm, tuple(id(each) for each in readers[id(reader)] if id(each) not in member_ids))
+                if perm
+                else (None, (id(reader),))
+                for reader in outer_readers
                 for perm in (_perm(reader),)
             ]
         yield group
@@ -177,18 +179,18 @@ def _attrs(expr: Call, perm: Perm) -> Attrs:
 
 def _reordered(expr: Call, perm: Perm, transposed: _Transposed) -> tuple[Expr, ...]:
     """Transpose the operands of a member to the order in which it computes."""
-    back = _inverse(perm)
+    inverse = _inverse(perm)
 
-    def one(number: int, arg: Expr) -> Expr:
+    def reorder(number: int, arg: Expr) -> Expr:
         assert isinstance(arg.type, TensorType)
         if (_by_axis(expr) and number) or arg.type.rank == 0:
             return arg
         if isinstance(arg, Constant):
             full_rank_data = arg.data.reshape((1,) * (len(perm) - arg.data.ndim) + arg.data.shape)
-            return constant(np.ascontiguousarray(full_rank_data.transpose(back)), span=arg.span)
-        return transposed.transpose(arg, back)
+            return constant(np.ascontiguousarray(full_rank_data.transpose(inverse)), span=arg.span)
+        return transposed.transpose(arg, inverse)
 
-    return tuple(one(number, arg) for number, arg in enumerate(expr.args))
+    return tuple(reorder(number, arg) for number, arg in enumerate(expr.args))
 
 
 @dataclass
@@ -223,14 +225,14 @@ def _source(expr: Expr, orders: Mapping[int, Perm | None]) -> tuple[TensorType, 
     if perm and isinstance(expr, Call):
         expr = expr.args[0]
     order = orders.get(id(expr))
-    return _reordered_type(_tensor(expr), None if order is None else _inverse(order)), _after(order, perm)
+    return _reordered_type(_tensor(expr), None if order is None else _inverse(order)), _compose(order, perm)
 
 
 def _reordered_type(type_: TensorType, perm: Perm | None) -> TensorType:
     return type_ if perm is None else TensorType(tuple(type_.shape[axis] for axis in perm), type_.dtype)
 
 
-def _after(first: Perm | None, second: Perm | None) -> Perm | None:
+def _compose(first: Perm | None, second: Perm | None) -> Perm | None:
     """Compose two permutations; None means the identity."""
     if first is None or second is None:
         return first or second
@@ -238,7 +240,7 @@ def _after(first: Perm | None, second: Perm | None) -> Perm | None:
     return None if result == tuple(range(len(result))) else result
 
 
-def _moved(source: TensorType, perm: Perm | None) -> int:
+def _moved_bits(source: TensorType, perm: Perm | None) -> int:
     """Return the bits that a transpose of a tensor moves: 0 if only axes of extent 1 change places."""
     nontrivial_axes = [axis for axis in perm or () if source.shape[axis] != 1]
     return 0 if nontrivial_axes == sorted(nontrivial_axes) else _bits(source)

@@ -43,5 +43,5 @@ def _is_strided(conv: Call, min_outputs: int) -> bool:
     attrs: Any = conv.attrs
     assert isinstance(conv.type, TensorType) and isinstance(conv.args[1].type, TensorType)
     outputs, _, *window = conv.args[1].type.shape
-    one = all(size == 1 for size in window) and not any(attrs.pads)
-    return one and max((1, *attrs.strides)) > 1 and isinstance(outputs, int) and outputs // attrs.groups >= min_outputs
+    is_pointwise = all(size == 1 for size in window) and not any(attrs.pads)
+    return is_pointwise and max((1, *attrs.strides)) > 1 and isinstance(outputs, int) and outputs // attrs.groups >= min_outputs

@@ -25,9 +25,10 @@ from inlaid_runtime.types import TensorType
 
 
 @dataclass(frozen=True)
-class _Derived:
+class _ByteFunction:
     """An element-wise function of `source`, an 8-bit tensor. `result` is the function applied to `byte`, a variable of shape (256,)
-    that holds every byte value. `expensive`: the function has an expensive operator. `stored`: the number of its `quantize`."""
+    that holds every byte value. `expensive`: the function has an expensive operator. `stored`: the number of `quantize` operators
+    in it."""
 
     source: Expr
     byte: Var
@@ -44,10 +45,10 @@ def tabulate(target: Function, cheap: bool = False, repeated: bool = False, supp
     longer than a look-up in a cache. With `cheap`, chains that end in `quantize` are replaced too, so that their floating-point
     results are the same on every target. Returns the same object if there is nothing to replace or the target does not support
     `take`."""
-    derived: dict[int, _Derived] = {}
+    chains: dict[int, _ByteFunction] = {}
 
     def visit(old: Expr, new: Expr) -> Expr:
-        chain = _derived(new, derived)
+        chain = _byte_function(new, chains)
         if chain is None:
             return new
         is_worthwhile = (
@@ -56,7 +57,7 @@ def tabulate(target: Function, cheap: bool = False, repeated: bool = False, supp
         if _is_bytes(new) and is_worthwhile:
             looked_up = _looked_up(chain, new)
             new = looked_up if is_supported(looked_up, supports, chain.source) else new
-        derived[id(new)] = chain
+        chains[id(new)] = chain
         keepalive.append(new)
         return new
 
@@ -68,13 +69,13 @@ def _is_bytes(expr: Expr) -> bool:
     return isinstance(expr.type, TensorType) and expr.type.dtype.is_int and expr.type.dtype.bits == 8
 
 
-def _derived(expr: Expr, chains: dict[int, _Derived]) -> _Derived | None:
+def _byte_function(expr: Expr, chains: dict[int, _ByteFunction]) -> _ByteFunction | None:
     """Express a value as a function of one 8-bit tensor; None if the value depends on anything else."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not expr.callee.elementwise:
         return None
     for arg in expr.args:
         if _is_bytes(arg) and not isinstance(arg, Constant):
-            chains.setdefault(id(arg), _itself(arg))
+            chains.setdefault(id(arg), _identity(arg))
     sources = [chains.get(id(arg)) for arg in expr.args if not isinstance(arg, Constant)]
     first = sources[0] if sources else None
     if first is None or any(other is None or other.source is not first.source for other in sources):
@@ -84,24 +85,24 @@ def _derived(expr: Expr, chains: dict[int, _Derived]) -> _Derived | None:
         return None
     args = [constant(arg.data.reshape(())) if isinstance(arg, Constant) else chains[id(arg)].result for arg in expr.args]
     expensive = expr.callee.traits.expensive or any(other is not None and other.expensive for other in sources)
-    stored = (expr.callee is quantize) + max(other.stored for other in sources if other is not None)
+    quantize_count = (expr.callee is quantize) + max(other.stored for other in sources if other is not None)
     try:
         result = call(expr.callee, args, expr.attrs, expr.span)
     except TypeInferenceError:
         return None  # a variable zero point of a constant, for example, has no more axes than the constant
-    return _Derived(first.source, first.byte, result, expensive, stored)
+    return _ByteFunction(first.source, first.byte, result, expensive, quantize_count)
 
 
-def _itself(source: Expr) -> _Derived:
+def _identity(source: Expr) -> _ByteFunction:
     assert isinstance(source.type, TensorType)
     byte = var("byte", TensorType((256,), source.type.dtype))
-    return _Derived(source, byte, byte, False)
+    return _ByteFunction(source, byte, byte, False)
 
 
-def _looked_up(chain: _Derived, expr: Expr) -> Expr:
+def _looked_up(chain: _ByteFunction, expr: Expr) -> Expr:
     """Look up the source in the table of all results, which is ordered by byte value as unsigned integer."""
     assert isinstance(chain.byte.type, TensorType)
-    every = np.arange(256, dtype=np.uint8).view(chain.byte.type.dtype.numpy)
-    table = evaluate(function([chain.byte], chain.result), [every])
+    all_bytes = np.arange(256, dtype=np.uint8).view(chain.byte.type.dtype.numpy)
+    table = evaluate(function([chain.byte], chain.result), [all_bytes])
     index = chain.source if chain.byte.type.dtype.name == "uint8" else bitcast(chain.source, dtype="uint8")
     return take(constant(table), index, axis=0, span=expr.span)

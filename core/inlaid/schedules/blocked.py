@@ -42,8 +42,8 @@ class BlockedRule:
         blocks = collect_blocks(schedule.program)
         if not all(_fits(block, rank, layout) for block in blocks) or not _is_blocked(blocks[-1], rank, layout):
             return None
-        local = [stmt.buffer for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.Alloc)]
-        layouts = {buffer: layout for buffer in (*program.params, *local) if _blockable(buffer, rank, layout)}
+        local_buffers = [stmt.buffer for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.Alloc)]
+        layouts = {buffer: layout for buffer in (*program.params, *local_buffers) if _blockable(buffer, rank, layout)}
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
         names = [block.name for block in blocks if _is_blocked(block, rank, layout)]
         if lanes := _table_lanes(schedule.program, layouts, context):
@@ -65,13 +65,13 @@ def _fits(block: ir.Block, rank: int, layout: Layout) -> bool:
     if block.init is not None or not isinstance(block.body, ir.Store):
         return False
     loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]
-    blocked = [node for node in loads if _blockable(node.buffer, rank, layout)]
+    blocked_loads = [node for node in loads if _blockable(node.buffer, rank, layout)]
     if not _is_blocked(block, rank, layout):
-        return not blocked
+        return not blocked_loads
     if block.body.indices != tuple(item.var for item in block.iters):
         return False
     channel = block.iters[1].var
-    offsets = [arith.affine(node.indices[1], channel) for node in blocked]
+    offsets = [arith.affine(node.indices[1], channel) for node in blocked_loads]
     return all(parts is not None and parts[0] == arith.ONE for parts in offsets)
 
 
@@ -82,20 +82,20 @@ def _schedule(s: Schedule, names: list[str], layout: Layout, layouts: dict[ir.Bu
         lane vectorized
     """
     for name in names:
-        n, channel, *rest = axis_loops(s, name)
+        n, channel, *image_loops = axis_loops(s, name)
         assert channel is not None
         outer, lane = s.split(channel, (None, channel_block(layout)))
-        s.reorder(*present(n, outer, *rest), lane)
+        s.reorder(*present(n, outer, *image_loops), lane)
         s.vectorize(lane)
         if context.threads != 1:
-            share_rows(s, [n], rest[0] if rest else None, [outer], context.threads)
+            share_rows(s, [n], image_loops[0] if image_loops else None, [outer], context.threads)
     lay_out(s, layouts)
     return s
 
 
 def _table_lanes(program: ir.LoopProgram, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> int:
-    """Return the lanes of a vector of bytes, or of half a vector, if a kernel only looks up the bytes of one tensor in a table, and
-    the bytes of a row fill such vectors; else 0."""
+    """Return the lanes of the vectors, whole or half, that the bytes of a row fill, for a kernel that only looks up the bytes of
+    one tensor in a table. 0 for any other kernel, and if rows fill neither."""
     block, *other_blocks = collect_blocks(program)
     assert isinstance(block.body, ir.Store)
     loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]
@@ -116,10 +116,10 @@ def _schedule_table(
     for bytes in memory, in vectors:          # parallel
         lane vectorized
     """
-    n, channel, *rest = axis_loops(s, name)
+    n, channel, *image_loops = axis_loops(s, name)
     assert channel is not None
     outer, lane = s.split(channel, (None, channel_block(layout)))
-    loops = present(n, outer, *rest, lane)
+    loops = present(n, outer, *image_loops, lane)
     s.reorder(*loops)
     vectors, lane = s.split(s.fuse(*loops), (None, lanes))
     s.vectorize(lane)

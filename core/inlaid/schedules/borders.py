@@ -51,38 +51,38 @@ def _split(loop: ir.For, block: ir.Block) -> ir.Stmt | None:
         case ir.Store(value=ir.Select(condition=ir.Index(index=condition), then=inside, otherwise=outside)) if block.init is None:
             bound = bound_iters(block)
             inner = {stmt.var for stmt in ir.walk_stmts(loop.body) if isinstance(stmt, ir.For)}
-            present = _run(block.predicate, loop, inner)
+            predicate_run = _run(block.predicate, loop, inner)
             interior = _run(arith.substitute(condition, bound), loop, inner)
         case _:
             return None
-    if present is None or interior is None:
+    if predicate_run is None or interior is None:
         return None
-    end = arith.simplify(arith.minimum(present.high, loop.extent))
+    end = arith.simplify(arith.minimum(predicate_run.high, loop.extent))
     low = arith.simplify(arith.minimum(arith.maximum(interior.low, 0), end))
     high = arith.simplify(arith.maximum(arith.minimum(interior.high, end), low))
-    if present.low != arith.ZERO:
+    if predicate_run.low != arith.ZERO:
         return None
 
     def part(first: arith.Expr, last: arith.Expr, value: ir.Expr) -> ir.Stmt:
         if first == last:
             return ir.Seq(())
 
-        def stored(stmt: ir.Stmt) -> ir.Stmt | None:
+        def with_value(stmt: ir.Stmt) -> ir.Stmt | None:
             if not isinstance(stmt, ir.Block):
                 return None
             assert isinstance(stmt.body, ir.Store)
             return with_footprint(replace(stmt, body=replace(stmt.body, value=value), predicate=arith.ONE))
 
         column = Var(loop.var.name)
-        body = Rewriter({loop.var: first + column}).stmt(Rewriter(stmt=stored).stmt(loop.body))
+        body = Rewriter({loop.var: first + column}).stmt(Rewriter(stmt=with_value).stmt(loop.body))
         run = ir.For(column, arith.simplify(last - first), body)
         (inner,) = (stmt for stmt in ir.walk_stmts(body) if isinstance(stmt, ir.Block))
         return _split(run, inner) or run
 
-    rows = joined(part(arith.ZERO, low, outside), part(low, high, inside), part(high, end, outside))
+    row_stmt = joined(part(arith.ZERO, low, outside), part(low, high, inside), part(high, end, outside))
     if interior.invariant != arith.ONE:
-        rows = ir.If(truth(interior.invariant), rows, part(arith.ZERO, end, outside))
-    return rows if present.invariant == arith.ONE else ir.If(truth(present.invariant), rows)
+        row_stmt = ir.If(truth(interior.invariant), row_stmt, part(arith.ZERO, end, outside))
+    return row_stmt if predicate_run.invariant == arith.ONE else ir.If(truth(predicate_run.invariant), row_stmt)
 
 
 def _run(condition: arith.Expr, loop: ir.For, inner: set[Var]) -> _Run | None:
@@ -100,8 +100,8 @@ def _run(condition: arith.Expr, loop: ir.For, inner: set[Var]) -> _Run | None:
         if not isinstance(item, arith.Compare) or item.op not in ("<", "<="):
             return None
         # Normalize the condition to `stride * column + rest >= 0`.
-        less, more = item.operands
-        linear = arith.affine(more - less - int(item.op == "<"), loop.var)
+        left, right = item.operands
+        linear = arith.affine(right - left - int(item.op == "<"), loop.var)
         if linear is None or linear[0] not in (arith.ONE, arith.Const(-1)):
             return None
         if linear[0] == arith.ONE:

@@ -67,7 +67,9 @@ def choose_convolution(function: Function, context: KernelContext, supports: Sup
     if not context.capabilities.vector_bits:
         return function
     function = merge_groups(function, context, supports)
-    integers = any(isinstance(expr, Call) and expr.callee is ops.conv and _kinds(expr) in INTEGERS for expr in post_order(function))
+    integers = any(
+        isinstance(expr, Call) and expr.callee is ops.conv and _dtype_names(expr) in INTEGERS for expr in post_order(function)
+    )
     ranges = integer_ranges(function) if integers else {}
 
     def visit(old: Expr, new: Expr) -> Expr:
@@ -86,7 +88,7 @@ def choose_convolution(function: Function, context: KernelContext, supports: Sup
     return changed
 
 
-def _kinds(call: Call) -> tuple[str, str, str]:
+def _dtype_names(call: Call) -> tuple[str, str, str]:
     data, weights, total = (tensor_type(item.type).dtype.name for item in (*call.args, call))
     return data, weights, total
 
@@ -103,14 +105,24 @@ def match_convolution(expr: Expr) -> ConstantConv | None:
     if not isinstance(expr, Call) or expr.callee is not ops.conv or not isinstance(expr.args[1], Constant):
         return None
     types = [tensor_type(item.type) for item in (expr, *expr.args)]
-    if not isinstance(expr.attrs, ConvAttrs) or _kinds(expr) not in KINDS:
+    if not isinstance(expr.attrs, ConvAttrs) or _dtype_names(expr) not in KINDS:
         return None
     batch, _, *image = types[0].shape
     attrs, weights = expr.attrs, expr.args[1].data
     groups, (outputs, inputs, *window), ones = attrs.groups, weights.shape, (1,) * len(image)
     strides, dilations, static = attrs.strides or ones, attrs.dilations or ones, all(item.is_static for item in types)
     sizes = ConvSizes(
-        _kinds(expr), batch, tuple(image), groups, inputs, outputs // groups, tuple(window), strides, dilations, (0, 0), static
+        _dtype_names(expr),
+        batch,
+        tuple(image),
+        groups,
+        inputs,
+        outputs // groups,
+        tuple(window),
+        strides,
+        dilations,
+        (0, 0),
+        static,
     )
     if (
         min(sizes.images, *sizes.positions) < 1
@@ -130,32 +142,35 @@ def _lines(attrs: ConvAttrs, sizes: ConvSizes) -> tuple[int, int]:
         return height, width
     pixels = sizes.positions[0]
     for axis, size in zip(window_axes(attrs, sizes.window)[1:], sizes.positions[1:], strict=True):
-        shared = min(size_hint(axis.before), size_hint(axis.after)) if axis.stride == 1 else 0
-        pixels *= size + size_hint(axis.span - 1) // axis.stride - shared
+        shared_halo = min(size_hint(axis.before), size_hint(axis.after)) if axis.stride == 1 else 0
+        pixels *= size + size_hint(axis.span - 1) // axis.stride - shared_halo
     return 1, pixels
 
 
 def _algorithms(conv: ConstantConv, context: KernelContext) -> Iterator[tuple[float, Callable[[], Expr | None]]]:
-    """Yield the predicted seconds (times `required_ratio` if direct) of each algorithm, and a function that builds it (None if
-    inexact). Only direct, in no time, if the rules have no estimate of that."""
+    """Yield each algorithm as its predicted seconds (for the direct one, times `required_ratio`) and a function that builds it,
+    which returns None if the algorithm would be inexact. If no rule estimates the direct algorithm, it is the only one, in 0 s."""
     sizes, capabilities, count = conv.sizes, context.capabilities, conv.weights.size
     estimates = (rule.estimate(sizes, context) for rule in (ConvRule(), GroupsRule(), GenericRule()))
-    direct = next((cycles for cycles in estimates if cycles is not None), None)
-    if direct is None:
+    direct_cycles = next((cycles for cycles in estimates if cycles is not None), None)
+    if direct_cycles is None:
         yield 0, lambda: conv.call
         return
-    yield capabilities.core.costs.required_ratio * _seconds(direct, conv.weights.nbytes, capabilities), lambda: conv.call
-    windows = 4 * sizes.images * sizes.depth * sizes.pixels
-    if sizes.static and sizes.is_float32 and windows <= UNFOLDED_BYTES:
+    yield capabilities.core.costs.required_ratio * _seconds(direct_cycles, conv.weights.nbytes, capabilities), lambda: conv.call
+    window_bytes = 4 * sizes.images * sizes.depth * sizes.pixels
+    if sizes.static and sizes.is_float32 and window_bytes <= UNFOLDED_BYTES:
         # Traffic beyond L2: write and read in L3; in memory also write-allocate.
         core = capabilities.core
-        moved = 3 * windows if windows > core.llc_bytes else 0
-        spilt = 2 * windows / core.llc_rate if core.l2_bytes < windows <= core.llc_bytes else 0
-        yield _seconds(_unfolded_cycles(sizes, context) + spilt, 4 * count + moved, capabilities), lambda: _unfolded(conv)
+        memory_bytes = 3 * window_bytes if window_bytes > core.llc_bytes else 0
+        cache_cycles = 2 * window_bytes / core.llc_rate if core.l2_bytes < window_bytes <= core.llc_bytes else 0
+        yield (
+            _seconds(_unfolded_cycles(sizes, context) + cache_cycles, 4 * count + memory_bytes, capabilities),
+            lambda: _unfolded(conv),
+        )
     for dtype_name, plan in WinogradRule().estimate(sizes, context):
         elements = count * (plan.tile + WINDOW - 1) ** 2 / WINDOW**2
         predicted = _seconds(plan.cycles, dtype(dtype_name).bytes * elements, capabilities)
-        yield predicted, partial(_tiled, conv, plan.tile, dtype_name)
+        yield predicted, partial(_winograd, conv, plan.tile, dtype_name)
 
 
 def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float:
@@ -185,9 +200,9 @@ def _unfolded(conv: ConstantConv) -> Expr:
     return ops.conv(flat, constant(weights), strides=ones, pads=zeros, dilations=ones, groups=attrs.groups, span=span)
 
 
-def _tiled(conv: ConstantConv, tile: int, dtype_name: str) -> Expr | None:
+def _winograd(conv: ConstantConv, tile: int, dtype_name: str) -> Expr | None:
     call, reach, options = conv.call, conv.reach, (False, True) if tile in HALVES else (False,)
-    halves = next((each for each in options if reach is None or is_exact(conv.weights, tile, *reach, each)), None)
+    halves = next((option for option in options if reach is None or is_exact(conv.weights, tile, *reach, option)), None)
     if halves is None:
         return None
     weights = constant(transform_weights(conv.weights.astype(dtype(dtype_name).numpy), tile, halves))

@@ -18,7 +18,7 @@ from inlaid_runtime.arith import Var
 from inlaid_runtime.names import unique
 
 Pair = tuple[object, object]
-"""Two adjacent dimensions: (buffer, number of the first), or two iteration variables."""
+"""Two adjacent dimensions of a buffer, as (buffer, number of the first), or two adjacent iteration variables of a block."""
 
 
 def collapse(program: ir.LoopProgram) -> ir.LoopProgram:
@@ -26,8 +26,9 @@ def collapse(program: ir.LoopProgram) -> ir.LoopProgram:
 
         for n, c, y in 7, x in 7: out[n, c] += a[n, c, y, x]    becomes    for nc, yx in 49: out[nc] += a[nc, yx]
 
-    Two dimensions are merged if they are adjacent in every access to the buffer and in every access of the blocks that iterate over
-    them. Loops of extent 1 are removed. A program that is scheduled, or whose blocks are not single stores, is returned unchanged.
+    Two adjacent dimensions of a buffer are merged if every access indexes them by two adjacent iteration variables that cover them
+    completely, and these variables have no other use. Loops of extent 1 are removed. A program that is scheduled, or whose blocks
+    are not single stores, is returned unchanged.
     """
     while True:
         blocks = collect_blocks(program)
@@ -36,11 +37,11 @@ def collapse(program: ir.LoopProgram) -> ir.LoopProgram:
             return program
         if not all(map(_is_plain, blocks)):
             return program
-        chosen = _mergeable(blocks)
-        if not chosen:
-            once = any(isinstance(stmt, ir.For) and stmt.extent == arith.ONE for stmt in ir.walk_stmts(program.body))
-            return _merged(program, blocks, chosen) if once else program
-        program = _merged(program, blocks, chosen)
+        merged_pairs = _mergeable(blocks)
+        if not merged_pairs:
+            has_unit_loop = any(isinstance(stmt, ir.For) and stmt.extent == arith.ONE for stmt in ir.walk_stmts(program.body))
+            return _merged(program, blocks, merged_pairs) if has_unit_loop else program
+        program = _merged(program, blocks, merged_pairs)
 
 
 def _is_plain(block: ir.Block) -> bool:
@@ -67,13 +68,13 @@ def accesses(block: ir.Block) -> Iterator[tuple[ir.Buffer, tuple[arith.Expr, ...
 def _mergeable(blocks: list[ir.Block]) -> set[Pair]:
     """Find disjoint pairs that can be merged in one step: in a run of dimensions, every second pair."""
     links: dict[Pair, set[Pair]] = {}
-    bad: set[Pair] = set()
+    unmergeable: set[Pair] = set()
     for block in blocks:
         pairs = _neighbors(block)
         links.update((pair, set()) for pair in pairs)
-        odd = [node for store in stores(block) for node in ir.walk_exprs(store.value) if isinstance(node, ir.Index)]
-        loose = frozenset().union(*(arith.free_vars(node.index) for node in odd))
-        bad.update(pair for pair in pairs if not loose.isdisjoint(pair))
+        value_indices = [node for store in stores(block) for node in ir.walk_exprs(store.value) if isinstance(node, ir.Index)]
+        value_vars = frozenset().union(*(arith.free_vars(node.index) for node in value_indices))
+        unmergeable.update(pair for pair in pairs if not value_vars.isdisjoint(pair))
         for buffer, indices in accesses(block):
             for dim in range(len(indices)):
                 index, following = indices[dim], indices[dim + 1] if dim + 1 < len(indices) else None
@@ -84,21 +85,23 @@ def _mergeable(blocks: list[ir.Block]) -> set[Pair]:
                     links[dim_pair].add(pair)
                     links[pair].add(dim_pair)
                 else:
-                    bad.update((dim_pair, pair) if extents is not None else (dim_pair,))
+                    unmergeable.update((dim_pair, pair) if extents is not None else (dim_pair,))
                 before = indices[dim - 1] if dim else None
                 variables = arith.free_vars(index)
-                bad.update(p for p in pairs if (p[0] in variables and p != pair) or (p[1] in variables and p != (before, index)))
-    stack = list(bad)
+                unmergeable.update(
+                    p for p in pairs if (p[0] in variables and p != pair) or (p[1] in variables and p != (before, index))
+                )
+    stack = list(unmergeable)
     while stack:
         for other in links.get(stack.pop(), ()):
-            if other not in bad:
-                bad.add(other)
+            if other not in unmergeable:
+                unmergeable.add(other)
                 stack.append(other)
-    return _apart(links, bad)
+    return _disjoint_groups(links, unmergeable)
 
 
 def _extents_match(extents: tuple[arith.Expr, arith.Expr], shape: tuple[arith.Dim, ...]) -> bool:
-    """Test whether two loops cover two dimensions completely, with simplified extents, since products of sizes differ in form."""
+    """Test whether two loops cover two dimensions completely. Extents are simplified, since equal products may differ in form."""
     return all(a == arith.wrap(b) or arith.simplify(a - b) == arith.ZERO for a, b in zip(extents, shape, strict=True))
 
 
@@ -107,12 +110,12 @@ def _neighbors(block: ir.Block) -> dict[Pair, tuple[arith.Expr, arith.Expr]]:
     return {(a.var, b.var): (a.extent, b.extent) for a, b in zip(block.iters, block.iters[1:], strict=False) if a.kind is b.kind}
 
 
-def _apart(links: dict[Pair, set[Pair]], bad: set[Pair]) -> set[Pair]:
+def _disjoint_groups(links: dict[Pair, set[Pair]], unmergeable: set[Pair]) -> set[Pair]:
     """Select groups of linked mergeable pairs that share no dimension with other selected groups."""
     covered_parts: set[object] = set()
-    chosen: set[Pair] = set()
+    merged_pairs: set[Pair] = set()
     for start in links:
-        if start in bad or start in chosen:
+        if start in unmergeable or start in merged_pairs:
             continue
         group, stack = {start}, [start]
         while stack:
@@ -123,8 +126,8 @@ def _apart(links: dict[Pair, set[Pair]], bad: set[Pair]) -> set[Pair]:
         parts = {part for pair in group for part in _parts(pair)}
         if covered_parts.isdisjoint(parts):
             covered_parts |= parts
-            chosen |= group
-    return chosen
+            merged_pairs |= group
+    return merged_pairs
 
 
 def _parts(pair: Pair) -> tuple[object, object]:
@@ -132,11 +135,11 @@ def _parts(pair: Pair) -> tuple[object, object]:
     return ((first, second), (first, second + 1)) if isinstance(second, int) else (first, second)
 
 
-def _merged(program: ir.LoopProgram, blocks: list[ir.Block], chosen: set[Pair]) -> ir.LoopProgram:
+def _merged(program: ir.LoopProgram, blocks: list[ir.Block], merged_pairs: set[Pair]) -> ir.LoopProgram:
     buffers: dict[ir.Buffer, ir.Buffer] = {}
-    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
-    for buffer in (*program.params, *local):
-        first = [dim for dim in range(len(buffer.shape)) if (buffer, dim) in chosen]
+    local_buffers = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+    for buffer in (*program.params, *local_buffers):
+        first = [dim for dim in range(len(buffer.shape)) if (buffer, dim) in merged_pairs]
         if first:
             shape = tuple(
                 arith.unwrap(arith.mul(extent, buffer.shape[dim + 1])) if dim in first else extent
@@ -144,35 +147,35 @@ def _merged(program: ir.LoopProgram, blocks: list[ir.Block], chosen: set[Pair]) 
                 if dim - 1 not in first
             )
             buffers[buffer] = ir.Buffer(buffer.name, shape, buffer.dtype, buffer.scope)
-    body: ir.Stmt = ir.Seq(tuple(_block(block, chosen, buffers) for block in blocks))
-    for buffer in reversed(local):
+    body: ir.Stmt = ir.Seq(tuple(_block(block, merged_pairs, buffers) for block in blocks))
+    for buffer in reversed(local_buffers):
         body = ir.Alloc(buffers.get(buffer, buffer), body)
     inputs, outputs = (tuple(buffers.get(buffer, buffer) for buffer in side) for side in (program.inputs, program.outputs))
     return replace(program, inputs=inputs, outputs=outputs, body=body)
 
 
-def _block(block: ir.Block, chosen: set[Pair], buffers: dict[ir.Buffer, ir.Buffer]) -> ir.Stmt:
+def _block(block: ir.Block, merged_pairs: set[Pair], buffers: dict[ir.Buffer, ir.Buffer]) -> ir.Stmt:
     """Rebuild a block and its loops over merged iteration variables."""
     iters: list[ir.IterVar] = []
     for item in block.iters:
-        if iters and (iters[-1].var, item.var) in chosen:
+        if iters and (iters[-1].var, item.var) in merged_pairs:
             before = iters.pop()
             iters.append(ir.IterVar(before.var, arith.simplify(before.extent * item.extent), before.kind))
         else:
             iters.append(item)
 
-    def moved(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
-        return tuple(index for dim, index in enumerate(indices) if (buffer, dim - 1) not in chosen)
+    def merged_indices(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+        return tuple(index for dim, index in enumerate(indices) if (buffer, dim - 1) not in merged_pairs)
 
     def load(node: ir.Expr) -> ir.Expr | None:
         if not isinstance(node, ir.Load) or node.buffer not in buffers:
             return None
-        return ir.load(buffers[node.buffer], moved(node.buffer, node.indices))
+        return ir.load(buffers[node.buffer], merged_indices(node.buffer, node.indices))
 
     def store(stmt: ir.Stmt) -> ir.Stmt | None:
         if not isinstance(stmt, ir.Store) or stmt.buffer not in buffers:
             return None
-        return ir.Store(buffers[stmt.buffer], moved(stmt.buffer, stmt.indices), stmt.value)
+        return ir.Store(buffers[stmt.buffer], merged_indices(stmt.buffer, stmt.indices), stmt.value)
 
     rewriter = Rewriter(expr=load, stmt=store)
     body = rewriter.stmt(block.body)
@@ -202,22 +205,26 @@ def without_empty(program: ir.LoopProgram) -> ir.LoopProgram | None:
     ):
         return None
     names = _unique_names(program)
-    reduced = {
+    reduced_buffers = {
         names.get(block.body.buffer, block.body.buffer)
         for block in blocks
         if block.init is not None and isinstance(block.body, ir.Store)
     }
 
-    def dropped(stmt: ir.Stmt) -> ir.Stmt | None:
+    def simplified(stmt: ir.Stmt) -> ir.Stmt | None:
         if isinstance(stmt, ir.Block):
             return _without_zeros(stmt)
         if not isinstance(stmt, ir.If) or stmt.otherwise is not None:
             return None
-        inside = [item for item in ir.walk_stmts(stmt.then) if isinstance(item, ir.Store)]
-        return ir.Seq(()) if all(item.buffer in reduced and isinstance(item.value, ir.Const) for item in inside) else None
+        inner_stores = [item for item in ir.walk_stmts(stmt.then) if isinstance(item, ir.Store)]
+        return (
+            ir.Seq(())
+            if all(item.buffer in reduced_buffers and isinstance(item.value, ir.Const) for item in inner_stores)
+            else None
+        )
 
-    changed = Rewriter(buffers=names, stmt=dropped).stmt(program.body)
-    return program if changed is program.body else replace(program, body=changed)
+    body = Rewriter(buffers=names, stmt=simplified).stmt(program.body)
+    return program if body is program.body else replace(program, body=body)
 
 
 def _without_zeros(block: ir.Block) -> ir.Block | None:
@@ -230,8 +237,8 @@ def _without_zeros(block: ir.Block) -> ir.Block | None:
             index in zeros or zeros.keys().isdisjoint(arith.free_vars(index)) for index in node.indices
         ):
             return None
-        changed = (index if index in zeros else arith.simplify(arith.substitute(index, zeros)) for index in node.indices)
-        return ir.load(node.buffer, tuple(changed))
+        indices = (index if index in zeros else arith.simplify(arith.substitute(index, zeros)) for index in node.indices)
+        return ir.load(node.buffer, tuple(indices))
 
     body = Rewriter(expr=load).stmt(block.body) if zeros else block.body
     return None if body is block.body else with_footprint(replace(block, body=body))
@@ -256,7 +263,8 @@ COLLAPSE = Transform("collapse", collapse)
 def collapsed(
     program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = (), between: tuple[Transform, int, int] | None = None
 ) -> Schedule:
-    """Begin a schedule with `without_empty`, if applicable, and `collapse`; `between` the two, a transform with its arguments."""
+    """Begin a schedule with the transforms `without_empty`, if applicable, and `collapse`. `between`: a transform to apply between
+    the two, and its two arguments."""
     schedule = Schedule(program, intrinsics, (REMAINDERS,))
     schedule.apply(WITHOUT_EMPTY)
     if between is not None:

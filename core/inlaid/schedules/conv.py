@@ -57,8 +57,8 @@ from inlaid_runtime.types import ROW_MAJOR, Layout
 @dataclass(frozen=True)
 class _ConvTiling:
     """A convolution whose channels fill vectors, its dot product, and its tile. The input has `block` channels per block (0: not
-    blocked); `run` channels are summed together. `padded`: input channels are padded by a copy. `cost` is in seconds. `flat` are
-    the axes of flattened images."""
+    blocked); `run`: input channels of a run, whose weights may be contiguous. `padded`: input channels are padded by a copy. `cost`
+    is in seconds. `flat` are the axes of flattened images."""
 
     conv: DirectConv
     dot: VectorDot
@@ -81,12 +81,12 @@ class ConvRule:
     def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
         """Offer schedules. Declines other kernels, symbolic channels or windows, groups whose input channels do not fill the groups
         of an instruction, and empty results."""
-        able = bool(context.capabilities.vector_bits or context.intrinsics) and 0 not in program.outputs[0].shape
-        conv = find_conv(program, find_factors, context.intrinsics) if able else None
+        is_candidate = bool(context.capabilities.vector_bits or context.intrinsics) and 0 not in program.outputs[0].shape
+        conv = find_conv(program, find_factors, context.intrinsics) if is_candidate else None
         if conv is None:
             return ()
         offers: list[Offer] = []
-        # Shorter vectors only if they leave fewer lanes empty.
+        # Offer shorter vectors only if they leave fewer lanes empty.
         for dot in _dots(conv, context):
             if (not offers or conv.outputs % dot.lanes == 0) and (plan := _plan(conv, dot, context, inputs)):
                 offers.append(_offer(plan, context))
@@ -96,7 +96,7 @@ class ConvRule:
 
     def estimate(self, sizes: ConvSizes, context: KernelContext) -> float | None:
         """Predict the cycles of a convolution. None if the rule declines it, if a rule for a matrix unit takes it, or if no model
-        is fitted: to a single input channel, and to narrow images that are not 2-d."""
+        is fitted: for a single input channel, and for narrow operands in images that are not 2-d."""
         lines = sizes.lines if sizes.sums_floats else sizes.positions
         if len(lines) != 2 or sizes.inputs < 2 or multiplies_in_scopes(*sizes.dtypes, context):
             return None
@@ -110,11 +110,12 @@ class ConvRule:
 
 
 def _dots(conv: DirectConv, context: KernelContext) -> list[VectorDot]:
-    """Return the dot products that may compute a convolution, the widest first. Of floats, static 2-d images of one channel use
-    im2col, and groups of one channel use `WindowRule`."""
+    """Return the dot products that may compute a convolution, the widest first. Multiply-adds are left out for one input channel
+    per group if there are several groups, which use `WindowRule`, if windows have one element, or if images are static and 2-d,
+    which use im2col."""
     dots = find_vector_dots(conv.data.dtype.name, conv.weights.dtype.name, conv.anchor.buffer.dtype.name, context)
-    single = conv.inputs < 2 and (not conv.single_group or conv.taps < 2 or (conv.is_plane and is_static(conv.program)))
-    return [dot for dot in dots if dot.interleaves or not single]
+    excludes_floats = conv.inputs < 2 and (not conv.single_group or conv.taps < 2 or (conv.is_plane and is_static(conv.program)))
+    return [dot for dot in dots if dot.interleaves or not excludes_floats]
 
 
 def _offer(plan: _ConvTiling, context: KernelContext) -> Offer:
@@ -127,32 +128,32 @@ def _offer(plan: _ConvTiling, context: KernelContext) -> Offer:
 
 
 def _plan(conv: DirectConv, dot: VectorDot, context: KernelContext, inputs: tuple[InputInfo, ...]) -> _ConvTiling | None:
-    """Plan the convolution by a dot product; None if channels do not fill lanes and groups and cannot be padded."""
+    """Plan the convolution with dot product `dot`; None if channels do not fill lanes and groups and cannot be padded."""
     if not _fills(conv, dot, context):
         return None
     padded, groups = conv.inputs % dot.group != 0, dot.groups(conv.inputs)
     block = _block(conv, dot, channel_block(inputs[conv.program.inputs.index(conv.source)].layout))
-    filled = fill_channels(conv, dot.lanes, 0 if padded else block, find_factors)
-    if filled is None:
+    filled_conv = fill_channels(conv, dot.lanes, 0 if padded else block, find_factors)
+    if filled_conv is None:
         return None
-    images, channels = map(expected_extent, filled.anchor.spatial[:2])
+    images, channels = map(expected_extent, filled_conv.anchor.spatial[:2])
     outputs, depth = channels if conv.single_group else conv.outputs, groups * conv.taps
     core, count = context.capabilities.core, outputs // dot.lanes
     registers = _registers(dot, context)
-    wide = dot.peels and not is_static(conv.program) and _takes_wide_tile(count, depth, dot.lanes, registers, core)
+    takes_wide = dot.peels and not is_static(conv.program) and _takes_wide_tile(count, depth, dot.lanes, registers, core)
 
     def choose(height: int, width: int, max_pixels: int | None) -> tuple[ConvTile, Decision, float]:
-        max_pixels = core.costs.wide_tile_pixels if wide and max_pixels is not None else max_pixels
+        max_pixels = core.costs.wide_tile_pixels if takes_wide and max_pixels is not None else max_pixels
         best, cycles = choose_pixels(count, height, width, depth, dot.lanes, registers, core, max_pixels, dot.interleaves)
         return *decide_tile(best, count, height, width, registers, max_pixels, context), cycles
 
-    tile_choice = plan_pixels(filled, choose, core.costs, padded, joins=dot.interleaves)
+    tile_choice = plan_pixels(filled_conv, choose, core.costs, padded, joins=dot.interleaves)
     if tile_choice is None:
         return None
     tile, decision, cycles, flat = tile_choice
     cost = seconds(images * channels // outputs * cycles, context.capabilities)
     run = gcd(block, groups * dot.group) if block else 1
-    return _ConvTiling(filled, dot, tile, block, run, padded, cost, decision, flat)
+    return _ConvTiling(filled_conv, dot, tile, block, run, padded, cost, decision, flat)
 
 
 def _fills(conv: DirectConv, dot: VectorDot, context: KernelContext) -> bool:
@@ -163,19 +164,21 @@ def _fills(conv: DirectConv, dot: VectorDot, context: KernelContext) -> bool:
         return False
     # A single output channel is vectorized over pixels by another rule, if these are contiguous.
     step = affine(conv.data.indices[-1], conv.anchor.spatial[-1].var)
-    single = conv.outputs == 1 and step is not None and step[0] == ONE
-    return not single and 2 * dot.lanes <= context.capabilities.vector_bits // conv.anchor.buffer.dtype.bits
+    vectorizes_pixels = conv.outputs == 1 and step is not None and step[0] == ONE
+    return not vectorizes_pixels and 2 * dot.lanes <= context.capabilities.vector_bits // conv.anchor.buffer.dtype.bits
 
 
 def _registers(dot: VectorDot, context: KernelContext) -> int:
     """Return the vector registers that tiles may use."""
-    able = context.capabilities
-    return able.vector_registers - (able.core.costs.spare_registers if dot.interleaves else 0)
+    capabilities = context.capabilities
+    return capabilities.vector_registers - (capabilities.core.costs.spare_registers if dot.interleaves else 0)
 
 
 def _block(conv: DirectConv, dot: VectorDot, layout_block: int) -> int:
-    """Choose the channels per block of the data: those of its layout if the dot product allows it. Otherwise, whole groups, at most
-    the lanes of a vector; for a multiply-add, the lanes of a vector, or 0 (not blocked)."""
+    """Choose the channels per block of the data; 0: not blocked. An instruction keeps the blocks of the data's layout if they are
+    whole groups; otherwise blocks are whole groups, at most as many channels as a vector has lanes. A multiply-add also keeps the
+    layout's blocks, except that blocks are vectors if the epilogue reads the data too, or if an unblocked layout's channels fill
+    vectors."""
     if dot.interleaves:
         allowed = layout_block % dot.group == 0 and conv.inputs % dot.group == 0
         return layout_block if layout_block and allowed else gcd(dot.groups(conv.inputs) * dot.group, max(dot.lanes, dot.group))
@@ -190,11 +193,11 @@ def _loads(block: ir.Block) -> list[ir.Load]:
 
 
 def _takes_wide_tile(count: int, depth: int, lanes: int, registers: int, core: Core) -> bool:
-    """Test whether tiles of few pixels and all vectors are as fast over flat images as those of more pixels."""
+    """Test whether, over flat images, tiles of few pixels and the most vectors are as fast as tiles of more pixels."""
     costs = core.costs
     max_depth = costs.wide_tile_share * core.l2_bytes / (4 * lanes * costs.tile_vectors)
-    fitting = fits(costs.wide_tile_pixels, costs.tile_vectors, registers)
-    return costs.deep <= depth <= max_depth and count % costs.tile_vectors == 0 and fitting
+    tile_fits = fits(costs.wide_tile_pixels, costs.tile_vectors, registers)
+    return costs.deep <= depth <= max_depth and count % costs.tile_vectors == 0 and tile_fits
 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
@@ -257,37 +260,39 @@ def _schedule(plan: _ConvTiling, layouts: dict[ir.Buffer, Layout], share_panels:
     """
     s, conv, anchor, tile, dot = plan.conv.schedule.copy(), plan.conv, plan.conv.anchor, plan.tile, plan.dot
     costs, name, final = context.capabilities.core.costs, anchor.block.name, accumulate_in_registers(s, anchor)
-    local = {} if anchor.after else {final: Layout(((1, tile.lanes),))}
+    local_layouts = {} if anchor.after else {final: Layout(((1, tile.lanes),))}
     data, copies = conv.data.buffer.name, [block.name for block in anchor.before]
     if plan.padded:
         data = _pad_channels(s, plan)
         copies = [data]
-    copied = bool(plan.flat) and (plan.padded or needs_copy(conv, plan.flat))
+    has_copy = bool(plan.flat) and (plan.padded or needs_copy(conv, plan.flat))
     # With several threads, tiles of all images are distributed, so that no tile is the last of its loop.
-    cut = copied and dot.peels and len(plan.flat) == 1 and context.threads == 1
-    if copied:
-        copies = [flatten(s, name, data, plan.flat, final, tile.pixels, cut)]
+    cuts_lines = has_copy and dot.peels and len(plan.flat) == 1 and context.threads == 1
+    if has_copy:
+        copies = [flatten(s, name, data, plan.flat, final, tile.pixels, cuts_lines)]
     elif plan.flat:
         join_pixels(s, name, data, plan.flat, final)
     if plan.block and (plan.flat or plan.padded):
-        local.update(dict.fromkeys(copies, Layout(((1, plan.block),))))
-    lines: dict[str, Var | None] = {}
+        local_layouts.update(dict.fromkeys(copies, Layout(((1, plan.block),))))
+    line_loops: dict[str, Var | None] = {}
     for copy in copies:
         if plan.padded:
             _schedule_channels(s, copy, context)
         else:
-            lines[copy] = schedule_padding(s, copy, plan.block, context)
+            line_loops[copy] = schedule_padding(s, copy, plan.block, context)
     nest = tile_nest(s, conv, tile, final)
     # Bands were measured with multiply-adds alone.
-    banded = dot.peels and not share_panels and nest.rows is not None
-    band = band_rows(conv, tile, context.capabilities.core, context.threads) if banded else 0
+    may_have_bands = dot.peels and not share_panels and nest.rows is not None
+    band = band_rows(conv, tile, context.capabilities.core, context.threads) if may_have_bands else 0
     if band and nest.rows is not None:
         bands, _ = s.split(nest.rows, (None, band))
         s.reorder(bands, nest.panels)
         nest = replace(nest, rows=bands)
-    strips = context.capabilities.vector_registers >= costs.strip_registers and context.threads == 1 and not is_static(conv.program)
-    if nest.rows is not None and dot.peels and (cut or strips):
-        s.annotate(nest.rows, REMAINDERS.name, int(cut))
+    uses_strips = (
+        context.capabilities.vector_registers >= costs.strip_registers and context.threads == 1 and not is_static(conv.program)
+    )
+    if nest.rows is not None and dot.peels and (cuts_lines or uses_strips):
+        s.annotate(nest.rows, REMAINDERS.name, int(cuts_lines))
     blocks, groups, part = _split_channels(s, plan, nest.channels, costs)
     outer = present(blocks, *nest.taps)
     s.reorder(*dict.fromkeys((*outer, *present(groups), *nest.pixels, nest.vector, nest.lane, *present(part))))
@@ -295,12 +300,12 @@ def _schedule(plan: _ConvTiling, layouts: dict[ir.Buffer, Layout], share_panels:
     panels: Var | None = nest.panels
     if context.threads != 1:
         panels = share_rows(s, [nest.images], None if share_panels else nest.rows, [nest.panels], context.threads)
-    if copied and dot.peels and not cut and conv.inputs * conv.taps <= costs.whole_tile_depth:
+    if has_copy and dot.peels and not cuts_lines and conv.inputs * conv.taps <= costs.whole_tile_depth:
         s.apply(STORE_WHOLE_TILES, final, in_text(plan.flat), tile.pixels)
-    lay_out(s, layouts, local)
+    lay_out(s, layouts, local_layouts)
     use_instruction(s, nest.lane, dot)
     stream_weights(s, conv, tile, panels, outer[-1], context.capabilities.core)
-    for copy, line in lines.items():
+    for copy, line in line_loops.items():
         s.apply(SPLIT_BORDERS, copy, line)
     return s
 
@@ -324,11 +329,11 @@ def _split_channels(
 def _shares_panels(plan: _ConvTiling, context: KernelContext) -> bool:
     """Test whether to distribute panels of output channels over threads instead of rows, so that each thread reads different
     weights: if there are more weights than inputs, and each thread gets an equal number of panels, or at least
-    `conv_panels`. Measured with multiply-adds; by an instruction, rows are distributed."""
+    `conv_panels`. This was measured with multiply-adds; with an instruction, rows are distributed."""
     data, weights = (count_elements(load.buffer) for load in (plan.conv.data, plan.conv.weights))
     panels = plan.conv.channels // plan.tile.width
-    even = panels % max(context.threads, 1) == 0 or panels >= context.capabilities.core.costs.conv_panels * context.threads
-    return plan.dot.peels and weights > data and even
+    is_even = panels % max(context.threads, 1) == 0 or panels >= context.capabilities.core.costs.conv_panels * context.threads
+    return plan.dot.peels and weights > data and is_even
 
 
 def _pad_channels(s: Schedule, plan: _ConvTiling) -> str:
@@ -339,8 +344,8 @@ def _pad_channels(s: Schedule, plan: _ConvTiling) -> str:
     multiples = tuple(plan.dot.group if item is inputs else 1 for item in block.iters)
     s.pad(block.name, multiples, (plan.conv.weights.buffer.name,))
     (copy,) = (block for block in collect_blocks(s.program) if block.name not in earlier_blocks)
-    for before in anchor.before:
-        s.compute_inline(before.name)
+    for producer in anchor.before:
+        s.compute_inline(producer.name)
     assert copy.writes[0].buffer.name == copy.name
     return copy.name
 

@@ -38,7 +38,7 @@ from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import Layout
 
 FindProduct = Callable[[Anchor], tuple[ir.Load, ir.Load] | None]
-"""Match the loads of data and weights in an anchor's product; None if the anchor is not a product."""
+"""Returns the loads of data and weights of an anchor that sums their products; None for any other anchor."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def find_conv(program: ir.LoopProgram, find_product: FindProduct, intrinsics: tu
     if not isinstance(conv.data.buffer.shape[1], int) or len(conv.data.indices) != len(anchor.spatial):
         return None
     first = arith.ZERO if conv.single_group else o // conv.outputs * conv.inputs
-    follows = arith.simplify(conv.data.indices[1] - (first + anchor.reduced[0].var)) == arith.ZERO
-    return conv if follows and conv.source in program.inputs and conv.source is not conv.weights.buffer else None
+    reads_group = arith.simplify(conv.data.indices[1] - (first + anchor.reduced[0].var)) == arith.ZERO
+    return conv if reads_group and conv.source in program.inputs and conv.source is not conv.weights.buffer else None
 
 
 def fill_channels(conv: DirectConv, lanes: int, block: int, find_product: FindProduct) -> DirectConv | None:
@@ -149,11 +149,11 @@ def fill_channels(conv: DirectConv, lanes: int, block: int, find_product: FindPr
         if any(len(item.iters) == 1 for item in blocks):
             return None
         # Blocks without iteration variables compute scalars.
-        grown = fill(s, size, [item.name for item in blocks if item.iters])
-        padded_anchor = None if grown is None else find_anchor(s.program)
-        if grown is None or padded_anchor is None:
+        padded_axes = fill(s, size, [item.name for item in blocks if item.iters])
+        padded_anchor = None if padded_axes is None else find_anchor(s.program)
+        if padded_axes is None or padded_anchor is None:
             return None
-        anchor, axes = padded_anchor, axes | grown
+        anchor, axes = padded_anchor, axes | padded_axes
     product = find_product(anchor)
     assert product is not None
     return DirectConv(s, anchor, *product, axes)
@@ -175,17 +175,17 @@ def decide_tile(
 ) -> tuple[ConvTile, Decision]:
     """Record the tile as a decision (vectors, rows, pixels) among the `conv_tiles` of at most `max_pixels` pixels, with default
     `best`."""
-    legal = (
+    legal_tiles = (
         (tile.vectors, tile.rows, tile.pixels)
         for tile in conv_tiles(count, height, width, best.lanes, registers, context.capabilities.core.costs)
         if max_pixels is None or tile.rows * tile.pixels <= max_pixels
     )
-    decision = context.decide("tile", legal, (best.vectors, best.rows, best.pixels))
+    decision = context.decide("tile", legal_tiles, (best.vectors, best.rows, best.pixels))
     return ConvTile(best.lanes, *decision.numbers), decision
 
 
 def channel_layouts(conv: DirectConv, tile: ConvTile, initial: dict[ir.Buffer, Layout]) -> dict[ir.Buffer, Layout]:
-    """Complete the layouts `initial`: block all other buffers with output channels by vectors."""
+    """Add layouts to `initial`: all other buffers that have output channels are blocked by vectors of these."""
     layouts, anchor = dict(initial), conv.anchor
     for buffer in (*conv.program.params, anchor.buffer, *(region.buffer for block in anchor.after for region in block.writes)):
         axis = 1 if buffer.shape == anchor.buffer.shape else conv.axes.get(buffer.name)
@@ -234,8 +234,8 @@ def tile_nest(s: Schedule, conv: DirectConv, tile: ConvTile, final: str) -> Conv
 
 
 def stream_weights(s: Schedule, conv: DirectConv, tile: ConvTile, panels: Var | None, along: Var, core: Core) -> None:
-    """Prefetch a part of the next panel of weights in each iteration of loop `along` or, if that prefetches all its lines, of a
-    loop outside it, if there are several panels and many weights. `panels` is the loop over panels; None if panels and rows are
+    """If there are several panels and many weights, prefetch a part of the next panel in each iteration of loop `along`, or of an
+    outer loop with enough iterations for all lines of the panel. `panels` is the loop over panels; None if panels and rows are
     distributed together."""
     weights = conv.weights.buffer
     bytes_ = weights.dtype.bytes * count_elements(weights)

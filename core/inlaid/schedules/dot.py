@@ -67,7 +67,7 @@ def narrow_product(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
 
 
 def find_factors(anchor: Anchor) -> tuple[ir.Load, ir.Load] | None:
-    """Match the loads whose products an anchor sums, in its type or narrower; None if it sums no products."""
+    """Match the loads whose products an anchor sums, of its own type or cast to it; None if it sums no products."""
     return anchor.product or narrow_product(anchor)
 
 
@@ -90,8 +90,8 @@ def instructions(anchor: Anchor, context: KernelContext) -> list[VectorDot]:
 
 
 def begin_sum(s: Schedule, block: str, first: Var, tile: tuple[Var, ...], lane: Var, dot: VectorDot) -> str:
-    """Split the initialization off a sum at loop `first`, and unroll and vectorize the register tile in both: its loops `tile` and
-    `lane`. Returns the block of the initialization. An instruction takes the place of `lane` once layouts are applied (see
+    """Split the initialization off a sum at loop `first`, and in both, unroll the loops `tile` and vectorize the loop `lane` of the
+    register tile. Returns the block of the initialization. An instruction takes the place of `lane` once layouts are applied (see
     `use_instruction`)."""
     init = s.decompose_reduction(block, first)
     mark_tile(s, *s.loops(init)[-1 - len(tile) :])

@@ -16,12 +16,12 @@ from inlaid_runtime.arith import Var
 
 def fill(schedule: Schedule, multiple: int, blocks: Iterable[str]) -> dict[str, int] | None:
     """Extend the channel loops (second iteration variables) of blocks, and their buffers, to a multiple of `multiple`. Returns the
-    axis along which each buffer grew, by name; None if `filled` does not apply."""
-    before = schedule.program
+    axis along which each buffer grew, by buffer name; None if `filled` does not apply."""
+    original = schedule.program
     schedule.apply(FILL, multiple, *blocks)
-    if schedule.program is before:
+    if schedule.program is original:
         return None
-    pairs = zip(_buffers(before), _buffers(schedule.program), strict=True)
+    pairs = zip(_buffers(original), _buffers(schedule.program), strict=True)
     return {
         new.name: next(axis for axis, (a, b) in enumerate(zip(old.shape, new.shape, strict=True)) if a != b)
         for old, new in pairs
@@ -41,12 +41,12 @@ def filled(program: ir.LoopProgram, multiple: int, *blocks: str) -> ir.LoopProgr
         for c in 32: block b(u = 0, v = c): out[v] = a[v] * 2
 
     In a layout with blocks of `multiple` channels, the buffers have the same bytes as those of the original program, whose last
-    blocks are padded. A program is returned unchanged if its loops are scheduled, or if a block uses its channel in any way except
-    as a separate index.
+    blocks are padded. A program is returned unchanged if its loops are scheduled, or if a block uses its channel variable other
+    than as an index by itself.
     """
     channels = {block.name: block.iters[1].var for block in collect_blocks(program) if block.name in blocks}
     axes: dict[ir.Buffer, int] = {}
-    grown: dict[arith.Expr, arith.Expr] = {}
+    new_extents: dict[arith.Expr, arith.Expr] = {}
     for block in collect_blocks(program):
         var = channels.get(block.name)
         if var is None:
@@ -54,8 +54,8 @@ def filled(program: ir.LoopProgram, multiple: int, *blocks: str) -> ir.LoopProgr
         item, loop = next(pair for pair in zip(block.iters, block.bindings, strict=True) if pair[0].var is var)
         if not isinstance(loop, Var) or not isinstance(item.extent, arith.Const):
             return program
-        grown[var] = grown[loop] = arith.Const(-(-item.extent.value // multiple) * multiple)
-        for index in _loose(block):
+        new_extents[var] = new_extents[loop] = arith.Const(-(-item.extent.value // multiple) * multiple)
+        for index in _value_indices(block):
             if var in arith.free_vars(index):
                 return program
         analyzer = arith.Analyzer({other.var: (0, arith.unwrap(other.extent - 1)) for other in block.iters})
@@ -71,11 +71,12 @@ def filled(program: ir.LoopProgram, multiple: int, *blocks: str) -> ir.LoopProgr
 
     def change(stmt: ir.Stmt) -> ir.Stmt | None:
         match stmt:
-            case ir.For(var=var) if var in grown:
-                return replace(stmt, extent=grown[var])
+            case ir.For(var=var) if var in new_extents:
+                return replace(stmt, extent=new_extents[var])
             case ir.Block(iters=iters):
                 return replace(
-                    stmt, iters=tuple(replace(item, extent=grown[item.var]) if item.var in grown else item for item in iters)
+                    stmt,
+                    iters=tuple(replace(item, extent=new_extents[item.var]) if item.var in new_extents else item for item in iters),
                 )
         return None
 
@@ -92,7 +93,7 @@ def _larger(buffer: ir.Buffer, axis: int, multiple: int) -> ir.Buffer:
     return ir.Buffer(buffer.name, shape, buffer.dtype, buffer.scope)
 
 
-def _loose(block: ir.Block) -> Iterator[arith.Expr]:
+def _value_indices(block: ir.Block) -> Iterator[arith.Expr]:
     """Yield index expressions that are used as values or conditions."""
     for store in stores(block):
         yield from (node.index for node in ir.walk_exprs(store.value) if isinstance(node, ir.Index))

@@ -74,17 +74,17 @@ def flat_axes(conv: DirectConv) -> tuple[FlatAxis, ...] | None:
 def _pitch(conv: DirectConv, number: int, axis: FlatAxis) -> Expr:
     """Return the distance between lines along an axis, axis number `number` of the data. The padding elements at the end of a line
     are those at the start of the next."""
-    apart = arith.simplify(axis.size + axis.reach)
+    full_pitch = arith.simplify(axis.size + axis.reach)
     if axis.stride > 1 and (number != len(conv.anchor.spatial) - 1 or axis.phases < axis.stride):
-        return apart  # the copy is divided into phases
-    shared = _shared_halo(conv, number, (axis.taps - 1) * axis.dilation)
-    if axis.stride == 1 or not shared:
-        return arith.simplify(apart - shared)
-    # Windows read the elements below `end`; of these, the elements from `stored` on are padding.
+        return full_pitch  # the copy is divided into phases
+    shared_halo = _shared_halo(conv, number, (axis.taps - 1) * axis.dilation)
+    if axis.stride == 1 or not shared_halo:
+        return arith.simplify(full_pitch - shared_halo)
+    # Windows read the elements below `end`; of these, the elements from `stored_end` on are padding.
     first = (axis.size - 1) * axis.stride
-    end, stored = first + (axis.taps - 1) * axis.dilation + 1, arith.wrap(conv.data.buffer.shape[number]) - shared
-    fits = arith.logical_and(arith.compare("<=", stored, end), arith.compare("<", first, stored))
-    return arith.simplify(arith.ceildiv(stored, axis.stride)) if arith.prove(fits) else apart
+    end, stored_end = first + (axis.taps - 1) * axis.dilation + 1, arith.wrap(conv.data.buffer.shape[number]) - shared_halo
+    fits = arith.logical_and(arith.compare("<=", stored_end, end), arith.compare("<", first, stored_end))
+    return arith.simplify(arith.ceildiv(stored_end, axis.stride)) if arith.prove(fits) else full_pitch
 
 
 def _shared_halo(conv: DirectConv, axis: int, limit: int) -> int:
@@ -102,9 +102,9 @@ def _shared_halo(conv: DirectConv, axis: int, limit: int) -> int:
 
 
 def fit_lines(axes: Sequence[FlatAxis], pixels: int, costs: CostConstants, depth: int = 0) -> tuple[FlatAxis, ...]:
-    """Lengthen lines to at least half a tile of `pixels`, or less for a `deep` reduction. A tile then spans at
-    most two line ends, and the positions of its pixels follow from the first pixel's without divisions. Lines are also at least as
-    long as the reach of a window. Windows of the last tile then read less than a tile and two lines beyond the image."""
+    """Lengthen lines to at least half a tile of `pixels`, or less if the reduction's `depth` reaches `costs.deep`. A tile then
+    spans at most two line ends, and the positions of its pixels follow from the first pixel's without divisions. Lines are also at
+    least as long as the reach of a window. Windows of the last tile then read less than a tile and two lines beyond the image."""
     line = min(pixels, costs.flat_line if depth < costs.deep else costs.deep_flat_line)
     first, *inner_axes = axes
     least = [axis.reach + 1 for axis in inner_axes[:-1]] + [max(line, axis.reach) for axis in inner_axes[-1:]]
@@ -198,9 +198,9 @@ def flattened(
     copy replaces a padded copy.
 
     `name` is the reduction block, `data` the buffer that it reads, `final` the element-wise block that stores results and is the
-    only reader of the sums. If it is "", the readers keep their loops, and read flat sums at any index. If `cut`, images are single
-    lines, and the last tile of each line is partial, since a full tile of few pixels would be mostly empty. Raises ValueError if
-    sums are not read element-wise by `final`.
+    only reader of the sums. If `final` is "", the readers keep their loops, and read flat sums at any index. If `cut`, images are
+    single lines, and the last tile of each line is partial, since a full tile of few pixels would be mostly empty. Raises
+    ValueError if sums are not read element-wise by `final`.
     """
     anchor, axes = find_anchor(program), _from_text(program, described)
     assert anchor is not None and anchor.block.name == name
@@ -211,14 +211,14 @@ def flattened(
     count = axes[0].size if cut else padded_pixels
     # Overestimate the number of lines without a division: the size is part of every address, so it must be cheap.
     least = arith.bounds(axes[-1].pitch)[0]
-    beyond = max(3, 1 - -pixels // least) if isinstance(least, int) and least > 0 else pixels + 1
-    rows = arith.simplify(axes[0].size + (axes[0].reach + beyond) if len(axes) > 1 else padded_pixels + axes[0].reach)
+    lines_beyond = max(3, 1 - -pixels // least) if isinstance(least, int) and least > 0 else pixels + 1
+    rows = arith.simplify(axes[0].size + (axes[0].reach + lines_beyond) if len(axes) > 1 else padded_pixels + axes[0].reach)
     source = next(region.buffer for region in anchor.block.reads if region.buffer.name == data)
     phases = [count for count in _phases(axes) if count > 1]
     length = arith.unwrap(arith.simplify(rows * strides[0] * _spacing(axes)))
     copy = ir.Buffer(unique_name(program, "flat"), (*source.shape[:2], *phases, length), source.dtype)
     padding = next((block for block in anchor.before if block.writes[0].buffer is source), None)
-    moved = _over_pixels(program, anchor, final, axes, count, source, copy)
+    pixel_body = _over_pixels(program, anchor, final, axes, count, source, copy)
     copy_nest = _copy(copy, source, padding, axes, strides, rows)
 
     def change(stmt: ir.Stmt) -> ir.Stmt:
@@ -232,7 +232,7 @@ def flattened(
             return ir.Seq(())
         return joined(copy_nest, stmt) if block.name == name else stmt
 
-    return replace(program, body=ir.Alloc(copy, change(moved)))
+    return replace(program, body=ir.Alloc(copy, change(pixel_body)))
 
 
 def joined_pixels(program: ir.LoopProgram, name: str, data: str, described: Sequence[AxisText], final: str) -> ir.LoopProgram:
@@ -284,22 +284,26 @@ def store_whole_tiles(program: ir.LoopProgram, final: str, described: Sequence[A
         blocks = [inner for inner in ir.walk_stmts(stmt) if isinstance(inner, ir.Block)]
         if [block.name for block in blocks] != [final] or stmt.var not in arith.free_vars(blocks[0].bindings[2]):
             return None  # a loop over vectors of channels may have as many iterations
-        (block,), within = blocks, ir.IterVar(Var("q"), Const(pixels))
+        (block,), tile_pixel = blocks, ir.IterVar(Var("q"), Const(pixels))
         pixel, start = block.iters[2].var, arith.substitute(block.bindings[2], {stmt.var: arith.ZERO})
         ends = _lines(start, axes, strides)
         ends[-1] = ends[-1] + (pixels - 1)
-        inside: Expr = arith.ONE
+        in_bounds: Expr = arith.ONE
         for end, axis in zip(ends, axes, strict=True):
-            inside = arith.logical_and(inside, arith.compare("<", end, axis.size))
-        moved = _lines(pixel - within.var, axes, strides)
-        moved[-1] = moved[-1] + within.var
-        replacements = dict(zip(_lines(pixel, axes, strides), moved, strict=True))
-        rest: Expr = arith.ONE
+            in_bounds = arith.logical_and(in_bounds, arith.compare("<", end, axis.size))
+        split_positions = _lines(pixel - tile_pixel.var, axes, strides)
+        split_positions[-1] = split_positions[-1] + tile_pixel.var
+        replacements = dict(zip(_lines(pixel, axes, strides), split_positions, strict=True))
+        predicate: Expr = arith.ONE
         for part in conjuncts(block.predicate):
-            rest = rest if stmt.var in arith.free_vars(part) else arith.logical_and(rest, part)
-        iters, bindings, body = (*block.iters, within), (*block.bindings, stmt.var), _IndexReplacer(replacements).stmt(block.body)
-        unguarded = with_footprint(replace(block, iters=iters, bindings=bindings, body=body, predicate=rest))
-        return ir.If(truth(inside), Rewriter(stmt=lambda inner: unguarded if inner is block else None).stmt(stmt), stmt)
+            predicate = predicate if stmt.var in arith.free_vars(part) else arith.logical_and(predicate, part)
+        iters, bindings, body = (
+            (*block.iters, tile_pixel),
+            (*block.bindings, stmt.var),
+            _IndexReplacer(replacements).stmt(block.body),
+        )
+        unguarded = with_footprint(replace(block, iters=iters, bindings=bindings, body=body, predicate=predicate))
+        return ir.If(truth(in_bounds), Rewriter(stmt=lambda inner: unguarded if inner is block else None).stmt(stmt), stmt)
 
     return Rewriter(stmt=change).program(program)
 
@@ -360,20 +364,20 @@ def _copy(
     extents = [rows, *(axis.pitch for axis in axes[1:])]
     extents[-1] = arith.simplify(extents[-1] * spacing)
     iters += map(ir.IterVar, positions, extents)
-    read: list[Expr] = []
-    inside: Expr = arith.ONE
+    read_indices: list[Expr] = []
+    in_bounds: Expr = arith.ONE
     for position, phase, axis, dim in zip(positions, phases, axes, source.shape[2:], strict=True):
         scaled = position if axis is axes[-1] and spacing > 1 else position * axis.stride
-        read.append(scaled + (0 if phase is None else phase * axis.step))
-        inside = arith.logical_and(inside, arith.compare("<", read[-1], dim))
+        read_indices.append(scaled + (0 if phase is None else phase * axis.step))
+        in_bounds = arith.logical_and(in_bounds, arith.compare("<", read_indices[-1], dim))
     if padding is None:
-        value: ir.Expr = ir.load(source, (n, c, *read))
+        value: ir.Expr = ir.load(source, (n, c, *read_indices))
     else:
         assert isinstance(padding.body, ir.Store)
-        mapping: dict[Expr, Expr] = dict(zip((item.var for item in padding.iters), (n, c, *read), strict=True))
+        mapping: dict[Expr, Expr] = dict(zip((item.var for item in padding.iters), (n, c, *read_indices), strict=True))
         value = Rewriter(mapping).expr(padding.body.value)
     analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in iters})
-    value = _where(analyzer.simplify(inside), value, ir.const(0, copy.dtype))
+    value = _where(analyzer.simplify(in_bounds), value, ir.const(0, copy.dtype))
     outer_vars = tuple(item.var for item in iters[: len(iters) - len(axes)])
     store = ir.Store(
         copy, (*outer_vars, _flat_offset(positions, [*(stride * spacing for stride in strides[:-1]), arith.ONE])), value
@@ -381,14 +385,15 @@ def _copy(
     return block_nest(copy.name, tuple(iters), store)
 
 
-def _where(inside: Expr, value: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
-    """Select a value under a condition, merged with the value's own padding condition. Of nested conditions (padded channels)
-    it is merged with the innermost: lines share the padding of images, which another condition's constant would replace."""
+def _where(in_bounds: Expr, value: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
+    """Return `value` where `in_bounds` holds, else `otherwise`. If `value` itself selects between data and a padding constant,
+    `in_bounds` is merged into its condition, so that the halo gets this constant. Of nested selects (padded channels) the innermost
+    is taken: its constant is the padding of images, which lines share."""
     if isinstance(value, ir.Select) and isinstance(value.condition, ir.Index) and isinstance(value.otherwise, ir.Const):
         if isinstance(value.then, ir.Select):
-            return ir.select(value.condition, _where(inside, value.then, otherwise), value.otherwise)
-        return ir.select(arith.logical_and(inside, value.condition.index), value.then, value.otherwise)
-    return ir.select(inside, value, otherwise)
+            return ir.select(value.condition, _where(in_bounds, value.then, otherwise), value.otherwise)
+        return ir.select(arith.logical_and(in_bounds, value.condition.index), value.then, value.otherwise)
+    return ir.select(in_bounds, value, otherwise)
 
 
 def _flat_offset(positions: Sequence[Expr], strides: Sequence[Expr]) -> Expr:
@@ -412,10 +417,10 @@ def _sum(
     offset: Expr = pixel.var * _spacing(axes)
     phases: list[Expr] = []
     for axis, tap, count, step in zip(axes, anchor.reduced[1:], _phases(axes), strides, strict=True):
-        at = tap.var * axis.dilation
-        offset = offset + (at if axis is axes[-1] and _spacing(axes) > 1 else at // axis.stride * step * _spacing(axes))
+        distance = tap.var * axis.dilation
+        offset = offset + (distance if axis is axes[-1] and _spacing(axes) > 1 else distance // axis.stride * step * _spacing(axes))
         if count > 1:
-            phases.append(at % axis.stride // axis.step)
+            phases.append(distance % axis.stride // axis.step)
     analyzer = arith.Analyzer({item.var: (0, arith.unwrap(item.extent - 1)) for item in anchor.reduced})
     offset = analyzer.simplify(offset)
 
@@ -445,14 +450,14 @@ def _results(block: ir.Block, sums: ir.Buffer, axes: Sequence[FlatAxis], strides
     n, o, *image = block.iters
     pixel = ir.IterVar(Var("p"), arith.wrap(sums.shape[2]))
     positions = _lines(pixel.var, axes, strides)
-    inside: Expr = arith.ONE
+    in_bounds: Expr = arith.ONE
     for position, axis in zip(positions[1:], axes[1:], strict=True):
         if axis.pitch != axis.size:
-            inside = arith.logical_and(inside, arith.compare("<", position, axis.size))
-    if inside != arith.ONE:
-        inside = arith.logical_and(arith.compare("<", positions[0], axes[0].size), inside)
+            in_bounds = arith.logical_and(in_bounds, arith.compare("<", position, axis.size))
+    if in_bounds != arith.ONE:
+        in_bounds = arith.logical_and(arith.compare("<", positions[0], axes[0].size), in_bounds)
     elif arith.unwrap(flat_pixels(axes)) != sums.shape[2]:
-        inside = arith.compare("<", pixel.var, flat_pixels(axes))
+        in_bounds = arith.compare("<", pixel.var, flat_pixels(axes))
     iter_vars = tuple(item.var for item in block.iters)
 
     def load(node: ir.Expr) -> ir.Expr | None:
@@ -463,9 +468,9 @@ def _results(block: ir.Block, sums: ir.Buffer, axes: Sequence[FlatAxis], strides
         return ir.load(sums, (n.var, o.var, pixel.var))
 
     body = Rewriter(expr=load).stmt(block.body)
-    moved: dict[Expr, Expr] = dict(zip((item.var for item in image), positions, strict=True))
-    body = Rewriter(moved).stmt(body)
-    return block_nest(block.name, (n, o, pixel), body, None, inside)
+    position_by_var: dict[Expr, Expr] = dict(zip((item.var for item in image), positions, strict=True))
+    body = Rewriter(position_by_var).stmt(body)
+    return block_nest(block.name, (n, o, pixel), body, None, in_bounds)
 
 
 FLATTEN = Transform("flatten", flattened)

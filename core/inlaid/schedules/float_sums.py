@@ -20,8 +20,8 @@ LIMIT = 1 << (FLOAT32.digits - 1)
 
 
 def float_sums(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Sum products of integers in float32 if no sum can reach `LIMIT`, and a copy of the data, which is then in float32, is read
-    several times. Any other program is returned unchanged.
+    """Sum products of integers in float32, if no sum can reach `LIMIT` and the sums read a copy of the data, which is converted to
+    float32 once and read several times. Any other program is returned unchanged.
 
         copy[i] = x[i]                                  copy[i] = float32(x[i])
         sum[i] += int32(copy[i + k]) * int32(w[k])      sum[i] += copy[i + k] * float32(w[k])
@@ -32,12 +32,12 @@ def float_sums(program: ir.LoopProgram) -> ir.LoopProgram:
     if anchor is None or loads is None or len(anchor.before) != 1 or not anchor.after or anchor.buffer in program.params:
         return program
     (copy,), data = anchor.before, loads[0].buffer
-    shared = any(region.buffer is data for block in anchor.after for region in block.reads)
-    if copy.writes[0].buffer is not data or data in program.params or shared or not _is_exact(anchor, loads):
+    epilogue_reads = any(region.buffer is data for block in anchor.after for region in block.reads)
+    if copy.writes[0].buffer is not data or data in program.params or epilogue_reads or not _is_exact(anchor, loads):
         return program
     buffers = {buffer: replace(buffer, dtype=FLOAT32.dtype) for buffer in (data, anchor.buffer)}
     sums = buffers[anchor.buffer]
-    before = {block.name: block for block in collect_blocks(program)}
+    blocks_by_name = {block.name: block for block in collect_blocks(program)}
 
     def as_integer(node: ir.Expr) -> ir.Expr | None:
         """Convert a sum to an integer."""
@@ -48,7 +48,7 @@ def float_sums(program: ir.LoopProgram) -> ir.LoopProgram:
     def change(stmt: ir.Stmt) -> ir.Stmt | None:
         if not isinstance(stmt, ir.Block):
             return None
-        block = before[stmt.name]
+        block = blocks_by_name[stmt.name]
         assert isinstance(block.body, ir.Store)
         indices = block.body.indices
         if block is copy:

@@ -69,7 +69,7 @@ def _schedule(program: ir.LoopProgram, context: KernelContext) -> Schedule:
 
 
 def _split_choices(s: Schedule) -> None:
-    """Split loops whose selects depend on the column, such as padding, into runs."""
+    """Split loops along rows at the columns where the condition of a select, such as padding, changes."""
     for block in collect_blocks(s.program):
         loops = s.loops(block.name)
         if loops and isinstance(block.body, ir.Store) and isinstance(block.body.value, ir.Select):
@@ -92,15 +92,15 @@ def _sums_rows(block: ir.Block, vectors: bool) -> bool:
         return True
     if not vectors or (isinstance(item.extent, arith.Const) and item.extent.value < SHORT):
         return False
-    along = [load for load in loads if item.var in load.free_vars()]
-    return all(_steps(load, item.var) for load in along) and any(reduced & load.free_vars() for load in along)
+    moving_loads = [load for load in loads if item.var in load.free_vars()]
+    return all(_steps(load, item.var) for load in moving_loads) and any(reduced & load.free_vars() for load in moving_loads)
 
 
 def _steps(load: ir.Load, column: Var) -> bool:
-    """Test whether a load is along a row with stride 1 or 2."""
+    """Test whether a load moves along a row with stride 1 or 2 as `column` increases."""
     parts = arith.affine(load.indices[-1], column)
-    within = parts is not None and parts[0] in (arith.ONE, arith.Const(2)) and column not in arith.free_vars(parts[1])
-    return within and not any(column in arith.free_vars(index) for index in load.indices[:-1])
+    has_small_stride = parts is not None and parts[0] in (arith.ONE, arith.Const(2)) and column not in arith.free_vars(parts[1])
+    return has_small_stride and not any(column in arith.free_vars(index) for index in load.indices[:-1])
 
 
 def _add_row_by_row(s: Schedule, block: ir.Block, chunk: int) -> None:
@@ -167,18 +167,18 @@ def _parallel(s: Schedule, block: ir.Block) -> None:
     """Fuse outer spatial loops of a block until they have `CHUNKS` iterations, and run them in parallel."""
     loops = s.loops(block.name)
     spatial = {binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.SPATIAL}
-    chosen: list[Var] = []
+    outer_loops: list[Var] = []
     chunks = 1
     for loop in loops:
         if loop not in spatial or chunks >= CHUNKS:
             break
         extent = loop_extent(s, loop)
-        chosen.append(loop)
+        outer_loops.append(loop)
         chunks *= extent.value if isinstance(extent, arith.Const) else CHUNKS
-    if not chosen or chunks == 1:
+    if not outer_loops or chunks == 1:
         return
     try:
-        s.parallel(s.fuse(*chosen) if len(chosen) > 1 else chosen[0])
+        s.parallel(s.fuse(*outer_loops) if len(outer_loops) > 1 else outer_loops[0])
     except ScheduleError:
         # The loop is not parallel: the iterations of an opaque loop program may depend on one another.
         return

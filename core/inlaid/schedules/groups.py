@@ -39,25 +39,25 @@ class GroupsRule:
     def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
         """Offer a schedule. Declines kernels other than grouped convolutions, images of one pixel, and 1x1 windows over several
         channels, which are matrix products."""
-        able = context.capabilities
-        conv = find_conv(program, find_factors) if able.vector_bits and able.masks else None
+        capabilities = context.capabilities
+        conv = find_conv(program, find_factors) if capabilities.vector_bits and capabilities.masks else None
         if conv is None or conv.single_group or (conv.inputs > 1 and conv.taps == 1):
             return None
-        lanes = able.vector_bits // (8 * conv.anchor.buffer.dtype.bytes)
+        lanes = capabilities.vector_bits // (8 * conv.anchor.buffer.dtype.bytes)
         axes, (s, final) = flat_axes(conv), _with_epilogue(conv)
         if not axes or all(axis.size == ONE for axis in axes) or not _reads_own_sums(s.program, conv, final):
             return None
         tile, chosen = _choose_tile(conv.inputs, conv.outputs, size_hint(unwrap(flat_pixels(axes)), IMAGE_SIDE), lanes, context)
-        lines = fit_lines(axes, lanes, able.core.costs)
+        lines = fit_lines(axes, lanes, capabilities.core.costs)
         layouts = (ROW_MAJOR,) * len(program.params)
         return Offer(layouts, Traced(lambda: _schedule(s.copy(), conv, final, lines, tile, context)), decisions=(chosen,))
 
     def estimate(self, sizes: ConvSizes, context: KernelContext) -> float | None:
         """Predict the cycles of a grouped convolution in float32. None if the rule declines it, and for other element types, to
         which no model is fitted."""
-        able = context.capabilities
+        capabilities = context.capabilities
         if (
-            not (able.vector_bits and able.masks and sizes.is_float32)
+            not (capabilities.vector_bits and capabilities.masks and sizes.is_float32)
             or sizes.groups == 1
             or (sizes.inputs > 1 and sizes.taps == 1)
         ):
@@ -65,7 +65,7 @@ class GroupsRule:
         *lines, length = sizes.positions
         # Neighboring lines share their halo.
         pixels = prod(lines) * (length + (sizes.window[-1] - 1) * sizes.dilations[-1] // (2 * sizes.strides[-1]))
-        lanes, core = able.vector_bits // 32, able.core
+        lanes, core = capabilities.vector_bits // 32, capabilities.core
         tile, _ = _choose_tile(sizes.inputs, sizes.outputs, pixels, lanes, context)
         sums = sizes.depth * sizes.outputs // tile.rows * _tile_cycles(tile, pixels, core)
         return sizes.images * (sums + core.costs.flat_line_cycles * (sizes.inputs + sizes.outputs) * -(-pixels // lanes))
@@ -102,7 +102,7 @@ def _with_epilogue(conv: DirectConv) -> tuple[Schedule, str]:
 
 
 def _reads_own_sums(program: ir.LoopProgram, conv: DirectConv, final: str) -> bool:
-    """Test whether block `final` is element-wise in the sums."""
+    """Test whether block `final` reads only the sum of the element that it writes."""
     blocks = {block.name: block for block in collect_blocks(program)}
     sums, block = blocks[conv.anchor.block.name].writes[0].buffer, blocks[final]
     assert isinstance(block.body, ir.Store)
@@ -116,12 +116,12 @@ def _is_private(conv: DirectConv, axes: tuple[FlatAxis, ...], context: KernelCon
     thread's stack."""
     if context.threads == 1:
         return True
-    stored, copied = unwrap(flat_pixels(axes)), product(conv.data.buffer.shape[2:])
-    if not isinstance(stored, int) or not isinstance(copied, int):
+    line_pixels, image_pixels = unwrap(flat_pixels(axes)), product(conv.data.buffer.shape[2:])
+    if not isinstance(line_pixels, int) or not isinstance(image_pixels, int):
         return False
     # A flat copy with slack, or split into phases, takes less than twice the bytes of the padded data.
-    copied_bytes = 2 * conv.inputs * copied * conv.data.buffer.dtype.bytes
-    line_bytes = max(conv.outputs * stored * conv.anchor.buffer.dtype.bytes, copied_bytes)
+    copied_bytes = 2 * conv.inputs * image_pixels * conv.data.buffer.dtype.bytes
+    line_bytes = max(conv.outputs * line_pixels * conv.anchor.buffer.dtype.bytes, copied_bytes)
     return line_bytes <= context.capabilities.thread_stack_bytes
 
 
@@ -140,18 +140,18 @@ def _schedule(
         for channel of the group, image: out = after(lines)
     """
     name = conv.anchor.block.name
-    copy = flatten(s, name, conv.data.buffer.name, axes, "", tile.width)
-    stored = s.cache_write(name, "register")
-    shared = [present(*axis_loops(s, block)[:2]) for block in (final, stored, copy)]
-    if private := _is_private(conv, axes, context):
-        group = shared[0].pop()
-        shared = [[*shared[0], s.split(group, (None, conv.outputs))[0] if conv.outputs > 1 else group]]
-        s.compute_at(stored, shared[0][-1])
-    *channels, pixels = s.loops(stored)
+    copy_block = flatten(s, name, conv.data.buffer.name, axes, "", tile.width)
+    store_block = s.cache_write(name, "register")
+    outer_loops = [present(*axis_loops(s, block)[:2]) for block in (final, store_block, copy_block)]
+    if is_private := _is_private(conv, axes, context):
+        group = outer_loops[0].pop()
+        outer_loops = [[*outer_loops[0], s.split(group, (None, conv.outputs))[0] if conv.outputs > 1 else group]]
+        s.compute_at(store_block, outer_loops[0][-1])
+    *channels, pixels = s.loops(store_block)
     rows: list[Var] = []
     if tile.rows > 1:
         panels, row = s.split(channels[-1], (None, tile.rows))
-        shared = [[panels if loop is channels[-1] else loop for loop in loops] for loops in shared]
+        outer_loops = [[panels if loop is channels[-1] else loop for loop in loops] for loops in outer_loops]
         rows = [row]
     outer, vector, lane = s.split(pixels, (None, tile.vectors, tile.lanes))
     s.reorder(outer, *rows, vector, lane)
@@ -166,10 +166,10 @@ def _schedule(
         mark_tile(s, *s.loops(part)[-2 - len(rows) :])
     for tap in present(*taps) if conv.taps <= UNROLLED else present(*taps)[-1:]:
         s.unroll(tap)
-    if private:
-        s.compute_at(copy, shared[0][-1])
+    if is_private:
+        s.compute_at(copy_block, outer_loops[0][-1])
     if context.threads != 1:
-        for loops in shared:
+        for loops in outer_loops:
             s.parallel(s.fuse(*loops) if len(loops) > 1 else loops[0])
-    s.apply(SPLIT_BORDERS, copy, s.loops(copy)[-1])
+    s.apply(SPLIT_BORDERS, copy_block, s.loops(copy_block)[-1])
     return s

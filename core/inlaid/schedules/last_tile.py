@@ -78,14 +78,14 @@ def _shifted(stmt: ir.Stmt, tiles: Var, size: int, extent: arith.Expr) -> ir.Stm
     """Shift the accesses of a block, except to registers, to the last full tile."""
     if not isinstance(stmt, ir.Block):
         return None
-    moved: dict[arith.Expr, arith.Expr] = {}
+    shifted_vars: dict[arith.Expr, arith.Expr] = {}
     register_vars: dict[arith.Expr, arith.Expr] = {}
     for item, binding in zip(stmt.iters, stmt.bindings, strict=True):
         if tiles in arith.free_vars(binding):
-            stays = register_vars[item.var] = Var(item.var.name)
-            moved[stays] = item.var
-            moved[item.var] = arith.maximum(item.var + (extent - (extent // size + 1) * size), 0)
-    if not moved:
+            register_var = register_vars[item.var] = Var(item.var.name)
+            shifted_vars[register_var] = item.var
+            shifted_vars[item.var] = arith.maximum(item.var + (extent - (extent // size + 1) * size), 0)
+    if not shifted_vars:
         return None
 
     def load(node: ir.Expr) -> ir.Expr | None:
@@ -98,7 +98,7 @@ def _shifted(stmt: ir.Stmt, tiles: Var, size: int, extent: arith.Expr) -> ir.Stm
             return None
         return replace(inner, indices=tuple(arith.substitute(index, register_vars) for index in inner.indices))
 
-    body = Rewriter(moved).stmt(Rewriter(expr=load, stmt=store).stmt(stmt.body))
+    body = Rewriter(shifted_vars).stmt(Rewriter(expr=load, stmt=store).stmt(stmt.body))
     return with_footprint(replace(stmt, body=body))
 
 

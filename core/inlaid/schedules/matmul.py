@@ -133,8 +133,8 @@ class _MatmulTiling:
         return self.constant and self.product.depth is not None and self.product.row is not None and self.tile.rows > 1
 
     def tiles_per_prefetch(self, costs: CostConstants) -> int:
-        """Return the row tiles over which the next panel is prefetched. An instruction has fewer steps, with more bytes each: one
-        tile suffices."""
+        """Return the number of row tiles over which the next panel is prefetched. An instruction has fewer steps, with more bytes
+        each: one tile suffices."""
         tiles = 1 if self.dot.interleaves else max(self.product.expected[0] // self.tile.rows, 1)
         return tiles if self.product.rows is not None else min(tiles, costs.prefetch_tiles)
 
@@ -151,7 +151,7 @@ class MatmulRule:
         if match is None:
             return None
         s, product, dot = match
-        tile, chosen = _choose_tile(product, dot, context)
+        tile, tile_decision = _choose_tile(product, dot, context)
         constant = _is_constant(program, s.program, product, dot, inputs)
         packs = () if constant or dot.interleaves else _packs(product, context)
         plan = _MatmulTiling(product, dot, tile, constant, (dot.interleaves and not constant) or any(item.number for item in packs))
@@ -160,20 +160,22 @@ class MatmulRule:
         versions: tuple[Version, ...] = ()
         if constant and dot.peels and product.row is not None and product.rows is None:
             # A single row (each step of an LSTM with batch 1) needs more vectors per tile to hide the latency of additions.
-            most = context.capabilities.core.costs.row_vectors
-            panels = context.decide("panels", range(1, most + 1), max(most // tile.vectors, 1))
-            low = replace(plan, tile=replace(tile, vectors=panels.number * tile.vectors, rows=1))
-            single = arith.compare("==", product.anchor.spatial[product.row].extent, 1)
-            versions = (Version(single, Traced(lambda: _schedule(s.copy(), low, layouts, context)), (chosen, panels)),)
+            max_vectors = context.capabilities.core.costs.row_vectors
+            panels = context.decide("panels", range(1, max_vectors + 1), max(max_vectors // tile.vectors, 1))
+            row_plan = replace(plan, tile=replace(tile, vectors=panels.number * tile.vectors, rows=1))
+            is_single_row = arith.compare("==", product.anchor.spatial[product.row].extent, 1)
+            versions = (
+                Version(is_single_row, Traced(lambda: _schedule(s.copy(), row_plan, layouts, context)), (tile_decision, panels)),
+            )
         schedule = Traced(lambda: _schedule(s.copy(), plan, layouts, context))
-        return Offer(params, schedule, versions=versions, decisions=(chosen, *packs))
+        return Offer(params, schedule, versions=versions, decisions=(tile_decision, *packs))
 
     def estimate(self, rows: int, columns: int, depth: int, context: KernelContext) -> float:
         """Predict the cycles of a product in float32 on one core."""
-        able = context.capabilities
-        lanes = able.vector_bits // 32
-        tile = choose_tile(rows, columns, depth, lanes, able.vector_registers, able.core)
-        return depth * cycles(rows, columns, depth, tile, able.core)
+        capabilities = context.capabilities
+        lanes = capabilities.vector_bits // 32
+        tile = choose_tile(rows, columns, depth, lanes, capabilities.vector_registers, capabilities.core)
+        return depth * cycles(rows, columns, depth, tile, capabilities.core)
 
 
 def _constant(extent: arith.Expr) -> int | None:
@@ -195,7 +197,7 @@ def _match(program: ir.LoopProgram, context: KernelContext) -> tuple[Schedule, M
     if anchor is None:
         return None
     product, dots = find_product(anchor), instructions(anchor, context)
-    sums = [] if product is None else _multiply_adds(product, context)
+    multiply_adds = [] if product is None else _multiply_adds(product, context)
     if product is None and dots:
         s = collapsed(program, context.intrinsics, (SPLIT_GROUPS, min(dot.lanes for dot in dots), dots[-1].group))
         anchor = find_anchor(s.program)
@@ -203,8 +205,8 @@ def _match(program: ir.LoopProgram, context: KernelContext) -> tuple[Schedule, M
         product, dots = find_product(anchor), instructions(anchor, context)
     if product is None:
         return None
-    filled = [dot for dot in dots if dot.lanes <= product.expected[1]] if _is_plain(s.program, product) else []
-    return next(((s, product, dot) for dot in (*filled, *sums)), None)
+    filled_dots = [dot for dot in dots if dot.lanes <= product.expected[1]] if _is_plain(s.program, product) else []
+    return next(((s, product, dot) for dot in (*filled_dots, *multiply_adds)), None)
 
 
 def find_product(anchor: Anchor) -> MatmulAxes | None:
@@ -248,8 +250,8 @@ def _is_plain(program: ir.LoopProgram, product: MatmulAxes) -> bool:
 
 
 def _multiply_adds(product: MatmulAxes, context: KernelContext) -> list[VectorDot]:
-    """Return the multiply-add to use: of all lanes; of half if the number of columns equals that; none for fewer columns. A partial
-    last vector of a row costs less than half vectors."""
+    """Return the multiply-add to use, if any: of whole vectors if columns fill more than half a vector, of half vectors if they
+    fill exactly half. A partial last vector of a row costs less than half vectors."""
     widest = context.capabilities.vector_bits // product.anchor.buffer.dtype.bits
     columns = product.expected[1]
     if 0 < widest < 2 * columns:
@@ -258,24 +260,24 @@ def _multiply_adds(product: MatmulAxes, context: KernelContext) -> list[VectorDo
 
 
 def _is_constant(
-    program: ir.LoopProgram, merged: ir.LoopProgram, product: MatmulAxes, dot: VectorDot, inputs: tuple[InputInfo, ...]
+    program: ir.LoopProgram, merged_program: ir.LoopProgram, product: MatmulAxes, dot: VectorDot, inputs: tuple[InputInfo, ...]
 ) -> bool:
     """Test whether the right operand is a constant matrix that can be packed. Multiply-adds read a constant of symbolic depth, such
-    as a broadcast weight, as it is."""
+    as a broadcast weight, unpacked."""
     right = product.right.buffer
-    if right not in merged.inputs or (product.depth is None and not dot.interleaves):
+    if right not in merged_program.inputs or (product.depth is None and not dot.interleaves):
         return False
-    position = merged.inputs.index(right)
+    position = merged_program.inputs.index(right)
     return inputs[position].constant and len(right.shape) == len(program.inputs[position].shape) == 2
 
 
 def _choose_tile(product: MatmulAxes, dot: VectorDot, context: KernelContext) -> tuple[Tile, Decision]:
     """Choose the tile that minimizes cycles, and record it as a decision (vectors, rows)."""
-    able, threads = context.capabilities, 1 if product.shared else max(context.threads, 1)
-    rows, columns, depth = product.likely_rows(able.core.costs), product.expected[1], dot.groups(product.expected[2])
-    registers = able.vector_registers - dot.scratch
-    best = choose_tile(rows, columns, depth, dot.lanes, registers, able.core, threads, dot.interleaves)
-    tiles = list_tiles(max(likely_counts(rows)), columns, dot.lanes, registers, able.core)
+    capabilities, threads = context.capabilities, 1 if product.shared else max(context.threads, 1)
+    rows, columns, depth = product.likely_rows(capabilities.core.costs), product.expected[1], dot.groups(product.expected[2])
+    registers = capabilities.vector_registers - dot.scratch
+    best = choose_tile(rows, columns, depth, dot.lanes, registers, capabilities.core, threads, dot.interleaves)
+    tiles = list_tiles(max(likely_counts(rows)), columns, dot.lanes, registers, capabilities.core)
     decision = context.decide("tile", ((tile.vectors, tile.rows) for tile in tiles), (best.vectors, best.rows))
     return Tile(best.lanes, *decision.numbers), decision
 
@@ -287,8 +289,8 @@ def _packs(product: MatmulAxes, context: KernelContext) -> tuple[Decision, ...]:
         return ()
     size = product.right.buffer.dtype.bytes * depth * columns
     core = context.capabilities.core
-    worth = rows >= core.costs.packed_rows and size >= core.costs.packed_share * core.l2_bytes
-    return (context.decide("pack", (0, 1), int(worth)),)
+    is_worthwhile = rows >= core.costs.packed_rows and size >= core.costs.packed_share * core.l2_bytes
+    return (context.decide("pack", (0, 1), int(is_worthwhile)),)
 
 
 def _schedule(s: Schedule, plan: _MatmulTiling, layouts: dict[ir.Buffer, Layout], context: KernelContext) -> Schedule:
@@ -324,15 +326,15 @@ def _schedule(s: Schedule, plan: _MatmulTiling, layouts: dict[ir.Buffer, Layout]
         s.annotate(nest.columns, REMAINDERS.name, tile.lanes)
     if dot.peels and product.rows_may_be_small and nest.rows is not None and layouts:
         s.annotate(nest.rows, REMAINDERS.name, 1)
-    more: dict[str, Layout] = {}
+    local_layouts: dict[str, Layout] = {}
     if plan.copied:
-        more[right] = plan.packed
+        local_layouts[right] = plan.packed
         _pack(s, right, plan, nest.columns, context)
     init = begin_sum(s, matmul, outer, (*nest.tile_rows, nest.vector), nest.lane, dot)
     share_out(s, nest if dot.interleaves or not plan.copied else replace(nest, rows=None), product, tile, context)
     for block in (init, matmul) if dot.peels else ():
         s.apply(SUM_WHOLE_VECTORS, block, s.loops(block)[-1], tuple(buffer.name for buffer in layouts))
-    lay_out(s, layouts, more)
+    lay_out(s, layouts, local_layouts)
     use_instruction(s, nest.lane, dot)
     if plan.streamed:
         name = next(block.name for block in collect_blocks(s.program) if any(region.buffer.name == right for region in block.reads))
@@ -404,8 +406,8 @@ def between_prefetches(s: Schedule, k: Var, tile: Tile, tiles: int, costs: CostC
 
 
 def _pack(s: Schedule, block: str, plan: _MatmulTiling, columns: Var, context: KernelContext) -> None:
-    """Schedule the copy of the right operand, in groups: one panel at a time, or all panels at once if several threads share
-    them."""
+    """Schedule the copy that packs the right operand into panels: one panel at a time, or all panels at once if several threads
+    share them."""
     if context.threads == 1:
         s.compute_at(block, columns)
     k, n = s.loops(block)[-2:]
@@ -428,9 +430,9 @@ def share_out(s: Schedule, nest: ProductNest, product: MatmulAxes, tile: Tile, c
         s.parallel(s.fuse(*nest.shared) if len(nest.shared) > 1 else nest.shared[0])
         return
     rows, columns, _ = product.expected
-    panels, stripes = -(-columns // tile.width), -(-rows // tile.rows)
+    panels, row_tiles = -(-columns // tile.width), -(-rows // tile.rows)
     too_few_panels = panels < context.capabilities.core.costs.product_panels * max(context.threads, 1)
-    if too_few_panels and stripes > panels and not nest.free and nest.rows is not None:
+    if too_few_panels and row_tiles > panels and not nest.free and nest.rows is not None:
         s.reorder(nest.rows, nest.columns)
         s.parallel(nest.rows)
     else:

@@ -56,38 +56,43 @@ def merge_groups(function: Function, context: KernelContext, supports: Supports 
     return changed
 
 
-def _padded(product: Call, steps: float, dots: list[Dot], costs: CostConstants) -> Expr | None:
+def _padded(conv: Call, steps: float, dots: list[Dot], costs: CostConstants) -> Expr | None:
     """Pad the channels of each group, so that they fill an instruction; None unless that takes fewer instructions than `steps` per
     position of the window, pixel and group."""
-    x, weights = product.args
-    assert isinstance(product.attrs, ConvAttrs) and isinstance(product.type, TensorType) and isinstance(weights, Constant)
+    x, weights = conv.args
+    assert isinstance(conv.attrs, ConvAttrs) and isinstance(conv.type, TensorType) and isinstance(weights, Constant)
     assert isinstance(x.type, TensorType)
-    groups, (outputs, inputs, *window) = product.attrs.groups, weights.data.shape
+    groups, (outputs, inputs, *window) = conv.attrs.groups, weights.data.shape
     outputs //= groups
     copies = costs.copied_channel * (inputs + outputs) / math.prod(window)
     options = [(-(-inputs // dot.group) * -(-outputs // dot.lanes) + copies, -dot.lanes, dot) for dot in dots]
     cost, _, dot = min(options, key=lambda option: option[:2])
     if cost >= steps:
         return None
-    before, after = (-(-inputs // dot.group) * dot.group, -(-outputs // dot.lanes) * dot.lanes)
+    padded_inputs, padded_outputs = (-(-inputs // dot.group) * dot.group, -(-outputs // dot.lanes) * dot.lanes)
     (batch, _, *image), element_dtype = x.type.shape, x.type.dtype
-    filled = np.zeros((groups, after, before, *window), weights.data.dtype)
-    filled[:, :outputs, :inputs] = weights.data.reshape(groups, outputs, inputs, *window)
-    if before != inputs:
-        none = (0,) * len(image)
-        x = ops.reshape(x, shape=(batch, groups, inputs, *image), span=product.span)
-        x = ops.pad(x, scalar(0, element_dtype), pads=(0, 0, 0, *none, 0, 0, before - inputs, *none), span=product.span)
-        x = ops.reshape(x, shape=(batch, groups * before, *image), span=product.span)
+    padded_weights = np.zeros((groups, padded_outputs, padded_inputs, *window), weights.data.dtype)
+    padded_weights[:, :outputs, :inputs] = weights.data.reshape(groups, outputs, inputs, *window)
+    if padded_inputs != inputs:
+        image_pads = (0,) * len(image)
+        x = ops.reshape(x, shape=(batch, groups, inputs, *image), span=conv.span)
+        x = ops.pad(
+            x, scalar(0, element_dtype), pads=(0, 0, 0, *image_pads, 0, 0, padded_inputs - inputs, *image_pads), span=conv.span
+        )
+        x = ops.reshape(x, shape=(batch, groups * padded_inputs, *image), span=conv.span)
     wide: Expr = call(
-        ops.conv, (x, constant(filled.reshape(groups * after, before, *window), span=weights.span)), product.attrs, product.span
+        ops.conv,
+        (x, constant(padded_weights.reshape(groups * padded_outputs, padded_inputs, *window), span=weights.span)),
+        conv.attrs,
+        conv.span,
     )
-    if after == outputs:
+    if padded_outputs == outputs:
         return wide
-    result = product.type.shape[2:]
-    wide = ops.reshape(wide, shape=(batch, groups, after, *result), span=product.span)
-    starts, ends = (0,) * (len(result) + 3), (batch, groups, outputs, *result)
-    wide = ops.strided_slice(wide, begin=starts, end=ends, strides=(1,) * len(starts), span=product.span)
-    return ops.reshape(wide, shape=product.type.shape, span=product.span)
+    result_image = conv.type.shape[2:]
+    wide = ops.reshape(wide, shape=(batch, groups, padded_outputs, *result_image), span=conv.span)
+    starts, ends = (0,) * (len(result_image) + 3), (batch, groups, outputs, *result_image)
+    wide = ops.strided_slice(wide, begin=starts, end=ends, strides=(1,) * len(starts), span=conv.span)
+    return ops.reshape(wide, shape=conv.type.shape, span=conv.span)
 
 
 def _product_steps(call: Call, dots: list[Dot], costs: CostConstants) -> float:

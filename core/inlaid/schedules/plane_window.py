@@ -46,8 +46,8 @@ def offer_planes(program: ir.LoopProgram, anchor: Anchor, context: KernelContext
     if 2 * width < lanes or any(len(block.iters) != 4 for block in anchor.after):
         return None
     column_steps = prod(map(expected_extent, window.columns)) * window.step * -(-width // lanes)
-    reduced = prod(map(expected_extent, window.rows)) * -(-(width * window.step) // lanes)
-    cycles = prod(map(expected_extent, anchor.spatial[:3])) * (column_steps + reduced)
+    row_steps = prod(map(expected_extent, window.rows)) * -(-(width * window.step) // lanes)
+    cycles = prod(map(expected_extent, anchor.spatial[:3])) * (column_steps + row_steps)
     layouts = (ROW_MAJOR,) * len(program.params)
     return Offer(layouts, lambda _: _schedule(program, anchor, window, lanes, context), seconds(cycles, context.capabilities))
 
@@ -68,16 +68,21 @@ def _window(anchor: Anchor) -> RowWindow | None:
             pass
         case _:
             return None
-    again = padding is not None and any(region.buffer is load.buffer for block in anchor.after for region in block.reads)
+    epilogue_reads = padding is not None and any(region.buffer is load.buffer for block in anchor.after for region in block.reads)
     # Sums require zero padding: the row pass adds the padding value once for all rows of a window.
-    if load.dtype is not anchor.buffer.dtype or load.buffer is anchor.buffer or again or (op == "add" and outside.value != 0):
+    if (
+        load.dtype is not anchor.buffer.dtype
+        or load.buffer is anchor.buffer
+        or epilogue_reads
+        or (op == "add" and outside.value != 0)
+    ):
         return None
     rows, columns = (tuple(item for item in anchor.reduced if item.var in arith.free_vars(index)) for index in load.indices[2:])
     if len(rows) + len(columns) != len(anchor.reduced) or set(rows) & set(columns) or not is_constant(*rows, *columns):
         return None
     linear = arith.affine(load.indices[3], x)
-    apart = any(x in arith.free_vars(index) for index in load.indices[:3]) or y in arith.free_vars(load.indices[3])
-    if linear is None or apart or max(prod(map(expected_extent, items)) for items in (rows, columns)) > UNROLLED:
+    mixes_axes = any(x in arith.free_vars(index) for index in load.indices[:3]) or y in arith.free_vars(load.indices[3])
+    if linear is None or mixes_axes or max(prod(map(expected_extent, items)) for items in (rows, columns)) > UNROLLED:
         return None
     first, reach = arith.bounds(linear[1], {item.var: (0, expected_extent(item) - 1) for item in columns})
     if first != 0 or not isinstance(reach, int) or arith.unwrap(linear[0]) not in range(1, LONGEST_STEP + 1):

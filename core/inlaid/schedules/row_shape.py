@@ -15,14 +15,14 @@ SHORTEST = 4
 def inline_around(s: Schedule, everything: bool = False) -> None:
     """Inline element-wise blocks into their readers, except blocks with one value per row and, unless `everything`, expensive
     blocks with several readers."""
-    size = {str(block_size(b)) for b in map(_spatial, collect_blocks(s.program)) if b is not None}
-    late: set[ir.Buffer] = set()
+    row_sizes = {str(block_size(b)) for b in map(_spatial, collect_blocks(s.program)) if b is not None}
+    after_reduction: set[ir.Buffer] = set()
     for name in [block.name for block in collect_blocks(s.program)][:-1]:
         block = next(block for block in collect_blocks(s.program) if block.name == name)
         assert isinstance(block.body, ir.Store)
-        if block.init is not None or any(region.buffer in late for region in block.reads):
-            late.add(block.body.buffer)
-            if block.init is not None or str(block_size(block)) in size:
+        if block.init is not None or any(region.buffer in after_reduction for region in block.reads):
+            after_reduction.add(block.body.buffer)
+            if block.init is not None or str(block_size(block)) in row_sizes:
                 continue
         is_inlined = everything or worth_inlining(s.program, block) or is_cheap(block.body.value)
         if is_inlined and block.body.buffer not in s.program.params:

@@ -53,7 +53,8 @@ class RowsRule:
     copies: bool = False
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines mixed contiguous and strided reductions, several outputs, and kernels that a schedule primitive rejects."""
+        """Offer a schedule. Declines mixed contiguous and strided reductions, several outputs, and kernels that a schedule
+        primitive rejects."""
         if not context.capabilities.vector_bits or len(program.outputs) != 1 or program.defines:
             return None
         if not any(block.init is not None for block in collect_blocks(program)):
@@ -92,8 +93,8 @@ def _schedule(s: Schedule, together: int, accumulators: int, context: KernelCont
     shape = replace(shape, together=together, accumulators=accumulators)
     lanes = context.capabilities.vector_bits // (8 * _width(s.program))
     names = [block.name for block in producers if not is_loose(block, scalars)]
-    grouped = (_across if shape.across else _along)(s, names, final, shape, lanes, context)
-    for name in () if grouped else scalars:
+    are_grouped = (_across if shape.across else _along)(s, names, final, shape, lanes, context)
+    for name in () if are_grouped else scalars:
         s.set_scope(name, "register")
     s.apply(IN_PLACE)
     return s
@@ -113,11 +114,11 @@ def _shape(program: ir.LoopProgram, producers: list[ir.Block], final: str, scala
         if isinstance(node, ir.Load) and node.buffer.name in scalars:
             variables = variables.union(*map(arith.free_vars, node.indices))
     rows = tuple(axis for axis, item in enumerate(last.iters) if item.var in variables and item.extent != arith.ONE)
-    wide = [axis for axis, item in enumerate(last.iters) if item.extent != arith.ONE]
+    loop_axes = [axis for axis, item in enumerate(last.iters) if item.extent != arith.ONE]
     if all(map(reduces_along, reductions)):
-        return _Shape(False, rows) if tuple(wide[: len(rows)]) == rows else None
+        return _Shape(False, rows) if tuple(loop_axes[: len(rows)]) == rows else None
     if all(map(reduces_across, reductions)):
-        return _Shape(True, rows) if rows and rows[-1] == wide[-1] else None
+        return _Shape(True, rows) if rows and rows[-1] == loop_axes[-1] else None
     return None
 
 
@@ -301,9 +302,9 @@ def _across(s: Schedule, names: list[str], final: str, shape: _Shape, lanes: int
     work = max(_work(block) for block in collect_blocks(s.program))
     if context.threads != 1 and work >= context.capabilities.core.costs.parallel_work:
         extents = [loop_extent(s, loop) for loop in outer]
-        enough = not all(isinstance(extent, arith.Const) for extent in extents)
+        is_symbolic = not all(isinstance(extent, arith.Const) for extent in extents)
         count = prod(extent.value for extent in extents if isinstance(extent, arith.Const))
-        if outer and (enough or count >= max(context.threads, 2)):
+        if outer and (is_symbolic or count >= max(context.threads, 2)):
             s.parallel(s.fuse(*outer) if len(outer) > 1 else outer[0])
         else:
             s.parallel(piece)
@@ -350,20 +351,20 @@ def store_in_place(program: ir.LoopProgram) -> ir.LoopProgram:
     last = collect_blocks(program)[-1]
     assert isinstance(last.body, ir.Store)
     loads = [node for node in ir.walk_exprs(last.body.value) if isinstance(node, ir.Load)]
-    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
-    for buffer in local:
+    local_buffers = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+    for buffer in local_buffers:
         buffer_loads = [load for load in loads if load.buffer is buffer]
-        alike = buffer.shape == output.shape and buffer.dtype is output.dtype and not buffer.scope
-        if buffer_loads and alike and all(load.indices == last.body.indices for load in buffer_loads):
+        fits_output = buffer.shape == output.shape and buffer.dtype is output.dtype and not buffer.scope
+        if buffer_loads and fits_output and all(load.indices == last.body.indices for load in buffer_loads):
 
-            def moved(stmt: ir.Stmt) -> ir.Stmt | None:
+            def update(stmt: ir.Stmt) -> ir.Stmt | None:
                 if isinstance(stmt, ir.Alloc) and stmt.buffer is output:
                     return stmt.body
                 if isinstance(stmt, ir.Block) and any(region.buffer is output for region in (*stmt.reads, *stmt.writes)):
                     return with_footprint(stmt)
                 return None
 
-            body = Rewriter(buffers={buffer: output}, stmt=moved).stmt(program.body)
+            body = Rewriter(buffers={buffer: output}, stmt=update).stmt(program.body)
             return replace(program, body=body)
     return program
 

@@ -36,13 +36,13 @@ class SampleRule:
         if not isinstance(channels, arith.Const) or channels.value % lanes:
             return None
         rank, outputs = len(anchor.spatial), {region.buffer for block in (anchor.block, *anchor.after) for region in block.writes}
-        blocked = {node.buffer for block in (anchor.block, *anchor.after) for node in _by_channel(block)} | outputs
-        by_channel = {buffer: Layout(((1, lanes),)) for buffer in blocked if len(buffer.shape) == rank}
-        layouts = tuple(by_channel.get(buffer, ROW_MAJOR) for buffer in program.params)
-        return Offer(layouts, Traced(lambda: _schedule(Schedule(program), anchor, by_channel, lanes, context)))
+        channel_buffers = {node.buffer for block in (anchor.block, *anchor.after) for node in _channel_loads(block)} | outputs
+        channel_layouts = {buffer: Layout(((1, lanes),)) for buffer in channel_buffers if len(buffer.shape) == rank}
+        layouts = tuple(channel_layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
+        return Offer(layouts, Traced(lambda: _schedule(Schedule(program), anchor, channel_layouts, lanes, context)))
 
 
-def _by_channel(block: ir.Block) -> list[ir.Load]:
+def _channel_loads(block: ir.Block) -> list[ir.Load]:
     """Return the loads of a block that depend on the channel, which is the block's second iteration variable."""
     assert isinstance(block.body, ir.Store)
     return [
@@ -51,26 +51,28 @@ def _by_channel(block: ir.Block) -> list[ir.Load]:
 
 
 def _samples(anchor: Anchor) -> bool:
-    """Test whether data is read at data-dependent indices, and only at the channel of the result."""
+    """Test whether the kernel samples: it reads at data-dependent indices, and only the channel of the result."""
     for block in (anchor.block, *anchor.after):
         assert isinstance(block.body, ir.Store)
         spatial = tuple(item.var for item in block.iters if item.kind is ir.IterKind.SPATIAL)
         if len(spatial) != len(anchor.spatial) or block.body.indices != spatial:
             return False
-        for node in _by_channel(block):
-            by_channel = [spatial[1] in arith.free_vars(index) for index in node.indices]
-            if len(by_channel) < 2 or node.indices[1] != spatial[1] or sum(by_channel) > 1:
+        for node in _channel_loads(block):
+            has_channel = [spatial[1] in arith.free_vars(index) for index in node.indices]
+            if len(has_channel) < 2 or node.indices[1] != spatial[1] or sum(has_channel) > 1:
                 return False
     taps = (item.extent for item in anchor.block.iters if item.kind is ir.IterKind.REDUCTION)
-    if not all(isinstance(extent, arith.Const) for extent in taps):  # they are unrolled
+    if not all(isinstance(extent, arith.Const) for extent in taps):  # loops over taps are unrolled
         return False
-    return any(arith.reads_data(index) for node in _by_channel(anchor.block) for index in node.indices)
+    return any(arith.reads_data(index) for node in _channel_loads(anchor.block) for index in node.indices)
 
 
-def _schedule(s: Schedule, anchor: Anchor, by_channel: dict[ir.Buffer, Layout], lanes: int, context: KernelContext) -> Schedule:
+def _schedule(
+    s: Schedule, anchor: Anchor, channel_layouts: dict[ir.Buffer, Layout], lanes: int, context: KernelContext
+) -> Schedule:
     """Build the nest:
 
-    for n, places..., channels:               # parallel
+    for n, positions..., channels:            # parallel
         acc[lane] = identity
         for taps: acc = combine(acc, x)       # unrolled, lane vectorized
         out = after(acc)
@@ -97,5 +99,5 @@ def _schedule(s: Schedule, anchor: Anchor, by_channel: dict[ir.Buffer, Layout], 
             context.threads,
         )
     registers = {} if anchor.after else {final: Layout(((1, lanes),))}
-    lay_out(s, by_channel, registers)
+    lay_out(s, channel_layouts, registers)
     return s

@@ -196,20 +196,20 @@ def share_rows(
     split evenly are fused into the parallel loop instead. Returns the parallel loop, or None if rows are part of it.
     """
     pieces = threads or PIECES
-    named = present(*outside, *inside, rows)
-    nest = [stmt.var for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.For) and stmt.var in named]
+    loops = present(*outside, *inside, rows)
+    nest = [stmt.var for stmt in ir.walk_stmts(schedule.program.body) if isinstance(stmt, ir.For) and stmt.var in loops]
     extent = None if rows is None else loop_extent(schedule, rows)
     if rows is None or not isinstance(extent, Const) or extent.value % pieces or extent.value == 0:
         fused = schedule.fuse(*nest)
         schedule.parallel(fused)
         return fused if rows is None else None
     run, rest = schedule.split(rows, (pieces, None))
-    further = [rest if loop is rows else loop for loop in nest if loop not in present(*outside)]
-    schedule.reorder(*present(*outside), run, *further)
-    shared = further[:-1] if further[-1] is rest else further
-    fused = schedule.fuse(*present(*outside), run, *shared)
+    inner_loops = [rest if loop is rows else loop for loop in nest if loop not in present(*outside)]
+    schedule.reorder(*present(*outside), run, *inner_loops)
+    fused_loops = inner_loops[:-1] if inner_loops[-1] is rest else inner_loops
+    fused = schedule.fuse(*present(*outside), run, *fused_loops)
     schedule.parallel(fused)
-    return fused if shared is not further else None
+    return fused if fused_loops is not inner_loops else None
 
 
 def loop_extent(schedule: Schedule, loop: Var) -> arith.Expr:
@@ -223,8 +223,8 @@ def layouts_by_name(
 ) -> dict[ir.Buffer, Layout]:
     """Return the layouts of a scheduled program's buffers, found by buffer name in `layouts` or `more`."""
     names = {**{buffer.name: layout for buffer, layout in layouts.items()}, **(more or {})}
-    local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
-    return {buffer: names[buffer.name] for buffer in (*program.params, *local) if buffer.name in names}
+    local_buffers = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+    return {buffer: names[buffer.name] for buffer in (*program.params, *local_buffers) if buffer.name in names}
 
 
 def lay_out(schedule: Schedule, layouts: Mapping[ir.Buffer, Layout], more: Mapping[str, Layout] | None = None) -> None:
@@ -294,7 +294,7 @@ def is_cheap(value: ir.Expr) -> bool:
     """Test whether recomputing a value in each reader is cheaper than storing it: it has at most `CHEAP` operations."""
     nodes = list(ir.walk_exprs(value))
     expensive = (ir.CallMath, ir.CallIntrinsic, ir.Select, ir.Cast)
-    slow = ("div", "mod", "sqrt")
+    slow_ops = ("div", "mod", "sqrt")
     return len(nodes) <= CHEAP and not any(
-        isinstance(node, expensive) or (isinstance(node, (ir.Unary, ir.Binary)) and node.op in slow) for node in nodes
+        isinstance(node, expensive) or (isinstance(node, (ir.Unary, ir.Binary)) and node.op in slow_ops) for node in nodes
     )

@@ -18,7 +18,7 @@ from inlaid_runtime.records import dataclass, replace
 
 def split_groups(program: ir.LoopProgram, lanes: int, size: int) -> ir.LoopProgram:
     """Split the channels of a grouped 1x1 convolution if the output channels of a group do not fill vectors of `lanes`, or its
-    input channels do not fill products of `size`. The bytes in memory are unchanged.
+    input channels do not fill dot products of `size` elements. The bytes in memory are unchanged.
 
         for o in 6, y, x, c in 2: sum[o, y, x] += data[o // 3 * 2 + c, y, x] * w[o, c]
     becomes
@@ -53,8 +53,8 @@ Axes = frozenset[tuple[ir.Buffer, int]]
 
 @dataclass(frozen=True)
 class _Split:
-    """A grouped convolution `block`, the variable of its input channels and its operands. `outputs` and `inputs` are channels per
-    group."""
+    """A grouped convolution: its block, the variable `inner` of its input channels, and the buffers of its operands. `outputs` and
+    `inputs` are channels per group."""
 
     block: ir.Block
     inner: Var
@@ -65,11 +65,16 @@ class _Split:
     inputs: int
 
     def axes(self, program: ir.LoopProgram) -> Axes | None:
-        """Find the axes of output channels. None if a block uses its channel in any way except as a separate index."""
+        """Find the axes of buffers that output channels index. None if a block uses its output channel other than as an index by
+        itself; only the convolution may also derive the group of its data from it."""
         split_axes, other_axes = set(), set()
         for block in collect_blocks(program):
-            plain = isinstance(block.body, ir.Store) and (block.init is None or isinstance(block.init, ir.Store))
-            if not plain or block.predicate != arith.ONE or not all(isinstance(at, Var) for at in block.bindings):
+            has_single_stores = isinstance(block.body, ir.Store) and (block.init is None or isinstance(block.init, ir.Store))
+            if (
+                not has_single_stores
+                or block.predicate != arith.ONE
+                or not all(isinstance(binding, Var) for binding in block.bindings)
+            ):
                 return None
             assert isinstance(block.body, ir.Store)
             channel = self._channel(block)
@@ -98,16 +103,16 @@ class _Split:
         return block.name == self.block.name and buffer is self.data and axis == 1
 
     def _channel(self, block: ir.Block) -> Var | None:
-        """Return the iteration variable of a block's output channels."""
+        """Return the iteration variable of a block's output channels; None if it has none."""
         item = block.iters[min(1, len(block.iters) - 1)] if block.iters else None
         return item.var if item is not None and item.extent == Const(self.groups * self.outputs) else None
 
     def program(self, program: ir.LoopProgram, axes: Axes) -> ir.LoopProgram:
-        """Rebuild the program over split axes, without the window of the weights."""
-        local = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
-        buffers = {buffer: self._buffer(buffer, axes) for buffer in (*program.params, *local)}
+        """Rebuild the program over split axes, without the window axes of the weights, whose extents are 1."""
+        local_buffers = [stmt.buffer for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.Alloc)]
+        buffers = {buffer: self._buffer(buffer, axes) for buffer in (*program.params, *local_buffers)}
         body: ir.Stmt = ir.Seq(tuple(self._nest(block, buffers, axes) for block in collect_blocks(program)))
-        for buffer in reversed(local):
+        for buffer in reversed(local_buffers):
             body = ir.Alloc(buffers[buffer], body)
         inputs, outputs = (tuple(buffers[buffer] for buffer in side) for side in (program.inputs, program.outputs))
         return replace(program, inputs=inputs, outputs=outputs, body=body)
@@ -123,24 +128,27 @@ class _Split:
 
     def _nest(self, block: ir.Block, buffers: dict[ir.Buffer, ir.Buffer], axes: Axes) -> ir.Stmt:
         """Rebuild a block and its loops."""
-        channel, group, rest = self._channel(block), Var("group"), Var("channel")
+        channel, group, inner_channel = self._channel(block), Var("group"), Var("channel")
         iters: list[ir.IterVar] = []
         zeros: dict[arith.Expr, arith.Expr] = {}
         for item in block.iters:
             if item.var is channel:
-                iters += [ir.IterVar(group, Const(self.groups), item.kind), ir.IterVar(rest, Const(self.outputs), item.kind)]
+                iters += [
+                    ir.IterVar(group, Const(self.groups), item.kind),
+                    ir.IterVar(inner_channel, Const(self.outputs), item.kind),
+                ]
             elif item.kind is ir.IterKind.REDUCTION and item.var is not self.inner:
                 zeros[item.var] = arith.ZERO
             else:
                 iters.append(item)
 
-        def moved(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
+        def indices_after(buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
             split_indices: list[arith.Expr] = []
             for axis, index in enumerate(indices):
                 if self._reads_group(block, buffer, axis):
                     split_indices += [group, self.inner]
                 elif (buffer, axis) in axes:
-                    split_indices += [group, rest]
+                    split_indices += [group, inner_channel]
                 elif buffer is not self.weights or axis < 2:
                     split_indices.append(arith.simplify(arith.substitute(index, zeros)) if zeros else index)
             return tuple(split_indices)
@@ -148,11 +156,13 @@ class _Split:
         def change(node: ir.Expr) -> ir.Expr | None:
             if isinstance(node, ir.Binary) and node.op == "mul" and block.name == self.block.name:
                 return ir.Binary(node.dtype, node.op, node.b, node.a)
-            return ir.load(buffers[node.buffer], moved(node.buffer, node.indices)) if isinstance(node, ir.Load) else None
+            return ir.load(buffers[node.buffer], indices_after(node.buffer, node.indices)) if isinstance(node, ir.Load) else None
 
         def store(stmt: ir.Stmt) -> ir.Stmt | None:
             return (
-                ir.Store(buffers[stmt.buffer], moved(stmt.buffer, stmt.indices), stmt.value) if isinstance(stmt, ir.Store) else None
+                ir.Store(buffers[stmt.buffer], indices_after(stmt.buffer, stmt.indices), stmt.value)
+                if isinstance(stmt, ir.Store)
+                else None
             )
 
         rewriter = Rewriter(expr=change, stmt=store)

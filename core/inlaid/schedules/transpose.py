@@ -45,14 +45,14 @@ def _permutation(program: ir.LoopProgram) -> list[int] | None:
     if len(blocks) != 1 or blocks[0].init is not None:
         return None
     match blocks[0].body:
-        case ir.Store(buffer=target, indices=written, value=ir.Load(buffer=source, indices=read)):
-            variables = [index for index in written if isinstance(index, Var)]
+        case ir.Store(buffer=target, indices=store_indices, value=ir.Load(buffer=source, indices=load_indices)):
+            variables = [index for index in store_indices if isinstance(index, Var)]
             if source not in program.inputs or target not in program.outputs or source.dtype is not target.dtype:
                 return None
-            if written != tuple(item.var for item in blocks[0].iters) or len(set(variables)) != len(written):
+            if store_indices != tuple(item.var for item in blocks[0].iters) or len(set(variables)) != len(store_indices):
                 return None
-            if len(read) != len(written) or set(read) != set(written):
+            if len(load_indices) != len(store_indices) or set(load_indices) != set(store_indices):
                 return None
-            perm = [read.index(variable) for variable in written]
+            perm = [load_indices.index(variable) for variable in store_indices]
             return perm if target.shape == tuple(source.shape[axis] for axis in perm) else None
     return None

@@ -74,7 +74,7 @@ class WindowRule:
         widest = context.capabilities.vector_bits // (8 * anchor.buffer.dtype.bytes)
         channels = constant_extent(anchor.spatial[1])
         blocked_offers: list[Offer] = []
-        # Half vectors only if they leave fewer lanes empty.
+        # Offer half vectors only if they leave fewer lanes empty.
         for lanes in (widest, widest // 2):
             if lanes > 1 and (not blocked_offers or channels % lanes == 0) and (offer := _offer(s.copy(), anchor, lanes, context)):
                 blocked_offers.append(offer)
@@ -95,11 +95,11 @@ def _offer(s: Schedule, anchor: Anchor, lanes: int, context: KernelContext) -> O
         blocks = (*anchor.before, anchor.block, *anchor.after)
         if any(len(block.iters) < 4 for block in blocks):
             return None
-        grown = fill(s, lanes, [block.name for block in blocks])
-        padded_anchor = None if grown is None else find_anchor(s.program)
-        if grown is None or padded_anchor is None:
+        padded_axes = fill(s, lanes, [block.name for block in blocks])
+        padded_anchor = None if padded_axes is None else find_anchor(s.program)
+        if padded_axes is None or padded_anchor is None:
             return None
-        anchor, axes = padded_anchor, grown
+        anchor, axes = padded_anchor, padded_axes
     loads, program = _loads(anchor), s.program
     assert loads is not None
     layouts = _layouts(program, anchor, loads, lanes, axes)
@@ -161,22 +161,22 @@ def _layouts(
 ) -> dict[ir.Buffer, Layout]:
     """Layouts of parameters and intermediate buffers. `axes` maps buffer names to the axis whose channels were padded."""
     channels = anchor.buffer.shape[1]
-    by_channel = Layout(((1, lanes),))
-    layouts = dict.fromkeys(loads.data, by_channel)
+    channel_layout = Layout(((1, lanes),))
+    layouts = dict.fromkeys(loads.data, channel_layout)
     layouts.update((buffer, Layout(((0, lanes),))) for buffer in loads.weights if buffer in program.inputs)
     for block in anchor.before:
-        layouts.update((region.buffer, by_channel) for region in block.reads)
+        layouts.update((region.buffer, channel_layout) for region in block.reads)
     for buffer in (*program.params, anchor.buffer, *(region.buffer for block in anchor.after for region in block.writes)):
         if len(buffer.shape) == 4 and buffer.shape[1] == channels and buffer not in layouts:
-            layouts[buffer] = by_channel
+            layouts[buffer] = channel_layout
         elif buffer.name in axes and buffer not in layouts:
             layouts[buffer] = Layout(((axes[buffer.name], lanes),))
     return layouts
 
 
 def _band(anchor: Anchor, lanes: int, context: KernelContext) -> int:
-    """Choose the rows of the result whose data one thread pads together. 0: there is one thread, or no data to pad, or the data
-    does not fit on a thread's stack; all data is then padded in advance."""
+    """Choose how many rows of the result form a band, whose data one thread pads together. 0: there is one thread, or no data to
+    pad, or the data does not fit on a thread's stack; all data is then padded in advance."""
     if context.threads == 1 or len(anchor.before) != 1 or not is_constant(*anchor.spatial):
         return 0
     assert isinstance(anchor.block.body, ir.Store)
@@ -186,14 +186,14 @@ def _band(anchor: Anchor, lanes: int, context: KernelContext) -> int:
     height, (padded, width), pieces = constant_extent(y), copy.shape[2:], context.threads or PIECES
     if step is None or not isinstance(step[0], arith.Const) or not isinstance(padded, int) or not isinstance(width, int):
         return 0
-    stride, share = step[0].value, height if height % pieces else height // pieces
-    line, apart = width * lanes * copy.dtype.bytes, padded - height * stride
+    stride, thread_rows = step[0].value, height if height % pieces else height // pieces
+    line, halo = width * lanes * copy.dtype.bytes, padded - height * stride
 
     def fits(rows: int) -> bool:
-        """Test whether the data of rows fits, and has at most as many rows that other bands pad too."""
-        return line * (rows * stride + apart) <= context.capabilities.thread_stack_bytes and apart <= rows * stride
+        """Test whether a band's data fits on a stack, and has at most as many halo rows, which two bands pad, as other rows."""
+        return line * (rows * stride + halo) <= context.capabilities.thread_stack_bytes and halo <= rows * stride
 
-    return max((rows for rows in range(1, share + 1) if share % rows == 0 and fits(rows)), default=0)
+    return max((rows for rows in range(1, thread_rows + 1) if thread_rows % rows == 0 and fits(rows)), default=0)
 
 
 def _schedule(
@@ -202,7 +202,7 @@ def _schedule(
     """Build the nest:
 
     for n, channels:                          # parallel: see `share_rows`
-        padded = data of one block of channels, on several threads of a band of rows
+        padded = data of one block of channels; on several threads, only that of a band of rows
         for y, x:
             acc[pixel, lane] = identity
             for window:

@@ -80,40 +80,40 @@ def winograd_plans(
     if not lanes_in or not lanes_out or min(down, across) < 2 or dot is None or lanes_in % dot.group:
         return []
     size, tile_elements, count, depth = dtype(dtype_name).bytes, (tile + 2) ** 2, down * across, dot.groups(inputs)
-    weights = size * tile_elements * inputs * outputs
-    between = tile_elements * (size * inputs + 4 * outputs)
+    weight_bytes = size * tile_elements * inputs * outputs
+    tile_bytes = tile_elements * (size * inputs + 4 * outputs)
     costs = context.capabilities.core.costs
     transform = costs.transform_in_cycles * inputs / lanes_in + costs.transform_out_cycles * outputs / lanes_out
-    transforms = tile_elements * count * transform
+    transform_cycles = tile_elements * count * transform
     registers, core = context.capabilities.vector_registers - dot.scratch, context.capabilities.core
     is_static = isinstance(height, int) and isinstance(width, int)
     if is_static:
         rows, stripes = 0, [stripe for stripe in range(2, count + 1) if count % stripe == 0]
     else:
         large_rows, small_rows = (
-            choose_pixels(outputs // lanes_out, 1, large_rows, depth, lanes_out, registers, core)[0].pixels
-            for large_rows in (core.l1_ways, costs.small_tile_rows)
+            choose_pixels(outputs // lanes_out, 1, max_rows, depth, lanes_out, registers, core)[0].pixels
+            for max_rows in (core.l1_ways, costs.small_tile_rows)
         )
-        fits_in_l2 = weights + 2 * large_rows * between <= core.l2_bytes
+        fits_in_l2 = weight_bytes + 2 * large_rows * tile_bytes <= core.l2_bytes
         rows, stripes = (
             (small_rows, [2 * small_rows]) if fits_in_l2 else (large_rows, [-(-costs.symbolic_stripe // large_rows) * large_rows])
         )
     plans = []
     for stripe in stripes:
-        if stripe * between > core.llc_bytes and stripe > stripes[0]:
+        if stripe * tile_bytes > core.llc_bytes and stripe > stripes[0]:
             break
         run = stripe if is_static else rows
-        chosen, cycles = choose_pixels(outputs // lanes_out, 1, run, depth, lanes_out, registers, core)
+        chosen_tile, cycles = choose_pixels(outputs // lanes_out, 1, run, depth, lanes_out, registers, core)
         # Equal tiles: a remainder of few rows is bound by addition latency (16 rows as 12 + 4 take 1.25 times the time of 8 + 8).
-        product = Tile(lanes_out, chosen.vectors, -(-run // -(-run // chosen.pixels)))
+        product = Tile(lanes_out, chosen_tile.vectors, -(-run // -(-run // chosen_tile.pixels)))
         full_runs, rest = divmod(count, run)
-        edge = choose_pixels(outputs // lanes_out, 1, rest, depth, lanes_out, registers, core)[1] if rest else 0
-        multiplied = tile_elements * (full_runs * cycles + edge)
-        stripe_bytes = min(stripe, count) * between
-        if weights + stripe_bytes > core.l2_bytes:
-            multiplied = max(multiplied, weights / core.llc_rate * -(-count // stripe))
-        spilt = 2 * between * count / core.llc_rate if stripe_bytes > core.l2_bytes else 0
-        total_cycles = arith.size_hint(batch) * (multiplied + transforms + spilt)
+        edge_cycles = choose_pixels(outputs // lanes_out, 1, rest, depth, lanes_out, registers, core)[1] if rest else 0
+        product_cycles = tile_elements * (full_runs * cycles + edge_cycles)
+        stripe_bytes = min(stripe, count) * tile_bytes
+        if weight_bytes + stripe_bytes > core.l2_bytes:
+            product_cycles = max(product_cycles, weight_bytes / core.llc_rate * -(-count // stripe))
+        spill_cycles = 2 * tile_bytes * count / core.llc_rate if stripe_bytes > core.l2_bytes else 0
+        total_cycles = arith.size_hint(batch) * (product_cycles + transform_cycles + spill_cycles)
         plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, total_cycles, dot))
     return plans
 
@@ -137,12 +137,12 @@ class WinogradRule:
     name = "winograd"
 
     def estimate(self, sizes: ConvSizes, context: KernelContext) -> Iterator[tuple[str, WinogradPlan]]:
-        """Yield the cheapest plan of a convolution for each tile, with the element type of transformed weights. Yields none if the
-        algorithm does not apply: for groups, steps, other windows, channels that do not fill vectors, and small images."""
+        """Yield (element type of transformed weights, cheapest plan) for each tile size. Yields nothing if the algorithm does not
+        apply: for groups, strides, dilations, other windows, channels that do not fill vectors, and small images."""
         if sizes.window != (WINDOW, WINDOW) or sizes.groups != 1 or {*sizes.strides, *sizes.dilations} != {1}:
             return
         height, width = sizes.image
-        for dtype_name, tiles in _transformed(sizes.dtypes).items():
+        for dtype_name, tiles in _tile_sizes(sizes.dtypes).items():
             for tile in tiles:
                 plan = plan_winograd(sizes.batch, sizes.inputs, sizes.outputs, height, width, tile, context, dtype_name)
                 if plan is not None:
@@ -154,13 +154,13 @@ class WinogradRule:
         if anchor is None or not _is_winograd(program, anchor):
             return None
         batch, _, height, width = (arith.unwrap(item.extent) for item in anchor.after[1].iters)
-        reach, out_channels, in_channels = (
+        input_tile, out_channels, in_channels = (
             constant_extent(item) for item in (anchor.spatial[0], anchor.spatial[3], anchor.reduced[0])
         )
         factors = find_factors(anchor)
         assert factors is not None
         dtype_name = factors[1].dtype.name
-        plans = winograd_plans(batch, in_channels, out_channels, height, width, reach - 2, context, dtype_name)
+        plans = winograd_plans(batch, in_channels, out_channels, height, width, input_tile - 2, context, dtype_name)
         if not plans:
             return None
         best = min(plans, key=attrgetter("cycles"))
@@ -171,8 +171,8 @@ class WinogradRule:
         return Offer(params, Traced(lambda: _schedule(program, anchor, plan, layouts, context)), decisions=(stripe,))
 
 
-def _transformed(dtypes: tuple[str, str, str]) -> dict[str, tuple[int, ...]]:
-    """Return the tiles of each element type of transformed weights, for those of data, weights and accumulator."""
+def _tile_sizes(dtypes: tuple[str, str, str]) -> dict[str, tuple[int, ...]]:
+    """Return the tile sizes for each element type of transformed weights. `dtypes` are those of data, weights and accumulator."""
     _, weights, total = dtypes
     if dtype(total).is_int:
         return {INTEGER: tuple(TRANSFORMS)}
@@ -180,7 +180,7 @@ def _transformed(dtypes: tuple[str, str, str]) -> dict[str, tuple[int, ...]]:
 
 
 def _is_winograd(program: ir.LoopProgram, anchor: Anchor) -> bool:
-    """Match products[a, b, n, o, t] += tiles[a, b, n, c, t] * u[a, b, c, o] between the transform blocks."""
+    """Test whether a kernel is products[a, b, n, o, t] += tiles[a, b, n, c, t] * u[a, b, c, o] between the transform blocks."""
     factors = find_factors(anchor)
     if (
         len(anchor.spatial) != 5
@@ -223,7 +223,7 @@ def _schedule(
         for channels, tiles:                  # parallel, by groups of tiles
             pad = x                           # of one tile, lane vectorized
             tiles = transform(pad)            # in registers, lane vectorized
-        for places of a tile:                 # parallel
+        for elements of a tile:                 # parallel
             for columns, rows of the product:
                 acc = 0
                 for channel:
@@ -245,8 +245,8 @@ def _schedule(
     n, channel, y, x = axis_loops(s, final)
     assert channel is not None
     channel, lane = s.split(channel, (None, plan.lanes_out))
-    down, i = _tiled(s, y, plan.tile)
-    across, j = _tiled(s, x, plan.tile)
+    down, i = _split_side(s, y, plan.tile)
+    across, j = _split_side(s, x, plan.tile)
     s.reorder(*present(n), channel, down, across, i, j, lane)
     stripe, t = s.split(s.fuse(down, across), (None, plan.stripe))
     s.reorder(*present(n), stripe, channel, t)
@@ -259,14 +259,14 @@ def _schedule(
         mark_tile(s, i, j, tile_group_in)
     s.set_scope(columns, "register")
     s.compute_at(columns, across)
-    _marked(s, columns)
-    stored = s.cache_write(product, "register")
-    s.compute_at(stored, stripe)
+    _mark_transform(s, columns)
+    store_block = s.cache_write(product, "register")
+    s.compute_at(store_block, stripe)
     # This must precede tiling the product by rows, since the last tile may exceed the stripe.
     s.compute_at(product, stripe)
     s.compute_at(tiles, stripe)
-    symbolic = not isinstance(loop_extent(s, stripe), arith.Const)
-    element_loop, panel, rows_of_tiles, depth, element_lane = _product(s, product, stored, plan, symbolic, costs)
+    is_symbolic = not isinstance(loop_extent(s, stripe), arith.Const)
+    element_loop, panel, rows_of_tiles, depth, element_lane = _product(s, product, store_block, plan, is_symbolic, costs)
     a, b, c, t = s.loops(tiles)[-4:]
     c, lane = s.split(c, (None, plan.lanes_in))
     tile_group_in, across = s.split(t, (None, _group(plan.stripe, costs)))
@@ -274,30 +274,36 @@ def _schedule(
     mark_tile(s, a, b, lane)
     s.set_scope(rows, "register")
     s.compute_at(rows, across)
-    _marked(s, rows)
+    _mark_transform(s, rows)
     blocked_in, blocked_out = Layout(((3, plan.lanes_in),)), Layout(((3, plan.lanes_out),))
-    more = {"products": blocked_out, stored: blocked_out, "columns": blocked_out, "tiles": blocked_in, "rows": blocked_in}
-    more["winograd"] = Layout(((1, plan.lanes_out),))
+    local_layouts = {
+        "products": blocked_out,
+        store_block: blocked_out,
+        "columns": blocked_out,
+        "tiles": blocked_in,
+        "rows": blocked_in,
+    }
+    local_layouts["winograd"] = Layout(((1, plan.lanes_out),))
     for pad in pads:
         s.compute_at(pad, across)
         *_, lane, i, j = s.loops(pad)
         s.reorder(i, j, lane)
         s.vectorize(lane)
-        more[pad] = Layout(((1, plan.lanes_in),))
-    if symbolic:
+        local_layouts[pad] = Layout(((1, plan.lanes_in),))
+    if is_symbolic:
         full_strips = plan.dot.peels and context.capabilities.vector_registers >= costs.strip_registers
         s.annotate(rows_of_tiles, REMAINDERS.name, 0 if full_strips else 1)
     if context.threads != 1:
         s.parallel(element_loop)
         for loops in ((c, tile_group_in), (channel, tile_group)):
             s.parallel(s.fuse(*loops))
-    lay_out(s, layouts, more)
+    lay_out(s, layouts, local_layouts)
     factors = find_factors(anchor)
     assert factors is not None
     weights = factors[1].buffer.name
     use_instruction(s, element_lane, plan.dot)
     product = next(block.name for block in collect_blocks(s.program) if any(item.buffer.name == weights for item in block.reads))
-    s.stream(product, weights, panel, depth, each=symbolic)
+    s.stream(product, weights, panel, depth, each=is_symbolic)
     return s
 
 
@@ -307,13 +313,13 @@ def _group(stripe: int, costs: CostConstants) -> int:
     return max(size for size in range(1, costs.transformed_tiles + 1) if stripe % size == 0)
 
 
-def _tiled(s: Schedule, loop: Var | None, size: int) -> tuple[Var, Var]:
+def _split_side(s: Schedule, loop: Var | None, size: int) -> tuple[Var, Var]:
     assert loop is not None
     outer, inner = s.split(loop, (None, size))
     return outer, inner
 
 
-def _marked(s: Schedule, block: str) -> None:
+def _mark_transform(s: Schedule, block: str) -> None:
     """Unroll the transform of one side of a tile, so that all uses of a load are adjacent."""
     outer, other, lane = s.loops(block)[-3:]
     s.reorder(other, outer, lane)
@@ -321,11 +327,11 @@ def _marked(s: Schedule, block: str) -> None:
 
 
 def _product(
-    s: Schedule, product: str, stored: str, plan: WinogradPlan, symbolic: bool, costs: CostConstants
+    s: Schedule, product: str, store_block: str, plan: WinogradPlan, is_symbolic: bool, costs: CostConstants
 ) -> tuple[Var, Var, Var, Var, Var]:
     """Schedule the product inside a stripe; returns its loops over tile elements, panels, row tiles, input channels and lanes."""
     shape = plan.product
-    a, b, o, t = s.loops(stored)[-4:]
+    a, b, o, t = s.loops(store_block)[-4:]
     columns, vector, lane = s.split(o, (None, shape.vectors, shape.lanes))
     rows, row = s.split(t, (None, shape.rows))
     s.reorder(a, b, columns, rows, row, vector, lane)
@@ -337,8 +343,9 @@ def _product(
     c, *part = s.split(c, (None, plan.dot.group)) if plan.dot.interleaves else (c,)
     steps: list[Var] = []
     if not plan.dot.interleaves:
-        # Each row tile of a symbolic number prefetches the whole panel, but at least half of the prefetches hit the cache.
-        c, *steps = between_prefetches(s, c, shape, 2 if symbolic else -(-plan.stripe // shape.rows), costs)
+        # If the number of row tiles is symbolic, each prefetches the whole panel, but at least half of the prefetches hit the
+        # cache.
+        c, *steps = between_prefetches(s, c, shape, 2 if is_symbolic else -(-plan.stripe // shape.rows), costs)
     s.reorder(c, *steps, row, vector, lane, *part)
     begin_sum(s, product, c, (row, vector), lane, plan.dot)
     return element_loop, columns, rows, c, lane

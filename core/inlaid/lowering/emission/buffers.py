@@ -16,8 +16,8 @@ Storage = Literal["input", "output", "constant", "arena"]
 @dataclass
 class Planned:
     """A buffer before placement, of the tensor's `shape`. `copies` maps layouts to the numbers of the buffer's copies. If
-    `base_buffer` is set, it is a view of that buffer from byte `start` on; `part`: the view does not cover all of it. It is written
-    only if the `predicates` hold."""
+    `base_buffer` is set, this buffer is a view of that one from byte `start` on; `part`: the view does not cover all of it. The
+    buffer is written only if the `predicates` hold."""
 
     name: str
     storage: Storage
@@ -93,8 +93,8 @@ class Buffers:
 
     def written(self, number: int) -> bool:
         """Test whether a buffer is written wherever the current predicates hold."""
-        under = self._items[number].predicates
-        return self.predicates[: len(under)] == under
+        writer_predicates = self._items[number].predicates
+        return self.predicates[: len(writer_predicates)] == writer_predicates
 
     def movable(self, number: int) -> bool:
         """Test whether a buffer can become a view: it is a kernel result in the arena, not a view, written in the current arm."""

@@ -196,7 +196,8 @@ class _Emitter:
         return self._run(copy_passes(self._context.capabilities), program)
 
     def _kernel(self, key: Any, make: Callable[[], ir.LoopProgram], settled: bool = True) -> int:
-        """Return the number of the kernel with a key; `make` builds it on first use. A `settled` kernel begins to compile."""
+        """Return the number of the kernel with a key; `make` builds it on first use. If `settled`, no later step rewrites the
+        kernel, and it begins to compile."""
         if key not in self._numbers:
             self._numbers[key] = len(self._kernels)
             self._kernels.append(make())
@@ -214,10 +215,10 @@ class _Emitter:
         for arm, holds in ((choice.then, True), (choice.otherwise, False)):
             buffers.predicates = (*outer, Predicate(condition, holds))
             for number, result in zip(self._values[id(arm)], results, strict=True):
-                chosen = self._in_layout(number, ROW_MAJOR)
-                owner, _, part = buffers.owner(chosen)
+                row_major = self._in_layout(number, ROW_MAJOR)
+                owner, _, part = buffers.owner(row_major)
                 if part or not buffers.movable(owner):
-                    owner = self._copy(chosen, ROW_MAJOR)
+                    owner = self._copy(row_major, ROW_MAJOR)
                 buffers[owner].base_buffer = result
         buffers.predicates = outer
         return tuple(results)
@@ -237,9 +238,9 @@ class _Emitter:
         if is_operator(call, "concat") and (joined := self._join(call, inputs, layouts)) is not None:
             return (joined,)
         results = self._emit(call, decision, decision.offer, inputs)
-        alike = len(set(layouts)) == 1 and len(inputs) == len(call.args) and not decision.offer.versions
-        large = self._context.capabilities.memory is None  # static memory is planned by whole buffers
-        if isinstance(call.attrs, AxisAttrs) and is_operator(call, "concat") and alike and large:
+        is_uniform = len(set(layouts)) == 1 and len(inputs) == len(call.args) and not decision.offer.versions
+        allows_parts = self._context.capabilities.memory is None  # static memory is planned by whole buffers
+        if isinstance(call.attrs, AxisAttrs) and is_operator(call, "concat") and is_uniform and allows_parts:
             self._joins.append((self._calls[-1], call.attrs.axis))
         return results
 
@@ -255,8 +256,10 @@ class _Emitter:
         names, defines = _names(source, decision.args, call.type)
         nodes = source_nodes(call, decision.body)
         work = arith.unwrap(arith.substitute(arith.wrap(self._work(decision.program, source)), names))
-        able = self._context.capabilities
-        for version, predicates, assumed in applicable_versions(source, offer, names, able.branches or able.threads is not None):
+        capabilities = self._context.capabilities
+        for version, predicates, assumed in applicable_versions(
+            source, offer, names, capabilities.branches or capabilities.threads is not None
+        ):
             key = (decision.key, offer.rule, offer.layouts, offer.decisions, version)
             number = self._kernel(
                 key,
@@ -266,9 +269,15 @@ class _Emitter:
             program = self._kernels[number]
             sizes = tuple(names.get(size, size) for size in size_vars(program))
             scratch = program.outputs[len(results) : len(program.outputs) - len(program.defines)]
-            spare = [buffers.add(Planned(item.name, "arena", _renamed(item.shape, names), item.dtype)) for item in scratch]
-            when = (*buffers.predicates, *predicates)
-            self._calls.append(KernelCall(number, inputs, (*results, *spare), sizes, defines, nodes, when, work, assumed=assumed))
+            scratch_buffers = [
+                buffers.add(Planned(item.name, "arena", _renamed(item.shape, names), item.dtype)) for item in scratch
+            ]
+            call_predicates = (*buffers.predicates, *predicates)
+            self._calls.append(
+                KernelCall(
+                    number, inputs, (*results, *scratch_buffers), sizes, defines, nodes, call_predicates, work, assumed=assumed
+                )
+            )
         return tuple(results)
 
     def _finished(self, key: Any, offer: Offer, version: int, source: ir.LoopProgram) -> ir.LoopProgram:
@@ -302,16 +311,16 @@ class _Emitter:
         starts = run_starts(call, layouts, buffer_alignment(self._context.capabilities))
         if starts is None:
             return None
-        free = [self._buffers.movable(number) for number in inputs]
+        can_be_view = [self._buffers.movable(number) for number in inputs]
         earlier_inputs: set[int] = set()
         for index, number in enumerate(inputs):
-            free[index] = free[index] and number not in earlier_inputs
+            can_be_view[index] = can_be_view[index] and number not in earlier_inputs
             earlier_inputs.add(number)
-        if not any(free):
+        if not any(can_be_view):
             return None
         type_ = tensor_type(call.type)
         result = self._buffers.add(Planned("concat", "arena", type_.shape, type_.dtype, layout=layouts[-1]))
-        for number, start, moves in zip(inputs, starts, free, strict=True):
+        for number, start, moves in zip(inputs, starts, can_be_view, strict=True):
             item = self._buffers[number if moves else self._copy(number, layouts[-1])]
             item.base_buffer, item.start, item.part = result, start, True
         return result
@@ -320,11 +329,11 @@ class _Emitter:
         """Make every result a row-major output buffer: the buffer that the result has if the region owns it, else a copy."""
         output_owners: set[int] = set()
         for number, result in enumerate(results):
-            chosen = self._in_layout(result, ROW_MAJOR)
-            owner, _, part = self._buffers.owner(chosen)
+            row_major = self._in_layout(result, ROW_MAJOR)
+            owner, _, part = self._buffers.owner(row_major)
             is_owned = self._buffers[owner].storage == "arena" or owner in self._aliases
             if not is_owned or owner in output_owners or part:
-                owner = self._copy(chosen, ROW_MAJOR)
+                owner = self._copy(row_major, ROW_MAJOR)
             output_owners.add(owner)
             self._buffers[owner].storage = "output"
             self._buffers[owner].index = number
@@ -350,26 +359,26 @@ def _movable_calls(decisions: ScheduleChoices, context: KernelContext) -> frozen
     alignment = buffer_alignment(context.capabilities)
     calls = [expr for expr, _ in decisions.exprs if isinstance(expr, graph.Call) and id(expr) in decisions.calls]
     concats = (call for call in calls if is_operator(call, "concat"))
-    strided = (call for call in concats if run_starts(call, decisions.calls[id(call)].layouts, alignment) is None)
-    parts = {id(_maker(part)) for call in strided for part in call.args}
-    return frozenset(id(call) for call in calls if not parts.isdisjoint(id(_maker(item)) for item in (call, *call.args)))
+    strided_concats = (call for call in concats if run_starts(call, decisions.calls[id(call)].layouts, alignment) is None)
+    parts = {id(_producer(part)) for call in strided_concats for part in call.args}
+    return frozenset(id(call) for call in calls if not parts.isdisjoint(id(_producer(item)) for item in (call, *call.args)))
 
 
-def _maker(expr: graph.Expr) -> graph.Expr:
+def _producer(expr: graph.Expr) -> graph.Expr:
     """Return the expression that computes a value, which may be an item of its results."""
     return expr.tuple if isinstance(expr, graph.TupleItem) else expr
 
 
 def _names(
-    source: ir.LoopProgram, args: tuple[graph.Expr, ...], outer: Type
+    source: ir.LoopProgram, args: tuple[graph.Expr, ...], result_type: Type
 ) -> tuple[dict[arith.Expr, arith.Expr], tuple[arith.SizeVar, ...]]:
     """Map an unscheduled kernel's dimensions to the region's, and list the region's dimensions that the kernel defines. Kernels
     that differ only in the names of dimensions are shared."""
     names: dict[arith.Expr, arith.Expr] = {}
-    declared = [(buffer.shape, tensor_type(arg.type).shape) for buffer, arg in zip(source.inputs, args, strict=True)]
-    declared += [(buffer.shape, type_.shape) for buffer, type_ in zip(source.outputs, result_types(outer), strict=False)]
-    for mine, theirs in declared:
-        for a, b in zip(mine, theirs, strict=True):
+    shape_pairs = [(buffer.shape, tensor_type(arg.type).shape) for buffer, arg in zip(source.inputs, args, strict=True)]
+    shape_pairs += [(buffer.shape, type_.shape) for buffer, type_ in zip(source.outputs, result_types(result_type), strict=False)]
+    for kernel_shape, region_shape in shape_pairs:
+        for a, b in zip(kernel_shape, region_shape, strict=True):
             if isinstance(a, arith.SizeVar):
                 names.setdefault(a, arith.wrap(b))
     defines = tuple(names[size] for size, _ in source.defines)

@@ -30,15 +30,15 @@ def run_starts(call: graph.Call, layouts: tuple[Layout, ...], alignment: int) ->
     assert isinstance(attrs, AxisAttrs)
     if len(set(layouts)) != 1 or len(call.args) + 1 != len(layouts):
         return None
-    starts, at = [], 0
+    starts, position = [], 0
     for arg in call.args:
         extent = tensor_type(arg.type).shape[attrs.axis]
-        start = layouts[0].part(type_.shape, attrs.axis, at, extent) if isinstance(extent, int) else None
+        start = layouts[0].part(type_.shape, attrs.axis, position, extent) if isinstance(extent, int) else None
         if start is None or start * type_.dtype.bytes % alignment:
             return None
         starts.append(start * type_.dtype.bytes)
         assert isinstance(extent, int)
-        at += extent
+        position += extent
     return starts
 
 
@@ -77,43 +77,44 @@ class Joiner:
         for index, call in enumerate(self.calls):
             for number in dict.fromkeys((*call.reads, *call.outputs)) if call is not join else ():
                 users.setdefault(number, []).append(index)
-        viewed = {self.roots[number] for number in users if self.roots[number] != number}
-        written = {number for call in self.calls for number in call.outputs if self.roots[number] == self.roots[result]}
+        viewed_roots = {self.roots[number] for number in users if self.roots[number] != number}
+        written_buffers = {number for call in self.calls for number in call.outputs if self.roots[number] == self.roots[result]}
         # Skip a call that another join has changed, and a result that is updated in place while parts are still read.
-        if len(set(parts)) != len(parts) or written != {result} or not any(call is join for call in self.calls):
+        if len(set(parts)) != len(parts) or written_buffers != {result} or not any(call is join for call in self.calls):
             return
-        changed = {index: call for index, call in enumerate(self.calls) if call is not join}
-        target, at = self.buffers[result], 0
+        rewritten_calls = {index: call for index, call in enumerate(self.calls) if call is not join}
+        target, position = self.buffers[result], 0
         for part in parts:
             item, extent = self.buffers[part], self.buffers[part].shape[axis]
-            first = target.layout.first_block(target.shape, axis, at, extent) if isinstance(extent, int) else None
-            movable = item.storage == "arena" and self.roots[part] == part and part not in viewed
+            first = target.layout.first_block(target.shape, axis, position, extent) if isinstance(extent, int) else None
+            movable = item.storage == "arena" and self.roots[part] == part and part not in viewed_roots
             if not isinstance(extent, int) or first is None or not movable or item.predicates != target.predicates:
                 return
-            at += extent
+            position += extent
             for index in users[part]:
-                moved = self._moved(changed[index], part, result, axis, first)
-                if moved is None:
+                rewritten = self._moved(rewritten_calls[index], part, result, axis, first)
+                if rewritten is None:
                     return
-                changed[index] = moved
-        self.calls = list(changed.values())
+                rewritten_calls[index] = rewritten
+        self.calls = list(rewritten_calls.values())
         for part in parts:
             self.buffers[part].base_buffer, self.buffers[part].part = result, True
 
     def _moved(self, call: KernelCall, part: int, result: int, axis: int, first: int) -> KernelCall | None:
-        """Rewrite a call to use the result instead of a part, which begins at index `first`; None if its kernel has merged the axis
-        with outer axes or accesses the part by an intrinsic."""
+        """Rewrite a call to access the concatenation's result instead of one of its parts, which begins at index `first` of the
+        axis. None if that is impossible, as for a kernel that has merged the axis with outer axes or accesses the part by an
+        intrinsic."""
         target_shape, part_shape = (self.buffers[number].layout.shape(self.buffers[number].shape) for number in (result, part))
         base, moves = self.moved[call.kernel]
-        extent, program, lists = target_shape[axis], self.kernels[base], dict(moves)
+        extent, program, param_moves_by_position = target_shape[axis], self.kernels[base], dict(moves)
         names: dict[arith.Expr, arith.Expr] = dict(zip(size_vars(program), call.sizes, strict=True))
         if program.defines or part in call.reads[len(call.inputs) :] or not isinstance(extent, int):
             return None
         numbers = (*call.inputs, *call.outputs)
         for position in (position for position, number in enumerate(numbers) if number == part):
-            param_moves = lists.get(position, ())
-            longer = {along: total for along, _, total in param_moves}
-            shape = (longer.get(along, dim) for along, dim in enumerate(program.params[position].shape))
+            param_moves = param_moves_by_position.get(position, ())
+            joined_extents = {moved_axis: total for moved_axis, _, total in param_moves}
+            shape = (joined_extents.get(moved_axis, dim) for moved_axis, dim in enumerate(program.params[position].shape))
             dims = tuple(arith.unwrap(arith.substitute(arith.wrap(dim), names)) for dim in shape)
             prefix_matches = dims[: axis + 1] == part_shape[: axis + 1]
             if (
@@ -123,10 +124,10 @@ class Joiner:
             ):
                 return None
             if param_moves and param_moves[-1][0] == axis:
-                lists[position] = (*param_moves[:-1], (axis, param_moves[-1][1] + first, extent))
+                param_moves_by_position[position] = (*param_moves[:-1], (axis, param_moves[-1][1] + first, extent))
             else:
-                lists[position] = (*param_moves, (axis, first, extent))
-        key = base, tuple(sorted(lists.items()))
+                param_moves_by_position[position] = (*param_moves, (axis, first, extent))
+        key = base, tuple(sorted(param_moves_by_position.items()))
         kernel = self.kernel_numbers.setdefault(key, len(self.moved))
         if kernel == len(self.moved):
             self.moved.append(key)
@@ -138,16 +139,16 @@ class Joiner:
         their outputs become one kernel with the positions as size parameters."""
         groups: dict[tuple[int, _Moves], set[int]] = {}
         for call in self.calls:
-            groups.setdefault(self._alike(call.kernel), set()).add(call.kernel)
+            groups.setdefault(self._shared_key(call.kernel), set()).add(call.kernel)
         kernels: dict[ir.LoopProgram, int] = {}
         rewrites: dict[int, tuple[ir.LoopProgram, dict[arith.SizeVar, arith.Expr]]] = {}
-        for alike, members in groups.items():
-            base, _ = alike
+        for shared_key, members in groups.items():
+            base, _ = shared_key
             program = self.kernels[base]
-            shared = _joined(run, program, alike[1]) if len(members) > 1 else None
+            shared_program = _joined(run, program, shared_key[1]) if len(members) > 1 else None
             for number in members:
                 moves = self.moved[number][1]
-                rewrites[number] = shared or _joined(run, program, moves), _moved_sizes(program, moves)
+                rewrites[number] = shared_program or _joined(run, program, moves), _moved_sizes(program, moves)
         calls = []
         for call in self.calls:
             program, moved_sizes = rewrites[call.kernel]
@@ -156,17 +157,17 @@ class Joiner:
             calls.append(replace(call, kernel=kernels.setdefault(program, len(kernels)), sizes=sizes))
         return list(kernels), calls
 
-    def _alike(self, number: int) -> tuple[int, _Moves]:
+    def _shared_key(self, number: int) -> tuple[int, _Moves]:
         """Return a kernel's key, in which first index and extent of moved outputs are replaced by size variables."""
         base, moves = self.moved[number]
         program = self.kernels[base]
 
-        def sized(position: int, lists: tuple[_Move, ...]) -> tuple[_Move, ...]:
+        def sized(position: int, param_moves: tuple[_Move, ...]) -> tuple[_Move, ...]:
             if position < len(program.inputs):
-                return lists
-            return tuple((axis, *_sizes(program, position, axis)) for axis, _, _ in lists)
+                return param_moves
+            return tuple((axis, *_sizes(program, position, axis)) for axis, _, _ in param_moves)
 
-        return base, tuple((position, sized(position, lists)) for position, lists in moves)
+        return base, tuple((position, sized(position, param_moves)) for position, param_moves in moves)
 
 
 def _joined(run: RunPasses[ir.LoopProgram], program: ir.LoopProgram, moves: _Moves) -> ir.LoopProgram:
@@ -175,8 +176,8 @@ def _joined(run: RunPasses[ir.LoopProgram], program: ir.LoopProgram, moves: _Mov
 
 def move_parameters(program: ir.LoopProgram, moves: _Moves) -> ir.LoopProgram:
     """Make parameters slices of larger buffers."""
-    for position, lists in moves:
-        for axis, first, extent in lists:
+    for position, param_moves in moves:
+        for axis, first, extent in param_moves:
             program = as_slice(program, position, axis, first, extent)
             if isinstance(first, arith.SizeVar):
                 program = replace(program, sizes=(*program.sizes, first))
@@ -194,7 +195,7 @@ def _moved_sizes(program: ir.LoopProgram, moves: _Moves) -> dict[arith.SizeVar, 
     """Map the size variables of `_sizes` to their values."""
     return {
         size: arith.wrap(value)
-        for position, lists in moves
-        for axis, *values in lists
+        for position, param_moves in moves
+        for axis, *values in param_moves
         for size, value in zip(_sizes(program, position, axis), values, strict=True)
     }

@@ -32,10 +32,10 @@ def hidden_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> frozenset[a
     """Return the size variables of a fused function that no parameter or result has as a dimension. A call cannot bind such
     variables, so two equal kernels are shared only if their hidden sizes are the same."""
     types = [param.type for param in params] + list(result_types(body.type))
-    every = frozenset().union(
+    all_sizes = frozenset().union(
         *map(type_vars, types), *(attr_vars(x.attrs) for x in graph.post_order(body) if isinstance(x, graph.Call))
     )
-    return every.difference(*(tensor_type(type_).shape for type_ in types))
+    return all_sizes.difference(*(tensor_type(type_).shape for type_ in types))
 
 
 def inline_scalars(
@@ -43,15 +43,15 @@ def inline_scalars(
 ) -> tuple[tuple[graph.Var, ...], graph.Expr, tuple[graph.Expr, ...]]:
     """Inline single-element constants into a kernel body as literals, except the arguments at the positions `param_positions`."""
     pairs = enumerate(zip(params, args, strict=True))
-    chosen = {id(param): arg for position, (param, arg) in pairs if is_scalar(arg) and position not in param_positions}
-    if not chosen:
+    literals = {id(param): arg for position, (param, arg) in pairs if is_scalar(arg) and position not in param_positions}
+    if not literals:
         return params, body, args
-    memo: dict[int, graph.Expr] = dict(chosen)
+    memo: dict[int, graph.Expr] = dict(literals)
     for expr in graph.post_order(body):
         if id(expr) not in memo:
             memo[id(expr)] = graph.rebuild(expr, tuple(memo[id(child)] for child in graph.children(expr)))
-    left = [(param, arg) for param, arg in zip(params, args, strict=True) if id(param) not in chosen]
-    return tuple(param for param, _ in left), memo[id(body)], tuple(arg for _, arg in left)
+    remaining = [(param, arg) for param, arg in zip(params, args, strict=True) if id(param) not in literals]
+    return tuple(param for param, _ in remaining), memo[id(body)], tuple(arg for _, arg in remaining)
 
 
 def is_scalar(arg: graph.Expr) -> TypeGuard[graph.Constant]:

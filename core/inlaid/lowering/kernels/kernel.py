@@ -47,10 +47,10 @@ def thread_grid(capabilities: Capabilities) -> Grid | None:
     threads = capabilities.threads
     if threads is None or threads.block == 1:
         return None
-    shared = next((scope for scope in capabilities.scopes if scope.owner == "block"), None)
-    if shared is None:
+    shared_scope = next((scope for scope in capabilities.scopes if scope.owner == "block"), None)
+    if shared_scope is None:
         return Grid(threads.block, threads.resident)
-    return Grid(threads.block, threads.resident, shared.name, shared.capacity)
+    return Grid(threads.block, threads.resident, shared_scope.name, shared_scope.capacity)
 
 
 def meaning(call: graph.Call, grid: Grid | None) -> Callable[..., Any] | None:

@@ -1,7 +1,7 @@
 """Give kernels size variables of their own for dimensions that are expressions of the region's dimensions.
 
 The data of a layer deep in a network of images has a height such as (((height + 3) // 16) + -1). A kernel over such dimensions
-repeats the expressions in every address, extent and condition. A kernel over a variable is shorter, takes less time to analyse, and
+repeats the expressions in every address, extent and condition. A kernel over a variable is shorter, takes less time to analyze, and
 serves every layer whose dimensions only have other expressions.
 """
 
@@ -20,7 +20,7 @@ from inlaid_runtime.records import dataclass
 from inlaid_runtime.types import TensorType, TupleType, substitute_type
 
 Facts = tuple[tuple[int, int | None, int, int], ...]
-"""Per variable: its bounds, and its representative sizes for the two assumptions about unbounded sizes."""
+"""Per variable: its lower and upper bound, its size hint, and its size hint if unbounded sizes are assumed to be `IMAGE_SIDE`."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class ParametricKernel:
 
 
 def parametrize_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> ParametricKernel:
-    """Replace dimensions of parameters that are expressions by variables. Returns the kernel unchanged if it has none, or if it
-    depends on how they are related: its attributes have sizes, or types cannot be inferred without the expressions."""
+    """Replace dimensions of parameters that are expressions by variables. Returns the kernel unchanged if there are none, or if
+    the kernel depends on the expressions: its attributes have sizes, or types cannot be inferred without the expressions."""
     unchanged = ParametricKernel(params, body)
     dims = [dim for param in params for dim in tensor_type(param.type).shape if not isinstance(dim, int)]
     size_names = {str(size) for dim in dims for size in arith.free_vars(dim)}
@@ -55,9 +55,9 @@ def parametrize_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> Parame
     except InlaidError:
         return unchanged
     result = rebuilt[id(body)]
-    back: dict[Expr, Expr] = {variable: dim for dim, variable in names.items()}
-    # An extent that is selected at run time, as by broadcasting, was known from the expressions.
-    if any(map(_selects, rebuilt.values())) or substitute_type(result.type, back) != body.type:
+    dims_by_variable: dict[Expr, Expr] = {variable: dim for dim, variable in names.items()}
+    # Without the expressions, some extents, as of broadcasts, would be selected at run time.
+    if any(map(_selects, rebuilt.values())) or substitute_type(result.type, dims_by_variable) != body.type:
         return unchanged
     return ParametricKernel(renamed, result, tuple(map(_facts, names.values())))
 

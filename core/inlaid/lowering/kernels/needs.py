@@ -83,7 +83,8 @@ def _needs(
     in_integers: bool,
     bounds: tuple[tuple[str, tuple[int | None, int | None]], ...],
 ) -> KernelRequirements:
-    """Examine a call. `bounds` of its sizes, by name, are here for the cache alone."""
+    """Determine what the kernel of a call needs. `bounds`, the bounds of its sizes by name, serve only as a part of the cache
+    key."""
     params = tuple(graph.var(f"x{number}", type_) for number, type_ in enumerate(operands))
     body = graph.Call(result, None, operator, params, attrs)
     program = build(KernelSource(operator.name, params, body, in_place), grid)

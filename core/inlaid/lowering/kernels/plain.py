@@ -29,11 +29,11 @@ def without_vectors(program: ir.LoopProgram) -> ir.LoopProgram:
 def without_prefetches(program: ir.LoopProgram) -> ir.LoopProgram:
     """Remove prefetches, and loops that contain nothing else."""
 
-    def dropped(stmt: ir.Stmt) -> ir.Stmt | None:
-        idle = isinstance(stmt, (ir.For, ir.If)) and all(map(_is_nothing, ir.substatements(stmt)))
-        return ir.Seq(()) if idle or (isinstance(stmt, ir.Intrinsic) and stmt.name == PREFETCH) else None
+    def drop(stmt: ir.Stmt) -> ir.Stmt | None:
+        is_empty = isinstance(stmt, (ir.For, ir.If)) and all(map(_is_nothing, ir.substatements(stmt)))
+        return ir.Seq(()) if is_empty or (isinstance(stmt, ir.Intrinsic) and stmt.name == PREFETCH) else None
 
-    body = Rewriter(stmt=dropped).stmt(program.body)
+    body = Rewriter(stmt=drop).stmt(program.body)
     return program if body is program.body else replace(program, body=body)
 
 
@@ -62,8 +62,8 @@ def hoist_scratch(program: ir.LoopProgram, able: Capabilities = ANY) -> ir.LoopP
         return program
     results = len(program.outputs) - len(program.defines)
     outputs = (*program.outputs[:results], *scratch, *program.outputs[results:])
-    shown = frozenset().union(*(arith.free_vars(dim) for buffer in scratch for dim in buffer.shape))
-    sizes = tuple(size for size in program.sizes if size not in shown)
+    scratch_sizes = frozenset().union(*(arith.free_vars(dim) for buffer in scratch for dim in buffer.shape))
+    sizes = tuple(size for size in program.sizes if size not in scratch_sizes)
     return replace(program, outputs=outputs, body=body, sizes=sizes)
 
 
@@ -72,10 +72,10 @@ def _hoist(stmt: ir.Stmt, scratch: dict[ir.Buffer, None], able: Capabilities, th
         case ir.For(kind=ir.ForKind.VECTORIZED):
             return stmt
         case ir.For(body=body, kind=ir.ForKind.PARALLEL):
-            crowded = any(
+            exceeds_stack = any(
                 isinstance(item, ir.Alloc) and not _fits(item.buffer, able.thread_stack_bytes) for item in ir.walk_stmts(body)
             )
-            return replace(stmt, body=_hoist(body, scratch, able, threads), kind=ir.ForKind.SERIAL) if crowded else stmt
+            return replace(stmt, body=_hoist(body, scratch, able, threads), kind=ir.ForKind.SERIAL) if exceeds_stack else stmt
         case ir.For(kind=ir.ForKind.THREAD | ir.ForKind.VTHREAD):
             threads = stmt
         case ir.Alloc(buffer=buffer, body=body) if not _fits(buffer, _stack_bytes(stmt, able)):
@@ -93,8 +93,8 @@ def _stack_bytes(alloc: ir.Alloc, able: Capabilities) -> int:
     if able.threads is None:
         return able.stack_bytes
     forks = (ir.ForKind.PARALLEL, ir.ForKind.THREAD)
-    shared = any(isinstance(node, ir.For) and node.kind in forks for node in ir.walk_stmts(alloc.body))
-    return 0 if shared else able.thread_stack_bytes
+    is_shared = any(isinstance(node, ir.For) and node.kind in forks for node in ir.walk_stmts(alloc.body))
+    return 0 if is_shared else able.thread_stack_bytes
 
 
 def _fits(buffer: ir.Buffer, limit: int) -> bool:

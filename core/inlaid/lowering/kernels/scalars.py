@@ -29,14 +29,18 @@ def varying_scalars(calls: Iterable[graph.Call]) -> dict[int, frozenset[int]]:
         if scalars:
             params, body = call_body(call)
             inner = [expr for expr in graph.post_order(body) if isinstance(expr, graph.Call) and expr.callee not in READERS]
-            other = {id(arg) for expr in inner for arg in expr.args}
-            fit = {index: data.tobytes() for index, data in scalars if data.dtype.kind in "fiu" and id(params[index]) not in other}
-            key = structural_key(graph.function(params, body)), tuple(index for index, _ in scalars), tuple(fit)
-            groups.setdefault(key, []).append((call, fit))
+            literal_params = {id(arg) for expr in inner for arg in expr.args}
+            candidates = {
+                index: data.tobytes()
+                for index, data in scalars
+                if data.dtype.kind in "fiu" and id(params[index]) not in literal_params
+            }
+            key = structural_key(graph.function(params, body)), tuple(index for index, _ in scalars), tuple(candidates)
+            groups.setdefault(key, []).append((call, candidates))
     positions: dict[int, frozenset[int]] = {}
     for members in groups.values():
         if len({tuple(values.values()) for _, values in members}) >= MIN_KERNELS:
             first = members[0][1]
-            varying = frozenset(index for index in first if any(values[index] != first[index] for _, values in members))
-            positions.update((id(call), varying) for call, _ in members)
+            varying_positions = frozenset(index for index in first if any(values[index] != first[index] for _, values in members))
+            positions.update((id(call), varying_positions) for call, _ in members)
     return positions

@@ -75,13 +75,13 @@ def _placed(region: Calls, memory: StaticMemory) -> Arrangement:
     owners = region.owners
     lives = region.lives(owners)
     indices = {number: index for index, number in enumerate(owners)}
-    shared = {
-        (indices[over], indices[under]): distance
-        for (over, under), distance in region.head_starts().items()
-        if over in indices and under in indices and lives[indices[over]].first == lives[indices[under]].last
+    overlaps = {
+        (indices[output_root], indices[input_root]): distance
+        for (output_root, input_root), distance in region.head_starts().items()
+        if output_root in indices and input_root in indices and lives[indices[output_root]].first == lives[indices[input_root]].last
     }
     touched = [region.touched(step) for step in range(len(region.calls))]
     uses = [sum(number in call for call in touched) for number in owners]
-    tiers = plan_tiers(lives, uses, memory.fast, memory.alignment, shared)
-    quick = frozenset(owners[index] for index in tiers.in_fast)
-    return Arrangement(region, dict(zip(owners, tiers.offsets, strict=True)), tiers.slow, quick, tiers.fast)
+    tiers = plan_tiers(lives, uses, memory.fast, memory.alignment, overlaps)
+    quick_roots = frozenset(owners[index] for index in tiers.in_fast)
+    return Arrangement(region, dict(zip(owners, tiers.offsets, strict=True)), tiers.slow, quick_roots, tiers.fast)

@@ -86,16 +86,16 @@ class Calls:
                 writers.setdefault(self.inside[number].root, []).append((step, self.inside[number]))
         steps = []
         for step, call in enumerate(self.calls):
-            read, written = ([self.inside[number] for number in side] for side in (call.reads, call.outputs))
-            needs = {n for part in read for n, other in writers.get(part.root, ()) if n != step and part.meets(other)}
-            reads, writes = (tuple(part.root for part in parts if part.root in sizes) for parts in (read, written))
+            read_ranges, written_ranges = ([self.inside[number] for number in side] for side in (call.reads, call.outputs))
+            needs = {n for part in read_ranges for n, other in writers.get(part.root, ()) if n != step and part.meets(other)}
+            reads, writes = (tuple(part.root for part in parts if part.root in sizes) for parts in (read_ranges, written_ranges))
             steps.append(ExecutionStep(reads, writes, tuple(sorted(needs))))
-        shared = {
-            (over, under): max(0, min(sizes[over] - distance, sizes[under]))
-            for (over, under), distance in self.head_starts().items()
-            if over in sizes and under in sizes
+        overlaps = {
+            (output_root, input_root): max(0, min(sizes[output_root] - distance, sizes[input_root]))
+            for (output_root, input_root), distance in self.head_starts().items()
+            if output_root in sizes and input_root in sizes
         }
-        return Work(tuple(steps), sizes, frozenset(number for number in sizes if self.roots[number].storage == "output"), shared)
+        return Work(tuple(steps), sizes, frozenset(number for number in sizes if self.roots[number].storage == "output"), overlaps)
 
     def head_starts(self) -> dict[tuple[int, int], int]:
         """Compute, for each pair (written root, read root) of a call that may overlap in memory, how many bytes before the read

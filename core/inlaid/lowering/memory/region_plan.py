@@ -34,8 +34,8 @@ def plan_region(
         for number, (buffer, size) in enumerate(zip(emission.buffers, sizes, strict=True))
         if buffer.root == number
     }
-    inside = [ByteRange(buffer.root, buffer.start, size) for buffer, size in zip(emission.buffers, sizes, strict=True)]
-    arrangement = arrange(emission.kernels, emission.calls, inside, roots, memory)
+    ranges = [ByteRange(buffer.root, buffer.start, size) for buffer, size in zip(emission.buffers, sizes, strict=True)]
+    arrangement = arrange(emission.kernels, emission.calls, ranges, roots, memory)
     region = arrangement.region
     calls = with_checks(region.calls, conditions, _visible_sizes(function))
 
@@ -82,12 +82,12 @@ def _visible_sizes(function: graph.Function) -> frozenset[arith.Expr]:
 
 
 def _signature(function: graph.Function, calls: tuple[KernelCall, ...], arena: tuple[Dim, ...]) -> Signature:
-    """Build the signature of the region. Each dimension that its calls read is an argument or defined by an earlier call, and so is
-    each that the expressions of the arena read: the bound of an input's existential size is not among the input's sizes."""
+    """Build the signature of the region. It also has the dimensions that calls, their checks and the expressions of the arena read,
+    such as the bound of an input's existential size; those that no call defines are arguments."""
     defined = [size for call in calls for size in call.defines]
-    read = [size for call in calls for size in call.sizes]
-    read += [dim for dim in arena if isinstance(dim, arith.Expr)]
-    read += [item.condition for call in calls for item in call.predicates if isinstance(item.condition, arith.Expr)]
-    checked = [check.sizes for call in calls for check in call.checks]
-    read_dims = frozenset().union(*map(arith.free_vars, read), *checked)
+    read_exprs = [size for call in calls for size in call.sizes]
+    read_exprs += [dim for dim in arena if isinstance(dim, arith.Expr)]
+    read_exprs += [item.condition for call in calls for item in call.predicates if isinstance(item.condition, arith.Expr)]
+    checked_sizes = [check.sizes for call in calls for check in call.checks]
+    read_dims = frozenset().union(*map(arith.free_vars, read_exprs), *checked_sizes)
     return build_signature(function, defined, read_dims)

@@ -95,8 +95,8 @@ class _Merges:
     def at_least(self, group: tuple[int, ...]) -> int:
         """Return a lower bound on peak memory after merging a group: the bytes that are live on entry to or exit from the group."""
         sizes = [(life.first, life.last, life.size) for _, life in self._lives if isinstance(life.size, int)]
-        before = sum(size for first, last, size in sizes if first < group[0] <= last)
-        return max(before, sum(size for first, last, size in sizes if first <= group[-1] < last))
+        entry_bytes = sum(size for first, last, size in sizes if first < group[0] <= last)
+        return max(entry_bytes, sum(size for first, last, size in sizes if first <= group[-1] < last))
 
     def region(self, groups: _Groups) -> Calls | None:
         """Merge the calls of each group; None if some cannot be merged."""
@@ -119,9 +119,9 @@ class _Merges:
             calls.append(KernelCall(number, inputs, outputs, nodes=nodes))
             windows.update(zip(outputs[-len(passed) :], program.outputs[-len(passed) :], strict=True))
         sizes = {root: arith.unwrap(arith.mul(arith.product(buffer.shape), buffer.dtype.bytes)) for root, buffer in windows.items()}
-        inside = tuple(replace(part, bytes=sizes[part.root]) if part.root in sizes else part for part in region.inside)
+        ranges = tuple(replace(part, bytes=sizes[part.root]) if part.root in sizes else part for part in region.inside)
         roots = {number: replace(root, bytes=sizes.get(number, root.bytes)) for number, root in region.roots.items()}
-        return Calls(tuple(kernels), tuple(calls), inside, roots, region.head_start_cache, windows)
+        return Calls(tuple(kernels), tuple(calls), ranges, roots, region.head_start_cache, windows)
 
     def _merged(self, group: tuple[int, ...]) -> tuple[ir.LoopProgram, tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
         """Merge a group into one kernel; returns it with the buffer numbers of its inputs, its outputs, and the roots stored as
@@ -145,8 +145,8 @@ class _Merges:
         interleaved = self._interleavings[key]
         if interleaved is None:
             return None
-        back = list(numbers)
-        inputs, outputs = (tuple(back[number] for number in side) for side in (interleaved.inputs, interleaved.outputs))
+        buffer_numbers = list(numbers)
+        inputs, outputs = (tuple(buffer_numbers[number] for number in side) for side in (interleaved.inputs, interleaved.outputs))
         return interleaved.program, inputs, outputs, passed
 
     def _number(self, number: int, passed: tuple[int, ...]) -> int:

@@ -36,11 +36,11 @@ def with_aliases(
             inputs = list(instruction.inputs)
             for output, operand in pairs:
                 source, target = inputs[operand], instruction.outputs[output]
-                owned = values[source].storage in ("arena", "dynamic") or source in donated
+                is_owned = values[source].storage in ("arena", "dynamic") or source in donated
                 # An output must not be in the arena, which the plan reuses.
-                leaves = values[source].storage == "arena" and values[target].storage == "output"
-                free = last[source] == step and source not in results and inputs.count(source) == 1
-                new_instructions.append(Move(source, target, donate=owned and free and not leaves))
+                leaves_arena = values[source].storage == "arena" and values[target].storage == "output"
+                is_last_read = last[source] == step and source not in results and inputs.count(source) == 1
+                new_instructions.append(Move(source, target, donate=is_owned and is_last_read and not leaves_arena))
                 inputs[operand] = target
             instruction = replace(instruction, inputs=tuple(inputs))
         new_instructions.append(instruction)

@@ -20,7 +20,8 @@ from inlaid_runtime.types import TensorType, TupleType, Type
 
 @dataclass
 class PlanBody:
-    """Values and instructions of a plan. `constants` maps names and devices to values, `moved` values and devices to copies."""
+    """Values and instructions of a plan. `constants` maps (name, device) to a constant's number, `moved` maps (number of a value,
+    device) to the number of its copy."""
 
     values: list[Value] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
@@ -136,8 +137,8 @@ def flat(type_: Type) -> tuple[Type, ...]:
 def make_value(storage: Any, type_: Type, name: str = "") -> Value:
     """Return a value of a type. Values that are not numeric arrays are on the host, unless they are constants or inputs."""
     if not isinstance(type_, TensorType) or type_.dtype.kind == "string":
-        shown = type_.shape if storage == "input" and isinstance(type_, TensorType) else ()
-        return Value(storage if storage in ("constant", "input") else "host", None, shown, name)
+        shape = type_.shape if storage == "input" and isinstance(type_, TensorType) else ()
+        return Value(storage if storage in ("constant", "input") else "host", None, shape, name)
     return Value(storage, type_.dtype, type_.shape, name)
 
 
@@ -159,12 +160,12 @@ def sole_device(*memories: Collection[str]) -> str:
 
 def _array_storage(shape: tuple[Dim, ...]) -> Storage:
     """Return the storage of a numeric array: the arena, unless its size has no bound that is known before the run."""
-    waiting = [size for dim in shape for size in arith.free_vars(dim) if ir.existential(size)]
-    for size in waiting:
+    pending = [size for dim in shape for size in arith.free_vars(dim) if ir.existential(size)]
+    for size in pending:
         bound = upper_bound(arith.unwrap(size))
         if bound is None:
             return "dynamic"
-        waiting += filter(ir.existential, arith.free_vars(bound))  # a bound known only at run time, such as the k of top-k
+        pending += filter(ir.existential, arith.free_vars(bound))  # a bound known only at run time, such as the k of top-k
     return "arena"
 
 

@@ -43,23 +43,23 @@ def build_plans(
     bodies and functions have inputs and outputs in a device's memory if only that device reads or writes them; a function that is
     called before its plan is built (recursion) has them all in host memory. Raises `CompileError` for functions as values and
     operators outside of regions."""
-    work = ModulePlans(module, regions, devices, {entry: MAIN}, [entry])
+    module_plans = ModulePlans(module, regions, devices, {entry: MAIN}, [entry])
     if devices:
-        work.plans[MAIN] = Plan(MAIN, (), (), (), ())  # so that it comes first
-        work.waiting = _callees_first(module, entry, regions, work.early)
-        work.names = {name: work.names.get(name, f"{MAIN}.{name}") for name in work.waiting}
-    for name in work.waiting:
+        module_plans.plans[MAIN] = Plan(MAIN, (), (), (), ())  # so that it comes first
+        module_plans.waiting = _callees_first(module, entry, regions, module_plans.early)
+        module_plans.names = {name: module_plans.names.get(name, f"{MAIN}.{name}") for name in module_plans.waiting}
+    for name in module_plans.waiting:
         function = module[name]
-        builder = FunctionScopes(function, work)
-        first = name == entry
-        owned = {id(param) for param in function.params if first and param.name in donate}
-        names = output_names(function) if first else ()
-        body = ScopePlan(builder, work.names[name], builder.scopes.body(function))
+        builder = FunctionScopes(function, module_plans)
+        is_entry = name == entry
+        owned = {id(param) for param in function.params if is_entry and param.name in donate}
+        names = output_names(function) if is_entry else ()
+        body = ScopePlan(builder, module_plans.names[name], builder.scopes.body(function))
         body.begin(tuple(function.params))
-        sides = HOST if first or name in work.early else body.sides()
-        work.plans[work.names[name]] = body.finish(sides, names, owned)
-        work.planned_functions.add(name)
-    return Plans(work.plans, work.constants)
+        sides = HOST if is_entry or name in module_plans.early else body.sides()
+        module_plans.plans[module_plans.names[name]] = body.finish(sides, names, owned)
+        module_plans.planned_functions.add(name)
+    return Plans(module_plans.plans, module_plans.constants)
 
 
 def _callees_first(module: ir.Module, entry: str, regions: Collection[str], early: set[str]) -> list[str]:
@@ -85,6 +85,6 @@ def _callees_first(module: ir.Module, entry: str, regions: Collection[str], earl
 def output_names(function: ir.Function) -> tuple[str, ...]:
     """Return the names of a function's results: the frontend's names, or output0, output1, ..."""
     count = len(flat(function.body.type))
-    noted = function.attr(OUTPUT_NAMES)
-    names = tuple(json.loads(noted)) if noted else ()
+    names_json = function.attr(OUTPUT_NAMES)
+    names = tuple(json.loads(names_json)) if names_json else ()
     return names if len(names) == count else tuple(f"output{number}" for number in range(count))

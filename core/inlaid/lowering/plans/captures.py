@@ -28,34 +28,36 @@ class Captures:
             if isinstance(scope.owner, ir.Function):
                 owners.update((id(param), scope) for param in scope.owner.params)
 
-        def note(scope: Scope, read: ir.Expr) -> bool:
+        def note(scope: Scope, outer_expr: ir.Expr) -> bool:
             """Record that a scope, and each scope between it and the expression's scope, reads the expression. True if any read is
             new."""
-            home = owners.get(id(read)) if isinstance(read, ir.Var) else self._scopes.expr_scopes.get(id(read))
-            inside: Scope | None = scope if home is not None else None
-            news = False
-            while inside is not None and inside is not home:
-                exprs = captures.setdefault(id(inside), {})
-                news |= id(read) not in exprs
-                exprs[id(read)] = read
-                inside = inside.parent
-            return news
+            owner_scope = (
+                owners.get(id(outer_expr)) if isinstance(outer_expr, ir.Var) else self._scopes.expr_scopes.get(id(outer_expr))
+            )
+            inner_scope: Scope | None = scope if owner_scope is not None else None
+            has_news = False
+            while inner_scope is not None and inner_scope is not owner_scope:
+                exprs = captures.setdefault(id(inner_scope), {})
+                has_news |= id(outer_expr) not in exprs
+                exprs[id(outer_expr)] = outer_expr
+                inner_scope = inner_scope.parent
+            return has_news
 
-        shared: list[tuple[Scope, Scope]] = []
+        outer_calls: list[tuple[Scope, Scope]] = []
         for scope in self._scopes.inner.values():
             readers = [child for expr in scope.order for child in self._direct(expr)]
             for child in map(self._scopes.resolve, [*readers, scope.result]):
                 if not isinstance(child, ir.Function):
                     note(scope, child)
                 elif self._scopes.expr_scopes[id(child)] is not scope:
-                    shared.append((scope, self._scopes.body(child)))
+                    outer_calls.append((scope, self._scopes.body(child)))
         # The caller of a closure from an outer scope passes it the captured values, so it reads them.
-        news = True
-        while news:
-            news = False
-            for scope, body in shared:
-                for read in list(captures.get(id(body), {}).values()):
-                    news |= note(scope, read)
+        has_news = True
+        while has_news:
+            has_news = False
+            for scope, body in outer_calls:
+                for outer_expr in list(captures.get(id(body), {}).values()):
+                    has_news |= note(scope, outer_expr)
         return captures
 
     def _direct(self, expr: ir.Expr) -> list[ir.Expr]:

@@ -47,8 +47,8 @@ class ModulePlans:
     def plan_name(self, name: str) -> str:
         """Return the name of a function's plan. Raises `CompileError` if the module lacks the function."""
         if name not in self.module.functions:
-            listed = ", ".join(f"@{each}" for each in self.module.functions)
-            raise CompileError(f"the module has no function @{name}; it has {listed}")
+            function_names = ", ".join(f"@{function_name}" for function_name in self.module.functions)
+            raise CompileError(f"the module has no function @{name}; it has {function_names}")
         if name not in self.names:
             self.names[name] = f"{MAIN}.{name}"
             self.waiting.append(name)

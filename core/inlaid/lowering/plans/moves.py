@@ -30,8 +30,8 @@ def with_waits(instructions: Sequence[Instruction], values: Sequence[Value], res
     new_instructions: list[Instruction] = []
     pending: dict[int, str] = {}
 
-    def wait(read: Sequence[int]) -> None:
-        for device in dict.fromkeys(pending[number] for number in read if number in pending):
+    def wait(numbers: Sequence[int]) -> None:
+        for device in dict.fromkeys(pending[number] for number in numbers if number in pending):
             new_instructions.append(Wait(device))
             for number in [number for number, source in pending.items() if source == device]:
                 del pending[number]
@@ -51,8 +51,10 @@ def with_donations(instructions: Sequence[Instruction], donated: Collection[int]
     reads = Counter(number for item in instructions for number in read_by(item))
     donated_sources = {item.source for item in instructions if isinstance(item, Move) and item.donate}
 
-    last = {number for number in donated if reads[number] == 1}
+    read_once = {number for number in donated if reads[number] == 1}
     return [
-        replace(item, donate=True) if isinstance(item, Move) and item.source in last and item.target in donated_sources else item
+        replace(item, donate=True)
+        if isinstance(item, Move) and item.source in read_once and item.target in donated_sources
+        else item
         for item in instructions
     ]

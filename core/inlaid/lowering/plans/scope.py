@@ -24,9 +24,9 @@ from inlaid_runtime.types import FunctionType, TensorType, TupleType, Type, type
 class FunctionScopes:
     """The scopes of a function, what they capture and require, and the plans of its closures."""
 
-    def __init__(self, function: ir.Function, work: ModulePlans) -> None:
+    def __init__(self, function: ir.Function, module_plans: ModulePlans) -> None:
         self.scopes = analyse(function)
-        self.work = work
+        self.module_plans = module_plans
         self.closures: dict[tuple[int, bool], str] = {}
         self.captures = Captures(self.scopes)
         self.constraints = scope_constraints(self.scopes)
@@ -88,7 +88,7 @@ class ScopePlan:
     def sides(self) -> Sides:
         """Choose the devices of a plan's inputs and outputs by the memories that read and produce them."""
         outputs = [sole_device(memories) for memories in self.makers()]
-        return [sole_device(read) for read in self.readers(outputs)], outputs
+        return [sole_device(reader_memories) for reader_memories in self.readers(outputs)], outputs
 
     def finish(self, sides: Sides, names: tuple[str, ...] = (), owned: Collection[int] = ()) -> Plan:
         """Build the plan with inputs and outputs on the devices `sides`. `owned` are ids of parameters whose buffers it may
@@ -101,7 +101,7 @@ class ScopePlan:
         if self.name == MAIN:
             body.instructions = overlapped(body.instructions, body.values, results)
         body.instructions = with_waits(body.instructions, body.values, results)
-        body.instructions = with_aliases(body.instructions, body.values, results, donated, self.function.work.regions)
+        body.instructions = with_aliases(body.instructions, body.values, results, donated, self.function.module_plans.regions)
         body.instructions = with_donations(body.instructions, donated)
         arenas = body.assign_offsets()
         order = [number for number in range(len(body.values)) if number not in arriving]
@@ -121,7 +121,7 @@ class ScopePlan:
         expr = self.function.scopes.resolve(expr)
         if isinstance(expr, ir.Constant) and id(expr) not in self.numbers:
             name = expr.digest()[:32]
-            self.function.work.constants[name] = expr.data
+            self.function.module_plans.constants[name] = expr.data
             self.numbers[id(expr)] = (self.body.constant(make_value("constant", expr.type, name)),)
         if isinstance(expr, ir.Function) or isinstance(expr.type, FunctionType):
             raise CompileError("the executor cannot run functions as values", node=str(expr.span or "") or None)
@@ -136,10 +136,10 @@ class ScopePlan:
                 start = sum(len(flat(item)) for item in inner.type.fields[:index])
                 return self._numbers(inner)[start : start + len(flat(expr.type))]
             case ir.Call(callee=ir.GlobalVar(name=name), args=args):
-                work = self.function.work
-                if name not in work.regions:
-                    return self._call(expr, work.plan_name(name), self._each(args), work.sides(name))
-                device = work.devices.get(name, "")
+                module_plans = self.function.module_plans
+                if name not in module_plans.regions:
+                    return self._call(expr, module_plans.plan_name(name), self._each(args), module_plans.sides(name))
+                device = module_plans.devices.get(name, "")
                 outputs = self.body.result(expr.type, [device] * len(flat(expr.type)))
                 self.body.instructions.append(Invoke(name, self._operands(args, device), outputs))
                 return outputs
@@ -178,7 +178,7 @@ class ScopePlan:
 
     def _nested(self, scope: Scope, params: tuple[ir.Expr, ...], hint: str) -> ScopePlan:
         """Begin the plan of a nested scope under a new name."""
-        plans = self.function.work.plans
+        plans = self.function.module_plans.plans
         name = f"{self.name}.{hint}{len(plans)}"
         plans[name] = Plan(name, (), (), (), ())  # Reserve the name before the plans inside take theirs.
         scope_plan = ScopePlan(self.function, name, scope)
@@ -189,24 +189,27 @@ class ScopePlan:
         captured = self.function.captures.outer_exprs(*(scopes := self.function.scopes.branches(expr)))
         branches = [self._nested(scope, captured, hint) for scope, hint in zip(scopes, ("then", "else"), strict=True)]
         output_devices = [sole_device(*memories) for memories in zip(*(branch.makers() for branch in branches), strict=True)]
-        input_devices = [sole_device(*read) for read in zip(*(branch.readers(output_devices) for branch in branches), strict=True)]
+        input_devices = [
+            sole_device(*device_names)
+            for device_names in zip(*(branch.readers(output_devices) for branch in branches), strict=True)
+        ]
         for branch in branches:
-            self.function.work.plans[branch.name] = branch.finish((input_devices, output_devices))
+            self.function.module_plans.plans[branch.name] = branch.finish((input_devices, output_devices))
         inputs, outputs = self.body.spread(self._each(captured), input_devices), self.body.result(expr.type, output_devices)
         self.body.instructions.append(Branch(condition, branches[0].name, branches[1].name, inputs, outputs))
         return outputs
 
     def _closure(self, expr: ir.Call, callee: ir.Function, args: tuple[ir.Expr, ...]) -> tuple[int, ...]:
         """Emit a call of a closure; its captured values are passed as additional arguments."""
-        scope, work = self.function.scopes.body(callee), self.function.work
+        scope, module_plans = self.function.scopes.body(callee), self.function.module_plans
         captured = self.function.captures.outer_exprs(scope)
         closures, key = self.function.closures, (id(callee), has_known_shapes(expr))
         if key not in closures:
             scope_plan = self._nested(scope, (*callee.params, *captured), "closure")
-            work.plans[scope_plan.name] = scope_plan.finish(scope_plan.sides() if key[1] else HOST)
+            module_plans.plans[scope_plan.name] = scope_plan.finish(scope_plan.sides() if key[1] else HOST)
             closures[key] = scope_plan.name
         plan = closures[key]
-        return self._call(expr, plan, self._each((*args, *captured)), io_devices(work.plans[plan]))
+        return self._call(expr, plan, self._each((*args, *captured)), io_devices(module_plans.plans[plan]))
 
     def _loop(self, expr: ir.Loop) -> tuple[int, ...]:
         if not isinstance(expr.body, ir.Function):
@@ -214,41 +217,44 @@ class ScopePlan:
         scope = self.function.scopes.body(expr.body)
         captured = self.function.captures.outer_exprs(scope)
         body = self._nested(scope, (*expr.body.params, *captured), "body")
-        state, scanned, around = self._each(expr.state), self._each(expr.scanned), self._each(captured)
+        state, scanned, captured_numbers = self._each(expr.state), self._each(expr.scanned), self._each(captured)
         producers, readers, count = body.makers(), body.readers(), len(state)
-        static_shapes = _passing(expr.type)
-        carried = [
+        static_shapes = _static_parts(expr.type)
+        state_devices = [
             sole_device(producers[1 + index], readers[1 + index])
             if static_shapes[index] and has_known_shape(self.body.values[number])
             else ""
             for index, number in enumerate(state)
         ]
-        stacked = [
+        stacked_devices = [
             sole_device(memories) if fits else ""
             for memories, fits in zip(producers[1 + count :], static_shapes[count:], strict=True)
         ]
-        output_devices = ["", *carried, *stacked]
-        inner = [sole_device(memories) for memories in body.readers(output_devices)[1 + count :]]
-        sliced = [
-            device if has_known_shape(self.body.values[source]) else "" for device, source in zip(inner, scanned, strict=False)
+        output_devices = ["", *state_devices, *stacked_devices]
+        inner_devices = [sole_device(memories) for memories in body.readers(output_devices)[1 + count :]]
+        slice_devices = [
+            device if has_known_shape(self.body.values[source]) else ""
+            for device, source in zip(inner_devices, scanned, strict=False)
         ]
-        input_devices = ["", *carried, *sliced, *inner[len(scanned) :]]
+        input_devices = ["", *state_devices, *slice_devices, *inner_devices[len(scanned) :]]
         states = frozenset(map(id, expr.body.params[1 : 1 + len(expr.state)]))
-        self.function.work.plans[body.name] = body.finish((input_devices, output_devices), owned=states)
-        carries, scans = self.body.spread(state, carried), self.body.spread(scanned, sliced)
-        around_it = self.body.spread(around, input_devices[1 + count + len(scanned) :])
+        self.function.module_plans.plans[body.name] = body.finish((input_devices, output_devices), owned=states)
+        carries, scans = self.body.spread(state, state_devices), self.body.spread(scanned, slice_devices)
+        captured_inputs = self.body.spread(captured_numbers, input_devices[1 + count + len(scanned) :])
         trips = None if expr.trip_count is None else self._operands((expr.trip_count,))[0]
-        going = None if expr.condition is None else self._operands((expr.condition,))[0]
+        condition = None if expr.condition is None else self._operands((expr.condition,))[0]
         outputs = self.body.result(expr.type, output_devices[1:])
         rows = [self.body.values[number] for number in (*outputs[:count], *scans, *outputs[count:])]
         shapes = [value.shape if index < count else value.shape[1:] for index, value in enumerate(rows)]
         pairs = zip(rows, shapes, strict=True)
-        spare = [self.body.add(replace(row, storage="arena", name="", shape=shape)) for row, shape in pairs if row.device]
-        self.body.instructions.append(Loop(body.name, trips, going, carries, scans, around_it, outputs, tuple(spare)))
+        spare_buffers = [self.body.add(replace(row, storage="arena", name="", shape=shape)) for row, shape in pairs if row.device]
+        self.body.instructions.append(
+            Loop(body.name, trips, condition, carries, scans, captured_inputs, outputs, tuple(spare_buffers))
+        )
         return outputs
 
 
-def _passing(type_: Type) -> list[bool]:
+def _static_parts(type_: Type) -> list[bool]:
     """Test for each part of a value whether its shape is known before the run, so that a loop may carry or stack it on a device."""
     return [has_known_shape(make_value(result_storage(part), part)) for part in flat(type_)]
 

@@ -28,7 +28,7 @@ from inlaid_runtime.types import from_numpy
 Array = np.ndarray[Any, Any]
 
 MAX_POSITIONS = 1024
-"""Maximum positions of an axis of a result that is divided into bands, which takes time for each."""
+"""Maximum positions of an axis of a result that is divided into bands, since this takes time for each position."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class _Axis:
         if not taps:
             return 0, self.window
         first, count = taps[0], taps[-1] - taps[0] + 1
-        dropped = first * self.dilation, (self.window - first - count) * self.dilation
-        return (first, count) if dropped[0] <= self.before and dropped[1] <= self.after else (0, self.window)
+        dropped_extents = first * self.dilation, (self.window - first - count) * self.dilation
+        return (first, count) if dropped_extents[0] <= self.before and dropped_extents[1] <= self.after else (0, self.window)
 
     def bands(self) -> list[_Band]:
         """Divide the result by which taps read no padding."""
@@ -122,20 +122,22 @@ def _is_finite(weights: Array) -> bool:
 
 def _cropped(conv: Call, axes: list[_Axis]) -> Call | None:
     """Rewrite a convolution to the taps that it needs; None if it needs all."""
-    used = [axis.used_taps() for axis in axes]
-    if all(count == axis.window for axis, (_, count) in zip(axes, used, strict=True)):
+    tap_ranges = [axis.used_taps() for axis in axes]
+    if all(count == axis.window for axis, (_, count) in zip(axes, tap_ranges, strict=True)):
         return None
-    before = [axis.before - first * axis.dilation for axis, (first, _) in zip(axes, used, strict=True)]
-    after = [axis.after - (axis.window - first - count) * axis.dilation for axis, (first, count) in zip(axes, used, strict=True)]
-    pads = (*before, *after) if any((*before, *after)) else ()
-    return call(ops.conv, (conv.args[0], _taps(conv, used)), dataclasses.replace(conv.attrs, pads=pads), conv.span)
+    pads_before = [axis.before - first * axis.dilation for axis, (first, _) in zip(axes, tap_ranges, strict=True)]
+    pads_after = [
+        axis.after - (axis.window - first - count) * axis.dilation for axis, (first, count) in zip(axes, tap_ranges, strict=True)
+    ]
+    pads = (*pads_before, *pads_after) if any((*pads_before, *pads_after)) else ()
+    return call(ops.conv, (conv.args[0], _taps(conv, tap_ranges)), dataclasses.replace(conv.attrs, pads=pads), conv.span)
 
 
-def _taps(conv: Call, used: list[tuple[int, int]]) -> Constant:
+def _taps(conv: Call, tap_ranges: list[tuple[int, int]]) -> Constant:
     """Return the weights of some taps of each axis."""
     weights = conv.args[1]
     assert isinstance(weights, Constant)
-    taps = tuple(slice(first, first + count) for first, count in used)
+    taps = tuple(slice(first, first + count) for first, count in tap_ranges)
     return constant(weights.data[(slice(None), slice(None), *taps)].copy(), span=weights.span)
 
 
@@ -148,26 +150,26 @@ def _in_bands(conv: Call, axes: list[_Axis], costs: CostConstants) -> Expr | Non
     if products < costs.banded_products or any(axis.outputs > MAX_POSITIONS for axis in axes):
         return None
     bands = [axis.bands() for axis in axes]
-    share = 1.0
+    read_share = 1.0
     for axis, parts in zip(axes, bands, strict=True):
-        share *= sum((band.end - band.begin) * band.count for band in parts) / (axis.outputs * axis.window)
-    if share > costs.read_share or not all(band.count for parts in bands for band in parts):
+        read_share *= sum((band.end - band.begin) * band.count for band in parts) / (axis.outputs * axis.window)
+    if read_share > costs.read_share or not all(band.count for parts in bands for band in parts):
         return None
     lengths = [band.end - band.begin for parts in bands if len(parts) > 1 for band in parts]
     if lengths and min(lengths) < costs.shortest_band:
         return None
 
-    def part(chosen: tuple[_Band, ...]) -> Expr:
-        if len(chosen) < len(axes):
-            pieces = [part((*chosen, band)) for band in bands[len(chosen)]]
-            return ops.concat(*pieces, axis=2 + len(chosen), span=conv.span) if len(pieces) > 1 else pieces[0]
+    def part(axis_bands: tuple[_Band, ...]) -> Expr:
+        if len(axis_bands) < len(axes):
+            pieces = [part((*axis_bands, band)) for band in bands[len(axis_bands)]]
+            return ops.concat(*pieces, axis=2 + len(axis_bands), span=conv.span) if len(pieces) > 1 else pieces[0]
         starts, ends = [0, 0], [batch, channels]
-        for axis, band in zip(axes, chosen, strict=True):
+        for axis, band in zip(axes, axis_bands, strict=True):
             starts.append(band.begin * axis.stride + band.first * axis.dilation - axis.before)
             last = band.first + band.count - 1
             ends.append((band.end - 1) * axis.stride + last * axis.dilation - axis.before + 1)
         data = ops.strided_slice(conv.args[0], begin=tuple(starts), end=tuple(ends), strides=(1,) * len(starts), span=conv.span)
-        weights = _taps(conv, [(band.first, band.count) for band in chosen])
+        weights = _taps(conv, [(band.first, band.count) for band in axis_bands])
         return call(ops.conv, (data, weights), dataclasses.replace(conv.attrs, pads=()), conv.span)
 
     return part(())

@@ -41,27 +41,27 @@ def region_passes(
     composites; `store`, for a region with its own border layouts, converts values at the border. Without `fusion` every operator is
     a kernel. All passes except `dissolve` and `store` create only operators for which `supports` is true."""
     able = context.capabilities
-    vectors = able.vector_bits > 0 and able.threads is None
+    vectorizes = able.vector_bits > 0 and able.threads is None
     return (
         FunctionPass("dissolve", dissolve),
         FunctionPass("group_concats", partial(group_concats, supports=supports)),
         *([FunctionPass("store_borders", store)] if store is not None else ()),
         FunctionPass("padding_taps", partial(padding_taps, context=context, supports=supports)),
-        *([FunctionPass("volume_windows", partial(volume_windows, supports=supports))] if vectors else ()),
+        *([FunctionPass("volume_windows", partial(volume_windows, supports=supports))] if vectorizes else ()),
         # Before unsigned_data, which flips the sign of bytes that products read.
         FunctionPass("zero_points", partial(zero_points, context=context, supports=supports)),
         # Before fixed_products, while zero points and limits, which absorb the offset of 128, are still separate operands.
         FunctionPass("unsigned_data", partial(unsigned_data, context=context, supports=supports)),
         *([FunctionPass("fixed_products", partial(fixed_products, supports=supports))] if able.vector_bits else ()),
-        *([FunctionPass("subsample", partial(subsample, costs=able.core.costs, supports=supports))] if vectors else ()),
+        *([FunctionPass("subsample", partial(subsample, costs=able.core.costs, supports=supports))] if vectorizes else ()),
         FunctionPass("wide_products", partial(wide_products, context=context, supports=supports)),
-        *([FunctionPass("wide_floats", partial(wide_floats, context=context, supports=supports))] if vectors else ()),
-        *([FunctionPass("vector_products", partial(vector_products, context=context, supports=supports))] if vectors else ()),
+        *([FunctionPass("wide_floats", partial(wide_floats, context=context, supports=supports))] if vectorizes else ()),
+        *([FunctionPass("vector_products", partial(vector_products, context=context, supports=supports))] if vectorizes else ()),
         FunctionPass("choose_convolution", lambda function: choose_convolution(function, context, supports)),
         # After choose_convolution: the remaining 1x1 convolutions may become matrix products.
         FunctionPass("pointwise_products", partial(pointwise_products, capabilities=able, supports=supports)),
-        FunctionPass("tabulate", partial(tabulate, repeated=vectors, supports=supports)),
+        FunctionPass("tabulate", partial(tabulate, repeated=vectorizes, supports=supports)),
         # After tabulate, which looks for functions of bytes.
-        *([FunctionPass("rounded_floats", partial(rounded_floats, supports=supports))] if vectors else ()),
+        *([FunctionPass("rounded_floats", partial(rounded_floats, supports=supports))] if vectorizes else ()),
         *([FunctionPass("fuse", partial(fuse, frugal=able.memory is not None))] if fusion else ()),
     )

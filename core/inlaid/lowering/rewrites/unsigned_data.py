@@ -65,14 +65,14 @@ def _collect_data_ids(function: Function) -> set[int]:
     """Collect the ids of the int8 values that products read, directly or through data movement and clips."""
     ids: set[int] = set()
     for expr in reversed(list(post_order(function))):
-        if isinstance(expr, Call) and _asks(expr):
+        if isinstance(expr, Call) and _uses_dot_product(expr):
             ids.add(id(expr.args[0]))
         elif isinstance(expr, Call) and id(expr) in ids and (_moves(expr) or expr.callee in (ops.clip, ops.relu)):
             ids.update(id(arg) for arg in expr.args if _is_signed(arg) and not isinstance(arg, Constant))
     return ids
 
 
-def _asks(expr: Call) -> bool:
+def _uses_dot_product(expr: Call) -> bool:
     """Test whether a call is an int8 product of non-constant data with a reduction that dot-product instructions can compute."""
     if not _is_product(expr) or isinstance(expr.args[0], Constant):
         return False
@@ -112,10 +112,10 @@ class _UnsignedRewriter:
         self._unsigned: dict[int, Expr] = {}
 
     def visit(self, old: Expr, new: Expr) -> Expr:
-        """Rewrite an expression. Its uint8 form is recorded if it is wanted."""
+        """Rewrite an expression. Its uint8 form is recorded if a product reads it."""
         if isinstance(old, Call) and isinstance(new, Call):
-            reading = self._reading(old, new)
-            new = new if reading is None else reading
+            rewritten = self._reading_unsigned(old, new)
+            new = new if rewritten is None else rewritten
         if id(old) not in self._data_ids or isinstance(old, Constant):
             return new
         unsigned = self._compute_unsigned(old, new)
@@ -125,21 +125,21 @@ class _UnsignedRewriter:
         self._unsigned[id(old)] = unsigned
         return ops.bitcast(ops.bitwise_xor(unsigned, scalar(OFFSET, "uint8"), span=new.span), dtype="int8", span=new.span)
 
-    def _reading(self, old: Call, new: Call) -> Expr | None:
+    def _reading_unsigned(self, old: Call, new: Call) -> Expr | None:
         """Rewrite an operator that can read uint8 data; None for any other operator."""
         x = self._unsigned.get(id(old.args[0])) if old.args else None
         if x is None:
-            return self._centerd(old, new)
+            return self._centered(old, new)
         if _is_product(old):
             return _product(new, x)
         if old.callee is ops.cast and isinstance(new.type, TensorType) and new.type.dtype.name in ("int16", "int32"):
             return ops.add(cast_to(x, new.type.dtype), scalar(-OFFSET, new.type.dtype), span=new.span)
         if old.callee is ops.dequantize:
-            moved = _moved_point(new)
-            return None if moved is None else call(ops.dequantize, (x, new.args[1], moved), new.attrs, new.span)
+            shifted_point = _shifted_point(new)
+            return None if shifted_point is None else call(ops.dequantize, (x, new.args[1], shifted_point), new.attrs, new.span)
         return None
 
-    def _centerd(self, old: Call, new: Call) -> Expr | None:
+    def _centered(self, old: Call, new: Call) -> Expr | None:
         """Rewrite int32 data minus a zero point: the offset merges into the zero point."""
         wide = old.args[0] if old.callee is ops.sub else None
         if not isinstance(wide, Call) or wide.callee is not ops.cast or not isinstance(new.args[1], Constant):
@@ -156,34 +156,34 @@ class _UnsignedRewriter:
         if not isinstance(old, Call) or not isinstance(new, Call):
             return None
         if _moves(old):
-            args = [self._unsigned[id(arg)] if id(arg) in self._unsigned else _moved(arg) for arg in old.args]
+            args = [self._unsigned[id(arg)] if id(arg) in self._unsigned else _shifted_constant(arg) for arg in old.args]
             unsigned_args = [arg for arg in args if arg is not None]
             return None if len(unsigned_args) < len(args) else call(new.callee, unsigned_args, new.attrs, new.span)
-        maker = _MAKERS.get(old.callee) if isinstance(old.callee, Operator) else None
-        return None if maker is None else maker(new, self._unsigned.get(id(old.args[0])))
+        producer = _PRODUCERS.get(old.callee) if isinstance(old.callee, Operator) else None
+        return None if producer is None else producer(new, self._unsigned.get(id(old.args[0])))
 
 
 def _product(new: Call, x: Expr) -> Expr:
     """Build a product over uint8 data, corrected by 128 times the sums of weights."""
     w = new.args[1]
     attrs: Any = dataclasses.replace(new.attrs, out_dtype="int32")
-    excess: Expr
+    correction: Expr
     if new.callee is ops.matmul:
-        excess = ops.reduce_sum(cast_to(w, "int32"), axes=(_rank(w) - 2,), keepdims=True, span=new.span)
+        correction = ops.reduce_sum(cast_to(w, "int32"), axes=(_rank(w) - 2,), keepdims=True, span=new.span)
         if isinstance(w, Constant):
-            excess = constant(-OFFSET * w.data.astype(np.int32).sum(axis=-2, keepdims=True, dtype=np.int32))
+            correction = constant(-OFFSET * w.data.astype(np.int32).sum(axis=-2, keepdims=True, dtype=np.int32))
         else:
-            excess = ops.mul(excess, scalar(-OFFSET, "int32"), span=new.span)
-        return ops.add(call(ops.matmul, (x, w), attrs, new.span), excess, span=new.span)
+            correction = ops.mul(correction, scalar(-OFFSET, "int32"), span=new.span)
+        return ops.add(call(ops.matmul, (x, w), attrs, new.span), correction, span=new.span)
     assert isinstance(w, Constant)
     spatial = _rank(w) - 2
     if any(amount != 0 for amount in attrs.pads):
-        around = (0, 0, *attrs.pads[:spatial], 0, 0, *attrs.pads[spatial:])
-        x = ops.pad(x, scalar(OFFSET, "uint8"), pads=around, span=new.span)
+        data_pads = (0, 0, *attrs.pads[:spatial], 0, 0, *attrs.pads[spatial:])
+        x = ops.pad(x, scalar(OFFSET, "uint8"), pads=data_pads, span=new.span)
         attrs = dataclasses.replace(attrs, pads=())
     sums = w.data.astype(np.int32).sum(axis=tuple(range(1, w.data.ndim)), dtype=np.int32)
-    excess = constant((-OFFSET * sums).reshape(-1, *(1,) * spatial))
-    return ops.add(call(ops.conv, (x, w), attrs, new.span), excess, span=new.span)
+    correction = constant((-OFFSET * sums).reshape(-1, *(1,) * spatial))
+    return ops.add(call(ops.conv, (x, w), attrs, new.span), correction, span=new.span)
 
 
 # --- producers of bytes -----------------------------------------------------------------------------------------------
@@ -193,14 +193,14 @@ def _cast(new: Call, x: Expr | None) -> Expr | None:
     source_type = new.args[0].type
     assert isinstance(source_type, TensorType)
     # Only the low byte is kept, so the addition may wrap.
-    return cast_to(_raised(new.args[0]), "uint8") if source_type.dtype.name == "int32" else None
+    return cast_to(_plus_offset(new.args[0]), "uint8") if source_type.dtype.name == "int32" else None
 
 
-def _raised(expr: Expr) -> Expr:
+def _plus_offset(expr: Expr) -> Expr:
     """Add 128 to an int32 whose low byte is kept, by shifting limits and constants if possible."""
     if isinstance(expr, Call) and expr.callee is ops.clip and _is_far_from_wrapping(expr.args[0]):
         return ops.clip(
-            _raised(expr.args[0]), minimum=expr.attrs.minimum + OFFSET, maximum=expr.attrs.maximum + OFFSET, span=expr.span
+            _plus_offset(expr.args[0]), minimum=expr.attrs.minimum + OFFSET, maximum=expr.attrs.maximum + OFFSET, span=expr.span
         )
     if isinstance(expr, Call) and expr.callee is ops.add and isinstance(expr.args[1], Constant):
         with np.errstate(over="ignore"):
@@ -220,17 +220,17 @@ def _is_far_from_wrapping(expr: Expr) -> bool:
 
 def _requantize(new: Call, x: Expr | None) -> Expr | None:
     total, scale, point = new.args
-    moved = _moved(point)
-    if moved is None:
+    shifted_point = _shifted_constant(point)
+    if shifted_point is None:
         return None
-    return call(ops.requantize, (total, scale, moved), dataclasses.replace(new.attrs, dtype="uint8"), new.span)
+    return call(ops.requantize, (total, scale, shifted_point), dataclasses.replace(new.attrs, dtype="uint8"), new.span)
 
 
 def _quantize(new: Call, x: Expr | None) -> Expr | None:
-    moved = _moved_point(new)
-    if moved is None:
+    shifted_point = _shifted_point(new)
+    if shifted_point is None:
         return None
-    return call(ops.quantize, (*new.args[:2], moved), dataclasses.replace(new.attrs, dtype="uint8"), new.span)
+    return call(ops.quantize, (*new.args[:2], shifted_point), dataclasses.replace(new.attrs, dtype="uint8"), new.span)
 
 
 def _clip(new: Call, x: Expr | None) -> Expr | None:
@@ -245,11 +245,11 @@ def _relu(new: Call, x: Expr | None) -> Expr | None:
 
 
 def _take(new: Call, x: Expr | None) -> Expr | None:
-    table = _moved(new.args[0])
+    table = _shifted_constant(new.args[0])
     return None if table is None else call(ops.take, (table, new.args[1]), new.attrs, new.span)
 
 
-_MAKERS: Mapping[Operator, Callable[[Call, Expr | None], Expr | None]] = {
+_PRODUCERS: Mapping[Operator, Callable[[Call, Expr | None], Expr | None]] = {
     ops.cast: _cast,
     ops.clip: _clip,
     ops.quantize: _quantize,
@@ -259,15 +259,15 @@ _MAKERS: Mapping[Operator, Callable[[Call, Expr | None], Expr | None]] = {
 }
 
 
-def _moved(expr: Expr) -> Expr | None:
+def _shifted_constant(expr: Expr) -> Expr | None:
     """Add 128 to a constant; None for any other expression."""
     return constant((expr.data.view(np.uint8) ^ np.uint8(OFFSET)), span=expr.span) if isinstance(expr, Constant) else None
 
 
-def _moved_point(new: Call) -> Expr | None:
-    """Return the zero point of a `quantize` or `dequantize` plus 128; None if zero point or number of scales is not constant."""
+def _shifted_point(new: Call) -> Expr | None:
+    """Return 128 plus the zero point of a `quantize` or `dequantize`; None if zero point or number of scales is not constant."""
     if len(new.args) == 3:
-        return _moved(new.args[2])
+        return _shifted_constant(new.args[2])
     shape = _shape(new.args[1])
     return constant(np.full(shape, OFFSET, np.uint8)) if all(isinstance(dim, int) for dim in shape) else None
 

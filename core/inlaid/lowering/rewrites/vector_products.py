@@ -1,11 +1,11 @@
-"""Sum products of a matrix and a vector, or a few, along the matrix's rows, as it lies in memory.
+"""Compute products of a matrix and one vector, or a few, as sums along the rows of the matrix, which is read in memory order.
 
     matmul(x: (m, k), w: (k, 1))               =>    reduce_sum(x * w^T, axis=k)
     matmul(x: (m, k), w: (k, 3))               =>    concat(the same for each column)
     matmul(x: (1, k), transpose(w: (n, k)))    =>    reduce_sum(w * x, axis=k)
 
-A tile of a product of matrices would have lanes for few columns, or copy the transposed operand at each call. The matrix is read
-once for each vector, so reading it in order is all that counts. The matrix may have batch axes; all those of the result.
+A tiled matrix product would fill few lanes with its columns, or copy the transposed operand at each call. The matrix is read once
+for each vector, so reading it in order is all that counts. The matrix must have all batch axes of the result.
 """
 
 from __future__ import annotations

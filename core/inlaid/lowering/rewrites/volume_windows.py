@@ -16,7 +16,7 @@ from inlaid.passes.supported import Supports, is_supported, supports_everything
 from inlaid_runtime import arith
 
 VOLUME = 3
-"""Spatial axes of a volume."""
+"""Number of spatial axes of a volume."""
 
 
 def volume_windows(function: Function, supports: Supports = supports_everything) -> Function:
@@ -39,12 +39,12 @@ def _by_planes(pool: Call) -> Expr:
     ones = (1,) * VOLUME
     strides, dilations, pads = attrs.strides or ones, attrs.dilations or ones, attrs.pads or (0,) * 2 * VOLUME
     images = ops.reshape(x, shape=(batch, arith.product((channels, depth)), *plane), span=span)
-    within = ops.max_pool(
+    plane_maxima = ops.max_pool(
         images, kernel=attrs.kernel[1:], strides=strides[1:], dilations=dilations[1:], pads=(*pads[1:3], *pads[4:]), span=span
     )
-    height, width = tensor_type(within.type).shape[2:]
-    rows = ops.reshape(within, shape=(batch, channels, depth, arith.product((height, width))), span=span)
-    across = ops.max_pool(
+    height, width = tensor_type(plane_maxima.type).shape[2:]
+    rows = ops.reshape(plane_maxima, shape=(batch, channels, depth, arith.product((height, width))), span=span)
+    maxima = ops.max_pool(
         rows,
         kernel=(attrs.kernel[0], 1),
         strides=(strides[0], 1),
@@ -52,4 +52,4 @@ def _by_planes(pool: Call) -> Expr:
         pads=(pads[0], 0, pads[3], 0),
         span=span,
     )
-    return ops.reshape(across, shape=tensor_type(pool.type).shape, span=span)
+    return ops.reshape(maxima, shape=tensor_type(pool.type).shape, span=span)

@@ -43,8 +43,8 @@ def wide_floats(function: Function, context: KernelContext, supports: Supports =
 
 
 def _is_slow(product: Call, context: KernelContext) -> bool:
-    """Test whether a product of narrow floats has no instruction of its own. A product with few rows is bound by reading weights,
-    which are smaller in their own type."""
+    """Test whether a product of narrow floats has no instruction of its own. Products with few rows are excluded: they are bound by
+    reading weights, which are smaller in their own type."""
     names = {tensor_type(arg.type).dtype.name for arg in product.args}
     if len(names) != 1 or names.isdisjoint(NARROW) or not is_shared(product, context):
         return False

@@ -1,7 +1,7 @@
 """Move zero points out of products of 8-bit integers, so that dot-product instructions can read the bytes.
 
 `narrow_integers` does so where all factors and zero points are constants that fit 8 bits. Here the zero points are computed at run
-time, or belong to constant weights that leave 8 bits when it is subtracted:
+time, or belong to constant weights whose differences from them exceed 8 bits:
 
     (x - p) (w - q)    =>    x w - p sum(w - q) - q sum(x)
 
@@ -98,7 +98,7 @@ def zero_points(function: Function, context: KernelContext, supports: Supports =
 
 
 def _factors(product: Call) -> tuple[StoredFactor, StoredFactor] | None:
-    """Match the operands of a product; None if they are not bytes, or are what instructions multiply already."""
+    """Match the operands of a product; None if they are not bytes, or if instructions multiply them as they are."""
     x, w = _data_factor(product), _weight_factor(product)
     if x is None or w is None or (x.zero_point is None and w.zero_point is None and w.dtype == "int8"):
         return None
@@ -127,13 +127,13 @@ def _data_factor(product: Call) -> StoredFactor | None:
     rank, shape = tensor_type(x.integers.type).rank, tensor_type(x.zero_point.type).shape
     if len(shape) > rank:
         return None
-    aligned = (*(1,) * (rank - len(shape)), *shape)
+    aligned_shape = (*(1,) * (rank - len(shape)), *shape)
     if product.callee is ops.matmul:
-        return x if aligned[-1] == 1 else None
+        return x if aligned_shape[-1] == 1 else None
     if any(amount != 0 for amount in product.attrs.pads):
         # Bytes are padded with the zero point.
-        return x if all(dim == 1 for dim in aligned) and x.stores_zero_point else None
-    return x if all(dim == 1 for dim in aligned[1:]) else None
+        return x if all(dim == 1 for dim in aligned_shape) and x.stores_zero_point else None
+    return x if all(dim == 1 for dim in aligned_shape[1:]) else None
 
 
 def _weight_factor(product: Call) -> StoredFactor | None:
@@ -142,17 +142,17 @@ def _weight_factor(product: Call) -> StoredFactor | None:
     rank = tensor_type(operand.type).rank
     if rank < 2:
         return None
-    summed = (rank - 2,) if product.callee is ops.matmul else tuple(range(1, rank))
+    summed_axes = (rank - 2,) if product.callee is ops.matmul else tuple(range(1, rank))
     if isinstance(operand, Constant):
-        return _constant_factor(operand, summed)
+        return _constant_factor(operand, summed_axes)
     w = _stored(operand)
     if w is None or w.zero_point is None:
         return w
     shape = tensor_type(w.zero_point.type).shape
     if len(shape) > rank:
         return None
-    aligned = (*(1,) * (rank - len(shape)), *shape)
-    return w if all(aligned[axis] == 1 for axis in summed) else None
+    aligned_shape = (*(1,) * (rank - len(shape)), *shape)
+    return w if all(aligned_shape[axis] == 1 for axis in summed_axes) else None
 
 
 def _stored(operand: Expr) -> StoredFactor | None:
@@ -174,12 +174,12 @@ def _is_byte_cast(expr: Expr) -> bool:
     return isinstance(expr, Call) and expr.callee is ops.cast and tensor_type(expr.args[0].type).dtype.name in BYTES
 
 
-def _constant_factor(weights: Constant, summed: tuple[int, ...]) -> StoredFactor | None:
+def _constant_factor(weights: Constant, summed_axes: tuple[int, ...]) -> StoredFactor | None:
     """Split constant weights into int8 and a zero point per output channel; None if the weights of a channel differ by too much."""
     data = weights.data.astype(np.int64)
     if data.size == 0:
         return None
-    least, greatest = data.min(axis=summed, keepdims=True), data.max(axis=summed, keepdims=True)
+    least, greatest = data.min(axis=summed_axes, keepdims=True), data.max(axis=summed_axes, keepdims=True)
     if np.any(greatest - least > SPAN):
         return None
     shifts = np.where((least < -SIGN) | (greatest >= SIGN), least + SIGN, 0)
@@ -216,9 +216,9 @@ def _narrow(product: Call, x: StoredFactor, w: StoredFactor) -> Expr | None:
     integers, attrs = x.integers, dataclasses.replace(product.attrs, out_dtype="int32")
     if product.callee is ops.conv and any(amount != 0 for amount in attrs.pads):
         spatial = tensor_type(integers.type).rank - 2
-        around = (0, 0, *attrs.pads[:spatial], 0, 0, *attrs.pads[spatial:])
+        data_pads = (0, 0, *attrs.pads[:spatial], 0, 0, *attrs.pads[spatial:])
         fill = scalar(0, "int32") if x.zero_point is None else ops.reshape(x.zero_point, shape=())
-        integers = ops.pad(integers, cast_to(fill, x.dtype), pads=around, span=product.span)
+        integers = ops.pad(integers, cast_to(fill, x.dtype), pads=data_pads, span=product.span)
         attrs = dataclasses.replace(attrs, pads=())
     total: Expr = call(product.callee, (integers, w.integers), attrs, product.span)
     if w.zero_point is not None:
@@ -252,7 +252,7 @@ def _product(a: Expr, b: Expr, product: Call) -> Expr:
 
 
 def _along_outputs(product: Call, values: Expr) -> Expr:
-    """Shape values per output channel of weights to broadcast to the result of a product."""
+    """Reshape values, one or one per output channel of the weights, so that they broadcast to the result of a product."""
     if product.callee is ops.matmul or tensor_type(values.type).rank == 0:
         return values
     spatial = tensor_type(product.type).rank - 2
@@ -266,15 +266,15 @@ def _along_outputs(product: Call, values: Expr) -> Expr:
 def _weight_sums(product: Call, w: StoredFactor) -> Expr:
     """Sum the weights minus their zero point over the summed axes, which stay with extent 1."""
     rank = tensor_type(w.integers.type).rank
-    summed = (rank - 2,) if product.callee is ops.matmul else tuple(range(1, rank))
+    summed_axes = (rank - 2,) if product.callee is ops.matmul else tuple(range(1, rank))
     if isinstance(w.integers, Constant) and (w.zero_point is None or isinstance(w.zero_point, Constant)):
         point = 0 if w.zero_point is None else w.zero_point.data.astype(np.int64)
-        sums = (w.integers.data.astype(np.int64) - point).sum(axis=summed, keepdims=True)
+        sums = (w.integers.data.astype(np.int64) - point).sum(axis=summed_axes, keepdims=True)
         return constant(sums.astype(np.int32), span=w.integers.span)
     wide = cast_to(w.integers, "int32")
     if w.zero_point is not None:
         wide = ops.sub(wide, w.zero_point, span=product.span)
-    return ops.reduce_sum(wide, axes=summed, keepdims=True, span=product.span)
+    return ops.reduce_sum(wide, axes=summed_axes, keepdims=True, span=product.span)
 
 
 def _data_sums(product: Call, attrs: Any, data: Expr) -> Expr | None:
@@ -310,6 +310,6 @@ def _data_sums(product: Call, attrs: Any, data: Expr) -> Expr | None:
     if total is None or attrs.groups == 1:
         return total
     # Each group's sums are those of all its output channels.
-    each = ops.reshape(total, shape=(batch, attrs.groups, 1, *result), span=product.span)
-    every = ops.broadcast_to(each, shape=(batch, attrs.groups, outputs // attrs.groups, *result), span=product.span)
-    return ops.reshape(every, shape=tensor_type(product.type).shape, span=product.span)
+    group_sums = ops.reshape(total, shape=(batch, attrs.groups, 1, *result), span=product.span)
+    channel_sums = ops.broadcast_to(group_sums, shape=(batch, attrs.groups, outputs // attrs.groups, *result), span=product.span)
+    return ops.reshape(channel_sums, shape=tensor_type(product.type).shape, span=product.span)

@@ -21,10 +21,10 @@ def in_arms(exprs: Sequence[graph.Expr]) -> list[tuple[graph.Expr, Arms]]:
     if not any(isinstance(expr, graph.If) for expr in exprs):
         return [(expr, ()) for expr in exprs]
     scopes = analyse(exprs[-1])
-    inside: dict[int, list[graph.Expr]] = {}
+    exprs_by_scope: dict[int, list[graph.Expr]] = {}
     for expr in exprs:
         # Leaves belong to no scope; order them with the root scope.
-        inside.setdefault(id(scopes.expr_scopes.get(id(expr), scopes.root)), []).append(expr)
+        exprs_by_scope.setdefault(id(scopes.expr_scopes.get(id(expr), scopes.root)), []).append(expr)
     expr_arms: list[tuple[graph.Expr, Arms]] = []
     waiting: list[tuple[Scope | graph.If, Arms]] = [(scopes.root, ())]
     while waiting:
@@ -32,11 +32,11 @@ def in_arms(exprs: Sequence[graph.Expr]) -> list[tuple[graph.Expr, Arms]]:
         if isinstance(item, graph.If):
             expr_arms.append((item, arms))
             continue
-        order = inside.pop(id(item), [])
+        order = exprs_by_scope.pop(id(item), [])
         for index, expr in enumerate(order):
             if isinstance(expr, graph.If):
                 then, otherwise = scopes.branches(expr)
-                inside[id(item)] = order[index + 1 :]
+                exprs_by_scope[id(item)] = order[index + 1 :]
                 waiting += [(item, arms), (expr, arms), (otherwise, (*arms, (expr, False))), (then, (*arms, (expr, True)))]
                 break
             expr_arms.append((expr, arms))

@@ -127,8 +127,8 @@ def _schedule(decision: ScheduleChoice, offer: Offer, program: ir.LoopProgram, c
 
 
 def _share(utilization: Utilization, reduces: bool, capabilities: Capabilities) -> int:
-    """Return n if a schedule reaches 1/n of peak arithmetic: of n resident threads, or, for reductions, of n vector lanes, it uses
-    one."""
+    """Return n for a schedule that reaches 1/n of peak arithmetic, since it uses one of n resident threads or, for reductions, one
+    of n vector lanes; 1 for any other schedule."""
     if utilization is Utilization.SERIAL and capabilities.threads is not None:
         return capabilities.threads.resident
     return max(1, capabilities.vector_bits // 32) if reduces and utilization is Utilization.SCALAR else 1
@@ -153,12 +153,12 @@ class _Steps:
         self._programs = programs
         self._shared = shared
         self._in_place = in_place
-        able = context.capabilities
-        self._choice = LayoutChoice(able.bandwidth / max(able.cores, 1), able.core.costs.call_seconds)
+        capabilities = context.capabilities
+        self._choice = LayoutChoice(capabilities.bandwidth / max(capabilities.cores, 1), capabilities.core.costs.call_seconds)
         self._values: dict[int, tuple[int | None, ...]] = {}
         self._calls: dict[int, tuple[int, tuple[ScheduleChoice, ...]]] = {}
         self._offers: dict[Any, tuple[Offer, ...]] = {}
-        self._copied: dict[TensorType, bool] = {}
+        self._copyable: dict[TensorType, bool] = {}
         self._varying: dict[int, frozenset[int]] = {}
 
     def decided(self) -> dict[int, ScheduleChoice]:
@@ -216,15 +216,15 @@ class _Steps:
         params, body, args = inlined_body(call, self._varying.get(id(call), frozenset()))
         inputs = [self._values[id(arg)][0] for arg in args]
         input_layouts = [self._choice.layouts(value) if value is not None else (ROW_MAJOR,) for value in inputs]
-        viewed = inputs[0] if inputs else None  # scalar constants are inlined, not arguments
-        if is_operator(call, "strided_slice") and viewed is not None:
+        first_input = inputs[0] if inputs else None  # scalar constants are inlined, not arguments
+        if is_operator(call, "strided_slice") and first_input is not None:
             # A contiguous slice is a view.
             alignment = buffer_alignment(capabilities)
             fitting = (layout for layout in input_layouts[0] if slice_start(call, layout, alignment) is not None)
             views = tuple(ScheduleChoice(args, body, (layout, layout)) for layout in fitting)
             if views:
                 return views
-        if is_operator(call, "transpose") and viewed is not None and capabilities.memory is not None:
+        if is_operator(call, "transpose") and first_input is not None and capabilities.memory is not None:
             pairs = ((layout, transposed(call, layout)) for layout in input_layouts[0])
             views = tuple(ScheduleChoice(args, body, (layout, view)) for layout, view in pairs if view is not None)
             if views:
@@ -240,26 +240,28 @@ class _Steps:
         if program not in self._programs:
             source = KernelSource(kernel_name(body), kernel.params, kernel.body, in_place)
             self._programs[program] = build(source, thread_grid(capabilities))
-        facts = tuple(id(arg) in constant for arg in args)
-        offers = self._offers_for(program, input_layouts, facts)
+        are_constant = tuple(id(arg) in constant for arg in args)
+        offers = self._offers_for(program, input_layouts, are_constant)
         if in_place:
             offers = {layouts: offer for layouts, offer in offers.items() if layouts[0] == layouts[len(args)]}
         count = len(args) + len(result_types(call.type))
-        key = (program, facts)
+        key = (program, are_constant)
         return tuple(ScheduleChoice(args, body, offer.layouts[:count], program, key, offer) for offer in offers.values())
 
     def _offers_for(
-        self, program: Any, input_layouts: Sequence[tuple[Layout, ...]], facts: Sequence[bool]
+        self, program: Any, input_layouts: Sequence[tuple[Layout, ...]], are_constant: Sequence[bool]
     ) -> dict[tuple[Layout, ...], Offer]:
         """Find the cheapest offer for a kernel per combination of layouts. Rules are queried once per layout that some input may
-        have; `facts` holds whether each input is constant."""
+        have; `are_constant` holds whether each input is constant."""
         offers: dict[tuple[Layout, ...], Offer] = {}
-        options = (item for layouts, fact in zip(input_layouts, facts, strict=True) if not fact for item in layouts)
+        options = (
+            item for layouts, is_constant in zip(input_layouts, are_constant, strict=True) if not is_constant for item in layouts
+        )
         for layout in dict.fromkeys(options) or (ROW_MAJOR,):
             # Ask about row-major for all inputs together: for a single blocked input a rule would keep blocks and copy all others.
             infos = tuple(
-                InputInfo(layout if layout in (*layouts, ROW_MAJOR) else layouts[0], fact)
-                for layouts, fact in zip(input_layouts, facts, strict=True)
+                InputInfo(layout if layout in (*layouts, ROW_MAJOR) else layouts[0], is_constant)
+                for layouts, is_constant in zip(input_layouts, are_constant, strict=True)
             )
             for offer in self._offered(program, infos):
                 best = offers.setdefault(offer.layouts, offer)
@@ -277,11 +279,11 @@ class _Steps:
             # An empty kernel has no iterations to schedule, and rules divide by its extents. Devices launch even empty kernels.
             empty = all(0 in buffer.shape for buffer in source.outputs) and self._context.capabilities.threads is None
             for rule in () if empty else self._rules:
-                every = collect_offers(rule, source, self._context, infos)
+                rule_offers = collect_offers(rule, source, self._context, infos)
                 if rule in self._shared:
-                    every = tuple(offer for offer in every if self._can_copy(source, offer, infos))
-                if every:
-                    self._offers[key] = every
+                    rule_offers = tuple(offer for offer in rule_offers if self._can_copy(source, offer, infos))
+                if rule_offers:
+                    self._offers[key] = rule_offers
                     break
         return self._offers[key]
 
@@ -292,9 +294,9 @@ class _Steps:
             if layout == ROW_MAJOR or (number < len(infos) and infos[number].constant):
                 continue
             type_ = TensorType(buffer.shape, buffer.dtype)
-            if type_ not in self._copied:
+            if type_ not in self._copyable:
                 copy = transpose(graph.var("x", type_), perm=tuple(reversed(range(type_.rank))))
-                self._copied[type_] = self._source.supports(copy)
-            if not self._copied[type_]:
+                self._copyable[type_] = self._source.supports(copy)
+            if not self._copyable[type_]:
                 return False
         return True

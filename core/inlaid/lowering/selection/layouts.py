@@ -16,7 +16,7 @@ from inlaid_runtime.records import dataclass, field
 from inlaid_runtime.types import DType, Layout
 
 SHARED = 4
-"""Maximum layouts of a value for which shared copies are modelled (4 layouts have 15 nonempty subsets). With more layouts, each
+"""Maximum layouts of a value for which shared copies are modeled (4 layouts have 15 nonempty subsets). With more layouts, each
 reader is charged for a separate copy."""
 INFINITE = float("inf")
 
@@ -79,17 +79,17 @@ class LayoutChoice:
         for options in self._steps:
             problem.node([option.cost for option in options])
         for number, value in enumerate(self._values):
-            self._tie(problem, number, value)
+            self._add_copy_costs(problem, number, value)
         return problem.solve()[: len(self._steps)]
 
-    def _tie(self, problem: Assignment, number: int, value: _LayoutValue) -> None:
+    def _add_copy_costs(self, problem: Assignment, number: int, value: _LayoutValue) -> None:
         """Add the costs of copies of a value to the problem."""
         readers: dict[int, list[int]] = {}
         for step, position in value.readers:
             readers.setdefault(step, []).append(position)
         read_layouts = self._distinct_layouts(number, value.readers)
-        written = self.layouts(number)
-        if not readers or (read_layouts == written and len(written) == 1):
+        written_layouts = self.layouts(number)
+        if not readers or (read_layouts == written_layouts and len(written_layouts) == 1):
             return
         writer, position = value.writer
         if len(readers) == 1 or len(read_layouts) > SHARED:
@@ -104,12 +104,14 @@ class LayoutChoice:
                     ),
                 )
             return
-        sets = [set(chosen) for size in range(1, len(read_layouts) + 1) for chosen in combinations(read_layouts, size)]
+        sets = [set(subset) for size in range(1, len(read_layouts) + 1) for subset in combinations(read_layouts, size)]
         node = problem.node([0.0] * len(sets))
         problem.edge(writer, node, self._matrix(value, [option.layouts[position] for option in self._steps[writer]], sets))
         for step, positions in readers.items():
             needs = [{option.layouts[position].canonical(value.shape) for position in positions} for option in self._steps[step]]
-            problem.edge(node, step, tuple(tuple(0.0 if need <= have else INFINITE for need in needs) for have in sets))
+            problem.edge(
+                node, step, tuple(tuple(0.0 if needed <= available else INFINITE for needed in needs) for available in sets)
+            )
 
     def _distinct_layouts(self, number: int, ends: list[tuple[int, int]]) -> tuple[Layout, ...]:
         """Collect the distinct layouts that options give a value; `ends` are its uses as (step, position)."""
@@ -119,7 +121,7 @@ class LayoutChoice:
         )
 
     def _matrix(self, value: _LayoutValue, written: list[Layout], read_sets: Sequence[set[Layout]]) -> Matrix:
-        """Compute the copy costs in seconds, by written layout and set of wanted layouts."""
+        """Compute the copy costs in seconds, by written layout and set of layouts that are read."""
         return tuple(tuple(sum(self._copy(value, a, b) for b in layouts) for layouts in read_sets) for a in written)
 
     def _copy(self, value: _LayoutValue, a: Layout, b: Layout) -> float:

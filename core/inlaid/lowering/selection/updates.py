@@ -71,15 +71,15 @@ class _Analysis:
             self._add(expr, reads.get(id(expr), []), updates)
 
     def keeps_input(self, call: graph.Call, later: dict[int, bool]) -> bool:
-        """Test whether a candidate updates no parameter of the region, or a parameter whose buffer the final result may reuse: the
-        plan has one value for both, so their types are equal, even if the call updates a view of another shape. `later` holds the
-        answers for later candidates."""
+        """Test whether a candidate updates no parameter of the region, or a parameter whose buffer the final result may reuse.
+        Parameter and result must have equal types, since the plan has one value for both, even if the call updates a view of
+        another shape. `later` holds the answers for later candidates."""
         param = self.sources[id(call)]
         if param is None:
             return True
         if id(call) in self.results:
-            once, alike = self.results.count(id(call)) == 1, call.type == self.types[param]
-            return once and alike and self.exchange(self.results.index(id(call)), param)
+            is_single_result, has_same_type = self.results.count(id(call)) == 1, call.type == self.types[param]
+            return is_single_result and has_same_type and self.exchange(self.results.index(id(call)), param)
         match self.readers.get(id(call), []):
             case [graph.Call() as reader]:
                 return later.get(id(reader), False) and reader.args[0] is call
@@ -106,13 +106,15 @@ class _Analysis:
         """Add an expression to the group of the values that it shares memory with."""
         if isinstance(expr, graph.Constant):
             return  # weights are never updated, so constants have no group
-        shared, full_overlap = _shared(expr, updates)
+        sharing_operands, full_overlap = _shared(expr, updates)
         group = _Group([id(expr)], list(reads), full_overlap)
         for other in {
-            id(operand_group): operand_group for item in shared if (operand_group := self._groups.get(id(item))) is not None
+            id(operand_group): operand_group
+            for item in sharing_operands
+            if (operand_group := self._groups.get(id(item))) is not None
         }.values():
             group = _Group(group.members + other.members, group.reads + other.reads, group.full_overlap and other.full_overlap)
-        if any(id(item) not in self._groups for item in shared):
+        if any(id(item) not in self._groups for item in sharing_operands):
             group.full_overlap = False
         for member in group.members:
             self._groups[member] = group

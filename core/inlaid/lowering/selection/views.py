@@ -9,7 +9,7 @@ from inlaid_runtime.types import ROW_MAJOR, Layout
 
 
 def transposed(call: graph.Call, layout: Layout) -> Layout | None:
-    """Find the layout in which a transpose of an operand in `layout` has the same bytes; None if no layout does."""
+    """Find the layout of a transpose's result in which it has the bytes of its operand in `layout`; None if no layout does."""
     attrs, source = call.attrs, tensor_type(call.args[0].type)
     assert isinstance(attrs, TransposeAttrs)
     order = layout.order(source.shape)
@@ -33,10 +33,12 @@ def slice_start(call: graph.Call, layout: Layout, alignment: int) -> int | None:
     attrs = call.attrs
     assert isinstance(attrs, SliceAttrs)
     source = tensor_type(call.args[0].type)
-    cut = [axis for axis, (dim, size) in enumerate(zip(source.shape, tensor_type(call.type).shape, strict=True)) if dim != size]
-    if any(stride != 1 for stride in attrs.strides) or len(cut) != 1:
+    cut_axes = [
+        axis for axis, (dim, size) in enumerate(zip(source.shape, tensor_type(call.type).shape, strict=True)) if dim != size
+    ]
+    if any(stride != 1 for stride in attrs.strides) or len(cut_axes) != 1:
         return None
-    axis = cut[0]
+    axis = cut_axes[0]
     begin, extent = attrs.begin[axis], tensor_type(call.type).shape[axis]
     if not isinstance(begin, int) or not isinstance(extent, int):
         return None

@@ -70,9 +70,9 @@ def coordinates(axes: Sequence[ContractionAxis], position: arith.Expr) -> dict[a
 
 
 def prepared(program: ir.LoopProgram, intrinsics: tuple[TensorIntrin, ...] = ()) -> tuple[Schedule, Contraction] | None:
-    """Inline a contraction's prologue into its factors and merge its epilogue into one block if the primitives allow it.
+    """Inline a contraction's prologue into its factors, and merge its epilogue into one block, or as far as `merge_chains` does.
 
-    Returns the schedule and the contraction; None for any other kernel."""
+    Returns the schedule and the contraction; None for any other kernel, and if the prologue cannot be inlined."""
     anchor = find_anchor(program)
     if anchor is None or not anchor.reduced or _factors(anchor) is None:
         return None
@@ -122,15 +122,15 @@ def find_contraction(program: ir.LoopProgram) -> Contraction | None:
     first, second = (_over_axes(factor, values, axes) for factor in factors) if len(axes) > len(values) else factors
     axes = [axis for axis in axes if axis.extent != arith.ONE]
     factor_vars = [factor.free_vars() for factor in (first, second)]
-    alone = [
+    side_axes = [
         tuple(axis for axis in axes if axis.var in mine and axis.var not in other)
         for mine, other in (factor_vars, factor_vars[::-1])
     ]
-    swapped = bool(axes) and axes[-1] in alone[0]
+    swapped = bool(axes) and axes[-1] in side_axes[0]
     if swapped:
-        first, second, alone = second, first, alone[::-1]
+        first, second, side_axes = second, first, side_axes[::-1]
     inverse = _inverse(anchor, values)
-    rows, columns = (_tiled_axes(side, _store_indices(anchor, values, inverse)) for side in alone)
+    rows, columns = (_tiled_axes(side, _store_indices(anchor, values, inverse)) for side in side_axes)
     batch = tuple(axis for axis in axes if axis not in rows and axis not in columns)
     depth = tuple(ContractionAxis(item.var, item.extent) for item in anchor.reduced if item.extent != arith.ONE)
     return Contraction(anchor, first, second, swapped, batch, rows, columns, depth, values, inverse)
@@ -182,21 +182,21 @@ def _store_indices(
     return tuple(arith.substitute(index, axis_values) for index in block.body.indices)
 
 
-def _tiled_axes(axes: Sequence[ContractionAxis], stored: Sequence[arith.Expr]) -> tuple[ContractionAxis, ...]:
+def _tiled_axes(axes: Sequence[ContractionAxis], store_indices: Sequence[arith.Expr]) -> tuple[ContractionAxis, ...]:
     """Select the innermost axes of a side, which are tiled as one axis.
 
     Selects adjacent dimensions of the result, and axes of constant extents up to `TILE_FILL` elements. Any other symbolic axis
     would need divisions, with which the race check cannot prove that threads store distinct elements."""
-    tiled: list[ContractionAxis] = []
+    tiled_axes: list[ContractionAxis] = []
     for axis in reversed(axes):
-        if tiled:
-            run = list(stored).index(tiled[0].var) if tiled[0].var in stored else 0
-            neighbors = run > 0 and stored[run - 1] is axis.var
-            sizes = [item.extent.value for item in (axis, *tiled) if isinstance(item.extent, arith.Const)]
-            if not neighbors and (len(sizes) <= len(tiled) or prod(sizes[1:]) >= TILE_FILL):
+        if tiled_axes:
+            run = list(store_indices).index(tiled_axes[0].var) if tiled_axes[0].var in store_indices else 0
+            neighbors = run > 0 and store_indices[run - 1] is axis.var
+            sizes = [item.extent.value for item in (axis, *tiled_axes) if isinstance(item.extent, arith.Const)]
+            if not neighbors and (len(sizes) <= len(tiled_axes) or prod(sizes[1:]) >= TILE_FILL):
                 break
-        tiled.insert(0, axis)
-    return tuple(tiled)
+        tiled_axes.insert(0, axis)
+    return tuple(tiled_axes)
 
 
 def _indices(value: ir.Expr) -> Iterable[arith.Expr]:
@@ -249,7 +249,7 @@ def _inverse(anchor: Anchor, values: Mapping[arith.Expr, arith.Expr]) -> dict[ar
 def _solve(
     block: ir.Block, indices: Sequence[arith.Expr], positions: Sequence[Var], anchor: Anchor, analyzer: arith.Analyzer
 ) -> dict[arith.Expr, arith.Expr] | None:
-    """Solve indices(block.iters) == places for the iteration variables of a block."""
+    """Solve `indices` == `positions` for the iteration variables of a block; None if the mapping is not one to one."""
     solution: dict[arith.Expr, arith.Expr] = {item.var: arith.ZERO for item in block.iters if item.extent == arith.ONE}
     extents: dict[arith.Expr, arith.Expr] = {item.var: item.extent for item in block.iters}
     for number, index in enumerate(indices):
@@ -272,10 +272,10 @@ def _solve(
             solution[var] = analyzer.simplify(rest if var is unknowns[0] and len(unknowns) == 1 else rest % extents[var])
     if solution.keys() != extents.keys():
         return None
-    right = all(
+    is_solution = all(
         analyzer.equal(arith.substitute(index, solution), position) for index, position in zip(indices, positions, strict=True)
     )
-    return solution if right and analyzer.equal(_size(block.iters), _size(anchor.spatial)) else None
+    return solution if is_solution and analyzer.equal(_size(block.iters), _size(anchor.spatial)) else None
 
 
 def _by_stride(index: arith.Expr, variables: Sequence[arith.Expr]) -> list[arith.Expr]:
@@ -298,8 +298,8 @@ def is_window(contraction: Contraction) -> bool:
         return False
     columns = {axis.var for axis in contraction.columns}
     index_vars = (arith.free_vars(index) for index in _indices(contraction.right))
-    moving = frozenset().union(*(variables for variables in index_vars if not columns.isdisjoint(variables)))
-    return all(axis.var in moving for axis in contraction.depth)
+    window_vars = frozenset().union(*(variables for variables in index_vars if not columns.isdisjoint(variables)))
+    return all(axis.var in window_vars for axis in contraction.depth)
 
 
 def has_single_index(program: ir.LoopProgram, buffer: ir.Buffer) -> bool:

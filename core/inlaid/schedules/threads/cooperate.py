@@ -88,14 +88,14 @@ def _reduce_subgroups(s: Schedule, name: str, group: Var | None, team: Team) -> 
     and so on, down to one value per subgroup, in memory that the team shares; in a team of one subgroup, down to two values
     for g in 2: acc[row] += last[row, g]
     """
-    several = team.size > team.lanes
+    has_subgroups = team.size > team.lanes
     lanes = team.lanes
-    while lanes > (1 if several else 2):
+    while lanes > (1 if has_subgroups else 2):
         lanes //= 2
         (loop,) = reducing_loops(s, name)
         if lanes == 1:
             part_loop, _ = s.split(loop, (None, 2))
-        elif several:
+        elif has_subgroups:
             subgroup, half, lane = s.split(loop, (None, 2, lanes))
             s.reorder(subgroup, lane, half)
             part_loop = s.fuse(subgroup, lane)
@@ -105,8 +105,8 @@ def _reduce_subgroups(s: Schedule, name: str, group: Var | None, team: Team) -> 
 
 
 def work_in_team(s: Schedule, name: str, group: Var | None, team: Team, columns: int, lanes: int = 1) -> None:
-    """Bind the loops of a block inside a row group: the innermost `columns` loops to the team, vectorized by `lanes`, the loop
-    around them to the rows."""
+    """Bind the loops of a block inside loop `group`: the innermost `columns` loops to the threads of the team, in vectors of
+    `lanes`, and the loop around them, if any, to the axis of rows."""
     inner = _inside(s, name, group)
     block = next(block for block in collect_blocks(s.program) if block.name == name)
     reduction_loops = {
@@ -157,10 +157,10 @@ def _store_parts(
     part = s.rfactor(name, thread, axis)
     part_block = next(block for block in collect_blocks(s.program) if block.name == part)
     assert isinstance(part_block.body, ir.Store)
-    stored = s.cache_write(part, "register")
-    team_loop = axis_loops(s, stored)[axis]
+    store_block = s.cache_write(part, "register")
+    team_loop = axis_loops(s, store_block)[axis]
     assert team_loop is not None, "a team must have several threads"
-    rows = [loop for loop in _inside(s, stored, group) if loop is not team_loop]
+    rows = [loop for loop in _inside(s, store_block, group) if loop is not team_loop]
     if len(rows) > 1:
         raise ScheduleError(f"block {part} must have at most one row loop in a group, found {len(rows)}")
     s.reorder(*rows, team_loop)

@@ -66,10 +66,10 @@ def skinny_product(
     if not along_depth and problem.columns * problem.batch >= threads.resident * BUSY:
         return None  # one thread per column is coalesced as well, and needs no final reduction
     step = run_lanes(problem.depth, problem.right_bytes, threads.vector_bytes) if along_depth else STEP
-    legal = _shares(rows, problem, threads, scope.capacity, along_depth, step)
-    if not legal:
+    legal_shares = _shares(rows, problem, threads, scope.capacity, along_depth, step)
+    if not legal_shares:
         return None
-    shares = context.decide("shares", map(_numbers, legal), _numbers(legal[0]))
+    shares = context.decide("shares", map(_numbers, legal_shares), _numbers(legal_shares[0]))
     depth, columns, per_thread = shares.numbers
     tiling = Tiling(Side(1, 1, rows), Side(columns, 1, per_thread), step, depth, joined=True)
     plan = ContractionPlan(s, contraction, tiling, scope.name, 1, threads.vector_bytes)
@@ -98,9 +98,9 @@ def _shares(rows: int, problem: ContractionProblem, threads: Threads, capacity: 
                 continue
             side_by_side = depth if along_depth else columns
             blocks = -(-problem.columns // (columns * per_thread)) * max(problem.batch, 1)
-            busy = min(blocks * columns * depth / (threads.resident * BUSY), 1)
-            coalesced = min(side_by_side / threads.subgroup, 1)
-            cost = runs * per_thread / (busy * coalesced) * columns * depth * blocks + depth
+            occupancy = min(blocks * columns * depth / (threads.resident * BUSY), 1)
+            coalescing = min(side_by_side / threads.subgroup, 1)
+            cost = runs * per_thread / (occupancy * coalescing) * columns * depth * blocks + depth
             candidates.append((cost, len(candidates), _Shares(depth, columns, per_thread)))
     return [shares for _, _, shares in sorted(candidates, key=lambda item: item[:2])]
 
@@ -120,7 +120,7 @@ def _schedule(plan: ContractionPlan, along_depth: bool, context: KernelContext) 
     s, tiling = plan.schedule.copy(), plan.tiling
     sides = [(side.threads, side.runs, side.lanes) for side in (tiling.rows, tiling.columns)]
     s.apply(TILE_PRODUCT, *sides, tiling.depth, tiling.parts, True)
-    left, right, total, keep, add, final, *rest = s.blocks
+    left, right, total, keep, add, final, *epilogues = s.blocks
     part_axis, column_axis = (COLUMN_THREADS, ROW_THREADS) if along_depth else (ROW_THREADS, COLUMN_THREADS)
     loops = {axis_name(loop): loop for loop in s.loops(final)}
     outside = [loops[name] for name in ("b", "mo", "no") if name in loops]
@@ -142,7 +142,7 @@ def _schedule(plan: ContractionPlan, along_depth: bool, context: KernelContext) 
     s.bind(flat, part_axis)
     for loop, axis in zip(reversed(outside), (COLUMN_BLOCKS, ROW_BLOCKS, BATCHES), strict=False):
         s.bind(loop, axis)
-    for name in rest:
+    for name in epilogues:
         s = bound_elements(s, find_block(s, name), context)
     return s
 

@@ -42,16 +42,16 @@ def bound_elements(s: Schedule, block: ir.Block, context: KernelContext) -> Sche
     Returns the schedule unchanged if the iterations are not independent, which is possible in an opaque loop program."""
     threads, scheduled = device_threads(context), s.copy()
     spatial = {binding for item, binding in zip(block.iters, block.bindings, strict=True) if item.kind is ir.IterKind.SPATIAL}
-    chosen: list[Var] = []
+    outer_loops: list[Var] = []
     for loop in scheduled.loops(block.name):
         if loop not in spatial:
             break
-        chosen.append(loop)
+        outer_loops.append(loop)
     try:
         if is_elementwise(block):
             bind_vectors(scheduled, block, threads.block, lanes=block_lanes(block, threads.vector_bytes))
-        elif chosen:
-            bind_flat(scheduled, scheduled.fuse(*chosen) if len(chosen) > 1 else chosen[0], threads.block)
+        elif outer_loops:
+            bind_flat(scheduled, scheduled.fuse(*outer_loops) if len(outer_loops) > 1 else outer_loops[0], threads.block)
     except ScheduleError:
         return s
     return scheduled

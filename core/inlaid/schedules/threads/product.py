@@ -115,8 +115,8 @@ def _stages(
 ) -> Decision:
     """Decide on double buffering of the shared tiles: one barrier per step instead of two, for twice the memory."""
     depth = static_extent(total_extent(contraction.depth))
-    able = bool(memory.shared) and depth is not None and 2 * shared_bytes(tiling, problem) <= memory.shared
-    return context.decide("stages", (1, 2) if able else (1,), 2 if able else 1)
+    double_buffers = bool(memory.shared) and depth is not None and 2 * shared_bytes(tiling, problem) <= memory.shared
+    return context.decide("stages", (1, 2) if double_buffers else (1,), 2 if double_buffers else 1)
 
 
 def _schedule(plan: ContractionPlan, context: KernelContext) -> Schedule:
@@ -144,7 +144,7 @@ def _schedule(plan: ContractionPlan, context: KernelContext) -> Schedule:
     s, tiling = plan.schedule.copy(), plan.tiling
     sides = [(side.threads, side.runs, side.lanes) for side in (tiling.rows, tiling.columns)]
     s.apply(TILE_PRODUCT, *sides, tiling.depth, tiling.parts)
-    left, right, total, store, *rest = s.blocks
+    left, right, total, store, *other_blocks = s.blocks
     outside, threads = outer_loops(s, store)
     if plan.shared:
         through_shared(s, plan, (left, right, total), outside)
@@ -155,13 +155,13 @@ def _schedule(plan: ContractionPlan, context: KernelContext) -> Schedule:
     for loop, axis in zip(reversed(outside), (COLUMN_BLOCKS, ROW_BLOCKS, BATCHES), strict=False):
         s.bind(loop, axis)
     if tiling.parts > 1:
-        add, final, *rest = rest
+        add, final, *other_blocks = other_blocks
         (element,) = s.loops(final)
         grid, thread = s.split(element, (None, context.capabilities.threads.block if context.capabilities.threads else 1))
         s.compute_at(add, thread)
         s.bind(grid, COLUMN_BLOCKS)
         s.bind(thread, COLUMN_THREADS)
-    for name in rest:
+    for name in other_blocks:
         s = bound_elements(s, find_block(s, name), context)
     return s
 

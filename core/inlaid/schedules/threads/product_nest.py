@@ -62,12 +62,13 @@ def _sides(plan: ContractionPlan) -> tuple[tuple[Side, ir.Expr, tuple[Contractio
     return ((tiling.rows, contraction.left, contraction.rows), (tiling.columns, contraction.right, contraction.columns))
 
 
-def nest_of_sum(s: Schedule, total: str, around: int) -> tuple[Var | None, Var | None, str | None]:
-    """Order the loops of a tile's reduction: steps, threads, depth of a step, register tile; and decompose its init.
+def nest_of_sum(s: Schedule, total: str, outer_count: int) -> tuple[Var | None, Var | None, str | None]:
+    """Order the loops of a tile's reduction: steps, threads, depth of a step, register tile; and decompose its init. The outermost
+    `outer_count` loops stay as they are.
 
     Returns the loops over steps and depth (None for extent 1) and the init block (None if there are no loops)."""
     *_, steps, depth = axis_loops(s, total)
-    tile_loops = [loop for loop in s.loops(total)[around:] if loop is not steps and loop is not depth]
+    tile_loops = [loop for loop in s.loops(total)[outer_count:] if loop is not steps and loop is not depth]
     threads = [loop for loop in tile_loops if axis_name(loop) in THREAD_AXES]
     nest = [*present(steps), *threads, *present(depth), *(loop for loop in tile_loops if loop not in threads)]
     if len(nest) > 1:
@@ -139,10 +140,10 @@ def vector_lanes(value: ir.Expr, axes: tuple[ContractionAxis, ...], vector_bytes
     if not isinstance(value, ir.Load) or not axes or size is None or not runs_along(value, axes, ()):
         return 1
     dims = [position for position, index in enumerate(value.indices) for axis in axes if index is axis.var]
-    together = len(dims) == len(axes) and dims == list(range(dims[0], dims[0] + len(axes)))
-    within = size if together else static_extent(axes[-1].extent) or 1
+    are_adjacent = len(dims) == len(axes) and dims == list(range(dims[0], dims[0] + len(axes)))
+    run_extent = size if are_adjacent else static_extent(axes[-1].extent) or 1
     lanes = max(vector_bytes // value.dtype.bytes, 1)
-    while size % lanes or within % lanes:
+    while size % lanes or run_extent % lanes:
         lanes //= 2
     return lanes
 
@@ -150,9 +151,9 @@ def vector_lanes(value: ir.Expr, axes: tuple[ContractionAxis, ...], vector_bytes
 def _widen(s: Schedule, name: str, size: int, bytes_: int) -> None:
     """Pad the lines of a shared tile by a vector, to avoid bank conflicts along columns."""
     buffer = next(stmt.buffer for stmt in ir.walk_stmts(s.program.body) if isinstance(stmt, ir.Alloc) and stmt.buffer.name == name)
-    factor, more = min(size & -size, BANKS_BYTES // bytes_), VECTOR_BYTES // bytes_
-    if more < factor and len(buffer.shape) > 1:
-        s.storage_align(name, len(buffer.shape) - 2, factor, more)
+    factor, padding = min(size & -size, BANKS_BYTES // bytes_), VECTOR_BYTES // bytes_
+    if padding < factor and len(buffer.shape) > 1:
+        s.storage_align(name, len(buffer.shape) - 2, factor, padding)
 
 
 def in_threads(s: Schedule, plan: ContractionPlan, blocks: tuple[str, str, str], outside: list[Var]) -> None:
@@ -166,8 +167,8 @@ def in_threads(s: Schedule, plan: ContractionPlan, blocks: tuple[str, str, str],
         loops = s.loops(name)[len(outside) + (steps is not None) :]
         along_depth = runs_along(value, plan.contraction.depth, axes)
         run = plan.contraction.depth if along_depth else axes
-        vectors = axis_name(loops[-1]) == ("ki" if along_depth else axis_name(loops[-1])) if loops else False
-        lanes = vector_lanes(value, run, plan.vector_bytes) if vectors else 1
+        can_vectorize = axis_name(loops[-1]) == ("ki" if along_depth else axis_name(loops[-1])) if loops else False
+        lanes = vector_lanes(value, run, plan.vector_bytes) if can_vectorize else 1
         _unroll_or_vectorize(s, loops, lanes)
     if depth is not None:
         s.unroll(depth)

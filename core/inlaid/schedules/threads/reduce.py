@@ -66,16 +66,16 @@ def _schedule(program: ir.LoopProgram, threads: int, context: KernelContext) -> 
         ):
             s.compute_inline(name)
     s.apply(COLLAPSE)
-    unbound = _reduced_blocks(s)
+    unbound_blocks = _reduced_blocks(s)
     for final in [block.name for block in collect_blocks(s.program) if _written(block) in s.program.params]:
-        reduces = _block(s, final).init is not None
-        stored = s.cache_write(final, "register") if reduces else final
-        fused = [name for name in _producers(s, stored) if name in unbound]
-        if fused:
-            _bind_element(s, stored, fused, threads)
-            unbound = [name for name in unbound if name not in fused]
-    if unbound:
-        raise ScheduleError(f"block {unbound[0]} must feed one output, found several")
+        is_reduction = _block(s, final).init is not None
+        store_block = s.cache_write(final, "register") if is_reduction else final
+        fused_blocks = [name for name in _producers(s, store_block) if name in unbound_blocks]
+        if fused_blocks:
+            _bind_element(s, store_block, fused_blocks, threads)
+            unbound_blocks = [name for name in unbound_blocks if name not in fused_blocks]
+    if unbound_blocks:
+        raise ScheduleError(f"block {unbound_blocks[0]} must feed one output, found several")
     for block in collect_blocks(s.program):
         loops = [stmt for stmt in loops_around(block_path(s.program, block.name)) if stmt.kind is ir.ForKind.THREAD]
         if not loops:
@@ -113,10 +113,10 @@ def _reduced_blocks(s: Schedule) -> list[str]:
     names: list[str] = []
     reduced_buffers: set[ir.Buffer] = set()
     for block in collect_blocks(s.program):
-        result = _written(block) in s.program.params
-        if block.init is not None or (not result and any(region.buffer in reduced_buffers for region in block.reads)):
+        is_output = _written(block) in s.program.params
+        if block.init is not None or (not is_output and any(region.buffer in reduced_buffers for region in block.reads)):
             names.append(block.name)
-            if not result:
+            if not is_output:
                 reduced_buffers.add(_written(block))
         elif not is_elementwise(block):
             raise ScheduleError(f"block {block.name} must be element-wise or a reduction, found an opaque loop program")

@@ -49,7 +49,8 @@ class ThreadRowsRule:
     name = "rows"
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> Offer | None:
-        """Declines mixed contiguous and strided reductions, several outputs, and kernels that a schedule primitive rejects."""
+        """Offer a schedule. Declines mixed contiguous and strided reductions, several outputs, and kernels that a schedule
+        primitive rejects."""
         if len(program.outputs) != 1 or program.defines or without_empty(program) is None:
             return None
         if not any(block.init is not None for block in collect_blocks(program)):
@@ -65,10 +66,10 @@ class ThreadRowsRule:
             team = context.decide("team", _teams(context), _team(context, row, column, kernel.along))
             pieces = _pieces(s, kernel, team.number, context)
             if pieces.number > 1:
-                first = _split(s, kernel, pieces.number)
-                _schedule(s, first, team.number, context)
-                last = _team(context, row, pieces.number, kernel.along)
-                _schedule(s, kernel, last, context)
+                first_kernel = _split(s, kernel, pieces.number)
+                _schedule(s, first_kernel, team.number, context)
+                last_team = _team(context, row, pieces.number, kernel.along)
+                _schedule(s, kernel, last_team, context)
             else:
                 _schedule(s, kernel, team.number, context)
             _bind_loose(s, kernel, context)
@@ -89,17 +90,17 @@ def _kernel(s: Schedule) -> _RowKernel | None:
     if not along and not all(map(reduces_across, reductions)):
         return None
     scalars = row_buffers(producers)
-    loose: list[str] = []
+    loose_blocks: list[str] = []
     row_results: set[ir.Buffer] = set()
     for block in producers:
         assert isinstance(block.body, ir.Store)
-        read = [region.buffer for region in block.reads if region.buffer in row_results]
-        if not read and is_loose(block, scalars):
-            loose.append(block.name)
+        result_reads = [region.buffer for region in block.reads if region.buffer in row_results]
+        if not result_reads and is_loose(block, scalars):
+            loose_blocks.append(block.name)
             continue
         row_results.add(block.body.buffer)
-        reduced = [buffer for buffer in read if buffer.name in scalars]
-        if block.body.buffer.name not in scalars and any(buffer.shape == block.body.buffer.shape for buffer in reduced):
+        scalar_reads = [buffer for buffer in result_reads if buffer.name in scalars]
+        if block.body.buffer.name not in scalars and any(buffer.shape == block.body.buffer.shape for buffer in scalar_reads):
             scalars.append(block.body.buffer.name)  # a reduced value combined with an input that has one value per row
     variables: set[arith.Expr] = set()
     for node in ir.walk_exprs(last.body.value):
@@ -108,8 +109,8 @@ def _kernel(s: Schedule) -> _RowKernel | None:
     rows = tuple(axis for axis, item in enumerate(last.iters) if item.var in variables and item.extent != arith.ONE)
     if not along and not rows:
         return None
-    names = [block.name for block in producers if block.name not in loose]
-    return _RowKernel(tuple(names), tuple(loose), tuple(scalars), final, rows, along)
+    names = [block.name for block in producers if block.name not in loose_blocks]
+    return _RowKernel(tuple(names), tuple(loose_blocks), tuple(scalars), final, rows, along)
 
 
 def _extents(s: Schedule, kernel: _RowKernel) -> tuple[int, int]:
@@ -128,8 +129,8 @@ def _extents(s: Schedule, kernel: _RowKernel) -> tuple[int, int]:
 
 
 def _thread_bytes(s: Schedule, kernel: _RowKernel) -> int:
-    """Return an upper bound of the bytes of shared memory per thread: two levels of partial results, a fourth of the first in the
-    second, and the values of the rows of a block, which are at most half of its threads."""
+    """Return an upper bound of the bytes of shared memory per thread: the partial results of two levels of the tree, the
+    second a fourth of the first, and the scalars of a block's rows, of which there are at most half as many as threads."""
     widest = max(region.buffer.dtype.bytes for block in collect_blocks(s.program) for region in block.writes)
     return widest * (2 + -(-len(kernel.scalars) // 2))
 
@@ -141,8 +142,8 @@ def _teams(context: KernelContext) -> list[int]:
 
 
 def _team(context: KernelContext, rows: int, columns: int, along: bool) -> int:
-    """Choose the default team size: all rows fill the device, with at least `LEAST` elements per thread. A subgroup's accesses
-    coalesce along the contiguous axis: within a row, or across rows, which then must share a block."""
+    """Choose the default team size: as many threads as fill the device over all rows, with at least `LEAST` elements each. A
+    subgroup's accesses coalesce along the contiguous axis: within a row, or across rows, which then must share a block."""
     threads = device_threads(context)
     saturating = -(-threads.resident // max(rows, 1))
     max_size = (
@@ -173,10 +174,10 @@ def _split(s: Schedule, kernel: _RowKernel, pieces: int) -> _RowKernel:
     piece, _ = s.split(loop, (pieces, None))
     assert isinstance(block.body, ir.Store)
     part = s.rfactor(block.name, piece, len(block.body.indices) if kernel.along else 0)
-    stored = s.cache_write(part)
-    partial = next(block for block in collect_blocks(s.program) if block.name == stored)
+    store_block = s.cache_write(part)
+    partial = next(block for block in collect_blocks(s.program) if block.name == store_block)
     rows = tuple(axis for axis, item in enumerate(partial.iters) if item.extent != arith.ONE)
-    return _RowKernel((part,), (), (stored,), stored, rows, kernel.along)
+    return _RowKernel((part,), (), (store_block,), store_block, rows, kernel.along)
 
 
 def _bind_loose(s: Schedule, kernel: _RowKernel, context: KernelContext) -> None:
@@ -228,17 +229,17 @@ def _team_per_row(s: Schedule, kernel: _RowKernel, rows: list[Var], columns: lis
     lanes = {block.name: block_lanes(block, width) for block in collect_blocks(s.program)}
     team = Team(size, "threadIdx.y", "threadIdx.x", scope.name)
     if kernel.along:
-        exchanged = min(size, exchanging(context))
-        team = Team(size, "threadIdx.x", "threadIdx.z" if 1 < exchanged < size else "threadIdx.y", scope.name, exchanged)
+        exchange_lanes = min(size, exchanging(context))
+        team = Team(size, "threadIdx.x", "threadIdx.z" if 1 < exchange_lanes < size else "threadIdx.y", scope.name, exchange_lanes)
     group = None
     if rows:
         *outer, row = rows
-        beside = device_threads(context).block // size
+        rows_per_block = device_threads(context).block // size
         extent = loop_extent(s, row)
-        while beside > 1 and isinstance(extent, arith.Const) and beside >= 2 * extent.value:
-            beside //= 2
-        if beside > 1:
-            row, _ = s.split(row, (None, beside))
+        while rows_per_block > 1 and isinstance(extent, arith.Const) and rows_per_block >= 2 * extent.value:
+            rows_per_block //= 2
+        if rows_per_block > 1:
+            row, _ = s.split(row, (None, rows_per_block))
         group = s.fuse(*outer, row) if outer else row
         for name in reversed(kernel.names):
             s.compute_at(name, group)

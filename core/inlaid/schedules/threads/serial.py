@@ -11,7 +11,7 @@ from inlaid.tensor.transform.lower_blocks import flatten_blocks, simplify_progra
 from inlaid.tensor.transform.parallel_loops import parallel_loops
 from inlaid_runtime.types import ROW_MAJOR
 
-_SPREAD = (ir.ForKind.THREAD, ir.ForKind.PARALLEL)
+_PARALLEL_KINDS = (ir.ForKind.THREAD, ir.ForKind.PARALLEL)
 
 
 class SerialRule:
@@ -32,8 +32,10 @@ def runs_serially(program: ir.LoopProgram) -> bool:
 
 
 def _serial(stmt: ir.Stmt) -> bool:
-    if isinstance(stmt, ir.For) and stmt.kind in _SPREAD:
+    if isinstance(stmt, ir.For) and stmt.kind in _PARALLEL_KINDS:
         return False
     if isinstance(stmt, (ir.For, ir.While)):
-        return not any(isinstance(node, ir.For) and node.kind in _SPREAD for node in ir.walk_stmts(stmt.body)) or _serial(stmt.body)
+        return not any(isinstance(node, ir.For) and node.kind in _PARALLEL_KINDS for node in ir.walk_stmts(stmt.body)) or _serial(
+            stmt.body
+        )
     return any(map(_serial, ir.substatements(stmt)))

@@ -80,24 +80,24 @@ def tilings(problem: ContractionProblem, threads: Threads, memory: Memory) -> It
 
     A tile is smaller than twice the extent that it tiles. Its depth is a power of two, so the race check can separate elements."""
     depths = (32, 16, 8) if memory.shared else (4,)
-    least = 1 << max(problem.depth - 1, 0).bit_length()
+    depth_bound = 1 << max(problem.depth - 1, 0).bit_length()
     for count in (threads.block, threads.block // 2, threads.block // 4):
-        across = 1
-        while 0 < across <= count:
-            if count % across == 0:
+        column_threads = 1
+        while 0 < column_threads <= count:
+            if count % column_threads == 0:
                 for rows, columns in ((a, b) for a in REGISTER_TILE_SIDES for b in REGISTER_TILE_SIDES):
                     tiling = Tiling(
-                        split_side(count // across, rows, problem.left_bytes, threads.vector_bytes),
-                        split_side(across, columns, problem.right_bytes, threads.vector_bytes),
+                        split_side(count // column_threads, rows, problem.left_bytes, threads.vector_bytes),
+                        split_side(column_threads, columns, problem.right_bytes, threads.vector_bytes),
                         1,
                     )
                     if not memory.shared:
                         tiling = _without_runs(tiling)
                     for depth in depths:
-                        candidate = Tiling(tiling.rows, tiling.columns, min(depth, least))
+                        candidate = Tiling(tiling.rows, tiling.columns, min(depth, depth_bound))
                         if _fits(candidate, problem, threads, memory):
                             yield candidate
-            across *= 2
+            column_threads *= 2
 
 
 def _without_runs(tiling: Tiling) -> Tiling:
@@ -137,7 +137,7 @@ def slots(tiling: Tiling, threads: Threads) -> int:
 
 
 def parts_for(tiling: Tiling, problem: ContractionProblem, threads: Threads, shared: bool) -> int:
-    """Choose the split-K factor: it saturates the device if that saves more time than adding the parts costs."""
+    """Choose the split-K factor of least predicted time among powers of two, up to the factor that saturates the device."""
     steps = -(-problem.depth // tiling.depth)
     max_parts = min(slots(tiling, threads) // blocks_of_grid(tiling, problem), steps // FIRST_PARTS, MAX_PARTS)
     options = [1]
@@ -153,13 +153,13 @@ def seconds(tiling: Tiling, problem: ContractionProblem, threads: Threads, parts
     rows, columns = tiling.rows, tiling.columns
     words = (rows.size * problem.left_bytes + columns.size * problem.right_bytes) / 4 / tiling.threads
     if shared:
-        each = rows.per_thread * columns.per_thread + SHARED_WORD * (rows.per_thread + columns.per_thread) + MAIN_WORD * words
+        step_cost = rows.per_thread * columns.per_thread + SHARED_WORD * (rows.per_thread + columns.per_thread) + MAIN_WORD * words
     else:
-        each = (
+        step_cost = (
             rows.per_thread * columns.per_thread
             + MAIN_WORD * (rows.per_thread * problem.left_bytes + columns.per_thread * problem.right_bytes) / 4 / 2
         )
-    time = rounds * -(-steps // parts) * (tiling.depth * each + (STEP if shared else STEP / 2))
+    time = rounds * -(-steps // parts) * (tiling.depth * step_cost + (STEP if shared else STEP / 2))
     if parts > 1:
         elements = max(problem.rows * problem.columns * problem.batch, 1)
         time += LAUNCH + elements * (2 * parts + 1) * MAIN_WORD / (threads.resident * BUSY)
@@ -171,9 +171,9 @@ def rank_tilings(problem: ContractionProblem, threads: Threads, memory: Memory) 
     """Return the `OFFERED_TILINGS` best tilings with split-K factors, cheapest first; empty for outputs smaller than a block of
     threads."""
     shared = bool(memory.shared)
-    timed = [
+    timed_tilings = [
         (seconds(tiling, problem, threads, parts, shared), number, Tiling(tiling.rows, tiling.columns, tiling.depth, parts))
         for number, tiling in enumerate(dict.fromkeys(tilings(problem, threads, memory)))
         for parts in (parts_for(tiling, problem, threads, shared),)
     ]
-    return tuple(tiling for _, _, tiling in sorted(timed, key=lambda item: item[:2])[:OFFERED_TILINGS])
+    return tuple(tiling for _, _, tiling in sorted(timed_tilings, key=lambda item: item[:2])[:OFFERED_TILINGS])

@@ -121,6 +121,8 @@ TILE_PRODUCT = Transform("tile_product", tiled)
 
 
 class _TiledContraction:
+    """Builds the tiled form of a contraction in a program."""
+
     def __init__(self, program: ir.LoopProgram, contraction: Contraction, tiling: Tiling) -> None:
         self._program, self._contraction, self._tiling = program, contraction, tiling
         self._rows, self._columns, self._depth = map(total_extent, (contraction.rows, contraction.columns, contraction.depth))
@@ -147,8 +149,8 @@ class _TiledContraction:
         last = self._contraction.anchor.after if self._contraction.inverse is None else ()
         remaining_nests = [nest for nest in _nests(self._program.body) if any(stmt in last for stmt in ir.walk_stmts(nest))]
         body: ir.Stmt = in_order(fetch_left, fetch_right, total, *stores, *remaining_nests)
-        dropped = () if last else (self._contraction.anchor.buffer,)
-        for buffer in reversed((*(item for item in self._allocs if item not in dropped), left, right, acc)):
+        dropped_buffers = () if last else (self._contraction.anchor.buffer,)
+        for buffer in reversed((*(item for item in self._allocs if item not in dropped_buffers), left, right, acc)):
             body = ir.Alloc(buffer, body)
         program = replace(self._program, body=body)
         return Rewriter(buffers=self._buffers).program(program) if self._buffers else program
@@ -168,14 +170,21 @@ class _TiledContraction:
         position = names[outer] * side.size + (names[run] * (side.threads * side.lanes) + names[inner])
         depth = self._position(names)
         buffer = self._new(name, names.shape(*order), value.dtype)
-        where = {**self._batch(names), **coordinates(axes, position), **coordinates(self._contraction.depth, depth), **self._units}
+        axis_positions = {
+            **self._batch(names),
+            **coordinates(axes, position),
+            **coordinates(self._contraction.depth, depth),
+            **self._units,
+        }
         groups = ((axes, position), (self._contraction.depth, depth))
-        element = self._at(value, groups, where)
-        padded = _inside((position, total_extent(axes), side.size), (depth, self._depth, self._tiling.depth * self._tiling.parts))
-        if padded != ONE:
-            element = ir.select(truth(padded), element, ir.const(0, value.dtype))
-        fetched = (*order[:-3], run, inner, "ki") if runs_along(value, self._contraction.depth, axes) else order
-        return buffer, block_nest(buffer.name, names.pick(*fetched), ir.Store(buffer, names.indices(*order), element))
+        element = self._at(value, groups, axis_positions)
+        in_bounds = _inside(
+            (position, total_extent(axes), side.size), (depth, self._depth, self._tiling.depth * self._tiling.parts)
+        )
+        if in_bounds != ONE:
+            element = ir.select(truth(in_bounds), element, ir.const(0, value.dtype))
+        fetch_order = (*order[:-3], run, inner, "ki") if runs_along(value, self._contraction.depth, axes) else order
+        return buffer, block_nest(buffer.name, names.pick(*fetch_order), ir.Store(buffer, names.indices(*order), element))
 
     def _names(self, **extents: arith.Expr | int) -> _BlockVars:
         """Create iteration variables of a tile: batch, part, step, depth within a step, and `extents`. Unit axes are omitted."""
@@ -197,7 +206,7 @@ class _TiledContraction:
     def _batch(self, names: _BlockVars) -> dict[arith.Expr, arith.Expr]:
         return coordinates(self._contraction.batch, names["b"])
 
-    def _at(self, value: ir.Expr, groups: _Groups, where: Mapping[arith.Expr, arith.Expr]) -> ir.Expr:
+    def _at(self, value: ir.Expr, groups: _Groups, axis_positions: Mapping[arith.Expr, arith.Expr]) -> ir.Expr:
         """Substitute positions for axes in a value. If the axes of a group are adjacent dimensions of an input that only `value`
         reads, the dimensions are fused, so that contiguity is visible."""
 
@@ -209,7 +218,7 @@ class _TiledContraction:
             buffer, indices = self._merged(node.buffer, node.indices, groups)
             return None if buffer is node.buffer else ir.load(buffer, indices)
 
-        return Rewriter(where).expr(Rewriter(expr=load).expr(value))
+        return Rewriter(axis_positions).expr(Rewriter(expr=load).expr(value))
 
     def _merged(
         self, buffer: ir.Buffer, indices: Sequence[arith.Expr], groups: _Groups
@@ -263,60 +272,66 @@ class _TiledContraction:
     def _stores(self, acc: ir.Buffer) -> list[ir.Stmt]:
         """Build the loop nests after the reduction, which store and add partial sums and apply the epilogue."""
         names, contraction = self._tile_names(), self._contraction
-        rows, columns, exists = self._row_and_column(names)
+        rows, columns, in_bounds = self._row_and_column(names)
         extents = (total_extent(contraction.rows), total_extent(contraction.columns))
         total = ir.load(acc, names.indices(*SUM))
-        follows = bool(contraction.anchor.after) and contraction.inverse is not None
-        name = contraction.anchor.after[-1].name if follows else f"{contraction.anchor.block.name}_store"
+        has_epilogue = bool(contraction.anchor.after) and contraction.inverse is not None
+        name = contraction.anchor.after[-1].name if has_epilogue else f"{contraction.anchor.block.name}_store"
         if self._tiling.parts == 1:
             return [
                 block_nest(
-                    name, names.pick(*SUM), self._result(total, self._where(names, rows, columns), rows, columns), None, exists
+                    name,
+                    names.pick(*SUM),
+                    self._result(total, self._axis_positions(names, rows, columns), rows, columns),
+                    None,
+                    in_bounds,
                 )
             ]
         if self._tiling.joined:
             return self._joined(names, total, name)
-        every = total_extent((*contraction.batch, *contraction.rows, *contraction.columns))
-        flat, element = _BlockVars(e=every, p=self._tiling.parts), _BlockVars(e=every)
+        element_count = total_extent((*contraction.batch, *contraction.rows, *contraction.columns))
+        flat, element = _BlockVars(e=element_count, p=self._tiling.parts), _BlockVars(e=element_count)
         batch = total_extent(contraction.batch)
         shape = tuple(map(arith.unwrap, (batch, *extents)))
         parts = self._new("parts", (self._tiling.parts, *shape), acc.dtype)
         added = self._new("added", flat.shape("e"), acc.dtype, "register")
         self._allocs += [parts, added]
-        keep = ir.Store(parts, (names["p"], names["b"], rows, columns), total)
+        store_part = ir.Store(parts, (names["p"], names["b"], rows, columns), total)
         assert isinstance(contraction.anchor.block.init, ir.Store)
         init = ir.Store(added, flat.indices("e"), contraction.anchor.block.init.value)
         position = _unflatten(flat["e"], extents, batch)
-        more = ir.Store(added, flat.indices("e"), ir.load(added, flat.indices("e")) + ir.load(parts, (flat["p"], *position)))
+        add_part = ir.Store(added, flat.indices("e"), ir.load(added, flat.indices("e")) + ir.load(parts, (flat["p"], *position)))
         _, row, column = _unflatten(element["e"], extents, batch)
-        where = {**coordinates((*contraction.batch, *contraction.rows, *contraction.columns), element["e"]), **self._units}
-        result = self._result(ir.load(added, element.indices("e")), where, row, column)
+        axis_positions = {**coordinates((*contraction.batch, *contraction.rows, *contraction.columns), element["e"]), **self._units}
+        result = self._result(ir.load(added, element.indices("e")), axis_positions, row, column)
         anchor = contraction.anchor.block.name
         return [
-            block_nest(f"{anchor}_part", names.pick(*SUM), keep, None, exists),
-            block_nest(f"{anchor}_sum", flat.pick("e", "p", reduced=("p",)), more, init),
+            block_nest(f"{anchor}_part", names.pick(*SUM), store_part, None, in_bounds),
+            block_nest(f"{anchor}_sum", flat.pick("e", "p", reduced=("p",)), add_part, init),
             block_nest(name, element.pick("e"), result),
         ]
 
     def _joined(self, names: _BlockVars, total: ir.Expr, name: str) -> list[ir.Stmt]:
         """Store the partial sums of a tile, add them, and apply the epilogue."""
-        more, last = self._tile_names(), self._tile_names()
+        add_names, store_names = self._tile_names(), self._tile_names()
         order = [axis for axis in SUM if axis != "p"]
         parts = self._new("parts", names.shape("p", *order), total.dtype)
         added = self._new("added", names.shape(*order), total.dtype, "register")
         self._allocs += [parts, added]
         anchor = self._contraction.anchor.block
         assert isinstance(anchor.init, ir.Store)
-        keep = ir.Store(parts, names.indices("p", *order), total)
-        indices = more.indices(*order)
-        add = ir.Store(added, indices, ir.load(added, indices) + ir.load(parts, more.indices("p", *order)))
+        store_part = ir.Store(parts, names.indices("p", *order), total)
+        indices = add_names.indices(*order)
+        add = ir.Store(added, indices, ir.load(added, indices) + ir.load(parts, add_names.indices("p", *order)))
         init = ir.Store(added, indices, anchor.init.value)
-        rows, columns, exists = self._row_and_column(last)
-        result = self._result(ir.load(added, last.indices(*order)), self._where(last, rows, columns), rows, columns)
+        rows, columns, in_bounds = self._row_and_column(store_names)
+        result = self._result(
+            ir.load(added, store_names.indices(*order)), self._axis_positions(store_names, rows, columns), rows, columns
+        )
         return [
-            block_nest(f"{anchor.name}_part", names.pick("b", "mo", "no", "p", *order[3:]), keep),
-            block_nest(f"{anchor.name}_sum", more.pick(*order, "p", reduced=("p",)), add, init),
-            block_nest(name, last.pick(*order), result, None, exists),
+            block_nest(f"{anchor.name}_part", names.pick("b", "mo", "no", "p", *order[3:]), store_part),
+            block_nest(f"{anchor.name}_sum", add_names.pick(*order, "p", reduced=("p",)), add, init),
+            block_nest(name, store_names.pick(*order), result, None, in_bounds),
         ]
 
     def _row_and_column(self, names: _BlockVars) -> tuple[arith.Expr, arith.Expr, arith.Expr]:
@@ -326,7 +341,7 @@ class _TiledContraction:
         extents = (total_extent(self._contraction.rows), total_extent(self._contraction.columns))
         return rows, columns, _inside((rows, extents[0], self._tiling.rows.size), (columns, extents[1], self._tiling.columns.size))
 
-    def _where(self, names: _BlockVars, row: arith.Expr, column: arith.Expr) -> dict[arith.Expr, arith.Expr]:
+    def _axis_positions(self, names: _BlockVars, row: arith.Expr, column: arith.Expr) -> dict[arith.Expr, arith.Expr]:
         """Return the values of the axes at an element of a tile."""
         contraction = self._contraction
         return {
@@ -336,7 +351,9 @@ class _TiledContraction:
             **self._units,
         }
 
-    def _result(self, total: ir.Expr, where: Mapping[arith.Expr, arith.Expr], row: arith.Expr, column: arith.Expr) -> ir.Store:
+    def _result(
+        self, total: ir.Expr, axis_positions: Mapping[arith.Expr, arith.Expr], row: arith.Expr, column: arith.Expr
+    ) -> ir.Store:
         """Build the store that applies the epilogue to the accumulator at a row and a column."""
         anchor, contraction = self._contraction.anchor, self._contraction
         groups = ((contraction.rows, row), (contraction.columns, column))
@@ -345,13 +362,15 @@ class _TiledContraction:
         assert isinstance(block.body, ir.Store) and axis_values is not None
         value, buffer = total, block.body.buffer
         if block is not anchor.block:
-            follows = Rewriter(expr=lambda node: total if isinstance(node, ir.Load) and node.buffer is anchor.buffer else None)
+            total_rewriter = Rewriter(
+                expr=lambda node: total if isinstance(node, ir.Load) and node.buffer is anchor.buffer else None
+            )
             value = Rewriter(axis_values).expr(block.body.value)
-            value = follows.expr(self._at(value, groups, where))
+            value = total_rewriter.expr(self._at(value, groups, axis_positions))
         indices = tuple(arith.substitute(index, axis_values) for index in block.body.indices)
         if buffer in self._program.outputs:
             buffer, indices = self._merged(buffer, indices, groups)
-        return ir.Store(buffer, tuple(arith.substitute(index, where) for index in indices), value)
+        return ir.Store(buffer, tuple(arith.substitute(index, axis_positions) for index in indices), value)
 
 
 def _group(item: ir.IterVar, values: Mapping[arith.Expr, arith.Expr]) -> tuple[arith.Expr, int, int, arith.Expr, arith.Expr]:

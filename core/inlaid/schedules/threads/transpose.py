@@ -40,12 +40,12 @@ class ThreadTransposeRule:
         transpose = _match(s.program)
         if transpose is None:
             return None
-        between = scope.alignment * len(transpose.buffers)
-        fitting = [side for side in SIDES if side * (side + 1) * transpose.bytes + between <= scope.capacity]
-        if not fitting:
+        alignment_bytes = scope.alignment * len(transpose.buffers)
+        sides = [side for side in SIDES if side * (side + 1) * transpose.bytes + alignment_bytes <= scope.capacity]
+        if not sides:
             return None
-        subgroup_sides = [side for side in fitting if side <= max(device_threads(context).subgroup, SIDES[0])]
-        side = context.decide("side", fitting, subgroup_sides[-1])
+        subgroup_sides = [side for side in sides if side <= max(device_threads(context).subgroup, SIDES[0])]
+        side = context.decide("side", sides, subgroup_sides[-1])
         try:
             scheduled = _schedule(s, transpose, side.number, scope.name, device_threads(context).block)
         except ScheduleError:
@@ -73,30 +73,32 @@ def _match(program: ir.LoopProgram) -> _Transpose | None:
     store = block.body
     if not store.indices or store.indices[-1] is not block.iters[-1].var or not _is_long(block.iters[-1]):
         return None
-    written = block.iters[-1].var
+    store_var = block.iters[-1].var
     load_indices: dict[ir.Buffer, tuple[arith.Expr, ...]] = {}
-    along: set[int] = set()
+    contiguous_axes: set[int] = set()
     for node in ir.walk_exprs(store.value):
-        if not isinstance(node, ir.Load) or not node.indices or written not in node.free_vars():
+        if not isinstance(node, ir.Load) or not node.indices or store_var not in node.free_vars():
             continue
         last = node.indices[-1]
-        if last is written:
+        if last is store_var:
             continue
-        plain = all(isinstance(index, arith.Const) or index in variables for index in node.indices)
-        if not plain or last not in variables or load_indices.setdefault(node.buffer, node.indices) != node.indices:
+        is_permutation = all(isinstance(index, arith.Const) or index in variables for index in node.indices)
+        if not is_permutation or last not in variables or load_indices.setdefault(node.buffer, node.indices) != node.indices:
             return None
-        along.add(variables[last])
-    if len(along) != 1:
+        contiguous_axes.add(variables[last])
+    if len(contiguous_axes) != 1:
         return None
-    (axis,) = along
+    (axis,) = contiguous_axes
     if not _is_long(block.iters[axis]):
         return None
-    twice = {
+    reread_buffers = {
         node.buffer
         for node in ir.walk_exprs(store.value)
         if isinstance(node, ir.Load) and node.indices != load_indices.get(node.buffer)
     }
-    buffers = tuple((buffer.name, indices.index(written)) for buffer, indices in load_indices.items() if buffer not in twice)
+    buffers = tuple(
+        (buffer.name, indices.index(store_var)) for buffer, indices in load_indices.items() if buffer not in reread_buffers
+    )
     size = sum(buffer.dtype.bytes for buffer in load_indices)
     return _Transpose(block.name, axis, buffers, size) if len(buffers) == len(load_indices) else None
 
@@ -119,16 +121,16 @@ def _schedule(s: Schedule, transpose: _Transpose, side: int, scope: str, threads
     loops = list(s.loops(transpose.block))
     (block,) = collect_blocks(s.program)
     # Iteration variables of extent 1 may lack loops.
-    reading, writing = (loop for dim in (transpose.along, -1) for loop in loops if loop is block.bindings[dim])
-    around = [loop for loop in loops if loop not in (reading, writing)]
-    outer, inner = zip(*(s.split(loop, (None, _tile_side(s, loop, side))) for loop in (reading, writing)), strict=True)
-    s.reorder(*around, *outer, *inner)
-    group = s.fuse(*around, *outer)
+    load_loop, store_loop = (loop for dim in (transpose.along, -1) for loop in loops if loop is block.bindings[dim])
+    batch_loops = [loop for loop in loops if loop not in (load_loop, store_loop)]
+    outer, inner = zip(*(s.split(loop, (None, _tile_side(s, loop, side))) for loop in (load_loop, store_loop)), strict=True)
+    s.reorder(*batch_loops, *outer, *inner)
+    group = s.fuse(*batch_loops, *outer)
     for name, axis in transpose.buffers:
-        copied = s.cache_read(transpose.block, name, scope)
-        s.compute_at(copied, group)
-        s.storage_align(copied, axis, side, 1)
-        _bind_tile(s, copied, group, threads)
+        copy = s.cache_read(transpose.block, name, scope)
+        s.compute_at(copy, group)
+        s.storage_align(copy, axis, side, 1)
+        _bind_tile(s, copy, group, threads)
     _bind_tile(s, transpose.block, group, threads)
     s.bind(group, BLOCKS)
     return s
