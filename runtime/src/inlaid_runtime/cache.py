@@ -71,8 +71,8 @@ def _tree(folder: Path) -> Iterator[os.DirEntry[str]]:
     while stack:
         directory = stack.pop()
         with os.scandir(directory) as entries:
-            inside = sorted(entries, key=lambda entry: entry.name)
-        for entry in inside:
+            children = sorted(entries, key=lambda entry: entry.name)
+        for entry in children:
             if entry.is_dir(follow_symlinks=False):
                 if entry.name != "__pycache__":
                     stack.append(entry.path)
@@ -251,7 +251,7 @@ class Hashes:
 
     def _cached_hash(self, names: str, files: list[os.stat_result], compute: Callable[[], str | None]) -> str | None:
         """Return the remembered hash of files, or else compute and remember it."""
-        stamps = [(one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in files]
+        stamps = [(file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns) for file in files]
         now = time.time_ns()
         if any(now - max(stamp[3:]) < SETTLED_NS for stamp in stamps):
             return compute()
@@ -296,14 +296,14 @@ def caches(enabled: bool = True) -> Caches:
     """Return the caches of this user, below $XDG_CACHE_HOME/inlaid or ~/.cache/inlaid. The caches store nothing if disabled, or if
     other users could write to the folder, since cached code is executed."""
     folder, reason = _locate() if enabled else (None, "disabled")
-    below = None if folder is None else folder / LAYOUT
+    stores = None if folder is None else folder / LAYOUT
     return Caches(
         folder,
         reason,
-        DiskCache(_below(below, "objects"), OBJECT_BYTES, spread=2),
-        DiskCache(_below(below, "models"), MODEL_BYTES),
-        DiskCache(_below(below, "packages"), PACKAGE_BYTES, suffix=".inlaid"),
-        DiskCache(_below(below, "hashes"), HASH_BYTES),
+        DiskCache(_below(stores, "objects"), OBJECT_BYTES, spread=2),
+        DiskCache(_below(stores, "models"), MODEL_BYTES),
+        DiskCache(_below(stores, "packages"), PACKAGE_BYTES, suffix=".inlaid"),
+        DiskCache(_below(stores, "hashes"), HASH_BYTES),
     )
 
 
@@ -339,7 +339,7 @@ def _files(folder: Path, spread: int) -> list[os.DirEntry[str]]:
     except OSError:
         return []
     if spread:
-        return [entry for below in children if below.is_dir(follow_symlinks=False) for entry in _files(Path(below.path), 0)]
+        return [entry for child in children if child.is_dir(follow_symlinks=False) for entry in _files(Path(child.path), 0)]
     return [entry for entry in children if entry.is_file(follow_symlinks=False)]
 
 
@@ -365,7 +365,8 @@ def is_intact(content: mmap.mmap, checksums: Sequence[tuple[int, int]]) -> bool:
 
 
 def _header(key: str, value: bytes) -> bytes:
-    """Return the bytes before a value in its file: a digest of the key and the value, so that no file can stand for another one."""
+    """Return the bytes before a value in its file: a digest of the key and the value, so that no file is taken for that of another
+    key."""
     return _MAGIC + hashlib.sha256(key.encode() + value).digest()
 
 

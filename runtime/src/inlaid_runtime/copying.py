@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 _LARGE = 1 << 22
 """Bytes from which an array is copied by several threads."""
 _PARTS = 4
-"""Parts per thread."""
+"""Number of parts per thread into which an array is split."""
 
 
 def contiguous(array: Array) -> Array:

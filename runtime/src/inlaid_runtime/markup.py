@@ -24,11 +24,11 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]], b
 
 
 def _cell(value: object, bar: bool) -> str:
-    shown = escape(str(value))
+    content = escape(str(value))
     if bar and isinstance(value, float):
         width = round(100 * min(max(value, 0.0), 1.0))
-        shown = f'<div style="background:#2f7ed8;width:{width}px;height:1em" title="{value:.1%}"></div>'
-    return f'<td style="text-align:left">{shown}</td>'
+        content = f'<div style="background:#2f7ed8;width:{width}px;height:1em" title="{value:.1%}"></div>'
+    return f'<td style="text-align:left">{content}</td>'
 
 
 def frame(page: str, height: int = 640) -> str:

@@ -44,17 +44,21 @@ _KIND = vars(_Standard)["__dataclass_fields__"]["value"]._field_type
 
 def _record(cls: type[Any], slots: bool = False, eq: bool = True, repr: bool = True) -> type[Any]:
     """Make a class a frozen dataclass."""
-    every = _fields(cls)
+    class_fields = _fields(cls)
     if slots:
-        cls = _slotted(cls, every)
-    methods = {"__dataclass_fields__": every, "__dataclass_params__": _PARAMS, "__init__": _init(cls, every.values(), slots)}
-    methods["__replace__"] = replace  # of copy.replace
-    methods["__match_args__"] = tuple(name for name, item in every.items() if item.init)
-    methods["__setattr__"], methods["__delattr__"] = _frozen(cls, every)
+        cls = _slotted(cls, class_fields)
+    methods = {
+        "__dataclass_fields__": class_fields,
+        "__dataclass_params__": _PARAMS,
+        "__init__": _init(cls, class_fields.values(), slots),
+    }
+    methods["__replace__"] = replace  # for copy.replace
+    methods["__match_args__"] = tuple(name for name, item in class_fields.items() if item.init)
+    methods["__setattr__"], methods["__delattr__"] = _frozen(cls, class_fields)
     if repr:
-        methods["__repr__"] = _repr([name for name, item in every.items() if item.repr])
+        methods["__repr__"] = _repr([name for name, item in class_fields.items() if item.repr])
     if eq:
-        methods["__eq__"], methods["__hash__"] = _eq([name for name, item in every.items() if item.compare])
+        methods["__eq__"], methods["__hash__"] = _eq([name for name, item in class_fields.items() if item.compare])
     handwritten = {name for name in ("__init__", "__repr__", "__eq__", "__hash__") if vars(cls).get(name) is not None}
     for name in methods.keys() - handwritten:
         setattr(cls, name, methods[name])
@@ -66,7 +70,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, *, frozen=False, **options):
-        """As `dataclasses.dataclass`, which also makes classes that are not frozen, or have their own `__init__`."""
+        """Like `dataclasses.dataclass`, which is called for a class that is not frozen, and for the option `init`."""
         if not frozen or "init" in options:
             return dataclasses.dataclass(cls, frozen=frozen, **options)
         return (lambda undecorated: _record(undecorated, **options)) if cls is None else _record(cls, **options)
@@ -75,28 +79,32 @@ else:
 def _fields(cls: type[Any]) -> dict[str, Field[Any]]:
     """Return the fields of a class and of its bases, in order."""
     inherited = [item for base in cls.__mro__[:0:-1] for item in vars(base).get("__dataclass_fields__", {}).values()]
-    every: dict[str, Field[Any]] = {item.name: item for item in inherited if item._field_type is _KIND}  # others are ClassVar
-    for name, kind in inspect.get_annotations(cls).items():
-        if str(kind).startswith("ClassVar"):
+    class_fields: dict[str, Field[Any]] = {
+        item.name: item for item in inherited if item._field_type is _KIND
+    }  # others are ClassVar
+    for name, annotation in inspect.get_annotations(cls).items():
+        if str(annotation).startswith("ClassVar"):
             continue
         default = vars(cls).get(name, MISSING)
         item: Any = default if isinstance(default, Field) else field(default=default)
-        item.name, item.type, item.kw_only, item._field_type = name, kind, False, _KIND
+        item.name, item.type, item.kw_only, item._field_type = name, annotation, False, _KIND
         if item.default is not MISSING:
             setattr(cls, name, item.default)
         elif default is not MISSING:
             delattr(cls, name)
-        every[name] = item
-    return every
+        class_fields[name] = item
+    return class_fields
 
 
-def _slotted(cls: type[Any], every: Collection[str]) -> type[Any]:
+def _slotted(cls: type[Any], class_fields: Collection[str]) -> type[Any]:
     """Return an equal class that stores its fields in slots."""
     inherited_slots = {name for base in cls.__mro__[1:] for name in vars(base).get("__slots__", ())}
-    space = {name: item for name, item in vars(cls).items() if name not in every and name not in ("__dict__", "__weakref__")}
-    space["__slots__"] = tuple(name for name in every if name not in inherited_slots)
-    space["__getstate__"], space["__setstate__"] = _get_state, _set_state
-    slotted_class: type[Any] = getattr(cls, "__class__")(cls.__name__, cls.__bases__, space)  # noqa: B009
+    namespace = {
+        name: item for name, item in vars(cls).items() if name not in class_fields and name not in ("__dict__", "__weakref__")
+    }
+    namespace["__slots__"] = tuple(name for name in class_fields if name not in inherited_slots)
+    namespace["__getstate__"], namespace["__setstate__"] = _get_state, _set_state
+    slotted_class: type[Any] = getattr(cls, "__class__")(cls.__name__, cls.__bases__, namespace)  # noqa: B009
     slotted_class.__qualname__ = cls.__qualname__
     return slotted_class
 
@@ -110,17 +118,17 @@ def _set_state(self: Any, state: list[Any]) -> None:
         object.__setattr__(self, item.name, value)
 
 
-def _init(cls: type[Any], every: Collection[Field[Any]], slots: bool) -> Method:
+def _init(cls: type[Any], class_fields: Collection[Field[Any]], slots: bool) -> Method:
     """Compile `__init__`. Descriptors of slots are faster than `object.__setattr__`."""
-    space: dict[str, Any] = {"_set": object.__setattr__, "_unset": _Unset()}
+    namespace: dict[str, Any] = {"_set": object.__setattr__, "_unset": _Unset()}
     params, lines = ["self"], []
-    for item in every:
+    for item in class_fields:
         value = name = item.name
         if item.default_factory is not MISSING:
-            space[f"_make_{name}"] = item.default_factory
+            namespace[f"_make_{name}"] = item.default_factory
             value = f"_make_{name}() if {name} is _unset else {name}" if item.init else f"_make_{name}()"
         elif item.default is not MISSING:
-            space[f"_default_{name}"] = item.default
+            namespace[f"_default_{name}"] = item.default
         if item.init:
             default = "_unset" if item.default_factory is not MISSING else f"_default_{name}"
             params.append(name if item.default is item.default_factory else f"{name}={default}")
@@ -129,16 +137,16 @@ def _init(cls: type[Any], every: Collection[Field[Any]], slots: bool) -> Method:
                 continue
             value = f"_default_{name}"
         if slots:
-            space[f"_set_{name}"] = getattr(cls, name).__set__
+            namespace[f"_set_{name}"] = getattr(cls, name).__set__
         lines.append(f"_set_{name}(self,{value})" if slots else f"_set(self,{name!r},{value})")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
-    text = f"def _make({','.join(space)}):\n def __init__({','.join(params)}):{';'.join(lines) or 'pass'}\n return __init__"
+    text = f"def _make({','.join(namespace)}):\n def __init__({','.join(params)}):{';'.join(lines) or 'pass'}\n return __init__"
     local: dict[str, Method] = {}
     exec(text, vars(sys.modules[cls.__module__]), local)  # annotations are looked up in the module of the class
-    initializer: Method = local["_make"](**space)
+    initializer: Method = local["_make"](**namespace)
     initializer.__qualname__, initializer.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
-    initializer.__annotations__ = {**{item.name: item.type for item in every if item.init}, "return": None}
+    initializer.__annotations__ = {**{item.name: item.type for item in class_fields if item.init}, "return": None}
     return initializer
 
 

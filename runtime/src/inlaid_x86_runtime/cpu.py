@@ -37,10 +37,8 @@ def refusal(required: Collection[str]) -> str | None:
 
 def remedy() -> str:
     """Return the remedy for errors about missing features: the target options with which to compile for this processor."""
-    fitting = [name for name in LEVELS if name.startswith("x86-64") and host_features().issuperset(LEVELS[name])]
-    return (
-        f"compile with --target x86:cpu={fitting[-1]}, or cpu=portable" if fitting else "compile on this machine, with cpu=native"
-    )
+    levels = [name for name in LEVELS if name.startswith("x86-64") and host_features().issuperset(LEVELS[name])]
+    return f"compile with --target x86:cpu={levels[-1]}, or cpu=portable" if levels else "compile on this machine, with cpu=native"
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The conformance suite: a vendor's check that a plugin fulfils the plugin contract.
+"""The conformance suite: a vendor's check that a plugin fulfills the plugin contract.
 
     inlaid conformance --target acme --report acme.json
     pytest --pyargs inlaid_conformance --inlaid-target acme

@@ -12,7 +12,7 @@ from inlaid_conformance.corpus.example import DEEP
 from inlaid_runtime.types import TensorType
 
 BIASES = 64
-"""The largest sum is this many times as large as the biases beside it."""
+"""Ratio of the largest sum to the biases that are added to it."""
 
 
 def deepest(bits: int) -> int:
@@ -32,14 +32,14 @@ def fitted_weights(call: ir.Call, bits: int) -> ir.Constant:
     output channel sum to nearly the greatest possible, since the rounding error of a weight is added to the next one."""
     x, weights = call.args
     assert isinstance(weights, ir.Constant)
-    room = int(((1 << (bits - 1)) - 1 - 2 * greatest_bias(bits)) // greatest(x))
+    limit = int(((1 << (bits - 1)) - 1 - 2 * greatest_bias(bits)) // greatest(x))
     data, axis = weights.data, max(weights.data.ndim - 2, 0)
     if call.callee is conv:
         data, axis = data.reshape(len(data), data[:1].size), 1
     sizes = np.cumsum(np.abs(data.astype(np.int64)), axis)
     totals = sizes.max(axis, keepdims=True, initial=0)
-    small = np.diff(sizes * room // np.maximum(totals, room), axis=axis, prepend=0)
-    return ir.constant((small * np.sign(data)).astype(data.dtype).reshape(weights.data.shape))
+    scaled = np.diff(sizes * limit // np.maximum(totals, limit), axis=axis, prepend=0)
+    return ir.constant((scaled * np.sign(data)).astype(data.dtype).reshape(weights.data.shape))
 
 
 def greatest_bias(bits: int) -> int:

@@ -55,7 +55,7 @@ def conformance_command(
     limit: float,
     as_json: bool,
 ) -> None:
-    """Check that a target's plugin fulfils the plugin contract.
+    """Check that a target's plugin fulfills the plugin contract.
 
     The levels are plugin, annotations, codegen, operators, runtime, devices, models and package. The exit code is 1 if a case
     fails. With --debug, failed cases have tracebacks.

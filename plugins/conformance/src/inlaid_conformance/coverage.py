@@ -77,7 +77,7 @@ class Trial:
         return next((form for form in forms if form.kind == self.form.kind), None)
 
     def mixes(self) -> tuple[Mix, ...]:
-        """Return the mixes of data to try besides plain ones: those with which the kernel is the same, and the one that fills an
+        """Return the mixes of data to try besides plain ones: those that do not change the kernel, and the one that fills an
         accumulator."""
         mixes = MIXES[1:] if self.form.kind != CONSTANTS else ()
         return (*mixes, "full") if FILLS in self.values.values() else mixes
@@ -101,8 +101,8 @@ def example_values(entry: Entry, form: Form, element: str) -> Values:
 
 def attribute_values(entry: Entry, example: Example) -> Values:
     """Return the part of `example_values` that comes from attributes and facets."""
-    named = {name: _class(value) for name, value in example.attrs.items() if name not in SHAPE_ATTRS}
-    return {**named, **entry.facets(example)}
+    attr_classes = {name: _class(value) for name, value in example.attrs.items() if name not in SHAPE_ATTRS}
+    return {**attr_classes, **entry.facets(example)}
 
 
 def _class(value: object) -> str:
@@ -126,8 +126,8 @@ def accepted(tested: TargetUnderTest, form: Form) -> str | None:
     if isinstance(verdict, Reject):
         return verdict.reason
     if isinstance(verdict, AcceptIf):
-        free = arith.free_vars(verdict.constraint)
-        sizes: dict[arith.Expr, int] = {size: int(size.name[1:]) for size in free if isinstance(size, arith.SizeVar)}
+        variables = arith.free_vars(verdict.constraint)
+        sizes: dict[arith.Expr, int] = {size: int(size.name[1:]) for size in variables if isinstance(size, arith.SizeVar)}
         if not arith.evaluate(verdict.constraint, sizes):
             return "it is accepted under a condition that does not hold"
     return None
@@ -184,7 +184,9 @@ class Explorer(Generic[T]):
         self._reasons = reasons
         self._features: set[tuple[str, str]] = set()
         self._visited_vectors: set[Vector] = set()
-        self._counts: dict[Vector, Sequence[int]] = {}  # of vectors with something new; only accepted ones, once there are any
+        self._counts: dict[
+            Vector, Sequence[int]
+        ] = {}  # of vectors that added a value or reason; of accepted ones only, once there are any
         self._waiting: deque[Iterator[Vector]] = deque()
         self.trials: list[T] = []
 
@@ -203,8 +205,8 @@ class Explorer(Generic[T]):
                 return
 
     def _next(self, number: int) -> Vector:
-        """Return the next vector to try: a neighbor of a vector in the queue, earliest first, or in turn until one is accepted.
-        Every third vector is random: a judged vector with up to three changed choices."""
+        """Return the next vector to try: a neighbor of the earliest vector in the queue. Until a vector is accepted, the vectors in
+        the queue take turns. Every third vector is random: a vector of `_counts` with up to three changed choices."""
         if number % 3 < 2 or not self._counts:
             while self._waiting:
                 vector = next(self._waiting[0], None)
@@ -240,7 +242,7 @@ class Explorer(Generic[T]):
             return False
         self._visited_vectors.add(vector)
         trials, counts = self._make(vector)
-        had, added, reasons = bool(self.trials), set(), set()
+        had_trials, added, reasons = bool(self.trials), set(), set()
         for trial in trials:
             reason = self._refuse(trial)
             if reason is None:
@@ -252,7 +254,7 @@ class Explorer(Generic[T]):
         self._features |= added | reasons
         if not added and (self.trials or not reasons):
             return False
-        if self.trials and not had:
+        if self.trials and not had_trials:
             self._counts.clear()
             self._waiting.clear()
         self._counts[vector] = counts
@@ -293,27 +295,29 @@ def selected(trials: Sequence[T], covered: Iterable[Values], paired: int = PAIRE
     """Select few trials: for each value not in `covered`, the trial that differs least from the first trial, to isolate faults;
     then up to `paired` trials that cover the most new pairs of values."""
     plain = set(trials[0].values.items()) if trials else set()
-    unlike = [len(set(trial.values.items()) - plain) for trial in trials]
-    having: dict[tuple[str, str], list[int]] = {}
+    distances = [len(set(trial.values.items()) - plain) for trial in trials]
+    numbers_by_value: dict[tuple[str, str], list[int]] = {}
     for number, trial in enumerate(trials):
         for value in trial.values.items():
-            having.setdefault(value, []).append(number)
-    every = list(covered)
-    covered_values = {value for values in every for value in values.items()}
+            numbers_by_value.setdefault(value, []).append(number)
+    covered_examples = list(covered)
+    covered_values = {value for values in covered_examples for value in values.items()}
     selection: dict[int, T] = {}
-    for value, numbers in having.items():
+    for value, numbers in numbers_by_value.items():
         if value not in covered_values:
-            best = min(numbers, key=unlike.__getitem__)
+            best = min(numbers, key=distances.__getitem__)
             selection[best] = trials[best]
             covered_values |= set(trials[best].values.items())
-    left = [_pairs(trial.values) for trial in trials] if paired else []
-    covered_pairs = {pair for values in (*every, *(trial.values for trial in selection.values())) for pair in _pairs(values)}
+    new_pairs = [_pairs(trial.values) for trial in trials] if paired else []
+    covered_pairs = {
+        pair for values in (*covered_examples, *(trial.values for trial in selection.values())) for pair in _pairs(values)
+    }
     for _ in range(paired):
-        left = [pairs - covered_pairs for pairs in left]
-        best = max(range(len(left)), key=lambda number: len(left[number]), default=0)
-        if not left or not left[best]:
+        new_pairs = [pairs - covered_pairs for pairs in new_pairs]
+        best = max(range(len(new_pairs)), key=lambda number: len(new_pairs[number]), default=0)
+        if not new_pairs or not new_pairs[best]:
             break
-        covered_pairs |= left[best]
+        covered_pairs |= new_pairs[best]
         selection[best] = trials[best]
     return list(selection.values())
 

@@ -1,4 +1,4 @@
-"""Fixed-point factors that tell requantizations apart: of other rounding modes, and with narrower multipliers."""
+"""Fixed-point factors for which requantizations with other rounding modes, or with narrower multipliers, have other results."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def tie_multipliers(sums: Array, shift: int) -> list[int]:
         return []
     multipliers = []
     for value in np.unique(sums[sums > 0])[-SUMS:].tolist():
-        below = (3 * value << 29) >> (FRACTION - shift)  # three quarters of the range of a multiplier
-        multiplier = -(-((2 * below + 1) << (FRACTION - 1 - shift)) // value)
+        floor = (3 * value << 29) >> (FRACTION - shift)  # three quarters of the range of a multiplier
+        multiplier = -(-((2 * floor + 1) << (FRACTION - 1 - shift)) // value)
         if 1 << 30 <= multiplier < 1 << 31:
             multipliers.append(multiplier)
     return multipliers
 
 
 def distinguished(sums: Array, multipliers: Array, shifts: Array, single: bool) -> tuple[int, int, int]:
-    """Return what products of sums with fixed-point factors, of a `single` or a double rounding, distinguish: the number of pairs
-    of rounding modes (halves up or to even; below 0, up or away from 0), the number of products that do so, and the number of
-    products with other results for a multiplier of 15 bits."""
+    """Return what the products of sums and fixed-point factors, rounded once (`single`) or twice, distinguish: the number of pairs
+    of rounding modes that differ (halves up or to even; halves below 0 up or away from 0), the number of products for which they
+    differ, and the number of products with other results for a multiplier of 15 bits."""
     wide, shifts = sums.astype(np.int64) << np.maximum(shifts, 0), shifts.astype(np.int64)
     product, right = wide * multipliers, np.maximum(-shifts, 0)
     value, places = (product, right + FRACTION) if single else ((product + (1 << 30)) >> FRACTION, right)
     half = (np.int64(1) << places) >> 1
     tied = (half > 0) & (value & (2 * half - 1) == half)
-    even, below = int(np.count_nonzero(tied & ((value >> places) & 1 == 0))), int(np.count_nonzero(tied & (value < 0)))
+    even_ties, negative_ties = int(np.count_nonzero(tied & ((value >> places) & 1 == 0))), int(np.count_nonzero(tied & (value < 0)))
     narrow = np.count_nonzero(_rounded(product, right) != _rounded(wide * (multipliers >> NARROW << NARROW), right))
-    return (even > 0) + (below > 0), even + below, int(narrow)
+    return (even_ties > 0) + (negative_ties > 0), even_ties + negative_ties, int(narrow)
 
 
 def _rounded(product: Array, right: Array) -> Array:

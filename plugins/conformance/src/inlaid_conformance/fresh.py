@@ -48,11 +48,11 @@ def ask_each(
     """Run a command in a new process. Returns all answers, and a description of the failure if the process crashes, raises, exceeds
     `limit` seconds or gives no answer."""
     request = {"command": command, "plugins": plugins, "limit": limit, **arguments}
-    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(environment or {})}
-    line = [sys.executable, "-m", "inlaid_conformance.inside"]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(environment or {})}
+    command_line = [sys.executable, "-m", "inlaid_conformance.inside"]
     try:
         process = subprocess.run(
-            line, input=json.dumps(request).encode(), env=surroundings, capture_output=True, timeout=limit + GRACE
+            command_line, input=json.dumps(request).encode(), env=variables, capture_output=True, timeout=limit + GRACE
         )
     except subprocess.TimeoutExpired as error:
         return _answers(error.stdout), f"a new process took more than {limit:g} s"
@@ -62,9 +62,9 @@ def ask_each(
     timeout = describe_end(process.stderr.decode(errors="replace"))
     if timeout is not None:
         return answers, f"a new process had to be ended: {timeout}"
-    last = (process.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
+    last_line = (process.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
     ended = f"signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
-    return answers, f"a new process exited with {ended}: {last}"
+    return answers, f"a new process exited with {ended}: {last_line}"
 
 
 def _answers(output: bytes | None) -> list[Json]:

@@ -39,10 +39,10 @@ def grown(choose: Callable[[int], int], entries: Sequence[Entry], takes: Callabl
     def operand(value: Any, first: bool) -> ir.Expr:
         type_ = TensorType(value.shape, from_numpy(value.dtype))
         candidates = [expr for expr in values if expr.type == type_]
-        way = choose(3)
-        if candidates and way == 0:
+        source = choose(3)
+        if candidates and source == 0:
             return candidates[choose(len(candidates))]
-        if way == 1 and not first:
+        if source == 1 and not first:
             return ir.constant(value)
         params.append(ir.var(f"x{len(params)}", type_))
         inputs.append(value)
@@ -53,10 +53,10 @@ def grown(choose: Callable[[int], int], entries: Sequence[Entry], takes: Callabl
         if len(values) == length:
             break
         data = values[choose(len(values))] if values and choose(4) else None
-        fitting = entries if data is None else [entry for entry in entries if _dtype(data) in entry.dtypes]
-        if not fitting:
+        candidate_entries = entries if data is None else [entry for entry in entries if _dtype(data) in entry.dtypes]
+        if not candidate_entries:
             continue
-        entry = fitting[choose(len(fitting))]
+        entry = candidate_entries[choose(len(candidate_entries))]
         element = _dtype(data) if data is not None else entry.dtypes[choose(len(entry.dtypes))]
         fixed_shapes = {} if data is None else {0: _shape(data)}
         with contextlib.suppress(Unfit, InlaidError):

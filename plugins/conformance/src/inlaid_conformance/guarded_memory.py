@@ -1,4 +1,5 @@
-"""Kernels on poisoned memory between guards, which show what they do not write, and what they write outside of their arguments."""
+"""Runs kernels on poisoned memory between guards. Poison shows what a kernel does not write, guards what it writes outside of its
+arguments."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def run(what: str, runtime: RuntimeModule, artifact: Artifact, loaded: Loaded, s
 
 
 def region_sizes(artifact: Artifact, stored: StoredForm) -> Mapping[Expr, int] | None:
-    """Return the dimensions of a region for stored inputs; None if some are not those of inputs."""
+    """Return the dimensions of a region for stored inputs; None if a dimension is not that of an input."""
     sizes: dict[Expr, int] = {}
     for source in artifact.signature.dims:
         if source.input is None:
@@ -42,7 +43,7 @@ def region_sizes(artifact: Artifact, stored: StoredForm) -> Mapping[Expr, int] |
 
 
 def workspace_bytes(artifact: Artifact, stored: StoredForm) -> int:
-    """Return the bytes of workspace that an artifact asks for. Its dimensions are those of inputs."""
+    """Return the bytes of workspace that an artifact asks for. The dimensions that they depend on must be those of inputs."""
     return int(arith.evaluate(artifact.workspace.get("", 0), region_sizes(artifact, stored) or {}))
 
 
@@ -57,12 +58,12 @@ def invoke(what: str, stored: StoredForm, artifact: Artifact, kernel: Kernel) ->
     for array, value in zip(arrays, stored.inputs, strict=True):
         array[...] = value
     outputs = [_GuardedArray(type_.bytes) for type_ in stored.outputs]
-    # What needs too much memory writes it after the workspace.
+    # A kernel that uses more workspace than it asks for writes past its end: the guard there is larger.
     workspace = _GuardedArray(workspace_bytes(artifact, stored), stored.bytes)
     results = [guarded.view(type_.shape, type_.dtype) for guarded, type_ in zip(outputs, stored.outputs, strict=True)]
     kernel.invoke(arrays, results, workspace.view((workspace.size,), np.dtype(np.uint8)), _dims(artifact, stored))
-    for name, every in (("an input", inputs), ("an output", outputs), ("its workspace", [workspace])):
-        for guarded in every:
+    for name, guarded_arrays in (("an input", inputs), ("an output", outputs), ("its workspace", [workspace])):
+        for guarded in guarded_arrays:
             if not guarded.intact:
                 raise Failed(f"the kernel of {what} writes outside of {name}, which has {guarded.size} bytes")
     if any(array.tobytes() != value.tobytes() for array, value in zip(arrays, stored.inputs, strict=True)):
@@ -151,7 +152,7 @@ class Launch:
         self._inputs = [self._guarded(value.nbytes) for value in stored.inputs]
         self._outputs = [self._guarded(tensor.bytes) for tensor in stored.outputs]
         self._size, self._dims = workspace_bytes(artifact, stored), _dims(artifact, stored)
-        # What needs too much memory writes it after the workspace.
+        # A kernel that uses more workspace than it asks for writes past its end: the guard there is larger.
         self._scratch = self._guarded(self._size + stored.bytes)
 
     @staticmethod

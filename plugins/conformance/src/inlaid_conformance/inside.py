@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from inlaid_runtime.plugins import Device
 
 COMPILER, CONTRACT = "inlaid", "inlaid.plugins"
-"""Package that a process must not import if it only runs models, but for the contract, which a module of both halves imports."""
+"""Package that a process which only runs models must not import, and its subpackage that is exempt: the plugin contract, which a
+module of both halves imports."""
 
 Request = Mapping[str, Any]
 
@@ -43,7 +44,7 @@ def compile_samples(request: Request) -> Json:
     """Return the hashes of the samples' artifacts. With `cut_off`, every use of the plugin's run side raises."""
     from inlaid_conformance.samples import compiled, fingerprints
 
-    tested = _subject(request)
+    tested = _target_under_test(request)
     if request["cut_off"]:
         runtimes = tested.registry.runtimes
         module = importlib.import_module(runtimes.module(runtimes.owner(tested.target.kind)))
@@ -53,15 +54,15 @@ def compile_samples(request: Request) -> Json:
 
 
 def run_cases(request: Request) -> Json:
-    """Run the cases with the given ids in order. Answers with each result immediately, so that a crash loses one, then their
-    number."""
+    """Run the cases with the given ids in order. Answers with each result immediately, so that a crash loses only one, and finally
+    with the number of results."""
     from inlaid_conformance.suite import cases, run_case
 
-    tested = _subject(request)
+    tested = _target_under_test(request)
     cases_by_id = {case.id: case for case in cases(tested)}
     for name in request["cases"]:
         answer(asdict(run_case(tested, cases_by_id[name], request["case_limit"], sys.stderr.fileno())))
-    end_after(EXIT)  # a thread that is left may block the end
+    end_after(EXIT)  # a remaining thread may block the end of the process
     return len(request["cases"])
 
 
@@ -69,14 +70,14 @@ def resident(request: Request) -> Json:
     """Return the growth of this process in bytes while it repeats an operation."""
     from inlaid_conformance.levels.runtime import resident_growth
 
-    return resident_growth(_subject(request))
+    return resident_growth(_target_under_test(request))
 
 
 def collections(request: Request) -> Json:
     """Run samples while the garbage collector frees kernels and buffers inside calls. Returns a description of a fault, if any."""
     from inlaid_conformance.levels.runtime import collected_inside
 
-    return collected_inside(_subject(request))
+    return collected_inside(_target_under_test(request))
 
 
 def alternate(request: Request) -> Json:
@@ -97,14 +98,14 @@ def room(request: Request) -> Json:
     """Allocate and free memory of the target's device. Returns a description of a fault, if any."""
     from inlaid_conformance.levels.devices import find_room_fault
 
-    tested = _subject(request)
+    tested = _target_under_test(request)
     runtime = tested.registry.runtime(tested.target)
     device = runtime.device()
     return None if device is None else find_room_fault(runtime, device)
 
 
 def _on_device(request: Request, use: Callable[[Device], str | None]) -> Json:
-    tested = _subject(request)
+    tested = _target_under_test(request)
     device = tested.registry.runtime(tested.target).device()
     return None if device is None else use(device)
 
@@ -182,7 +183,7 @@ def load_damaged(request: Request) -> Json:
 
 
 def plain(array: Any) -> Any:
-    """Return an array as a file holds it: element types that numpy does not define as unsigned integers."""
+    """Return an array in the form that files have: element types that numpy does not define become unsigned integers."""
     return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
 
 
@@ -202,7 +203,7 @@ def _launch(device: Any, kernel: DeviceKernel, inputs: Sequence[Any], outputs: S
         return DeviceTensor(device.allocate(max(size, 1)), 0, shape, dtype)
 
     queue = device.queue()
-    sources, targets = ([allocated(array.nbytes, array.shape, array.dtype) for array in each] for each in (inputs, outputs))
+    sources, targets = ([allocated(array.nbytes, array.shape, array.dtype) for array in arrays] for arrays in (inputs, outputs))
     workspace = allocated(size, (size,), np.dtype(np.uint8)) if size else None
     for array, tensor in zip(inputs, sources, strict=True):
         device.upload(array, tensor, queue)
@@ -213,15 +214,19 @@ def _launch(device: Any, kernel: DeviceKernel, inputs: Sequence[Any], outputs: S
 
 
 class _NoCompiler(MetaPathFinder):
-    """Import hook that blocks the compiler's packages, but for one that is `allowed` and the package around it, if any."""
+    """Import hook that blocks the compiler's packages, except the package `allowed`, if given, and its parent."""
 
     def __init__(self, allowed: str | None = CONTRACT) -> None:
         self._allowed = allowed
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
         """Raise `ModuleNotFoundError` for modules of the compiler."""
-        free = () if self._allowed is None else (COMPILER, self._allowed)
-        if f"{fullname}.".startswith(f"{COMPILER}.") and fullname not in free and not fullname.startswith(f"{self._allowed}."):
+        allowed_names = () if self._allowed is None else (COMPILER, self._allowed)
+        if (
+            f"{fullname}.".startswith(f"{COMPILER}.")
+            and fullname not in allowed_names
+            and not fullname.startswith(f"{self._allowed}.")
+        ):
             message = f"{fullname} belongs to the compiler, which running a package must not need"
             raise ModuleNotFoundError(message, name=fullname)
 
@@ -249,7 +254,7 @@ def run_libraries(request: Request) -> Json:
     return len(request["libraries"])
 
 
-def _refuse(*arguments: object, **named: object) -> None:
+def _refuse(*arguments: object, **keywords: object) -> None:
     raise RuntimeError("compiling must not use a device")
 
 
@@ -259,7 +264,7 @@ def _registry(request: Request) -> PluginRegistry:
     return PluginRegistry.from_modules(request["plugins"])
 
 
-def _subject(request: Request) -> TargetUnderTest:
+def _target_under_test(request: Request) -> TargetUnderTest:
     from inlaid_conformance.target_under_test import EXAMPLES, TargetUnderTest
 
     return TargetUnderTest(request["target"], _registry(request), request.get("examples", EXAMPLES))

@@ -1,4 +1,4 @@
-"""Small models in int8 whose requantizations are fixed-point multiplications, as those of TensorFlow Lite are, by rounding.
+"""Small int8 models, for each rounding mode, whose requantizations are fixed-point multiplications as in TensorFlow Lite.
 
 Layers have more rows and channels than many tiles, and equal shapes with different weights.
 """
@@ -31,18 +31,18 @@ class _Layers:
     def conv(self, x: ir.Expr, outer: int, size: int, strides: int = 1, groups: int = 1, least: int = POINT) -> ir.Expr:
         """Convolve with a window of size x size, padded with the zero point, and clamp, by default at the zero point from below."""
         inner = int(_shape(x)[1]) // groups
-        around = size // 2
-        if around:
-            x = ops.pad(x, _int8(POINT), pads=(0, 0, around, around) * 2)
+        padding = size // 2
+        if padding:
+            x = ops.pad(x, _int8(POINT), pads=(0, 0, padding, padding) * 2)
         sums = ops.conv(x, self._weights(outer, inner, size, size), strides=(strides, strides), groups=groups, out_dtype="int32")
         total = ops.add(sums, self._bias(outer, 1, 1))
-        return self._stored(total, inner * size * size, outer, 1, least)
+        return self._requantized(total, inner * size * size, outer, 1, least)
 
     def dense(self, x: ir.Expr, outer: int, least: int = -128) -> ir.Expr:
         """Multiply by a matrix."""
         inner = int(_shape(x)[1])
         total = ops.add(ops.matmul(x, self._weights(inner, outer), out_dtype="int32"), self._bias(outer))
-        return self._stored(total, inner, outer, 1, least)
+        return self._requantized(total, inner, outer, 1, least)
 
     def mean(self, x: ir.Expr) -> ir.Expr:
         """Take the mean over images."""
@@ -53,13 +53,13 @@ class _Layers:
     def add(self, a: ir.Expr, b: ir.Expr) -> ir.Expr:
         """Add values with different scales."""
         factors = zip((a, b), (0.75, 0.4), strict=True)
-        first, second = (self._raised(value, factor) for value, factor in factors)
+        first, second = (self._scaled_up(value, factor) for value, factor in factors)
         total = scaled(ops.add(first, second), [2.0**-20], rounding=self._rounding)
         return _narrow(ops.add(total, _int32(POINT)), -128)
 
-    def _raised(self, value: ir.Expr, factor: float) -> ir.Expr:
-        centerd = ops.sub(ops.cast(value, dtype="int32"), _int32(POINT))
-        return scaled(ops.shift_left(centerd, _int32(20)), [factor], rounding=self._rounding)
+    def _scaled_up(self, value: ir.Expr, factor: float) -> ir.Expr:
+        centered = ops.sub(ops.cast(value, dtype="int32"), _int32(POINT))
+        return scaled(ops.shift_left(centered, _int32(20)), [factor], rounding=self._rounding)
 
     def _weights(self, *shape: int) -> ir.Constant:
         return ir.constant(self._rng.integers(-127, 128, shape).astype(np.int8))
@@ -67,7 +67,7 @@ class _Layers:
     def _bias(self, *shape: int) -> ir.Constant:
         return ir.constant(self._rng.integers(-9999, 9999, shape).astype(np.int32))
 
-    def _stored(self, total: ir.Expr, terms: int, channels: int, axis: int, least: int) -> ir.Expr:
+    def _requantized(self, total: ir.Expr, terms: int, channels: int, axis: int, least: int) -> ir.Expr:
         factor = SPREAD / (73 * 74 * np.sqrt(terms))
         factors = factor * self._rng.uniform(0.5, 1.5, channels)
         return _narrow(ops.add(scaled(total, factors.tolist(), axis, self._rounding), _int32(POINT)), least)
@@ -105,8 +105,8 @@ def _convolution(rounding: str) -> ir.Function:
 def _perceptron(rounding: str) -> ir.Function:
     layers, x = _Layers(rounding), ir.var("x", TensorType((37, 67), "int8"))
     hidden = layers.dense(layers.dense(x, 67, POINT), 67, POINT)
-    both = layers.add(hidden, layers.dense(hidden, 67))
-    return ir.function((x,), ir.tuple_((layers.dense(both, 10), both)))
+    residual = layers.add(hidden, layers.dense(hidden, 67))
+    return ir.function((x,), ir.tuple_((layers.dense(residual, 10), residual)))
 
 
 INTEGER_NETS: tuple[tuple[str, Callable[[], ir.Function], tuple[int, ...]], ...] = tuple(

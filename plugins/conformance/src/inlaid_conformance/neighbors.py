@@ -20,17 +20,17 @@ from inlaid_runtime.errors import InlaidError
 from inlaid_runtime.types import TensorType, from_numpy
 
 SUBSETS = 32
-"""Greatest number of sets of axes that are tried as one size of an example."""
+"""Greatest number of sets of axes that are tried for one size. The axes of a set change together."""
 STEPS = (1, 2, -1)
 """Differences between an integer of an attribute and its neighbors."""
 MOVED = (2, 3, 5)
 """Factors that move from one size of an attribute to another one."""
 ROUNDING = "rounding"
-"""Attribute of requantizations, and of what else rounds."""
+"""Attribute of requantizations and of other operators that round."""
 GROUPS = "groups"
-"""Attribute that is a number of channels if each is a group."""
+"""Attribute that equals the number of channels if each channel is a group."""
 ENTRIES = 4
-"""Greatest number of integers of an attribute of which every subset is changed."""
+"""Greatest number of integers in an attribute for which every subset of them is changed."""
 
 
 IMAGES = 2
@@ -51,16 +51,18 @@ class Neighbor:
 
 
 def with_other_attributes(function: ir.Function, inputs: Sequence[Any], roundings: Sequence[str] = ()) -> Iterator[Neighbor]:
-    """Yield neighbors with one other attribute, or one other scalar constant of integers, then those with two other attributes of
-    one operator and the same type of the result, such as a dilation with wider pads. `roundings` are options of attributes of that
-    name."""
+    """Yield neighbors with another value of one attribute, or of two attributes of one operator, such as a dilation with wider
+    pads; then those with another scalar integer constant. Two attributes must leave the type of the result unchanged. `roundings`
+    are the options of attributes named `rounding`."""
     for call in _calls(function):
-        singles = {item.name: list(_options(item.name, getattr(call.attrs, item.name), roundings)) for item in _fields(call)}
-        for name, options in singles.items():
+        options_by_name = {
+            item.name: list(_options(item.name, getattr(call.attrs, item.name), roundings)) for item in _fields(call)
+        }
+        for name, options in options_by_name.items():
             for option in options:
                 yield from _changed(function, inputs, call, {name: option})
-        for first, second in itertools.combinations(singles, 2):
-            for one, other in itertools.product(singles[first], singles[second]):
+        for first, second in itertools.combinations(options_by_name, 2):
+            for one, other in itertools.product(options_by_name[first], options_by_name[second]):
                 for neighbor in _changed(function, inputs, call, {first: one, second: other}):
                     if neighbor.function.body.type == function.body.type:
                         yield neighbor
@@ -74,7 +76,8 @@ def with_other_attributes(function: ir.Function, inputs: Sequence[Any], rounding
 
 
 def with_other_roundings(function: ir.Function, inputs: Sequence[Any], roundings: Sequence[str]) -> Iterator[Neighbor]:
-    """Yield neighbors in which all operators with an attribute `rounding` have another one of some roundings."""
+    """Yield, for each of `roundings`, the neighbor in which all operators with an attribute `rounding` have it, if one has
+    another."""
     calls = [call for call in _calls(function) if any(item.name == ROUNDING for item in _fields(call))]
     for rounding in roundings:
         if any(getattr(call.attrs, ROUNDING) != rounding for call in calls):
@@ -85,14 +88,14 @@ def with_other_roundings(function: ir.Function, inputs: Sequence[Any], roundings
 
 
 def with_broadcasts(function: ir.Function, inputs: Sequence[Any], shape: Sequence[int]) -> Iterator[Neighbor]:
-    """Yield neighbors whose inputs have a shape, but for axes of one input that have one element: every axis, one, all but one, or
-    those after the second; and for one that has only the last axes. Constants of the shape of the first input become inputs."""
+    """Yield neighbors whose inputs have shape `shape`, except one input, which is broadcast: along all axes, one axis, all but one
+    axis, or all after the second; or it has only the last axes. Constants with the shape of the first input become inputs."""
     leaves = (expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Constant))
     constants = [expr for expr in leaves if inputs and expr.data.shape == np.shape(inputs[0])]
-    added = [ir.var(f"x{number}", expr.type) for number, expr in enumerate(constants, len(inputs))]
-    operands = {id(constant): param for constant, param in zip(constants, added, strict=True)}
+    new_params = [ir.var(f"x{number}", expr.type) for number, expr in enumerate(constants, len(inputs))]
+    operands = {id(constant): param for constant, param in zip(constants, new_params, strict=True)}
     body = transform(function.body, lambda old, new: operands.get(id(old), new))
-    function, inputs = ir.function((*function.params, *added), body), (*inputs, *(expr.data for expr in constants))
+    function, inputs = ir.function((*function.params, *new_params), body), (*inputs, *(expr.data for expr in constants))
     if len(inputs) < 2:
         return
     axes = frozenset(range(len(shape)))
@@ -112,8 +115,8 @@ def with_broadcasts(function: ir.Function, inputs: Sequence[Any], shape: Sequenc
 
 
 def with_other_reshapes(function: ir.Function, inputs: Sequence[Any], channels: int) -> Iterator[Neighbor]:
-    """Yield neighbors of a function of one input and one reshape, which moves between images, matrices and others: with a number of
-    channels, of which hardware stores whole blocks, or fewer, and with several images, rows and columns."""
+    """Yield neighbors of a function of one input and one reshape, between images, matrices and other shapes. They have `channels`
+    channels, of which hardware stores whole blocks, or fewer, and one or more images, rows and columns."""
     for images, count, rows, columns in itertools.product((1, 2), (channels, 6), (1, 2), (1, 3)):
         pixels = rows * columns
         shapes = (
@@ -126,9 +129,9 @@ def with_other_reshapes(function: ir.Function, inputs: Sequence[Any], channels: 
 
 
 def with_reshapes_across_blocks(function: ir.Function, inputs: Sequence[Any]) -> Iterator[Neighbor]:
-    """Yield neighbors of a function of one input and one reshape, whose data and result have equally many blocks of channels of
-    some width but other places of the elements: one and a half blocks per image, and three quarters of a block for twice as many
-    images, in either direction."""
+    """Yield neighbors of a function of one input and one reshape, whose data and result have equally many blocks of channels, but
+    the elements at other positions: one and a half blocks per image, and three quarters of a block for twice as many images, in
+    either direction."""
     for width, pixel in itertools.product(BLOCKS, ((), (1, 1))):
         wide, narrow = (IMAGES, width + width // 2), (2 * IMAGES, width // 2 + width // 4)
         for other in ((), (1, 1)):
@@ -150,12 +153,12 @@ def _reshaped(function: ir.Function, inputs: Sequence[Any], source: tuple[int, .
 
 
 def with_large_attributes(function: ir.Function, inputs: Sequence[Any], values: Sequence[int]) -> Iterator[Iterator[Neighbor]]:
-    """Yield, for each attribute that has an integer per axis, such as a stride, and each of some values, neighbors in which the
-    integers have this value: all, all of the first half as of a pad before, or one."""
+    """Yield, for each attribute with an integer per axis, such as a stride, and each of `values`, neighbors in which integers of
+    the attribute have this value: all of them, the first half (of pads, those before), or one."""
     pairs = [(call, item) for call in _calls(function) for item in _fields(call)]
     for call, item in pairs:
         old = getattr(call.attrs, item.name)
-        if item.name not in SHAPE_ATTRS and isinstance(old, tuple) and old and all(isinstance(each, int) for each in old):
+        if item.name not in SHAPE_ATTRS and isinstance(old, tuple) and old and all(isinstance(number, int) for number in old):
             half = len(old) // 2
             for value in values:
                 options = [
@@ -167,12 +170,12 @@ def with_large_attributes(function: ir.Function, inputs: Sequence[Any], values: 
 
 
 def with_equal_operands(function: ir.Function, inputs: Sequence[Any]) -> Iterator[Neighbor]:
-    """Yield neighbors in which an input is also in the place of another input, or of a constant, of the same type."""
+    """Yield neighbors in which an input also replaces another input, or a constant, of the same type."""
     leaves = [expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Constant) or expr in function.params]
     for param, other in itertools.product(function.params, leaves):
         if other is not param and other.type == param.type:
             rebuilt = _rebuilt(function, {id(other): param}, {})
-            numbers = [number for number, each in enumerate(function.params) if each is not other]
+            numbers = [number for number, item in enumerate(function.params) if item is not other]
             if rebuilt is not None:
                 params = [rebuilt.params[number] for number in numbers]
                 values = tuple(inputs[number] for number in numbers)
@@ -207,12 +210,12 @@ def _tuples(name: str, value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     elif name in SHAPE_ATTRS:
         for (source, size), target in itertools.product(enumerate(value), range(len(value))):
             for factor in (factor for factor in MOVED if size and not size % factor and source != target):
-                moved = {source: size // factor, target: value[target] * factor}
-                options.append(tuple(moved.get(index, item) for index, item in enumerate(value)))
+                changed_sizes = {source: size // factor, target: value[target] * factor}
+                options.append(tuple(changed_sizes.get(index, item) for index, item in enumerate(value)))
     else:
-        every = itertools.product((1, 0), repeat=len(value)) if len(value) <= ENTRIES else [(1,) * len(value)]
-        for step, chosen in itertools.product(STEPS, every):
-            options.append(tuple(item + step * flag for item, flag in zip(value, chosen, strict=True)))
+        flag_sets = itertools.product((1, 0), repeat=len(value)) if len(value) <= ENTRIES else [(1,) * len(value)]
+        for step, flags in itertools.product(STEPS, flag_sets):
+            options.append(tuple(item + step * flag for item, flag in zip(value, flags, strict=True)))
     yield from (other for other in dict.fromkeys(options) if other != value)
 
 
@@ -233,8 +236,8 @@ class _Axis:
 
 
 def with_other_sizes(function: ir.Function, inputs: Sequence[Any], sizes: Sequence[int]) -> Iterator[Iterator[Neighbor]]:
-    """Yield, for each axis of the inputs and of constants of several axes, neighbors in which it has one of some sizes, in order,
-    and so have axes of other operands that must be equal. Which must be equal is tried, since only type inference knows it."""
+    """Yield, for each axis of the inputs and of constants of several axes, neighbors in which it has one of `sizes`, in order. Axes
+    that must be equal to it change too; sets of them are tried, since only type inference knows which they are."""
     constants = [expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Constant) and expr.data.ndim > 1]
     owners = {id(expr): expr for expr in (*function.params, *constants)}
     extents = dict(_extents(function))
@@ -249,8 +252,8 @@ def with_other_sizes(function: ir.Function, inputs: Sequence[Any], sizes: Sequen
 def _subsets(axes: Sequence[_Axis]) -> Iterable[tuple[_Axis, ...]]:
     """Return sets of axes: of none and of all, of one and of all but one, and so on."""
     counts = sorted(range(len(axes) + 1), key=lambda count: min(count, len(axes) - count))
-    every = itertools.chain.from_iterable(itertools.combinations(axes, count) for count in counts)
-    return tuple(itertools.islice(every, SUBSETS))
+    subsets = itertools.chain.from_iterable(itertools.combinations(axes, count) for count in counts)
+    return tuple(itertools.islice(subsets, SUBSETS))
 
 
 def _extents(function: ir.Function) -> Iterator[tuple[_Axis, int]]:
@@ -268,32 +271,33 @@ def _extents(function: ir.Function) -> Iterator[tuple[_Axis, int]]:
 
 
 def _resized(function: ir.Function, inputs: Sequence[Any], axes: Sequence[_Axis], size: int, sparse: bool) -> Neighbor | None:
-    """Give axes another size. Constants of several axes are `sparse` if asked, since longer sums may not fit an accumulator."""
+    """Give axes another size. If `sparse`, constants of several axes are extended by zeros, since longer sums may not fit an
+    accumulator."""
     axes_by_owner: dict[int, list[_Axis]] = {}
     for axis in axes:
         axes_by_owner.setdefault(axis.owner, []).append(axis)
     weights = [expr for expr in ir.post_order(function.body) if isinstance(expr, ir.Constant) and expr.data.ndim > 1]
     if sparse and not any(id(expr) in axes_by_owner for expr in weights):
         return None
-    replaced: dict[int, ir.Expr] = {}
+    replacements: dict[int, ir.Expr] = {}
     attrs: dict[int, Any] = {}
     arrays = list(inputs)
     for number, param in enumerate(function.params):
         for axis in axes_by_owner.get(id(param), ()):
-            arrays[number] = _drawn(arrays[number], axis.index, size)
-        replaced[id(param)] = ir.var(param.name, TensorType(arrays[number].shape, from_numpy(arrays[number].dtype)))
+            arrays[number] = _resampled(arrays[number], axis.index, size)
+        replacements[id(param)] = ir.var(param.name, TensorType(arrays[number].shape, from_numpy(arrays[number].dtype)))
     for expr in ir.post_order(function.body):
         for axis in axes_by_owner.get(id(expr), ()):
             if isinstance(expr, ir.Constant):
-                data = replaced.get(id(expr), expr)
+                data = replacements.get(id(expr), expr)
                 assert isinstance(data, ir.Constant)
-                resize = _at_the_end if sparse and data.data.ndim > 1 else _drawn
-                replaced[id(expr)] = ir.constant(resize(data.data, axis.index, size))
+                resize = _padded_before if sparse and data.data.ndim > 1 else _resampled
+                replacements[id(expr)] = ir.constant(resize(data.data, axis.index, size))
             elif isinstance(expr, ir.Call):
                 current = attrs.get(id(expr), expr.attrs)
                 value = size if axis.name == GROUPS else _put(getattr(current, axis.name), axis.index, size)
                 attrs[id(expr)] = dataclasses.replace(current, **{axis.name: value})
-    rebuilt = _rebuilt(function, replaced, attrs)
+    rebuilt = _rebuilt(function, replacements, attrs)
     return None if rebuilt is None else Neighbor(rebuilt, tuple(arrays), f"a size of {size}")
 
 
@@ -301,14 +305,14 @@ def _put(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
     return (*values[:index], value, *values[index + 1 :])
 
 
-def _drawn(values: Array, axis: int, size: int) -> Array:
+def _resampled(values: Array, axis: int, size: int) -> Array:
     """Resize an axis by repeating its slices in a random order, the same order for all arrays of equal sizes."""
     extent = values.shape[axis]
     order = np.random.default_rng(size).integers(0, extent, size) if extent else np.zeros(0, np.int64)
     return np.ascontiguousarray(np.take(values, order, axis))
 
 
-def _at_the_end(values: Array, axis: int, size: int) -> Array:
+def _padded_before(values: Array, axis: int, size: int) -> Array:
     """Resize an axis by zeros before its slices."""
     extent = min(values.shape[axis], size)
     padded = np.zeros((*values.shape[:axis], size, *values.shape[axis + 1 :]), values.dtype)
@@ -316,9 +320,9 @@ def _at_the_end(values: Array, axis: int, size: int) -> Array:
     return padded
 
 
-def _rebuilt(function: ir.Function, replaced: Mapping[int, ir.Expr], attrs: Mapping[int, Any]) -> ir.Function | None:
+def _rebuilt(function: ir.Function, replacements: Mapping[int, ir.Expr], attrs: Mapping[int, Any]) -> ir.Function | None:
     """Rebuild a function with other variables, constants and attributes, by id. Returns None if its types do not fit."""
-    exprs: dict[int, ir.Expr] = dict(replaced)
+    exprs: dict[int, ir.Expr] = dict(replacements)
     try:
         for expr in ir.post_order(function.body):
             if id(expr) in exprs:

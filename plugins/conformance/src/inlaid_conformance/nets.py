@@ -134,7 +134,7 @@ def _scale(value: float) -> ir.Constant:
     return ir.constant(np.float32(value))
 
 
-def _stored(x: ir.Expr, scale: float, zero_point: int = 0) -> ir.Expr:
+def _quantized(x: ir.Expr, scale: float, zero_point: int = 0) -> ir.Expr:
     """Quantize a value to int8 and dequantize it, as exporters write quantized models. All scales are powers of two, so that
     integer and float arithmetic agree exactly."""
     point = ir.constant(np.int8(zero_point))
@@ -144,24 +144,26 @@ def _stored(x: ir.Expr, scale: float, zero_point: int = 0) -> ir.Expr:
 def _dequantized_weights(weights: ir.Constant, scale: float | Array, axis: int) -> ir.Expr:
     """Dequantize constant weights, by one scale or one per index of an axis."""
     scales = np.asarray(scale, np.float32)
-    points = ir.constant(np.zeros(scales.shape, np.int8))
-    return ops.dequantize(weights, ir.constant(scales), points, dtype="float32", axis=axis)
+    zero_points = ir.constant(np.zeros(scales.shape, np.int8))
+    return ops.dequantize(weights, ir.constant(scales), zero_points, dtype="float32", axis=axis)
 
 
 def _quantized_convolution() -> ir.Function:
     weights, x = _Weights(), _input(1, 4, 11, 11)
     by_channel = np.where(np.arange(16) % 2, 2.0**-7, 2.0**-8)
-    first = ops.conv(_stored(x, 2.0**-6, 3), _dequantized_weights(weights.stored(16, 4, 3, 3), by_channel, 0), pads=(1,) * 4)
+    first = ops.conv(_quantized(x, 2.0**-6, 3), _dequantized_weights(weights.stored(16, 4, 3, 3), by_channel, 0), pads=(1,) * 4)
     bias = _dequantized_weights(ir.constant(np.arange(-8, 8, dtype=np.int8).reshape(16, 1, 1)), 2.0**-5, 0)
-    shrunk = ops.max_pool(_stored(ops.relu(ops.add(first, bias)), 2.0**-4), kernel=(2, 2), strides=(2, 2))
-    second = _stored(ops.conv(shrunk, _dequantized_weights(weights.stored(16, 16, 1, 1), 2.0**-7, 0)), 2.0**-2)
-    return _function(_stored(ops.relu(ops.add(second, shrunk)), 2.0**-1), x)
+    shrunk = ops.max_pool(_quantized(ops.relu(ops.add(first, bias)), 2.0**-4), kernel=(2, 2), strides=(2, 2))
+    second = _quantized(ops.conv(shrunk, _dequantized_weights(weights.stored(16, 16, 1, 1), 2.0**-7, 0)), 2.0**-2)
+    return _function(_quantized(ops.relu(ops.add(second, shrunk)), 2.0**-1), x)
 
 
 def _quantized_perceptron() -> ir.Function:
     weights, x = _Weights(), _input(3, 24)
-    hidden = _stored(ops.relu(ops.matmul(_stored(x, 2.0**-6), _dequantized_weights(weights.stored(24, 32), 2.0**-7, 1))), 2.0**-4)
-    return _function(_stored(ops.matmul(hidden, _dequantized_weights(weights.stored(32, 8), 2.0**-6, 1)), 2.0**-1), x)
+    hidden = _quantized(
+        ops.relu(ops.matmul(_quantized(x, 2.0**-6), _dequantized_weights(weights.stored(24, 32), 2.0**-7, 1))), 2.0**-4
+    )
+    return _function(_quantized(ops.matmul(hidden, _dequantized_weights(weights.stored(32, 8), 2.0**-6, 1)), 2.0**-1), x)
 
 
 def _embedding() -> ir.Function:

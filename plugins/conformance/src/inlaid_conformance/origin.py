@@ -14,8 +14,8 @@ LIBRARIES = frozenset((*INLAID, "numpy", "ml_dtypes", "hypothesis", "pluggy")) |
 
 
 def foreign_cause(error: BaseException) -> BaseException:
-    """Return the exception for which an error blames a plugin or Inlaid; the error itself if it is another one, since other errors
-    of Inlaid explain what they were raised from."""
+    """Return the cause of a `PluginError` or an `InternalError`, for which it blames a plugin or Inlaid. Return any other error
+    itself, since Inlaid's other errors explain their causes."""
     while isinstance(error, (PluginError, InternalError)) and error.__cause__ is not None:
         error = error.__cause__
     return error

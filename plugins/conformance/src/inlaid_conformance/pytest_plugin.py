@@ -61,8 +61,8 @@ class _Reporter:
 
         results_by_id = {item["id"]: Result.from_json(item) for item in self._records}
         tested = TargetUnderTest(self._target, default_registry())
-        every = cases(tested)
-        results = [results_by_id[case.id] for case in every if case.id in results_by_id]
-        report = make_report(tested, results, complete=len(results) == len(every))
+        suite_cases = cases(tested)
+        results = [results_by_id[case.id] for case in suite_cases if case.id in results_by_id]
+        report = make_report(tested, results, complete=len(results) == len(suite_cases))
         written = write_report(report, self._path)
         terminalreporter.write_line(f"wrote {', '.join(map(str, written))}")

@@ -103,10 +103,10 @@ def _as_item(result: Result) -> dict[str, Any]:
 
 def as_markdown(report: Report, badge: str) -> str:
     """Format the report as Markdown. `badge` is the name of the badge's file in the same folder."""
-    by = f"{report.plugin} {report.version}".strip() + (f" ({report.distribution})" if report.distribution else "")
+    plugin = f"{report.plugin} {report.version}".strip() + (f" ({report.distribution})" if report.distribution else "")
     lines = [
         f"# Conformance of `{report.target}`", "", f"![{badge_text(report)}]({badge})", "",
-        f"Plugin {by}, Inlaid {__version__}, contract version {PLUGIN_API_VERSION}.",
+        f"Plugin {plugin}, Inlaid {__version__}, contract version {PLUGIN_API_VERSION}.",
         f"Device: {report.device.detail or 'no details'}.",
         "", f"| level | {' | '.join(COLUMNS)} |", f"|---|{'---:|' * len(COLUMNS)}",
     ]  # fmt: skip
@@ -140,24 +140,28 @@ def as_markdown(report: Report, badge: str) -> str:
 
 def _operators(report: Report) -> list[str]:
     """List for each operator the element types that agree with the reference, and why the other element types were not tried."""
-    right: dict[str, list[str]] = {}
-    refused: dict[str, Counter[str]] = {}
-    searched: list[str] = []
-    wrong = {result.id.partition("[")[2] for result in report.failures}
+    elements_by_operator: dict[str, list[str]] = {}
+    rejections: dict[str, Counter[str]] = {}
+    exercised_operators: list[str] = []
+    failed_subjects = {result.id.partition("[")[2] for result in report.failures}
     for result in report.results:
         if result.id.startswith("operators/agrees["):
             operator, _, element = result.id.partition("[")[2][:-1].rpartition("-")
             if not result.claimed:
-                refused.setdefault(operator, Counter())[result.reason] += 1
-            elif result.outcome is Outcome.PASSED and not {f"{operator}-{element}]", f"{operator}]"} & wrong:
-                right.setdefault(operator, []).append(element)
+                rejections.setdefault(operator, Counter())[result.reason] += 1
+            elif result.outcome is Outcome.PASSED and not {f"{operator}-{element}]", f"{operator}]"} & failed_subjects:
+                elements_by_operator.setdefault(operator, []).append(element)
         elif result.id.startswith("operators/exercised[") and result.outcome is Outcome.PASSED:
-            searched.append(result.id.partition("[")[2][:-1])
-    for operator in searched:
-        right.setdefault(operator, ["some, found by search"])
-    lines = ["", "## Operators", "", "| operator | element types that agree with the reference |", "|---|---|"] if right else []
-    lines += [f"| {operator} | {', '.join(elements)} |" for operator, elements in right.items()]
-    missing = {operator: reasons for operator, reasons in refused.items() if operator not in right}
+            exercised_operators.append(result.id.partition("[")[2][:-1])
+    for operator in exercised_operators:
+        elements_by_operator.setdefault(operator, ["some, found by search"])
+    lines = (
+        ["", "## Operators", "", "| operator | element types that agree with the reference |", "|---|---|"]
+        if elements_by_operator
+        else []
+    )
+    lines += [f"| {operator} | {', '.join(elements)} |" for operator, elements in elements_by_operator.items()]
+    missing = {operator: reasons for operator, reasons in rejections.items() if operator not in elements_by_operator}
     if missing:
         lines += ["", "## Operators that are not supported", ""]
         lines += [f"* {operator}: {_inline(reasons.most_common(1)[0][0])}" for operator, reasons in missing.items()]
@@ -202,7 +206,7 @@ def write_report(report: Report, path: Path) -> tuple[Path, Path, Path]:
     is a folder or a device, and `OutputError`."""
     paths = path, path.with_suffix(".md"), path.with_suffix(".svg")
     texts = as_json(report), as_markdown(report, paths[2].name), as_svg(report)
-    for each in paths:
-        check_output(each)
-    write_files({each: [text.encode()] for each, text in zip(paths, texts, strict=True)})
+    for file in paths:
+        check_output(file)
+    write_files({file: [text.encode()] for file, text in zip(paths, texts, strict=True)})
     return paths

@@ -70,7 +70,7 @@ REGIONS_OF_SYMBOLIC_SIZES: Mapping[str, Callable[[], ir.Function]] = {
         1000, lambda x: ops.add(ops.softmax(value := ops.softmax(x, axis=1), axis=0), value)
     ),
 }
-"""Regions of one input, a matrix of any number of rows, whose values between operators are as large."""
+"""Regions of one input, a matrix of any number of rows, whose values between operators are as large as the input."""
 Array = np.ndarray[Any, Any]
 
 
@@ -146,15 +146,15 @@ def claimed(tested: TargetUnderTest, operators: tuple[str, ...] = OPERATORS) -> 
             covered_dtypes |= _elements(form.inputs)
     for element in tested.capabilities.dtypes:
         names = (name for name in operators if element not in covered_dtypes and element in _entry(name).dtypes)
-        every = ((name, form) for name in names for form in _plain_forms(tested, name, element))
-        named_form = next(every, None)
+        named_forms = ((name, form) for name in names for form in _plain_forms(tested, name, element))
+        named_form = next(named_forms, None)
         if named_form is not None:
             yield _sample(tested, *named_form)
             covered_dtypes |= _elements(named_form[1].inputs)
 
 
 def with_constants(tested: TargetUnderTest) -> Iterator[Sample]:
-    """Yield one example of each supported operator whose arguments but the first are constants, as weights are."""
+    """Yield, for each supported operator, one example in which all arguments but the first are constants, as weights are."""
     for name in OPERATORS:
         forms = (form for element in _entry(name).dtypes for form in _plain_forms(tested, name, element))
         form = next((form for form in forms if form.kind == CONSTANTS), None)
@@ -163,8 +163,8 @@ def with_constants(tested: TargetUnderTest) -> Iterator[Sample]:
 
 
 def varied(tested: TargetUnderTest) -> Iterator[Sample]:
-    """Yield an example of each variant of the composites, as far as one is found soon, and each in every other rounding that is
-    accepted: these may be units of hardware, or branches of its driver."""
+    """Yield an example of each variant of the composites, if one is found soon, and the same example in every other rounding that
+    is accepted: variants and roundings may use other units of the hardware, or other branches of its driver."""
     roundings = tested.capabilities.requantization.roundings
     for example in tested.once(composites.examples_of_variants):
         sample = _sample_of_composite(tested, *example)
@@ -209,9 +209,9 @@ def declared(tested: TargetUnderTest) -> Iterator[Sample]:
 
 
 def tiled(tested: TargetUnderTest) -> tuple[Sample, ...]:
-    """Return the samples with axes that are longer at once, as far as they are accepted: several images, channels of several tiles,
-    the last of them in part, and pixels beyond the scratch memory; and those with constants of several axes also with weights
-    beyond the scratch memory. Those that stay as they are do not count."""
+    """Return the samples with several axes lengthened at once, as far as the target accepts it: several images, channels of several
+    tiles, the last of them partial, and pixels beyond the scratch memory; samples with constants of several axes also with weights
+    beyond the scratch memory. Samples of which no axis can be lengthened are left out."""
     tiles, larger = tested.capabilities.tiles, []
     for sample in claimed(tested):
         rank = len(_shape(sample.function.params[0].type)) if sample.function.params else 0
@@ -224,8 +224,8 @@ def tiled(tested: TargetUnderTest) -> tuple[Sample, ...]:
 
 
 def grown(tested: TargetUnderTest, sample: Sample, shape: Sequence[int]) -> Sample:
-    """Give one axis of the data after another the size of a shape, and the first two axes of what follows, such as weights, the
-    number of channels. A size that shrinks the result, as that of a window would, or that is rejected leaves the axis as it is."""
+    """Resize the axes of the data, one after another, to `shape`, and the first two axes of what follows, such as weights, to its
+    number of channels. An axis stays as it is if its new size would shrink the result, as that of a window, or is rejected."""
     rank, channels = len(shape), max(shape[:2][-1:], default=0)
     for axis in range(rank + 2):
         sizes = (shape[axis], min(shape[axis], FEWER)) if axis < rank else (channels,)
@@ -234,13 +234,13 @@ def grown(tested: TargetUnderTest, sample: Sample, shape: Sequence[int]) -> Samp
             break
         result = _shape(sample.function.body.type)
         larger = (option for option in options if _covers(_shape(option.function.body.type), result))
-        accepted = (sample.changed(tested, option) for option in itertools.islice(larger, ATTEMPTS))
-        sample = next(filter(None, accepted), sample)
+        candidates = (sample.changed(tested, option) for option in itertools.islice(larger, ATTEMPTS))
+        sample = next(filter(None, candidates), sample)
     return sample
 
 
 def large_shape(rank: int, tiles: Tiles) -> tuple[int, ...]:
-    """Return the shape of data of several tiles: images, channels and pixels, rows and channels, or channels."""
+    """Return a shape of data of several tiles: (images, channels, pixels...), (rows, channels) or (channels,), by rank."""
     channels = min(several(max(tiles.inputs, tiles.outputs)), MAX_CHANNELS)
     pixels = min(max(several(tiles.rows), tiles.scratch // tiles.outputs), MAX_PIXELS)
     if rank <= 2:
@@ -250,11 +250,11 @@ def large_shape(rank: int, tiles: Tiles) -> tuple[int, ...]:
 
 
 def of_symbolic_sizes(tested: TargetUnderTest) -> Iterator[Sample]:
-    """Yield what the target runs of regions of symbolic sizes that keep whole values between operators, at several sizes."""
+    """Yield the parts of `REGIONS_OF_SYMBOLIC_SIZES` that the target runs on their whole input, each at several sizes."""
     for name, build in REGIONS_OF_SYMBOLIC_SIZES.items():
-        whole = build()
-        (data_type,) = (param.type for param in whole.params)
-        for region in tested.cut(ir.Module({"main": whole})):
+        function = build()
+        (data_type,) = (param.type for param in function.params)
+        for region in tested.cut(ir.Module({"main": function})):
             if region.borders is not None or [param.type for param in region.function.params] != [data_type]:
                 continue
             for rows in ROWS:
@@ -266,7 +266,7 @@ def of_symbolic_sizes(tested: TargetUnderTest) -> Iterator[Sample]:
 
 def _covers(shape: Sequence[int], other: Sequence[int]) -> bool:
     """Test whether a shape has the rank of another one, and no smaller axis."""
-    return len(shape) == len(other) and all(mine >= its for mine, its in zip(shape, other, strict=True))
+    return len(shape) == len(other) and all(extent >= least for extent, least in zip(shape, other, strict=True))
 
 
 def _shape(type_: Type) -> tuple[int, ...]:
@@ -312,7 +312,7 @@ def regions(tested: TargetUnderTest) -> tuple[Region, ...]:
 class Run:
     """An operator or model to run: a name for messages, a function that loads it, inputs, the function that the reference
     evaluates, and the tolerance for an element type. `load_other` loads `other`, the same with other constants, and `other_inputs`
-    are inputs of the same shapes with other values; both are the first ones where no others are accepted and have a result."""
+    are inputs of the same shapes with other values; both are the originals if no others are accepted and have a result."""
 
     name: str
     load: Callable[[], Executable]
@@ -324,7 +324,7 @@ class Run:
     other_inputs: Mapping[str, Array]
 
     def compare(self, function: ir.Function, inputs: Mapping[str, Array], results: Mapping[str, Any]) -> None:
-        """Compare results of `function` or `other` with the reference. Raises `Failed`."""
+        """Compare results of `function`, the run's `function` or its `other`, with the reference. Raises `Failed`."""
         expected = evaluate(function, [inputs[param.name] for param in function.params])
         compare(function.body.type, expected, list(results.values()), self.allowed)
 
@@ -376,7 +376,7 @@ def reversed_inputs(function: ir.Function, inputs: Mapping[str, Array]) -> Mappi
 
 
 def _has_result(function: ir.Function, inputs: Mapping[str, Array]) -> bool:
-    """Test whether the reference computes a function: indices may be out of range."""
+    """Test whether the reference has a result for inputs, of which indices may be out of range."""
     try:
         evaluate(function, [inputs[param.name] for param in function.params])
     except InlaidError:

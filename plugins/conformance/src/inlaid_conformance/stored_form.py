@@ -43,11 +43,11 @@ class StoredForm:
         self._sample = sample
         region = tested.region(ALONE, sample.composed)
         self._borders = region.borders
-        inside = region.function if region.borders is None else stored_function(region.function, region.borders)
+        function = region.function if region.borders is None else stored_function(region.function, region.borders)
         self.inputs: list[Array] = [np.array(value, order="C") for value in sample.inputs]
         if region.borders is not None:
             self.inputs = _encoded(sample.inputs, region.borders.inputs)
-        parts = [part for part in _fields(inside.body.type) if isinstance(part, TensorType)]
+        parts = [part for part in _fields(function.body.type) if isinstance(part, TensorType)]
         if all(isinstance(dim, int) for part in parts for dim in part.shape):
             shapes = [_static(part) for part in parts]
         else:  # of symbolic sizes
@@ -75,10 +75,10 @@ def _check_padding(stored: Array, type_: Type, border: Border) -> None:
     if not isinstance(type_, TensorType) or not border.layout.pads(type_.shape):
         return
     padding = ~border.layout.pack(np.ones(_static(type_), np.bool_))
-    wrong = np.count_nonzero(stored[padding] != border.zero_point)
-    if wrong:
+    wrong_count = np.count_nonzero(stored[padding] != border.zero_point)
+    if wrong_count:
         raise Failed(
-            f"the padding of a result must be {border.zero_point}, but {wrong} of {np.count_nonzero(padding)} elements differ"
+            f"the padding of a result must be {border.zero_point}, but {wrong_count} of {np.count_nonzero(padding)} elements differ"
         )
 
 

@@ -2,7 +2,7 @@
 
 Random examples rarely have the values for which a shortcut of an implementation is wrong: a sum that needs all bits of the
 accumulator, a product that is halfway between integers in float32 only, a tile of rows that lies in the padding. The tables of this
-module list such values. Whether an example counts, is for the rules of the target to decide.
+module list such values. The target's rules decide whether an example counts.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ RESULT = 100
 CLAMPED = 50
 """Each bound of the results cuts off one integer in this many."""
 SINGLES = 3
-"""Number of factors that are tried where one example has one factor."""
+"""Number of factors that are tried in examples with one factor for all channels."""
 TIED = 8
 """Number of the greatest sums for which a scale is made."""
 WIDEST = 32
-"""Greatest tile of channels of which examples have more than two."""
+"""Greatest size of a tile of channels for which examples have more than two tiles."""
 AMPLE = {1: (4001,), 2: (61, 67), 3: (5, 29, 31), 4: (1, 37, 11, 13)}
 """Shapes with thousands of elements, by rank."""
 
@@ -97,9 +97,9 @@ def draws(name: str, example: PatternExample, draw: Draw, target: Capabilities) 
     """Enumerate draws of examples like `example`, drawn by `draw`, with other windows, channels or axes of operator `name`."""
     padded, convolution = "pad" in example.recipes, _first(example, "conv")
     if convolution is not None and name == ("pad" if padded else "conv"):
-        alike, (wide, *_) = _channels(convolution), _wide(target)
+        same_channels, (wide, *_) = _channels(convolution), _wide(target)
         deep = (1, 2 * min(target.tiles.inputs, WIDEST) + 1, 4)
-        for window, channels in itertools.product(_WINDOWS, (alike, wide, deep, _BY_CHANNEL)):
+        for window, channels in itertools.product(_WINDOWS, (same_channels, wide, deep, _BY_CHANNEL)):
             yield _with_examples(example, draw, _convolution(convolution, window, channels, target, padded))
         for channels in _CHANNELS:
             yield _with_examples(example, draw, _convolution(convolution, _SMALL, channels, target, padded))
@@ -186,16 +186,16 @@ Changes = Mapping[int, Array | Mapping[str, Any]]
 
 
 def _fixed_factors(call: ir.Call, example: PatternExample, target: Capabilities) -> Iterator[Changes]:
-    """Enumerate factors in fixed point with extreme and other shifts: one per channel, or one in all; in each rounding that the
-    target declares."""
+    """Enumerate factors in fixed point with extreme and other shifts: one per channel, or one for all channels; in each rounding
+    that the target declares."""
     _, multiplier, shift = call.args
     requantization = target.requantization
     least, greatest = requantization.shifts or (-FRACTION, FRACTION - 1)
     shifts = [least, greatest, *(exponent for exponent in _SHIFTS if least < exponent < greatest)]
-    unused = (1 << (FRACTION - requantization.multiplier_bits)) - 1
-    multipliers = [number & ~unused for number in _MULTIPLIERS]
+    unused_bits = (1 << (FRACTION - requantization.multiplier_bits)) - 1
+    multipliers = [number & ~unused_bits for number in _MULTIPLIERS]
     count = _shape(call)[CHANNEL]
-    for rounding in (each for each in ROUNDINGS if each in (requantization.roundings or (call.attrs.rounding,))):
+    for rounding in (item for item in ROUNDINGS if item in (requantization.roundings or (call.attrs.rounding,))):
         attrs = {"axis": CHANNEL, "rounding": rounding}
         yield {id(call): attrs, id(multiplier): _spread(multipliers, (count,)), id(shift): _spread(shifts, (count,))}
         for number, exponent in zip(multipliers[:SINGLES], shifts, strict=False):
@@ -211,17 +211,19 @@ def _biases(call: ir.Call, example: PatternExample, target: Capabilities) -> Ite
     terms = magnitudes(total)
     assert terms is not None, "examples have static shapes"
     bits = target.requantization.accumulator_bits
-    beside = [arg for other in _calls(example.function, "add") if other is not call for arg in other.args]
-    added_magnitude = sum(int(np.abs(arg.data.astype(np.int64)).max(initial=0)) for arg in beside if isinstance(arg, ir.Constant))
-    room = min((1 << (bits - 1)) - 1, LARGEST_ADDED) - int(terms.max(initial=0)) - added_magnitude
-    if room < RESULT:
+    added_terms = [arg for other in _calls(example.function, "add") if other is not call for arg in other.args]
+    added_magnitude = sum(
+        int(np.abs(arg.data.astype(np.int64)).max(initial=0)) for arg in added_terms if isinstance(arg, ir.Constant)
+    )
+    limit = min((1 << (bits - 1)) - 1, LARGEST_ADDED) - int(terms.max(initial=0)) - added_magnitude
+    if limit < RESULT:
         return
     shape = (_shape(call)[CHANNEL], *(1 for _ in _shape(call)[2:])) if total.callee is ops.conv else _shape(call)[-1:]
     for share, form in ((1, shape), (1, ()), (-1, ())):
-        magnitude = share * room
+        magnitude = share * limit
         yield {
             id(bias): _spread([magnitude, -magnitude, magnitude // 5, -magnitude // 11], form),
-            **_scaled(example.function, room, target),
+            **_scaled(example.function, limit, target),
         }
 
 
@@ -242,8 +244,8 @@ def _scaled(function: ir.Function, magnitude: int, target: Capabilities) -> Chan
 
 
 def _tie_scales(call: ir.Call, example: PatternExample, target: Capabilities) -> Iterator[Changes]:
-    """Enumerate scales in float32, one per channel or one in all, of which many products are halfway between integers in float32,
-    but not exactly."""
+    """Enumerate scales in float32, one per channel or one for all, with which many products are halfway between integers in
+    float32, but not exactly."""
     sums = np.asarray(evaluate(ir.function(example.function.params, call.args[0]), example.inputs))
     by_channel = np.moveaxis(sums, CHANNEL, 0).reshape(sums.shape[CHANNEL], -1)
     yield {id(call): {"axis": CHANNEL}, id(call.args[1]): np.array([_tie_scale(channel) for channel in by_channel], np.float32)}
@@ -251,7 +253,7 @@ def _tie_scales(call: ir.Call, example: PatternExample, target: Capabilities) ->
 
 
 def _tie_scale(sums: Array) -> np.float32:
-    """Return the scale of which the most products round to another integer in float32 than exactly."""
+    """Return the scale with which the most products round to another integer in float32 than they do exactly."""
     maximum = int(np.abs(sums.astype(np.int64)).max(initial=1))
     greatest = np.unique(np.abs(sums.astype(np.int64)))[-TIED:]
     halves = np.arange(RESULT // 2, RESULT) + 0.5
@@ -290,33 +292,33 @@ def _bounds(function: ir.Function) -> Changes:
     if not isinstance(type_, TensorType) or not type_.dtype.is_int:
         return {}
     least, greatest = type_.dtype.limits
-    beyond = (greatest - least) // CLAMPED
-    low, high = least + beyond, greatest - beyond
+    margin = (greatest - least) // CLAMPED
+    low, high = least + margin, greatest - margin
     changes: dict[int, Array | Mapping[str, Any]] = {}
     for call in _calls(function, "clip"):
         changes[id(call)] = {"minimum": float(low), "maximum": float(high)}
     limits = [(call, low) for call in _calls(function, "maximum")] + [(call, high) for call in _calls(function, "minimum")]
     for call, bound in limits:
-        alike = (arg for arg in call.args if isinstance(arg, ir.Constant) and _element(arg) == type_.dtype.name)
-        changes |= {id(arg): np.full_like(arg.data, bound) for arg in alike}
+        bound_args = (arg for arg in call.args if isinstance(arg, ir.Constant) and _element(arg) == type_.dtype.name)
+        changes |= {id(arg): np.full_like(arg.data, bound) for arg in bound_args}
     return changes
 
 
 def _changed(function: ir.Function, changes: Changes) -> ir.Function | None:
     """Replace constants and attributes in a function. Returns None if calls that share a constant do not take the new one."""
-    news: dict[int, ir.Expr] = {}
+    new_exprs: dict[int, ir.Expr] = {}
     for expr in ir.post_order(function.body):
-        change, children = changes.get(id(expr)), tuple(news[id(child)] for child in ir.children(expr))
+        change, children = changes.get(id(expr)), tuple(new_exprs[id(child)] for child in ir.children(expr))
         try:
             if isinstance(change, np.ndarray) and isinstance(expr, ir.Constant):
-                news[id(expr)] = ir.constant(change)
+                new_exprs[id(expr)] = ir.constant(change)
             elif isinstance(change, Mapping) and isinstance(expr, ir.Call):
-                news[id(expr)] = ir.call(expr.callee, children, replace(expr.attrs, **change))
+                new_exprs[id(expr)] = ir.call(expr.callee, children, replace(expr.attrs, **change))
             else:
-                news[id(expr)] = ir.rebuild(expr, children)
+                new_exprs[id(expr)] = ir.rebuild(expr, children)
         except InlaidError:
             return None
-    return ir.function(function.params, news[id(function.body)])
+    return ir.function(function.params, new_exprs[id(function.body)])
 
 
 def _calls(function: ir.Function, name: str) -> list[ir.Call]:

@@ -61,8 +61,8 @@ def matches(expected: ExpectedFailure, case: Case) -> bool:
 
 def run_case(tested: TargetUnderTest, case: Case, limit: float = CASE_LIMIT, log: int | None = None) -> Result:
     """Run a case for at most `limit` seconds. An expected failure that passes counts as a failure. If a call outside Python does
-    not return in time, the process ends, with a traceback in the file descriptor `log`; without one it goes on waiting."""
-    result = _tried(tested, case, limit, log)
+    not return in time, the process ends, with a traceback in the file descriptor `log`; without `log`, it keeps waiting."""
+    result = _unadjusted_result(tested, case, limit, log)
     outcome, reason = result.outcome, result.reason
     if case.level in ON_DEVICE and tested.problem is None:
         expected = next((item for item in tested.conformance.expected_failures if matches(item, case)), None)
@@ -73,7 +73,7 @@ def run_case(tested: TargetUnderTest, case: Case, limit: float = CASE_LIMIT, log
     return replace(result, outcome=outcome, reason=reason)
 
 
-def _tried(tested: TargetUnderTest, case: Case, limit: float, log: int | None) -> Result:
+def _unadjusted_result(tested: TargetUnderTest, case: Case, limit: float, log: int | None) -> Result:
     result = partial(Result, case.id, case.level)
     if case.check is not plugin.loads and tested.problem is not None:
         return result(Outcome.SKIPPED, "the plugin is unusable")
@@ -136,14 +136,14 @@ def _in_process(tested: TargetUnderTest, cases: Sequence[Case], limit: float) ->
     """Run cases in a process. If a case ends the process, run the remaining cases in a new process."""
     results: list[Result] = []
     while len(results) < len(cases):
-        rest = cases[len(results) :]
+        remaining_cases = cases[len(results) :]
         answers, problem = fresh.ask_each(
             "run",
             tested.registry.plugin_modules(),
-            limit=limit + GRACE + SECONDS * len(rest),
+            limit=limit + GRACE + SECONDS * len(remaining_cases),
             target=tested.text,
             examples=tested.examples,
-            cases=[case.id for case in rest],
+            cases=[case.id for case in remaining_cases],
             case_limit=limit,
         )
         results += [Result.from_json(item) for item in answers if isinstance(item, dict)]

@@ -175,8 +175,8 @@ class TargetUnderTest:
     def composed(self, function: ir.Function) -> ir.Function:
         """Wrap the body of a function, one call, in the composite by which the target accepts it; without one, return
         `function`."""
-        single = isinstance(function.body, ir.Call) and isinstance(function.body.callee, Operator)
-        claim = self.claim(function) if single else None
+        is_operator_call = isinstance(function.body, ir.Call) and isinstance(function.body.callee, Operator)
+        claim = self.claim(function) if is_operator_call else None
         return alone(function, claim) if isinstance(claim, Claim) else function
 
     def package(self, function: ir.Function, keep: bool = True) -> Package:

@@ -16,7 +16,7 @@ from inlaid_conformance.time_limit import CASE_LIMIT
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrise the test with all cases."""
+    """Parametrize the test with all cases."""
     target = metafunc.config.getoption("inlaid_target")
     if not target:
         raise pytest.UsageError("--inlaid-target is required, such as --inlaid-target acme")

@@ -44,9 +44,9 @@ class TimedOut(BaseException):
 
 @contextmanager
 def limited(name: str, seconds: float, log: int | None = None) -> Iterator[None]:
-    """Limit the time of the calling thread. Raises `TimedOut` in it, with the place of the plugin that it is in. With a file
-    descriptor `log`, a call that does not return ends the process, after `name` and a traceback in this file. There is no limit on
-    systems without interval timers, in other threads than the main one, or if another timer is set."""
+    """Limit the time of the calling thread. Raises `TimedOut` in it, with the place that it has reached in the plugin. With a file
+    descriptor `log`, a call that does not return ends the process, which first writes `name` and a traceback there. There is no
+    limit on systems without interval timers, in other threads than the main one, or if another timer is set."""
     if (
         not hasattr(signal, "setitimer")
         or threading.current_thread() is not threading.main_thread()
@@ -85,29 +85,29 @@ def end_after(seconds: float) -> None:
 
 
 def describe_end(errors: str) -> str | None:
-    """Describe the time and place at which the watchdog has ended a process, from its standard error; None if it has not. The
-    place is the innermost call outside the standard library, of the main thread, which is the last one, if it has one."""
+    """Describe the time and place at which the watchdog has ended a process, from its standard error; None if it has not. The place
+    is the innermost call outside the standard library, in the main thread, which is listed last, if that has such a call."""
     match = _DURATION.search(errors)
     if match is None:
         return None
     threads = reversed(errors[match.end() :].split("(most recent call first)"))
     calls = [(Path(call["file"]), int(call["line"]), call["function"]) for thread in threads for call in _PLACE.finditer(thread)]
     library = Path(sysconfig.get_paths()["stdlib"])
-    outside = [call for call in calls if not call[0].is_relative_to(library) or "site-packages" in call[0].parts]
-    place = f", {_described(*outside[0])}" if outside else ""
+    calls_outside = [call for call in calls if not call[0].is_relative_to(library) or "site-packages" in call[0].parts]
+    place = f", {_described(*calls_outside[0])}" if calls_outside else ""
     return f"it took more than {match['time']}{place}"
 
 
 def _current_place(frame: FrameType | None, others: Collection[int]) -> str:
-    """Describe where a case is: in the plugin, in the thread of a frame if it is there, otherwise in a thread besides `others`."""
+    """Describe where a case is, in the plugin if possible: in the thread of `frame`, else in a thread that is not in `others`."""
     threads = [top for number, top in sys._current_frames().items() if number not in others]
-    stacks = [[each for each, _ in traceback.walk_stack(top)] for top in (frame, *threads) if top is not None]
-    inside = [list(itertools.takewhile(lambda each: each.f_globals.get("__name__") != RUNNER, stack)) for stack in stacks]
-    frames = [each for stack in inside for each in stack]
-    foreign = [each for each in frames if not _is_of(each, LIBRARIES)]
-    own = [each for each in frames if not _is_of(each, sys.stdlib_module_names)]
-    (place, *_) = (*foreign, *own, *frames)
-    return _described(Path(place.f_code.co_filename), place.f_lineno, place.f_code.co_qualname)
+    stacks = [[item for item, _ in traceback.walk_stack(top)] for top in (frame, *threads) if top is not None]
+    case_stacks = [list(itertools.takewhile(lambda item: item.f_globals.get("__name__") != RUNNER, stack)) for stack in stacks]
+    frames = [item for stack in case_stacks for item in stack]
+    plugin_frames = [item for item in frames if not _is_of(item, LIBRARIES)]
+    package_frames = [item for item in frames if not _is_of(item, sys.stdlib_module_names)]
+    (innermost, *_) = (*plugin_frames, *package_frames, *frames)
+    return _described(Path(innermost.f_code.co_filename), innermost.f_lineno, innermost.f_code.co_qualname)
 
 
 def _is_of(frame: FrameType, packages: Collection[str]) -> bool:

@@ -90,12 +90,12 @@ def compare(type_: Type, expected: Any, actual: Sequence[Any], allowed: Callable
     if len(parts) != len(actual):
         raise Failed(f"expected {len(parts)} results, got {len(actual)}")
     for number, ((part, expected_part), actual_part) in enumerate(zip(parts, actual, strict=True)):
-        wrong = _wrong(part, expected_part, actual_part, allowed)
-        if wrong is not None:
-            raise Failed(wrong if len(parts) == 1 else f"result {number}: {wrong}")
+        error = _error(part, expected_part, actual_part, allowed)
+        if error is not None:
+            raise Failed(error if len(parts) == 1 else f"result {number}: {error}")
 
 
-def _wrong(type_: Type, expected: Any, actual: Any, allowed: Callable[[str], Tolerance]) -> str | None:
+def _error(type_: Type, expected: Any, actual: Any, allowed: Callable[[str], Tolerance]) -> str | None:
     """Describe the error of a result. Returns None if the result is correct."""
     if not isinstance(type_, TensorType):
         return None if _host_equal(expected, actual) else "a host value differs from the reference's"

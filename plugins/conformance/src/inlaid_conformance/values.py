@@ -13,14 +13,15 @@ from inlaid_runtime.types import DType, dtype
 Array = np.ndarray[Any, Any]
 Mix = Literal["plain", "special", "edge", "full", "small"]
 """plain: finite values of small magnitude. special: also signed zeros, infinities and NaN. edge: the extremes of the type,
-denormals, and integers over the whole range, so that arithmetic wraps around. Of integers in products, full: mostly one extreme, so
-that sums fill the accumulator; small: 1 and -1, so that a requantization shifts to the left. Other values are plain in these."""
+denormals, and integers over the whole range, so that arithmetic wraps around. Two mixes are for integers in products. full: mostly
+one extreme, so that sums fill the accumulator. small: 1 and -1, so that a requantization shifts to the left. Other values are plain
+in these two."""
 
 MIXES: tuple[Mix, ...] = ("plain", "special", "edge")
 """Mixes with which every example is run."""
 
 FULL = 0.9
-"""Share of the elements that have the extreme value in the mix full."""
+"""Share of the elements that have the extreme value in the mix "full"."""
 
 
 def random_array(
@@ -58,7 +59,7 @@ def _integers(
 
 def factors(seed: int, shape: Sequence[int], dtype_name: str, number: int, mix: Mix) -> Array:
     """Draw operand `number` of a product: values with well-conditioned sums, finite floats around 1, or 8-bit integers of the whole
-    range. In the mix edge, operands of float16 are denormals and great values, with products around 1, so that a target that
+    range. In the mix "edge", operands of float16 are denormals and great values, with products around 1, so that a target that
     flushes denormals loses whole products. Those of float32 and bfloat16 are too small to matter, and processors' instructions for
     products of bfloat16 flush them."""
     element, rng = dtype(dtype_name), np.random.default_rng(seed)

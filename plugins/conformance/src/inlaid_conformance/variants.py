@@ -49,9 +49,9 @@ def variants(pattern: Pattern) -> tuple[Variant, ...]:
         queued: set[Branch] = set()
         for selection in waiting:
             fixed = _Fixed(selection, base)
-            one = fixed.resolve(pattern)
+            resolved_pattern = fixed.resolve(pattern)
             branches = frozenset((point, number) for point, (number, _) in fixed.branch_points.items())
-            by_branches.setdefault(branches, Variant(one, branches))
+            by_branches.setdefault(branches, Variant(resolved_pattern, branches))
             for point, (_, count) in fixed.branch_points.items():
                 new_branches = {(point, number) for number in range(count)} - branches - queued
                 queued |= new_branches | branches
@@ -92,7 +92,7 @@ class _Fixed:
                 return replace(part, value=self.resolve(value))
             case Dominates(parent, path, child):
                 top = self.resolve(parent)
-                return _fed(self.resolve(child), _fed(self.resolve(path), top) if self._number(part, 2) else top)
+                return _with_source(self.resolve(child), _with_source(self.resolve(path), top) if self._number(part, 2) else top)
         return part
 
     def _number(self, part: Pattern, count: int) -> int:
@@ -102,7 +102,7 @@ class _Fixed:
         return number
 
 
-def _fed(part: Pattern, source: Pattern) -> Pattern:
+def _with_source(part: Pattern, source: Pattern) -> Pattern:
     """Replace the first wildcard argument of a pattern by `source`."""
     match part:
         case Wildcard():
@@ -112,13 +112,13 @@ def _fed(part: Pattern, source: Pattern) -> Pattern:
             least = operator.arity[0] if isinstance(operator, Operator) else 1
             return CallPattern(operators, (source, *(Wildcard() for _ in range(least - 1))))
         case Named(inner) | Where(inner):
-            fed = _fed(inner, source)
-            return part if fed is inner else replace(part, inner=fed)
+            replaced = _with_source(inner, source)
+            return part if replaced is inner else replace(part, inner=replaced)
         case CallPattern(operators, args):
             for number, arg in enumerate(args):
-                fed = _fed(arg, source)
-                if fed is not arg:
-                    return CallPattern(operators, (*args[:number], fed, *args[number + 1 :]))
+                replaced = _with_source(arg, source)
+                if replaced is not arg:
+                    return CallPattern(operators, (*args[:number], replaced, *args[number + 1 :]))
     return part
 
 

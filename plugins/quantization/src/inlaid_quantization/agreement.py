@@ -30,8 +30,8 @@ class Agreement:
         """Return the agreement with one more sample: the outputs of the float and of the quantized model."""
         rows = equal = 0
         if real.ndim > 0 and real.shape[-1] > 1:
-            best, other = (values.reshape(-1, values.shape[-1]).argmax(axis=1) for values in (real, quantized))
-            rows, equal = best.size, int(np.sum(best == other))
+            real_best, quantized_best = (values.reshape(-1, values.shape[-1]).argmax(axis=1) for values in (real, quantized))
+            rows, equal = real_best.size, int(np.sum(real_best == quantized_best))
         real, quantized = real.astype(np.float64), quantized.astype(np.float64)
         finite = np.isfinite(real) & np.isfinite(quantized)
         a, b = real[finite], quantized[finite]
@@ -56,5 +56,5 @@ class Agreement:
         return {"cosine": round(self.cosine, 6), "top1": self.top1, "top1_rows": self.rows}
 
     def __str__(self) -> str:
-        first = f", top-1 equal in {self.equal} of {self.rows} ({self.equal / self.rows:.1%})" if self.rows else ""
-        return f"cosine {self.cosine:.5f}{first}"
+        top1_text = f", top-1 equal in {self.equal} of {self.rows} ({self.equal / self.rows:.1%})" if self.rows else ""
+        return f"cosine {self.cosine:.5f}{top1_text}"

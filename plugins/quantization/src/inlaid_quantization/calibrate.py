@@ -18,7 +18,8 @@ from inlaid_quantization.settings import Quantization
 from inlaid_runtime.errors import InputError, Remedy
 
 MASK_MARGIN = 12.0
-"""Margin below the range of masked values: after quantization, their exponential is 0 relative to the least unmasked value."""
+"""Margin by which the range of a tensor with masked values is extended downwards: after quantization, the exponential of a masked
+value is 0 relative to that of the least unmasked value."""
 Sample = Mapping[str, Any]
 Run = Callable[[Sample], Sequence[Array]]
 """Runs a module on one sample and returns its outputs in order."""
@@ -58,28 +59,28 @@ class Scales:
         for expr in self._plan.stored:
             groups.setdefault(self._root(expr), []).append(expr)
         for root, members in groups.items():
-            together = Histogram()
+            group_histogram = Histogram()
             for expr in members:
                 for histogram in _contributed_histograms(expr, self._plan, histograms):
-                    together.merge(histogram)
-            below = MASK_MARGIN + self._spread(members, histograms) if together.masked else 0.0
-            if all(self._is_part(expr) for expr in members):
-                scales, points = compute_scales(np.zeros(1), np.array([255 / 256]), settings)
-                self._scales[root] = Scale(float(scales[0]), int(points[0]))
+                    group_histogram.merge(histogram)
+            margin = MASK_MARGIN + self._spread(members, histograms) if group_histogram.masked else 0.0
+            if all(self._is_softmax_or_moved(expr) for expr in members):
+                scales, zero_points = compute_scales(np.zeros(1), np.array([255 / 256]), settings)
+                self._scales[root] = Scale(float(scales[0]), int(zero_points[0]))
             else:
-                self._scales[root] = choose_scale(together, settings, below)
+                self._scales[root] = choose_scale(group_histogram, settings, margin)
 
     def _spread(self, members: Sequence[Expr], histograms: Mapping[int, Histogram]) -> float:
         """Return the widest range of unmasked values among sums that have a member as operand; 0 without such a sum."""
-        mine = {id(expr) for expr in members}
+        member_ids = {id(expr) for expr in members}
         widest = 0.0
         for expr in self._plan.stored:
             step = self._plan.steps.get(id(expr))
-            if step is not None and isinstance(step.form, Sum) and any(id(operand) in mine for operand in step.operands):
+            if step is not None and isinstance(step.form, Sum) and any(id(operand) in member_ids for operand in step.operands):
                 widest = max(widest, histograms[id(expr)].greatest - histograms[id(expr)].least)
         return widest
 
-    def _is_part(self, expr: Expr) -> bool:
+    def _is_softmax_or_moved(self, expr: Expr) -> bool:
         """Test whether an expression is a softmax or a moved value. In a group of only these, values are always between 0 and 1."""
         step = self._plan.steps.get(id(expr))
         return step is not None and (isinstance(step.form, Softmax) or self._plan.is_moved(expr))
@@ -113,14 +114,14 @@ def gather(plan: Plan, samples: Sequence[Sample], run: Run) -> dict[int, Histogr
     """Return a histogram of each observed expression over all samples, by id. Only one sample is in memory at a time. The first
     outputs of `run` are the observed values. Raises `InputError` for non-finite values, and for a sample that does not fit the
     model."""
-    watched = observed(plan)
-    histograms = {id(expr): Histogram() for expr in watched}
+    observed_exprs = observed(plan)
+    histograms = {id(expr): Histogram() for expr in observed_exprs}
     for number, sample in enumerate(samples):
         try:
             outputs = run(sample)
         except InputError as error:
             raise InputError(f"sample {number}: {error.message}", remedy=error.remedy) from error
-        for expr, values in zip(watched, outputs, strict=False):
+        for expr, values in zip(observed_exprs, outputs, strict=False):
             try:
                 (histograms[id(expr)].add_unmasked if id(expr) in plan.masked else histograms[id(expr)].add)(values)
             except ValueError as error:

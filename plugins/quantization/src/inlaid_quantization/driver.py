@@ -1,4 +1,4 @@
-"""Requantization driver. Compiles the models that calibration and evaluation run."""
+"""Quantization driver. Compiles the models that calibration and evaluation run."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from inlaid_quantization.settings import Quantization, fitted
 def quantize(
     module: Module,
     samples: Sequence[Sample],
-    measured: Sequence[Sample],
+    evaluation_samples: Sequence[Sample],
     settings: Quantization,
     targets: Sequence[str],
     deployment_targets: Sequence[str],
     registry: PluginRegistry | None = None,
     keep: bool = True,
 ) -> QuantizedModule:
-    """Quantize a module to int8, calibrated and evaluated on `targets`. The first target of `deployment_targets` that declares a
-    requantization determines the module's requantization. Raises as `quantize_module` and `compile_module` do."""
+    """Quantize a module to int8. `targets` run it for calibration on `samples` and for evaluation on `evaluation_samples`. The
+    first target of `deployment_targets` that declares a requantization determines the module's requantization. Raises as
+    `quantize_module` and `compile_module` do."""
     registry = registry or default_registry()
-    declared = (registry.capabilities(registry.target(text)).requantization for text in deployment_targets)
-    settings = fitted(settings, next((having for having in declared if having.roundings), Requantization()))
+    requantizations = (registry.capabilities(registry.target(text)).requantization for text in deployment_targets)
+    settings = fitted(settings, next((item for item in requantizations if item.roundings), Requantization()))
 
-    def compiled(each: Module) -> Run:
-        executable = compile_module(each, targets, registry, keep=keep)
+    def compiled(variant: Module) -> Run:
+        executable = compile_module(variant, targets, registry, keep=keep)
         return lambda sample: list(executable.run(sample).values())
 
-    return quantize_module(module, samples, measured, settings, compiled)
+    return quantize_module(module, samples, evaluation_samples, settings, compiled)

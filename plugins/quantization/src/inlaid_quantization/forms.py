@@ -62,23 +62,23 @@ class Weights:
 
 
 def stored_weights(weights: Array, axis: int, offset: Array, x: Scale, settings: Quantization) -> Weights:
-    """Quantize weights to [-127, 127], and the bias to int32, per index along `axis`, the output channels.
+    """Quantize weights to [-127, 127], and the bias to int32, for each index along `axis`, the axis of output channels.
 
     If a stored bias would exceed `BIAS_LIMIT`, the scale of the weights is increased.
     """
-    rest = tuple(at for at in range(weights.ndim) if at != axis)
-    largest = np.abs(weights).max(axis=rest, initial=0.0).astype(np.float64)
+    other_axes = tuple(other for other in range(weights.ndim) if other != axis)
+    largest = np.abs(weights).max(axis=other_axes, initial=0.0).astype(np.float64)
     scales = np.maximum(largest / HIGHEST, np.abs(offset) / (x.scale * BIAS_LIMIT))
     if settings.weights == TENSOR:
         scales = np.full_like(scales, scales.max(initial=0.0))
     scales = rounded_scales(np.where(scales > 0, scales, 1.0), settings)
-    shaped = scales.reshape([-1 if at == axis else 1 for at in range(weights.ndim)])
-    stored = np.clip(np.rint(weights / shaped), -HIGHEST, HIGHEST).astype(np.int8)
+    broadcast_scales = scales.reshape([-1 if other == axis else 1 for other in range(weights.ndim)])
+    stored = np.clip(np.rint(weights / broadcast_scales), -HIGHEST, HIGHEST).astype(np.int8)
     return Weights(stored, scales, np.rint(offset / (x.scale * scales)).astype(np.int64))
 
 
 def _sums(weights: Array, axis: int) -> Array:
-    return np.asarray(weights.astype(np.int64).sum(axis=tuple(at for at in range(weights.ndim) if at != axis)))
+    return np.asarray(weights.astype(np.int64).sum(axis=tuple(other for other in range(weights.ndim) if other != axis)))
 
 
 def _bound(weights: Weights, axis: int) -> float:
@@ -112,7 +112,7 @@ class Product(Form):
         span, attrs, operator = self.product.span, self.product.attrs, self.product.callee
         bias, data = stored.bias, x.value
         if operator is ops.conv_transpose:
-            data = x.centerd  # the gaps between elements are 0, not the zero point
+            data = x.centered  # the gaps between elements are 0, not the zero point
         else:
             bias = bias - x.scale.zero_point * _sums(stored.stored, axis)
             if operator is ops.conv:
@@ -147,8 +147,8 @@ class Affine(Form):
         (x,) = operands
         stored = stored_weights(self.factor[:, np.newaxis], 0, self.offset, x.scale, settings)
         weights = stored.stored[:, 0].astype(np.int32)
-        total = Total(x.centerd, x.scale.scale * stored.scales, self.axis, _bound(stored, 0))
-        value: Expr = ops.mul(x.centerd, constant(total.by_axis(weights)))
+        total = Total(x.centered, x.scale.scale * stored.scales, self.axis, _bound(stored, 0))
+        value: Expr = ops.mul(x.centered, constant(total.by_axis(weights)))
         if stored.bias.any():
             value = ops.add(value, constant(total.by_axis(stored.bias.astype(np.int32))))
         return dataclasses.replace(total, value=value)
@@ -176,7 +176,7 @@ class Both(Form):
 
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
         a, b = operands
-        value = call(ops.matmul, (a.centerd, b.centerd), dataclasses.replace(self.product.attrs, out_dtype="int32"))
+        value = call(ops.matmul, (a.centered, b.centered), dataclasses.replace(self.product.attrs, out_dtype="int32"))
         depth = expr_type(self.product.args[0]).shape[-1]
         bound = depth * BYTE * BYTE if isinstance(depth, int) else INT32
         return Total(value, np.array([a.scale.scale * b.scale.scale]), 0, bound, "up")
@@ -202,7 +202,7 @@ class Times(Form):
 
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
         a, b = operands
-        return Total(ops.mul(a.centerd, b.centerd), np.array([a.scale.scale * b.scale.scale]), 0, BYTE * BYTE)
+        return Total(ops.mul(a.centered, b.centered), np.array([a.scale.scale * b.scale.scale]), 0, BYTE * BYTE)
 
     def real(self, operands: Sequence[Stored]) -> Expr | None:
         a, b = operands
@@ -232,7 +232,7 @@ class Mean(Form):
 
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
         (x,) = operands
-        value = ops.reduce_sum(x.centerd, axes=self.axes, keepdims=self.keepdims)
+        value = ops.reduce_sum(x.centered, axes=self.axes, keepdims=self.keepdims)
         return Total(value, np.array([x.scale.scale * self.factor]), 0, self.count * BYTE)
 
 
@@ -277,13 +277,13 @@ class Softmax(Form):
     def total(self, operands: Sequence[Stored], settings: Quantization) -> Total:
         (x,) = operands
         wide = ops.cast(x.value, dtype="int32")
-        below = ops.sub(ops.reduce_max(wide, axes=(self.axis,), keepdims=True), wide)
+        distances = ops.sub(ops.reduce_max(wide, axes=(self.axis,), keepdims=True), wide)
         table = np.rint(np.exp(-x.scale.scale * np.arange(256)) * (1 << EXP_BITS)).astype(np.int32)
-        powers = ops.take(constant(table), below, axis=0)
-        sums = ops.reduce_sum(powers, axes=(self.axis,), keepdims=True)
+        exponentials = ops.take(constant(table), distances, axis=0)
+        sums = ops.reduce_sum(exponentials, axes=(self.axis,), keepdims=True)
         reciprocal = ops.div(scalar(1 << RECIPROCAL_BITS, "int32"), sums)
         factor = np.array([1 / (1 << RECIPROCAL_BITS)])
-        return Total(ops.mul(powers, reciprocal), factor, 0, 1 << RECIPROCAL_BITS)
+        return Total(ops.mul(exponentials, reciprocal), factor, 0, 1 << RECIPROCAL_BITS)
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,8 @@ class Move(Form):
     fill: int | None = None
 
     def moved(self, operands: Sequence[Stored], arguments: Sequence[Expr]) -> Expr:
-        """Return the call on stored operands. `arguments` are all arguments of the call, with None at the positions of operands."""
+        """Return the call on stored operands. `arguments` are all arguments of the call; the operands replace those that it
+        moves."""
         args = list(arguments)
         for position, operand in zip(self.places, operands, strict=True):
             args[position] = operand.value

@@ -62,9 +62,9 @@ class Histogram:
         if magnitude:
             self._widen(math.frexp(magnitude)[1])
         # Bin widths are powers of two, so nothing is rounded, except that a denormal may become zero.
-        places = np.floor(flat * np.float32(BINS / 2 / self.reach)).astype(np.int32)
-        np.minimum(places, -1, out=places, where=flat < 0)
-        counts = np.bincount(places + BINS // 2, minlength=BINS)
+        bins = np.floor(flat * np.float32(BINS / 2 / self.reach)).astype(np.int32)
+        np.minimum(bins, -1, out=bins, where=flat < 0)
+        counts = np.bincount(bins + BINS // 2, minlength=BINS)
         zeros = flat.size - int(np.count_nonzero(flat))
         counts[BINS // 2] -= zeros
         self.counts += counts

@@ -130,8 +130,8 @@ def _average(target: Call) -> tuple[Form, tuple[Expr, ...]] | str:
         return Average(attrs, channels, np.full((1,) * rank, taps)), target.args
     # Summing a window over ones, with zeros around them, counts its elements.
     ones, window = constant(np.ones((1, 1, *sizes), np.int8)), constant(np.ones((1, 1, *kernel), np.int8))
-    counted = ops.conv(ones, window, strides=attrs.strides, pads=attrs.pads, dilations=attrs.dilations)
-    counts: Array = evaluate(function([], counted), [])[0, 0]
+    window_sums = ops.conv(ones, window, strides=attrs.strides, pads=attrs.pads, dilations=attrs.dilations)
+    counts: Array = evaluate(function([], window_sums), [])[0, 0]
     return (Average(attrs, channels, counts), target.args) if counts.all() else "some of its windows are empty"
 
 

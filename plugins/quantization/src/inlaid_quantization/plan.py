@@ -84,7 +84,7 @@ def make_plan(main: Function, order: Sequence[Expr], settings: Quantization) -> 
     planner.prune()
     stored, real, direct = planner.ids_by_precision()
 
-    def chosen(ids: set[int]) -> tuple[Expr, ...]:
+    def in_order(ids: set[int]) -> tuple[Expr, ...]:
         return tuple(expr for expr in order if id(expr) in ids)
 
     masked = planner.masked(stored, real)
@@ -93,9 +93,9 @@ def make_plan(main: Function, order: Sequence[Expr], settings: Quantization) -> 
         order,
         outputs,
         planner.steps,
-        chosen(stored),
+        in_order(stored),
         frozenset(real),
-        chosen(direct),
+        in_order(direct),
         masked,
         planner.reasons,
         settings.borders,
@@ -190,32 +190,34 @@ class _Planner:
         """Remove steps without integer operands or without integer consumers, except products, until no more can be removed."""
         while True:
             stored, read = self._has_integers(), self._read_as_integers()
-            lost = {key: NOTHING_STORED for key in self.steps if key not in stored} | {
+            removals = {key: NOTHING_STORED for key in self.steps if key not in stored} | {
                 key: NOTHING_READS for key in self.steps if key not in read
             }
-            lost = {key: why for key, why in lost.items() if not self.steps[key].anchors}
-            if not lost:
+            removals = {key: why for key, why in removals.items() if not self.steps[key].anchors}
+            if not removals:
                 return
-            for key, why in lost.items():
+            for key, why in removals.items():
                 for call in self.steps.pop(key).calls:
                     self.reasons[id(call)] = why
 
     def _has_integers(self) -> set[int]:
         """Return the ids of the expressions that are computed from stored tensors."""
         ids = set(self._params) if self.settings.borders == INT8 else set()
-        moved = set(self._params)
+        moved_inputs = set(self._params)
         for expr in self.order:
             step = self.steps.get(id(expr))
             if step is None:
                 if id(self.sources.get(id(expr))) in ids:
                     ids.add(id(expr))
                 continue
-            # A moved value may be stored before it is moved, without a loss.
-            usual = isinstance(step.form, Move) and all(id(arg) in moved or isinstance(arg, Constant) for arg in step.operands)
-            if step.anchors or usual or any(id(operand) in ids for operand in step.operands):
+            # An input that is moved may be stored before it is moved, without a loss.
+            moves_inputs = isinstance(step.form, Move) and all(
+                id(arg) in moved_inputs or isinstance(arg, Constant) for arg in step.operands
+            )
+            if step.anchors or moves_inputs or any(id(operand) in ids for operand in step.operands):
                 ids.add(id(expr))
-            if usual:
-                moved.add(id(expr))
+            if moves_inputs:
+                moved_inputs.add(id(expr))
         return ids
 
     def _read_as_integers(self) -> set[int]:
@@ -251,8 +253,8 @@ class _Planner:
             if step is not None:
                 if id(expr) in stored or id(expr) in real:
                     # A product without integer consumers is not rounded to 8 bits, unless the hardware always rounds.
-                    sums = step.anchors and id(expr) not in stored and not self.settings.requantization.roundings
-                    (direct if sums else stored).add(id(expr))
+                    is_direct = step.anchors and id(expr) not in stored and not self.settings.requantization.roundings
+                    (direct if is_direct else stored).add(id(expr))
                     stored.update(map(id, step.operands))
                     if isinstance(step.form, Move):
                         real.update(id(arg) for position, arg in enumerate(step.calls[0].args) if position not in step.form.places)
@@ -276,11 +278,13 @@ class _Planner:
                 if id(expr) in real:
                     other_operands.update(map(id, children(expr)))
                 continue
-            passed = (
+            leads_to_softmax = (
                 isinstance(step.form, (Move, Sum))
                 and id(expr) in stored
                 and id(expr) in softmax_operands
                 and id(expr) not in other_operands
             )
-            (softmax_operands if passed or isinstance(step.form, Softmax) else other_operands).update(map(id, step.operands))
+            (softmax_operands if leads_to_softmax or isinstance(step.form, Softmax) else other_operands).update(
+                map(id, step.operands)
+            )
         return frozenset(softmax_operands - other_operands)

@@ -42,22 +42,22 @@ class QuantizedModule(Module):
 
 
 def quantize_module(
-    module: Module, samples: Sequence[Sample], measured: Sequence[Sample], settings: Quantization, compile_: Compile
+    module: Module, samples: Sequence[Sample], evaluation_samples: Sequence[Sample], settings: Quantization, compile_: Compile
 ) -> QuantizedModule:
     """Quantize the products of a module, and the operators between them, to int8.
 
-    Ranges come from `samples`, accuracy is measured on `measured`; `compile_` compiles functions. Raises `InputError` for a model
-    without anything to quantize, for samples that do not fit the model, and for unknown names.
+    Ranges come from `samples`, accuracy is measured on `evaluation_samples`; `compile_` compiles functions. Raises `InputError` for
+    a model without anything to quantize, for samples that do not fit the model, and for unknown names.
     """
-    named = _names(module)
-    module = run_passes(quantization_passes(_in_parts), module)
-    named |= _names(module)
+    names = _names(module)
+    module = run_passes(quantization_passes(_decomposed), module)
+    names |= _names(module)
     for name in settings.keep_float:
-        if name not in named:
-            close_matches = get_close_matches(name, sorted(named), 1, 0)
+        if name not in names:
+            close_matches = get_close_matches(name, sorted(names), 1, 0)
             raise InputError(
                 f"keep_float names {name!r}, which is neither a node nor an operator of the model",
-                remedy="".join(f"is it {each!r}?" for each in close_matches) or None,
+                remedy="".join(f"is it {match!r}?" for match in close_matches) or None,
             )
     main = module.main
     plan = make_plan(main, tuple(post_order(main.body)), settings)
@@ -67,28 +67,30 @@ def quantize_module(
             remedy="check that the model is not quantized already, or of another precision"
             + (", or keep_float names all" * bool(settings.keep_float)),
         )
-    watched = [*observed(plan), *plan.direct]
+    layer_values = [*observed(plan), *plan.direct]
     results = [expr for expr in plan.outputs if is_real(expr)]
-    run = compile_(module.with_function("main", function(main.params, tuple_([*watched, *results]))))
+    run = compile_(module.with_function("main", function(main.params, tuple_([*layer_values, *results]))))
     scales = Scales(plan)
     scales.choose(gather(plan, samples, run), settings)
     realized = realize(plan, scales, settings)
     probe = compile_(module.with_function("main", realized.probe))
-    differences, agreements = _differences(plan, scales, watched, results, run, probe, measured)
-    difference_by_id = {id(expr): difference for expr, difference in zip([*watched, *results], differences, strict=True)}
+    differences, agreements = _differences(plan, scales, layer_values, results, run, probe, evaluation_samples)
+    difference_by_id = {id(expr): difference for expr, difference in zip([*layer_values, *results], differences, strict=True)}
     agreement_by_id = {id(expr): agreement for expr, agreement in zip(results, agreements, strict=True)}
-    layers = {id(expr) for expr in watched if not isinstance(expr, Var)}
+    layer_ids = {id(expr) for expr in layer_values if not isinstance(expr, Var)}
     floats = _floats(plan, realized.main)
-    left = {(item.node, item.operator) for item in floats}
+    float_operators = {(item.node, item.operator) for item in floats}
     report = QuantizationReport(
         settings,
-        len(measured),
+        len(evaluation_samples),
         tuple(_input(param, plan, scales) for param in main.params),
         tuple(
             _output(name, expr, plan, scales, difference_by_id.get(id(expr)), agreement_by_id.get(id(expr)))
             for name, expr in zip(_output_names(main), plan.outputs, strict=True)
         ),
-        tuple(_layer(expr, plan, scales, difference_by_id[id(expr)], left) for expr in plan.order if id(expr) in layers),
+        tuple(
+            _layer(expr, plan, scales, difference_by_id[id(expr)], float_operators) for expr in plan.order if id(expr) in layer_ids
+        ),
         floats,
     )
     quantized = replace(realized.main, constraints=main.constraints)
@@ -101,7 +103,7 @@ def _names(module: Module) -> set[str]:
     return {_operator(call) for call in calls} | {call.span.node for call in calls if call.span is not None}
 
 
-def _in_parts(target: Function) -> Function:
+def _decomposed(target: Function) -> Function:
     return decompose(target, lambda call: not isinstance(call.callee, Operator) or call.callee.name not in _COMPOSITE)
 
 
@@ -111,17 +113,17 @@ def _in_parts(target: Function) -> Function:
 def _differences(
     plan: Plan,
     scales: Scales,
-    watched: Sequence[Expr],
+    layer_values: Sequence[Expr],
     results: Sequence[Expr],
     run: Run,
     quantized: Run,
     samples: Sequence[Sample],
 ) -> tuple[list[Difference], list[Agreement]]:
-    """Compare a float function and its quantized version over samples. Returns the difference of each value in `watched`, then of
+    """Compare a float function and its quantized version over samples. Returns the difference of each of `layer_values`, then of
     each result; and the agreement of each result."""
-    value_scales = [*map(scales.get, watched), *(scales.get(expr) if plan.is_int8(expr) else None for expr in results)]
+    value_scales = [*map(scales.get, layer_values), *(scales.get(expr) if plan.is_int8(expr) else None for expr in results)]
     value_differences, result_agreements = [Difference() for _ in value_scales], [Agreement() for _ in results]
-    masked = [id(expr) in plan.masked for expr in (*watched, *results)]
+    masked = [id(expr) in plan.masked for expr in (*layer_values, *results)]
     for sample in samples:
         inputs = {
             param.name: scales[param].stored_array(np.asarray(sample[param.name])) if plan.is_int8(param) else sample[param.name]
@@ -131,7 +133,7 @@ def _differences(
             value = value if scale is None else scale.real_array(value)
             selection = unmasked(real) if masked[index] else ...
             value_differences[index] = value_differences[index].with_values(real[selection], value[selection])
-            if (result := index - len(watched)) >= 0:
+            if (result := index - len(layer_values)) >= 0:
                 result_agreements[result] = result_agreements[result].with_values(np.asarray(real), np.asarray(value))
     return value_differences, result_agreements
 
@@ -155,9 +157,9 @@ def _output(
 
 def _layer(expr: Expr, plan: Plan, scales: Scales, difference: Difference, floats: set[tuple[str, str]]) -> LayerReport:
     scale = scales.get(expr)
-    scale_value, point = (None, None) if scale is None else (scale.scale, scale.zero_point)
+    scale_value, zero_point = (None, None) if scale is None else (scale.scale, scale.zero_point)
     in_floats = id(expr) not in plan.steps and (not isinstance(expr, Call) or (_node(expr), _operator(expr)) in floats)
-    return LayerReport(node_name(expr), _operators(expr, plan), in_floats, scale_value, point, difference)
+    return LayerReport(node_name(expr), _operators(expr, plan), in_floats, scale_value, zero_point, difference)
 
 
 def _element_type(expr: Expr) -> str:
@@ -165,9 +167,9 @@ def _element_type(expr: Expr) -> str:
 
 
 def _output_names(main: Function) -> list[str]:
-    noted = json.loads(main.attr("outputs") or "[]")
+    names = json.loads(main.attr("outputs") or "[]")
     fields = main.body.fields if isinstance(main.body, Tuple) else (main.body,)
-    return noted if len(noted) == len(fields) else [f"output{number}" for number in range(len(fields))]
+    return names if len(names) == len(fields) else [f"output{number}" for number in range(len(fields))]
 
 
 def _operators(expr: Expr, plan: Plan) -> tuple[str, ...]:

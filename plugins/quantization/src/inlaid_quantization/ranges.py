@@ -19,7 +19,7 @@ ENTROPY_ENDS = 64
 
 @dataclass(frozen=True)
 class Scale:
-    """Requantization parameters: real = (stored - zero_point) * scale, stored in int8. The scale is a float32 number."""
+    """Quantization parameters: real = (stored - zero_point) * scale, stored in int8. The scale is a float32 number."""
 
     scale: float
     zero_point: int
@@ -48,8 +48,8 @@ def choose_scale(histogram: Histogram, settings: Quantization, below: float = 0.
         if histogram.least < histogram.greatest
         else (histogram.least, histogram.greatest)
     )
-    scales, points = compute_scales(np.array([low - below]), np.array([high]), settings)
-    return Scale(float(scales[0]), int(points[0]))
+    scales, zero_points = compute_scales(np.array([low - below]), np.array([high]), settings)
+    return Scale(float(scales[0]), int(zero_points[0]))
 
 
 def compute_scales(lows: Array, highs: Array, settings: Quantization) -> tuple[Array, Array]:
@@ -76,12 +76,12 @@ def _full_range(histogram: Histogram, settings: Quantization) -> tuple[float, fl
 
 
 def _percentile(histogram: Histogram, settings: Quantization) -> tuple[float, float]:
-    """Return the bounds that the given percentage of values does not exceed, to the resolution of a bin."""
+    """Return the range of which each end bounds `settings.percentile` percent of the values, to the resolution of a bin."""
     counts = histogram.counts.copy()
     counts[len(counts) // 2] += histogram.zeros
-    below = np.concatenate([[0], np.cumsum(counts)]) / counts.sum()
-    part = settings.percentile / 100
-    low, high = np.interp([1 - part, part], below, histogram.edges)
+    cumulative = np.concatenate([[0], np.cumsum(counts)]) / counts.sum()
+    fraction = settings.percentile / 100
+    low, high = np.interp([1 - fraction, fraction], cumulative, histogram.edges)
     return max(float(low), histogram.least), min(float(high), histogram.greatest)
 
 
@@ -99,13 +99,13 @@ def _least_squares(histogram: Histogram, settings: Quantization) -> tuple[float,
     return float(low[best]), float(high[best])
 
 
-def _squared_errors(histogram: Histogram, scales: Array, points: Array) -> Array:
+def _squared_errors(histogram: Histogram, scales: Array, zero_points: Array) -> Array:
     """Return the sum of squared errors for each scale: scale^2 / 12 for a value within the range, the squared distance to the range
     for a value beyond it, 0 for a zero."""
     edges = histogram.edges
     middles = (edges[:-1] + edges[1:]) / 2
     sums = [np.concatenate([[0.0], np.cumsum(histogram.counts * middles**power)]) for power in range(3)]
-    first, last = (LOWEST - 0.5 - points) * scales, (HIGHEST + 0.5 - points) * scales
+    first, last = (LOWEST - 0.5 - zero_points) * scales, (HIGHEST + 0.5 - zero_points) * scales
 
     def up_to(ends: Array) -> list[Array]:
         return [np.interp(ends, edges, cumulative) for cumulative in sums]
@@ -126,8 +126,8 @@ def _squared_errors(histogram: Histogram, scales: Array, points: Array) -> Array
 def _least_divergence(histogram: Histogram, settings: Quantization) -> tuple[float, float]:
     """Return the fraction of the whole range whose stored distribution diverges least from the observed distribution."""
     parts = np.arange(ENTROPY_ENDS, 0, -1) / ENTROPY_ENDS
-    scales, points = compute_scales(parts * histogram.least, parts * histogram.greatest, settings)
-    divergences = [divergence(histogram, Scale(float(scale), int(point))) for scale, point in zip(scales, points, strict=True)]
+    scales, zero_points = compute_scales(parts * histogram.least, parts * histogram.greatest, settings)
+    divergences = [divergence(histogram, Scale(float(scale), int(point))) for scale, point in zip(scales, zero_points, strict=True)]
     best = parts[int(np.argmin(divergences))]
     return float(best) * histogram.least, float(best) * histogram.greatest
 

@@ -29,24 +29,24 @@ class Realized:
 
 def realize(plan: Plan, scales: Scales, settings: Quantization) -> Realized:
     """Build the function of a plan, with tables for functions of one stored tensor."""
-    work = _Work(plan, scales, settings)
-    work.run()
-    results = [work.result(expr) for expr in plan.outputs]
-    watched = [*(work.stored[id(expr)] for expr in observed(plan)), *(work.real[id(expr)] for expr in plan.direct)]
+    builder = _Builder(plan, scales, settings)
+    builder.run()
+    results = [builder.result(expr) for expr in plan.outputs]
+    layer_values = [*(builder.stored[id(expr)] for expr in observed(plan)), *(builder.real[id(expr)] for expr in plan.direct)]
     # Build one function first, so that both have the same tables.
-    tabulated = tabulate(function(work.params, tuple_([*watched, *results])), cheap=True)
+    tabulated = tabulate(function(builder.params, tuple_([*layer_values, *results])), cheap=True)
     assert isinstance(tabulated.body, Tuple)
     fields = tabulated.body.fields
-    outputs = fields[len(watched) :]
+    outputs = fields[len(layer_values) :]
     body = tuple_(outputs) if isinstance(plan.main.body, Tuple) else outputs[0]
-    shown = [field for field, expr in zip(outputs, plan.outputs, strict=True) if is_real(expr)]
+    real_outputs = [field for field, expr in zip(outputs, plan.outputs, strict=True) if is_real(expr)]
     return Realized(
         function(tabulated.params, body, plan.main.attrs, span=plan.main.span),
-        function(tabulated.params, tuple_([*fields[: len(watched)], *shown])),
+        function(tabulated.params, tuple_([*fields[: len(layer_values)], *real_outputs])),
     )
 
 
-class _Work:
+class _Builder:
     def __init__(self, plan: Plan, scales: Scales, settings: Quantization) -> None:
         self.plan = plan
         self.scales = scales

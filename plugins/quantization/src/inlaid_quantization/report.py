@@ -27,12 +27,14 @@ class Difference:
         """Return the difference with more values included."""
         real, quantized = real.astype(np.float64), quantized.astype(np.float64)
         finite = np.isfinite(real) & np.isfinite(quantized)
-        alike = (real == quantized) | (np.isnan(real) & np.isnan(quantized))
-        off = np.where(alike, 0.0, math.inf)
-        off[finite] = quantized[finite] - real[finite]
+        is_equal = (real == quantized) | (np.isnan(real) & np.isnan(quantized))
+        differences = np.where(is_equal, 0.0, math.inf)
+        differences[finite] = quantized[finite] - real[finite]
         signal = float(np.sum(np.square(real[finite])))
-        greatest = float(np.abs(off).max(initial=0.0))
-        return Difference(self.signal + signal, self.noise + float(np.sum(off * off)), max(self.max_error, greatest))
+        greatest = float(np.abs(differences).max(initial=0.0))
+        return Difference(
+            self.signal + signal, self.noise + float(np.sum(differences * differences)), max(self.max_error, greatest)
+        )
 
     @property
     def sqnr_db(self) -> float:
@@ -125,11 +127,13 @@ class QuantizationReport:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        chosen = self.settings
-        measured = _count(range(self.samples), "sample")
-        having = chosen.requantization
-        limits = f", for rounding {' or '.join(having.roundings)} and {having.multiplier_bits} bits" if having.roundings else ""
-        yield f"int8, {chosen.calibration} ranges, {chosen.scales.replace('_', ' ')} scales{limits}; measured on {measured}"
+        settings = self.settings
+        samples = _count(range(self.samples), "sample")
+        hardware = settings.requantization
+        limits = (
+            f", for rounding {' or '.join(hardware.roundings)} and {hardware.multiplier_bits} bits" if hardware.roundings else ""
+        )
+        yield f"int8, {settings.calibration} ranges, {settings.scales.replace('_', ' ')} scales{limits}; measured on {samples}"
         for what, items in (("input", self.inputs), ("output", self.outputs)):
             for item in items:
                 stored = "" if item.scale is None else f", scale {item.scale:.6g}, zero point {item.zero_point}"

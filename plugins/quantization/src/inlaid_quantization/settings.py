@@ -79,7 +79,7 @@ class Quantization:
 
     def rounding(self, usual: str) -> str:
         """Return the rounding for `multiply_fixed`: `usual` if the hardware supports it, otherwise a supported one."""
-        roundings = [each for each in self.requantization.roundings if each != HALF_EVEN]
+        roundings = [rounding for rounding in self.requantization.roundings if rounding != HALF_EVEN]
         return usual if not roundings or usual in roundings else roundings[0]
 
     @property
@@ -92,18 +92,18 @@ class Quantization:
 def fitted(settings: Quantization, declared: Requantization) -> Quantization:
     """Adapt settings to the requantization that they specify or, if they specify none, to the one `declared` by the target. Raises
     `InputError` if the settings need float32, but the target does not support it."""
-    having = settings.requantization if settings.requantization.roundings else declared
-    if not having.roundings:
+    requantization = settings.requantization if settings.requantization.roundings else declared
+    if not requantization.roundings:
         return settings
-    if settings.arithmetic == choices.FLOAT and HALF_EVEN not in having.roundings:
+    if settings.arithmetic == choices.FLOAT and HALF_EVEN not in requantization.roundings:
         raise InputError(
-            f'arithmetic is "float", but the target supports only rounding {" and ".join(having.roundings)}',
+            f'arithmetic is "float", but the target supports only rounding {" and ".join(requantization.roundings)}',
             remedy='choose "fixed", or another target',
         )
     return replace(
         settings,
-        requantization=having,
-        arithmetic=choices.FLOAT if set(having.roundings) == {HALF_EVEN} else settings.arithmetic,
-        weights=settings.weights if having.per_channel else choices.TENSOR,
-        scales=choices.POWER_OF_TWO if having.multiplier_bits == 1 else settings.scales,
+        requantization=requantization,
+        arithmetic=choices.FLOAT if set(requantization.roundings) == {HALF_EVEN} else settings.arithmetic,
+        weights=settings.weights if requantization.per_channel else choices.TENSOR,
+        scales=choices.POWER_OF_TWO if requantization.multiplier_bits == 1 else settings.scales,
     )

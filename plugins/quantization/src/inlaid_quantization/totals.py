@@ -38,7 +38,7 @@ class Stored:
         return dequantized(self.value, self.scale)
 
     @property
-    def centerd(self) -> Expr:
+    def centered(self) -> Expr:
         """Return the stored values minus the zero point, as int32."""
         wide = cast_to(self.value, "int32")
         return ops.sub(wide, scalar(self.scale.zero_point, "int32")) if self.scale.zero_point else wide
@@ -72,7 +72,7 @@ class Total:
     def by_axis(self, values: Array) -> Array:
         """Reshape per-factor numbers to broadcast to the tensor."""
         rank = expr_type(self.value).rank
-        return values.reshape(()) if values.size == 1 else values.reshape([-1 if at == self.axis else 1 for at in range(rank)])
+        return values.reshape(()) if values.size == 1 else values.reshape([-1 if axis == self.axis else 1 for axis in range(rank)])
 
 
 def aligned(a: Stored, b: Stored, settings: Quantization) -> tuple[Expr, Expr, float]:
@@ -84,17 +84,17 @@ def aligned(a: Stored, b: Stored, settings: Quantization) -> tuple[Expr, Expr, f
         # The scales differ by powers of two: nothing is rounded.
         left, right = (_shifted(side, int(np.log2(side.scale.scale / min_scale))) for side in (a, b))
         return left, right, min_scale
-    left, right = (_raised(side, 2 * max_scale, settings) for side in (a, b))
+    left, right = (_scaled_up(side, 2 * max_scale, settings) for side in (a, b))
     return left, right, 2 * max_scale / (1 << SUM_BITS)
 
 
-def _shifted(side: Stored, places: int) -> Expr:
-    return ops.shift_left(side.centerd, scalar(places, "int32")) if places else side.centerd
+def _shifted(side: Stored, shift: int) -> Expr:
+    return ops.shift_left(side.centered, scalar(shift, "int32")) if shift else side.centered
 
 
-def _raised(side: Stored, unit: float, settings: Quantization) -> Expr:
-    raised = ops.shift_left(side.centerd, scalar(SUM_BITS, "int32"))
-    return _multiplied(raised, [side.scale.scale / unit], 0, "away", settings)
+def _scaled_up(side: Stored, unit: float, settings: Quantization) -> Expr:
+    shifted = ops.shift_left(side.centered, scalar(SUM_BITS, "int32"))
+    return _multiplied(shifted, [side.scale.scale / unit], 0, "away", settings)
 
 
 def _multiplied(value: Expr, factors: Sequence[float], axis: int, rounding: str, settings: Quantization) -> Expr:
@@ -108,17 +108,17 @@ def store(total: Total, scale: Scale, low: float, high: float, settings: Quantiz
     factors = total.factor.reshape(-1) / scale.scale
     fractions, exponents = np.frexp(factors)
     if settings.shifts and np.all(fractions == 0.5) and np.all(np.abs(exponents - 1) <= LARGEST_SHIFT):
-        moved = _by_shifts(total, 1 - exponents)
+        rescaled = _by_shifts(total, 1 - exponents)
     elif settings.arithmetic == FLOAT:
         return _by_float(total, factors, scale, low, high)
     else:
         _, shifts = fixed_points(factors.tolist())
         value = _within(total, np.maximum(shifts, 0))
-        moved = _multiplied(value, factors.tolist(), total.axis, total.rounding, settings)
+        rescaled = _multiplied(value, factors.tolist(), total.axis, total.rounding, settings)
     least, greatest = _limits(scale, low, high)
     if scale.zero_point:
-        moved = ops.add(moved, scalar(scale.zero_point, "int32"))
-    return ops.cast(ops.clip(moved, minimum=float(least), maximum=float(greatest)), dtype="int8")
+        rescaled = ops.add(rescaled, scalar(scale.zero_point, "int32"))
+    return ops.cast(ops.clip(rescaled, minimum=float(least), maximum=float(greatest)), dtype="int8")
 
 
 def _limits(scale: Scale, low: float, high: float) -> tuple[int, int]:
@@ -128,9 +128,9 @@ def _limits(scale: Scale, low: float, high: float) -> tuple[int, int]:
 
 def _by_float(total: Total, factors: Array, scale: Scale, low: float, high: float) -> Expr:
     """Requantize an accumulator by a float32 multiplication."""
-    by = constant(factors.astype(np.float32).reshape(() if factors.size == 1 else -1))
-    point = constant(np.asarray(scale.zero_point, np.int8))
-    return limited(ops.requantize(total.value, by, point, dtype="int8", axis=total.axis), scale, low, high)
+    scales = constant(factors.astype(np.float32).reshape(() if factors.size == 1 else -1))
+    zero_point = constant(np.asarray(scale.zero_point, np.int8))
+    return limited(ops.requantize(total.value, scales, zero_point, dtype="int8", axis=total.axis), scale, low, high)
 
 
 def limited(stored: Expr, scale: Scale, low: float, high: float) -> Expr:
@@ -150,9 +150,9 @@ def as_real(total: Total, low: float, high: float) -> Expr:
     return real if (low, high) == (-np.inf, np.inf) else ops.clip(real, minimum=low, maximum=high)
 
 
-def _by_shifts(total: Total, places: Array) -> Expr:
+def _by_shifts(total: Total, exponents: Array) -> Expr:
     """Divide an accumulator by powers of two, rounding half up; negative exponents multiply."""
-    left, right = (np.maximum(each, 0).astype(np.int32) for each in (-places, places))
+    left, right = (np.maximum(shifts, 0).astype(np.int32) for shifts in (-exponents, exponents))
     value = _within(total, left)
     if left.any():
         value = ops.shift_left(value, constant(total.by_axis(left)))

@@ -30,7 +30,7 @@ _FIRST_ROWS = struct.calcsize("<BB14x16H")
 """Byte offset of the row counts in the operand of LDTILECFG."""
 
 
-def _bytes(buffer: ir.Buffer) -> int:
+def _row_bytes(buffer: ir.Buffer) -> int:
     """Return the number of bytes per row of a tile that holds a buffer."""
     return math.prod(dim for dim in buffer.shape[1:] if isinstance(dim, int)) * buffer.dtype.bytes
 
@@ -83,19 +83,19 @@ class _Tiles:
         """Configure each tile for the shape of its buffer. `buffers` is keyed by register number."""
         shapes: list[tuple[arith.Dim, int]] = [(0, 0)] * 16
         for number, buffer in buffers.items():
-            shapes[number] = buffer.shape[0], _bytes(buffer)
+            shapes[number] = buffer.shape[0], _row_bytes(buffer)
         row_counts = [rows if isinstance(rows, int) else 0 for rows, _ in shapes]
         content = _CONFIGURATION.pack(1, 0, *(width for _, width in shapes), *row_counts)
         name = f"tiles.{content.hex().rstrip('0')}"
         text = "".join(f"\\{byte:02X}" for byte in content)
         p.declarations[name] = f'@{name} = private unnamed_addr constant [64 x i8] c"{text}", align 64'
         address = f"@{name}"
-        unknown = [(number, rows) for number, (rows, _) in enumerate(shapes) if not isinstance(rows, int)]
-        if unknown:
+        symbolic_rows = [(number, rows) for number, (rows, _) in enumerate(shapes) if not isinstance(rows, int)]
+        if symbolic_rows:
             address = p.alloca("i8", _CONFIGURATION.size)
             config_type = "<64 x i8>"
             p.emit(f"store {p.op(f'load {config_type}, ptr @{name}, align 64', 'i8', 64)}, ptr {address}, align 64")
-        for number, rows in unknown:
+        for number, rows in symbolic_rows:
             value = p.op(f"trunc {count(rows)} to i8", "i8")
             slot = p.op(f"getelementptr inbounds i8, ptr {address}, i64 {_FIRST_ROWS + number}", "ptr")
             p.emit(f"store {value}, {slot}, align 1")

@@ -29,7 +29,7 @@ RECENT, OLDER = (4e9, 3e10), (3e9, 1.2e10)
 OLDER: all other cores. Measured on Zen 5: 4.4e9 Hz and 4.1e10 bytes/s."""
 
 
-def _steps(present: Collection[str], width: int) -> int:
+def _cycles_per_instruction(present: Collection[str], width: int) -> int:
     """Return the cycles per instruction on vectors of `width` bits: of the processors with bfloat16, those without AVX-VNNI (Zen 4)
     execute 512 bits in two steps. `CORE` keeps two units: with one, tiles are smaller and wait for loads (ADR 93)."""
     return 2 if width == 512 and "avx512bf16" in present and "avxvnni" not in present else 1
@@ -38,7 +38,7 @@ def _steps(present: Collection[str], width: int) -> int:
 def capabilities(options: X86Options) -> Capabilities:
     """Return the capabilities of an x86-64 CPU for target options. Peak assumes two FMA units per core; bandwidth is per core."""
     width, present = vector_bits(options), features(options)
-    clock, read = RECENT if "avx512bf16" in present else OLDER
+    clock, core_bandwidth = RECENT if "avx512bf16" in present else OLDER
     cores = options.threads or CORES_ASSUMED
     return Capabilities(
         dtypes=tuple(name for name in DTYPES if name != "string"),
@@ -48,8 +48,8 @@ def capabilities(options: X86Options) -> Capabilities:
         core=CORE,
         masks=width > 128,
         cores=options.threads,
-        peak=cores * clock * 4 * width / 32 / _steps(present, width),
-        bandwidth=cores * read,
+        peak=cores * clock * 4 * width / 32 / _cycles_per_instruction(present, width),
+        bandwidth=cores * core_bandwidth,
         control_flow=True,
         branches=True,
         in_place=True,

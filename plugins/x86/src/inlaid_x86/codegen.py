@@ -59,14 +59,14 @@ class X86Codegen(LibraryCodegen):
         kernels = self._kernels
         loop = unit if isinstance(unit, RegionLoop) else None
         region = unit.body if isinstance(unit, RegionLoop) else unit
-        queued = []
+        queued_kernels = []
         for number, kernel in enumerate(region.kernels):
             context.report("print", number, len(region.kernels))
-            queued.append(kernels.add(kernel))
-        symbols = [item.symbol for item in queued]
-        polls = checkpoints([queued[call.kernel].cycles for call in region.calls])
+            queued_kernels.append(kernels.add(kernel))
+        symbols = [item.symbol for item in queued_kernels]
+        polls = checkpoints([queued_kernels[call.kernel].cycles for call in region.calls])
         polls = frozenset() if polls is None and loop is not None else polls
-        legal = replace(region, kernels=tuple(item.kernel for item in queued))
+        legal = replace(region, kernels=tuple(item.kernel for item in queued_kernels))
         kernels.compilers.entry(print_entry(legal, region.name, symbols, kernels.dialect, polls), region.name)
         if loop is not None:
             kernels.compilers.entry(print_loop(loop, loop.name, region.name, kernels.dialect), loop.name)
@@ -81,7 +81,7 @@ class X86Codegen(LibraryCodegen):
             constants=region.constants,
             workspace={"": unit.workspace},
             aliases=unit.aliases,
-            requires=tuple(sorted({*kernels.level, *(name for item in queued for name in item.features)})),
+            requires=tuple(sorted({*kernels.level, *(name for item in queued_kernels for name in item.features)})),
             kernels=kernel_infos(region),
         )
 

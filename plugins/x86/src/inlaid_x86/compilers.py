@@ -22,7 +22,8 @@ from inlaid_x86.machine import compile_text, feature_text, rejected
 from inlaid_x86.processes import CompilerProcess
 
 SHARE = 1 << 17
-"""Characters of LLVM text that wait per worker before a process is started. Compiling them takes longer than starting it."""
+"""Characters of LLVM text that must wait per worker before another process is started. Compiling them takes longer than starting
+the process."""
 
 
 class Compilers:
@@ -116,7 +117,7 @@ class _Job:
 
 
 class _Worker:
-    """A thread that compiles `jobs` until it gets None. It puts True into `done` after each job, and False when it ends."""
+    """A thread that compiles `jobs` until it gets None. It puts True into `completions` after each job, and False when it ends."""
 
     def __init__(self, jobs: queue.SimpleQueue[_Job | None], completions: queue.SimpleQueue[bool]) -> None:
         self._jobs = jobs

@@ -95,8 +95,9 @@ _options = threading.Lock()
 
 @contextmanager
 def _in_source_order(enabled: bool) -> Iterator[None]:
-    """Generate code, if `enabled` without LLVM's scheduler. It hoists loads above multiply-adds even if no register is free.
-    A tile of 16 accumulators then spills one in each step, and a 7 x 7 convolution takes 1.7 times as long."""
+    """Enter a context that generates code, if `enabled` without LLVM's scheduler. The scheduler hoists loads above multiply-adds
+    even if no register is free. A tile of 16 accumulators then spills one in each step, and a 7 x 7 convolution takes 1.7 times as
+    long."""
     with _options:
         llvm.set_option("inlaid", f"-enable-misched={0 if enabled else 1}")
         try:
@@ -109,7 +110,7 @@ def _explicit_passes() -> Any:
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
     # Merge a loop's body and latch. Otherwise the next pass sinks loads for the next iteration into the latch in reverse order, and
-    # prefetchers do not follow addresses that decrease within each step upwards.
+    # prefetchers do not follow addresses that increase from step to step but decrease within a step.
     passes.add_simplify_cfg_pass()
     passes.add_instruction_combine_pass()
     passes.add_loop_simplify_pass()
@@ -123,7 +124,7 @@ def serve(idle_seconds: float) -> None:
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     sink.write(GREETING)
     sink.flush()
-    # `select` sees what Python has not read yet: the next request is written after the answer.
+    # `select` does not see what Python has buffered, but nothing is: the next request is written after the answer.
     while select.select([source], [], [], idle_seconds)[0] and len(head := source.read(REQUEST.size)) == REQUEST.size:
         effort, *sizes = REQUEST.unpack(head)
         features, symbol, text = (source.read(size).decode() for size in sizes)

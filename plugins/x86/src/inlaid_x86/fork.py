@@ -53,7 +53,7 @@ def remaining_budget(stmt: ir.Stmt, times: float, budget: float, width: int, usu
         case ir.Intrinsic() if usual:
             return budget - times * INTRINSIC
         case ir.Store(value=value):
-            return budget - times * _size(value, sizes) / ISSUED
+            return budget - times * _operations(value, sizes) / ISSUED
         case ir.For() | ir.While() | ir.Intrinsic():
             return 0.0  # unknown cost
     for inner in ir.substatements(stmt):
@@ -62,7 +62,7 @@ def remaining_budget(stmt: ir.Stmt, times: float, budget: float, width: int, usu
     return budget
 
 
-def _size(value: ir.Expr, sizes: Sizes) -> int:
+def _operations(value: ir.Expr, sizes: Sizes) -> int:
     """Return the number of operations to compute and store a value."""
     if value not in sizes:
         sizes[value] = 1 + len(list(ir.walk_exprs(value)))
@@ -82,7 +82,7 @@ def issued(stmt: ir.Stmt, width: int, usual: int, sizes: Sizes) -> arith.Expr:
         case ir.While(body=body):
             return arith.simplify(usual * issued(body, width, usual, sizes))
         case ir.Store(value=value):
-            return arith.Const(_size(value, sizes))
+            return arith.Const(_operations(value, sizes))
         case ir.Intrinsic():
             return arith.Const(int(ISSUED * INTRINSIC))
     return arith.simplify(sum((issued(inner, width, usual, sizes) for inner in ir.substatements(stmt)), arith.ZERO))

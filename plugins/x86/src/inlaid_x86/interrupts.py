@@ -33,25 +33,25 @@ def polled_loops(kernel: ir.LoopProgram, width: int) -> dict[ir.For, Polls]:
     if any(isinstance(stmt, ir.Alloc) and stmt.buffer.scope == TILES.name for stmt in ir.walk_stmts(kernel.body)):
         return {}
     polls: dict[ir.For, Polls] = {}
-    _find(kernel.body, width, polls, {})
+    _choose_loops(kernel.body, width, polls, {})
     return polls
 
 
-def _find(stmt: ir.Stmt, width: int, polls: dict[ir.For, Polls], sizes: Sizes) -> None:
+def _choose_loops(stmt: ir.Stmt, width: int, polls: dict[ir.For, Polls], sizes: Sizes) -> None:
     if isinstance(stmt, ir.For):
         if stmt.kind is ir.ForKind.VECTORIZED or _remaining(stmt, width, sizes) > 0:
             return
-        rest = _remaining(stmt.body, width, sizes)
-        before = len(polls)
-        if rest <= 0:
-            _find(stmt.body, width, polls, sizes)
-        if len(polls) == before:  # no inner loop polls: iterations are short, or long with short parts only
-            interval = max(int(STEP / max(CHUNK - rest, 1.0)), 1)
+        budget = _remaining(stmt.body, width, sizes)
+        count = len(polls)
+        if budget <= 0:
+            _choose_loops(stmt.body, width, polls, sizes)
+        if len(polls) == count:  # no inner loop polls: iterations are short, or long with short parts only
+            interval = max(int(STEP / max(CHUNK - budget, 1.0)), 1)
             operations = issued(stmt.body, width, _USUAL, sizes)
             polls[stmt] = Polls(interval) if isinstance(operations, arith.Const) else Polls(int(STEP * ISSUED), operations)
     elif not isinstance(stmt, ir.While):
         for inner in ir.substatements(stmt):
-            _find(inner, width, polls, sizes)
+            _choose_loops(inner, width, polls, sizes)
 
 
 def _remaining(stmt: ir.Stmt, width: int, sizes: Sizes) -> float:

@@ -49,29 +49,32 @@ class Kernels:
         available = features(options)
         self._context = context
         self._width = vector_bits(options)
-        self._instructions = {each.intrinsic.name: each for each in (*tensor_instructions(available), *context.instructions)}
-        emitted = {name: each.emitter for name, each in self._instructions.items()}
+        self._instructions = {item.intrinsic.name: item for item in (*tensor_instructions(available), *context.instructions)}
+        emitters = {name: item.emitter for name, item in self._instructions.items()}
         files = amx.register_files(available)
-        self.dialect = Dialect(TRIPLE, data_layout(), attributes, emitted, files, math_functions(options), options.check)
+        self.dialect = Dialect(TRIPLE, data_layout(), attributes, emitters, files, math_functions(options), options.check)
         self._passes = kernel_passes(options)
         self.level = base_features(options)
         self.compilers = Compilers(self.level, context.objects)
         self._queued: dict[ir.LoopProgram, Queued] = {}
 
     def add(self, kernel: ir.LoopProgram) -> Queued:
-        """Print a kernel and queue its text. A kernel that was added before is returned as it is."""
+        """Print a kernel and queue its text. A kernel that was added before is not printed or queued again."""
         if kernel not in self._queued:
             printed_kernel = self._printed(kernel)
             intrinsic_names = {stmt.name for stmt in ir.walk_stmts(printed_kernel.kernel.body) if isinstance(stmt, ir.Intrinsic)}
-            more = frozenset(
+            extensions = frozenset(
                 name for item in intrinsic_names & self._instructions.keys() for name in self._instructions[item].extensions
             )
-            more |= {feature for name, feature in FLUSHED.items() if scalar_type(dtype(name)) in printed_kernel.text}
+            extensions |= {feature for name, feature in FLUSHED.items() if scalar_type(dtype(name)) in printed_kernel.text}
             # With 16 registers, loops of VPMADDWD are up to 1.3 times as fast after all of LLVM's passes.
             skips_passes = is_explicit(printed_kernel.kernel, tensor=self._width == 512) or is_deep(printed_kernel.kernel.body)
             effort = EXPLICIT if skips_passes else FULL
             self._queued[kernel] = Queued(
-                printed_kernel.kernel, printed_kernel.cycles, self.compilers.kernel(printed_kernel.text, effort, sorted(more)), more
+                printed_kernel.kernel,
+                printed_kernel.cycles,
+                self.compilers.kernel(printed_kernel.text, effort, sorted(extensions)),
+                extensions,
             )
         return self._queued[kernel]
 
@@ -80,8 +83,8 @@ class Kernels:
         key = (str(self._context.target), kernel)
         if key not in self._context.printed:
             legal = self._context.run_passes(self._passes, kernel)
-            length = cycles(legal, self._width)
-            polls = polled_loops(legal, self._width) if length >= CHUNK else {}
-            self._context.printed[key] = _Printed(legal, length, print_kernel(legal, KERNEL, self.dialect, polls))
+            kernel_cycles = cycles(legal, self._width)
+            polls = polled_loops(legal, self._width) if kernel_cycles >= CHUNK else {}
+            self._context.printed[key] = _Printed(legal, kernel_cycles, print_kernel(legal, KERNEL, self.dialect, polls))
         printed: _Printed = self._context.printed[key]
         return printed

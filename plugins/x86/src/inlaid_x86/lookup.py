@@ -20,7 +20,7 @@ SHUFFLES = (("ssse3", 16, "ssse3.pshuf.b.128"), ("avx2", 32, "avx2.pshuf.b"), ("
 
 
 def table_emitters(present: Sequence[str]) -> Mapping[str, MathEmitter]:
-    """Return the emitters of look-ups by a vector of bytes, keyed by `table_name` the number of bytes."""
+    """Return the emitters of look-ups by a vector of bytes, keyed by `table_name` of the number of bytes."""
     return {table_name(lanes): partial(_looked_up, f"llvm.x86.{name}") for feature, lanes, name in SHUFFLES if feature in present}
 
 
@@ -37,10 +37,10 @@ def _looked_up(shuffle: str, p: FunctionPrinter, operands: tuple[Value, ...]) ->
     for start in range(0, 256, PART):
         address = p.op(f"getelementptr inbounds i8, {table}, i64 {start}", "ptr")
         part = p.op(f"load <{PART} x i8>, ptr {address.ref}, align 1", "i8", PART)
-        both = p.op(f"shufflevector {part}, {part}, <{lanes} x i32> <{mask}>", "i8", lanes)
+        repeated_part = p.op(f"shufflevector {part}, {part}, <{lanes} x i32> <{mask}>", "i8", lanes)
         offset = p.op(f"xor {index}, {splat(str(start), 'i8', lanes)}", "i8", lanes)
-        inside = p.op(f"call {wide} @{add}({offset}, {wide} {splat(str(128 - PART), 'i8', lanes)})", "i8", lanes)
-        part_bytes = p.op(f"call {wide} @{shuffle}({both}, {inside})", "i8", lanes)
+        part_indices = p.op(f"call {wide} @{add}({offset}, {wide} {splat(str(128 - PART), 'i8', lanes)})", "i8", lanes)
+        part_bytes = p.op(f"call {wide} @{shuffle}({repeated_part}, {part_indices})", "i8", lanes)
         result = part_bytes if result is None else p.op(f"or {result}, {part_bytes.ref}", "i8", lanes)
     assert result is not None
     return result

@@ -24,7 +24,7 @@ def kernel_passes(options: X86Options) -> tuple[UnitPass[LoopProgram], ...]:
     """List the passes for a processor."""
     available = features(options)
     converted, flushed = (
-        frozenset(name for name, feature in each.items() if feature in available) for each in (CONVERTED, FLUSHED)
+        frozenset(name for name, feature in requirements.items() if feature in available) for requirements in (CONVERTED, FLUSHED)
     )
     level = base_features(options)
     return (

@@ -35,9 +35,9 @@ def _surroundings(options: X86Options) -> str:
 @hookimpl
 def inlaid_targets() -> Sequence[TargetSpec]:
     """Declare the target x86."""
-    what = "x86-64 CPUs, through LLVM"
+    description = "x86-64 CPUs, through LLVM"
     requires = ("llvmlite",)
-    return [TargetSpec("x86", what, _capabilities, Level.LOOP, X86Options, _surroundings, versions, requires, "inlaid[x86]")]
+    return [TargetSpec("x86", description, _capabilities, Level.LOOP, X86Options, _surroundings, versions, requires, "inlaid[x86]")]
 
 
 @hookimpl
@@ -67,7 +67,7 @@ def inlaid_intrinsics(target: Target) -> Sequence[TensorIntrin]:
     from inlaid_x86.instructions import tensor_instructions
     from inlaid_x86_runtime.cpu import features
 
-    return tuple(each.intrinsic for each in tensor_instructions(features(target.options)))
+    return tuple(item.intrinsic for item in tensor_instructions(features(target.options)))
 
 
 @hookimpl

@@ -32,7 +32,7 @@ IDLE_SECONDS = 60.0
 
 
 class NotStarted(OSError):
-    """Raised for a process that ended before it was ready, as if `sys.executable` is the program that embeds this interpreter."""
+    """Raised for a process that ended before it was ready, as it does if `sys.executable` is a program that embeds Python."""
 
 
 class _Ended(Exception):
@@ -118,7 +118,7 @@ class CompilerProcess:
 
 
 def _end(process: subprocess.Popen[bytes], log: IO[bytes], owner: int) -> None:
-    """End a process and close its log. No-op in a fork of the process `owner` that started it."""
+    """End a process and close its log. `owner`: id of the process that started it; in a fork of the owner, nothing is done."""
     if os.getpid() == owner:
         process.kill()
         with log, contextlib.suppress(OSError), process:
@@ -133,14 +133,14 @@ def _read(source: IO[bytes], size: int) -> bytes:
 
 
 class Optimizer:
-    """Compiles modules in this process, `IN_PROCESS_MODULES` at most, then in processes that wait for the next module in
-    between."""
+    """Compiles at most `IN_PROCESS_MODULES` modules in this process, and later ones in other processes, which are kept for the next
+    module."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._modules = 0
         self._waiting: list[CompilerProcess] = []
-        self._alone = False
+        self._in_process_only = False
 
     def compile(self, text: str, features: str, symbol: str, effort: int) -> bytes:
         """Compile a module by `emit.emit`. Raises as `CompilerProcess.compile` does, except `OSError`: this process then compiles
@@ -150,9 +150,9 @@ class Optimizer:
             try:
                 return process.compile(text, features, symbol, effort)
             except NotStarted:
-                self._alone = True
+                self._in_process_only = True
             except OSError:
-                pass  # as below
+                pass  # this process compiles the module
             finally:
                 self._put_back(process)
         return emit.emit(text, features, symbol, effort)
@@ -161,14 +161,14 @@ class Optimizer:
         """Return a process for one module; None for this process."""
         with self._lock:
             self._modules += 1
-            if self._modules <= IN_PROCESS_MODULES or self._alone:
+            if self._modules <= IN_PROCESS_MODULES or self._in_process_only:
                 return None
             if self._waiting:
                 return self._waiting.pop()
         try:
             return CompilerProcess()
         except NotStarted:
-            self._alone = True
+            self._in_process_only = True
         except OSError:
             pass  # there may be room for another process next time
         return None

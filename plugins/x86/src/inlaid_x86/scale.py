@@ -28,14 +28,14 @@ class _Scale:
         mask = f"i{max(x.lanes, 8)}"
         wide = bits == 512
         p.declarations[name] = f"declare {x.type} @{name}({x.type}, {x.type}, {x.type}, {mask}{', i32' if wide else ''})"
-        rest = f"{x.type} poison, {mask} -1{f', i32 {_TO_NEAREST}' if wide else ''}"
-        return p.op(f"call {x.type} @{name}({x}, {n}, {rest})", x.scalar, x.lanes)
+        trailing_arguments = f"{x.type} poison, {mask} -1{f', i32 {_TO_NEAREST}' if wide else ''}"
+        return p.op(f"call {x.type} @{name}({x}, {n}, {trailing_arguments})", x.scalar, x.lanes)
 
     def _by_integer(self, p: FunctionPrinter, x: Value, n: Value) -> Value:
         form = FLOAT32 if x.scalar == "float" else FLOAT64
         lanes, int_type = x.lanes, f"i{form.dtype.bits}"
-        moved = p.op(f"fadd {n}, {splat(literal(form.magic, form.dtype), x.scalar, lanes)}", x.scalar, lanes)
-        bits = p.op(f"bitcast {moved} to {vector_type(int_type, lanes)}", int_type, lanes)
+        magic_sum = p.op(f"fadd {n}, {splat(literal(form.magic, form.dtype), x.scalar, lanes)}", x.scalar, lanes)
+        bits = p.op(f"bitcast {magic_sum} to {vector_type(int_type, lanes)}", int_type, lanes)
         count = p.op(f"sub {bits}, {splat(str(form.magic_bits), int_type, lanes)}", int_type, lanes)
         if form is FLOAT64:
             count = p.op(f"trunc {count} to {vector_type('i32', lanes)}", "i32", lanes)

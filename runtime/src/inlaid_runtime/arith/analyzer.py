@@ -66,11 +66,11 @@ _LARGEST_DIVISOR = 1 << 31
 """Largest divisor that merging nested divisions may produce, as from x // a // b to x // (a * b). A larger one could exceed the
 integers of kernels."""
 _MERGES = 16
-"""Maximum number of divisions one after the other that are merged with one division."""
+"""Maximum number of nested divisions that are merged into one."""
 _DEEP = 40
 """Number of levels of an expression above which its nodes store canonical forms and bounds."""
 _ATOM = "atom"
-"""Stored as the canonical form of an atom. Its form would refer to the node that stores it."""
+"""Stored in an atom in place of its canonical form, which would refer to the atom itself."""
 _INTERVALS = {
     Add: interval.add,
     Mul: interval.mul,
@@ -98,7 +98,7 @@ class Analyzer:
         self._level = 0
 
     def inside(self, bounds: Bounds) -> Analyzer:
-        """Return a nested analyzer with bounds of more variables. Results that do not depend on these are memoized in this one."""
+        """Return a nested analyzer with bounds of further variables. Results that do not depend on those are memoized in `self`."""
         return Analyzer(bounds, self)
 
     # --- queries ----------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class Analyzer:
         return form
 
     def _nested(self, expr: Expr) -> Linear:
-        """Work out the canonical form of an expression, and first those of what it contains if the recursion is deep."""
+        """Compute the canonical form of an expression. If the recursion is deep, compute those of its subexpressions first."""
         level = self._level
         if level == _LEVELS:
             for node in post_order(expr, below=self._unknown):
@@ -161,7 +161,7 @@ class Analyzer:
         return form
 
     def _unknown(self, expr: Expr) -> tuple[Expr, ...]:
-        """Return the expressions whose canonical forms that of an expression is made of, if that is not known."""
+        """Return the expressions whose canonical forms are needed for that of `expr`; none if that is already known."""
         stored = self._around is None and not self._variables and hasattr(expr, "form")
         return () if stored or expr in self._forms else _read_first(expr)
 
@@ -172,8 +172,8 @@ class Analyzer:
         return unbounded
 
     def _deep(self, expr: Expr) -> Linear:
-        """Return the canonical form of a deep expression without bounds. Stored in its nodes: the sizes along a chain of operators
-        contain one another, and each would be analyzed from its leaves again."""
+        """Return the canonical form of a deep expression without bounds, and store it in the node. The sizes along a chain of
+        operators contain one another, and each would otherwise be analyzed from its leaves again."""
         form = getattr(expr, "form", None)
         if isinstance(form, Linear):
             return form
@@ -270,9 +270,9 @@ class Analyzer:
     def _folded(self, expr: Expr) -> Linear:
         return constant_form(expr.value) if isinstance(expr, Const) else self._atom(expr)
 
-    def _intern(self, key: Hashable, make: Expr) -> Expr:
+    def _intern(self, key: Hashable, atom: Expr) -> Expr:
         """Intern an atom under a key that does not depend on operand order."""
-        return self._interned.setdefault(key, make)
+        return self._interned.setdefault(key, atom)
 
     @staticmethod
     def _key(form: Linear) -> Hashable:
@@ -363,7 +363,7 @@ class Analyzer:
 
     def _floordiv_rest(self, a: Linear, divisor: int, merges: int) -> Linear:
         """Return the form of a // divisor, for a divisor that divides no coefficient of `a`. Merges at most `merges` divisions."""
-        quotient = _only_multiple(self._range(a), divisor)
+        quotient = _common_quotient(self._range(a), divisor)
         if quotient is not None:
             return constant_form(quotient)
         split = self._coarse(a, divisor)
@@ -389,7 +389,7 @@ class Analyzer:
         if divisor <= 0:
             return Linear({FloorMod(a.expr(), Const(divisor)): 1}, 0)
         inner = Linear({atom: count for atom, count in a.terms.items() if count % divisor}, a.constant % divisor)
-        quotient = _only_multiple(self._range(inner), divisor)
+        quotient = _common_quotient(self._range(inner), divisor)
         if quotient is not None:
             return inner.plus(constant_form(-quotient * divisor))
         split = self._coarse(inner, divisor)
@@ -409,7 +409,7 @@ class Analyzer:
             if step == 1:
                 break
             fine = Linear({atom: count for atom, count in a.terms.items() if count % step}, a.constant % step)
-            quotient = _only_multiple(self._range(fine), step)
+            quotient = _common_quotient(self._range(fine), step)
             if quotient is not None:
                 coarse = {atom: count // step for atom, count in a.terms.items() if count % step == 0}
                 return Linear(coarse, a.constant // step + quotient), fine.plus(constant_form(-quotient * step)), step
@@ -630,7 +630,7 @@ def _joint_modulus(digit: Expr, base: Expr, divisor: Const) -> int | None:
     return None
 
 
-def _only_multiple(values: Interval, step: int) -> int | None:
+def _common_quotient(values: Interval, step: int) -> int | None:
     """Return the quotient by `step` that all values share; None if the quotients may differ."""
     lower, upper = values
     if lower is None or upper is None or lower // step != upper // step:
@@ -639,7 +639,7 @@ def _only_multiple(values: Interval, step: int) -> int | None:
 
 
 def _read_first(expr: Expr) -> tuple[Expr, ...]:
-    """Return the expressions whose canonical forms that of an expression is made of."""
+    """Return the expressions whose canonical forms are needed for that of `expr`."""
     match expr:
         case Add():
             return tuple(node for node, _ in summands(expr))
@@ -665,7 +665,7 @@ def _factors(atom: Expr) -> list[Expr]:
 
 
 def _without(factors: list[Expr], divisors: Iterable[Expr]) -> list[Expr] | None:
-    """Remove the wanted factors; None if one of them is missing."""
+    """Return `factors` without `divisors`; None if one of the divisors is no factor."""
     left = list(factors)
     for factor in divisors:
         if factor not in left:

@@ -124,21 +124,21 @@ def suggested_size(constraints: tuple[Constraint, ...], sizes: Mapping[Expr, int
     partial: tuple[SizeVar, int] | None = None
     for variable in sorted(free_vars(broken.condition), key=repr):
         if isinstance(variable, SizeVar) and not variable.existential and variable in sizes:
-            violation = _in_one_size(broken, variable, sizes)
-            conditions = [_in_one_size(item, variable, sizes) for item in constraints if item is not broken]
-            solvable = 0 not in conditions
-            for size in range(variable.lower, limit) if violation != 0 else ():
-                if _may_hold(violation, variable, size):
+            broken_condition = _in_one_size(broken, variable, sizes)
+            other_conditions = [_in_one_size(item, variable, sizes) for item in constraints if item is not broken]
+            solvable = 0 not in other_conditions
+            for size in range(variable.lower, limit) if broken_condition != 0 else ():
+                if _may_hold(broken_condition, variable, size):
                     partial = partial or (variable, size)
                     if not solvable:
                         break
-                    if all(_may_hold(item, variable, size) for item in conditions):
+                    if all(_may_hold(item, variable, size) for item in other_conditions):
                         return variable, size
     return partial
 
 
 def _in_one_size(constraint: Constraint, variable: SizeVar, sizes: Mapping[Expr, int]) -> Dim:
-    """Return a condition with all sizes but one replaced by their values: thousands of values of that one are tried."""
+    """Return the condition with the values of all sizes except `variable`, for which thousands of values are tried."""
     values = {name: wrap(size) for name, size in sizes.items() if name != variable}
     try:
         return unwrap(substitute(wrap(constraint.condition), values))
@@ -147,7 +147,7 @@ def _in_one_size(constraint: Constraint, variable: SizeVar, sizes: Mapping[Expr,
 
 
 def _may_hold(condition: Dim, variable: SizeVar, size: int) -> bool:
-    """Test whether a condition holds if a variable has a size. A condition on unknown sizes may hold."""
+    """Test whether a condition holds if `variable` is `size`. True if the condition reads other sizes, which are unknown."""
     try:
         return evaluate(condition, {variable: size}) != 0
     except KeyError:

@@ -27,7 +27,7 @@ from inlaid_runtime.arith.expr import (
 
 
 def has_value(expr: Dim) -> Expr:
-    """Return the condition that an expression has a value: that no divisor is 0 which its evaluation needs (see `Evaluation`)."""
+    """Return the condition that an expression has a value: each divisor that its evaluation needs is not 0 (see `Evaluation`)."""
     order = post_order(wrap(expr))
     if not any(isinstance(node, (FloorDiv, FloorMod)) for node in order):
         return ONE
@@ -69,10 +69,10 @@ def _if(condition: Expr, conclusion: Expr) -> Expr:
 
 
 def _conjuncts(condition: Expr) -> frozenset[Expr]:
-    return frozenset(node for node in post_order(condition, below=_both) if not isinstance(node, And))
+    return frozenset(node for node in post_order(condition, below=_and_operands) if not isinstance(node, And))
 
 
-def _both(node: Expr) -> tuple[Expr, ...]:
+def _and_operands(node: Expr) -> tuple[Expr, ...]:
     return node.operands if isinstance(node, And) else ()
 
 

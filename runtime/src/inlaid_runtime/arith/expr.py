@@ -193,8 +193,8 @@ class SizeVar(Expr):
     """A symbolic dimension. Dimensions of the same name are equal.
 
     `lower` and `upper` are inclusive bounds (`upper` None: unbounded). An *existential* dimension is defined by a kernel at run
-    time. Its name starts with `?`, and `upper` gives the capacity of its buffers. `usual` is an expression of other dimensions
-    whose representative size is that of this one; None: by its bounds.
+    time. Its name starts with `?`, and `upper` gives the capacity of its buffers. `usual` is an expression over other dimensions,
+    and its representative size is used for this one too; None: the representative size follows from the bounds.
     """
 
     __slots__ = ("lower", "name", "upper", "usual")
@@ -545,7 +545,7 @@ ARITHMETIC: Mapping[type[Expr], Callable[[int, int], int]] = {
 """Operations of nodes that compute an integer from the values of two operands."""
 
 LEVELS = 64
-"""Depth to which functions recurse that need few levels nearly always. They visit what is nested deeper by `post_order`."""
+"""Depth to which functions recurse, which is nearly always enough. They visit deeper expressions by `post_order`."""
 
 RUN = 16
 """Number of operands that `balanced` combines from left to right."""
@@ -594,7 +594,7 @@ Below = Callable[[Expr], tuple[Expr, ...]]
 
 def post_order(*exprs: Expr, below: Below = attrgetter("operands")) -> list[Expr]:
     """List the distinct nodes of expressions, each after the nodes that `below` returns for it, which are its operands by default.
-    The first of these comes first."""
+    The nodes that `below` returns are visited in their order."""
     order: dict[int, Expr] = {}
     contained: dict[int, tuple[Expr, ...]] = {}  # `below` may make new nodes, so it is called once for each node
     stack = list(reversed(exprs))
@@ -612,8 +612,8 @@ def post_order(*exprs: Expr, below: Below = attrgetter("operands")) -> list[Expr
 
 
 def _equal(first: Expr, second: Expr) -> bool:
-    """Compare nodes of one type, operation and hash by their operands. Memoises in the nodes which are equal, so that equal
-    expressions without common nodes are compared once."""
+    """Compare nodes of one type, operation and hash by their operands. Equal nodes store the same object in `_equals`, so that
+    equal expressions without common nodes are compared once."""
     pairs = [(first, second)]
     visited = {(id(first), id(second))}
     for a, b in pairs:  # grows in the loop
@@ -645,11 +645,11 @@ def _has_same_class(a: Expr, b: Expr) -> bool:
 
 
 def named_parts(*exprs: Expr, depth: int, below: Below = attrgetter("operands")) -> tuple[list[Expr], dict[int, int]]:
-    """Choose subexpressions to be written before expressions, under numbers: those that occur several times, and more of them where
-    the rest would be nested deeper than `depth`.
+    """Choose subexpressions to be written before the expressions, each under a number: those that occur several times, and as many
+    others as keep all texts from being nested deeper than `depth`.
 
     Returns the parts, each after those that it contains, and the number of the part for the id of each node that is equal to it.
-    `below` is as for `post_order`; nodes without anything below are no parts. Sizes with different bounds are different.
+    `below` is as for `post_order`; a node without nodes below is never a part. Sizes with different bounds are different.
     """
     nodes = post_order(*exprs, below=below)
     classes: dict[Hashable, int] = {}
@@ -775,9 +775,9 @@ def _reads(expr: Expr) -> tuple[frozenset[Expr], bool, int]:
         variables, data, height = _NOTHING, False, 0
         try:
             for operand in node.operands:
-                more, reads, inside = operand._reads
-                variables, data = variables | more if variables and more else variables or more, data or reads
-                height = max(height, inside)
+                inner, reads, depth = operand._reads
+                variables, data = variables | inner if variables and inner else variables or inner, data or reads
+                height = max(height, depth)
         except AttributeError:
             stack.extend(node.operands)
             continue
@@ -830,8 +830,8 @@ def evaluate(expr: Dim, values: Mapping[Expr, int]) -> int:
 
 
 class Evaluation:
-    """Evaluates expressions under values for variables. Memoises all nodes, so that expressions with common subexpressions cost as
-    much as their distinct nodes.
+    """Evaluates expressions under values for variables. Memoizes the values of all nodes, so that the cost is linear in the number
+    of distinct nodes.
 
     Operands that a `Select`, an `And` or an `Or` does not need may be undefined. Otherwise raises KeyError for a variable without a
     value, ZeroDivisionError, and TypeError for an `Opaque`, which only the tensor interpreter can evaluate.
@@ -842,7 +842,7 @@ class Evaluation:
     def __init__(self, values: Mapping[Expr, int]) -> None:
         self._values = values
         self._cache: dict[int, int | Exception] = {}
-        self._exprs: list[Expr] = []  # keeps the nodes alive, whose ids `_cache` has
+        self._exprs: list[Expr] = []  # keeps alive the nodes whose ids are keys of `_cache`
 
     def __call__(self, expr: Dim) -> int:
         """Return the value of an expression."""

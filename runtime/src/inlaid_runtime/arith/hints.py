@@ -46,6 +46,6 @@ def _variable(variable: SizeVar, unknown: int, hints: Mapping[Expr, int]) -> int
 
 
 def _hint(dim: Dim, hints: Mapping[Expr, int]) -> int:
-    # A difference may be 0 at the assumed sizes, where every cost would be 0.
+    # A difference of sizes may be 0 at the assumed sizes, which would make every cost 0.
     size = evaluate(dim, hints)
     return max(size, 1) if isinstance(dim, Expr) and dim.operands else size

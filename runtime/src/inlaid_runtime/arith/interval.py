@@ -53,7 +53,7 @@ def floordiv(a: Interval, b: Interval) -> Interval:
 
 
 def _towards(value: int, divisor: Interval, *, least: bool) -> int:
-    """Return the smallest (`least`) or largest `value // y`."""
+    """Return the smallest (`least`) or largest `value // y`, for y in `divisor`."""
     assert divisor[0] is not None
     quotient_at_upper = (-1 if value < 0 else 0) if divisor[1] is None else value // divisor[1]
     quotient_at_lower = value // divisor[0]

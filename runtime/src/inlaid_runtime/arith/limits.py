@@ -65,7 +65,7 @@ def limits(expr: Dim, ranges: Mapping[Expr, Limits]) -> Limits | None:
 
 def _intersected(symbolic: Limits | None, interval: Interval) -> Limits | None:
     """Return limits that also respect an interval. The limits of a sum ignore that its terms share variables: n - max(n - 3, 0) is
-    at most 3, but gets the upper bound of n. Symbolic limits are kept, because they may be the smaller ones."""
+    at most 3, but gets the upper bound of n. Symbolic limits are kept, since they may be tighter."""
     lower, upper = interval
     if symbolic is None:
         return None if lower is None or upper is None else (Const(lower), Const(upper))
@@ -78,7 +78,7 @@ def _intersected(symbolic: Limits | None, interval: Interval) -> Limits | None:
 
 
 def _limits(node: Expr, parts: Sequence[Limits | None], analyzer: Analyzer) -> Limits | None:
-    """Return the limits of a node, given those of the operands that are its values."""
+    """Return the limits of a node, given those of its operands (without the condition of a `Select`)."""
     if isinstance(node, (Compare, And, Or, Not)):
         return ZERO, ONE
     if len(parts) != 2 or parts[0] is None or parts[1] is None:

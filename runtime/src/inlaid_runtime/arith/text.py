@@ -170,7 +170,7 @@ _FUNCTIONS: dict[str, tuple[int, Callable[..., Expr]]] = {
 _DEEPEST = 200
 """Greatest nesting depth of an expression in a text, since parsing is recursive. `format_expr` stays below it."""
 INFIX = frozenset(_INFIX)
-"""The infix operators of integer expressions. Each application is parenthesised."""
+"""The infix operators of integer expressions. Each application is parenthesized."""
 
 
 def parse_expr(tokens: Tokens, leaf: Callable[[Tokens], Expr]) -> Expr:
@@ -207,7 +207,7 @@ def _parse_let(tokens: Tokens, leaf: Callable[[Tokens], Expr]) -> Expr:
     tokens.expect("(")
     parts: dict[str, Expr] = {}
 
-    def inside(tokens: Tokens) -> Expr:
+    def part_or_leaf(tokens: Tokens) -> Expr:
         if tokens.next.kind != "part":
             return leaf(tokens)
         if tokens.next.text not in parts:
@@ -217,9 +217,9 @@ def _parse_let(tokens: Tokens, leaf: Callable[[Tokens], Expr]) -> Expr:
     while tokens.next.kind == "part" and tokens.peek(1).text == "=":
         name = tokens.take().text
         tokens.expect("=")
-        parts[name] = parse_expr(tokens, inside)
+        parts[name] = parse_expr(tokens, part_or_leaf)
         tokens.expect(",")
-    expr = parse_expr(tokens, inside)
+    expr = parse_expr(tokens, part_or_leaf)
     tokens.expect(")")
     return expr
 

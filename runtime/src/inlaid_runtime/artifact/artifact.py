@@ -31,8 +31,8 @@ class TensorSpec:
 @dataclass(frozen=True)
 class DimSource:
     """Source of a region's symbolic dimension: axis `axis` of input `input`. If `input` is None, the region computes and writes the
-    dimension (an existential dimension, at most `upper`). If `upper` is None too, the plan passes its dimension of the same
-    name."""
+    dimension (an existential dimension, at most `upper`). If `upper` is None too, its value is that of the plan's dimension of the
+    same name."""
 
     name: str
     input: int | None = None

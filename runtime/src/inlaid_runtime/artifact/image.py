@@ -90,8 +90,8 @@ def read_image(code: bytes | memoryview, machine: Machine) -> Image:
         if p_type == DYNAMIC:
             dynamic = code[offset : offset + stored]
             continue
-        free = segments[-1].address + segments[-1].size if segments else 0
-        _expect(address // machine.page >= -(-free // machine.page), f"program header {index} overlaps the one before")
+        previous_end = segments[-1].address + segments[-1].size if segments else 0
+        _expect(address // machine.page >= -(-previous_end // machine.page), f"program header {index} overlaps the one before")
         _expect(address + size <= MAX_BYTES, f"program header {index} ends beyond {MAX_BYTES} bytes")
         _expect(not (flags & WRITABLE and flags & EXECUTABLE), f"program header {index} is both writable and executable")
         segments.append(Segment(address, code[offset : offset + stored], size, flags))
@@ -121,8 +121,8 @@ class _Dynamic:
         for name, _, _, section, value, _ in [*SYMBOL.iter_unpack(table)][1:]:
             end = names.find(b"\0", name)
             _expect(end > name and section != 0, "a symbol has no name or no definition")
-            code = any(part.flags & EXECUTABLE and 0 <= value - part.address < len(part.content) for part in self.segments)
-            _expect(code, f"function {names[name:end]!r} is not in an executable segment")
+            is_code = any(part.flags & EXECUTABLE and 0 <= value - part.address < len(part.content) for part in self.segments)
+            _expect(is_code, f"function {names[name:end]!r} is not in an executable segment")
             yield names[name:end].decode("utf-8", "replace"), value
 
     def _relative(self) -> Iterator[tuple[int, int]]:
@@ -143,6 +143,6 @@ class _Dynamic:
         raise ValueError(f"{what} in no segment")
 
 
-def _expect(holds: bool, otherwise: str) -> None:
+def _expect(holds: bool, problem: str) -> None:
     if not holds:
-        raise ValueError(otherwise)
+        raise ValueError(problem)

@@ -22,7 +22,7 @@ class Value:
 
     `storage` is "input" or "output" (owned by the caller); "constant" (in the package's weights under `name`); "arena" (at byte
     `offset` of its device's arena); "dynamic" (allocated when computed, since its size has no bound before the run; on a device it
-    shares memory with values of disjoint lifetimes, see `runtime.blocks`); or "host" (a Python object, `dtype` None). `shape` has
+    shares memory with values of disjoint lifetimes, see `execution.blocks`); or "host" (a Python object, `dtype` None). `shape` has
     expressions over the plan's dimensions; an input that is a string tensor has a shape too, which binds dimensions. `device` is
     the target whose memory contains the value, "" for host memory. Values in device memory are arena and dynamic values, constants,
     and inputs and outputs of called plans.
@@ -89,8 +89,8 @@ class Loop:
 class Move:
     """Copy value `source` to value `target`: an input returned as an output, or a value between host and device. A copy from a
     device is complete after a `Wait`. `donate`: the target reuses the source's buffer, and nothing reads the source afterwards; an
-    input is reused if it is already on the device, and copied otherwise. `apart`: the device copies concurrently with its kernels.
-    Nothing else uses the memory before a copy to the device, or after a copy from it."""
+    input is reused if it is already on the device, and copied otherwise. `apart`: the device copies concurrently with its kernels,
+    and nothing else uses the memory before a copy to the device, or after a copy from it."""
 
     source: int
     target: int
@@ -100,8 +100,8 @@ class Move:
 
 @dataclass(frozen=True)
 class Bind:
-    """Bind the first extent of value `target`, which has no elements, to an element of the int64 value `source`, by row-major
-    index. `name` and `node` are used in the error for an element that is not a size."""
+    """Bind a size to element `element`, in row-major order, of the int64 value `source`. The size is the first extent of value
+    `target`, which has no elements. `name` and `node` are used in the error for an element that is not a size."""
 
     source: int
     target: int

@@ -46,36 +46,41 @@ def lifetimes(
     for step, item in enumerate(instructions):
         if isinstance(item, Move) and item.donate and planned(values[item.source]):
             owners[item.target] = owners[item.source]
-        beside = isinstance(item, Move) and item.apart and bool(values[item.source].device)
+        is_concurrent = isinstance(item, Move) and item.apart and bool(values[item.source].device)
         for number in (*read_by(item), *written_by(item)):
             if planned(values[number]):
                 owner = owners.setdefault(number, number)
                 first, last = lives.get(owner, (step, step))
-                lives[owner] = first, max(last, len(instructions) if beside and number in read_by(item) else step)
+                lives[owner] = first, max(last, len(instructions) if is_concurrent and number in read_by(item) else step)
     return owners, lives
 
 
 def renumbered(instruction: Instruction, number: Callable[[int], int]) -> Instruction:
     """Replace the value numbers of an instruction."""
 
-    def each(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    def renumber_all(numbers: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(map(number, numbers))
 
-    def maybe(index: int | None) -> int | None:
+    def renumber_optional(index: int | None) -> int | None:
         return None if index is None else number(index)
 
     match instruction:
         case Invoke(inputs=inputs, outputs=outputs) | Call(inputs=inputs, outputs=outputs):
-            return replace(instruction, inputs=each(inputs), outputs=each(outputs))
+            return replace(instruction, inputs=renumber_all(inputs), outputs=renumber_all(outputs))
         case Branch(condition=condition, inputs=inputs, outputs=outputs):
-            return replace(instruction, condition=number(condition), inputs=each(inputs), outputs=each(outputs))
+            return replace(instruction, condition=number(condition), inputs=renumber_all(inputs), outputs=renumber_all(outputs))
         case Loop(body=body):
-            sides = (instruction.state, instruction.scanned, instruction.captured, instruction.outputs, instruction.spare)
-            return Loop(body, maybe(instruction.trip_count), maybe(instruction.condition), *map(each, sides))
+            groups = (instruction.state, instruction.scanned, instruction.captured, instruction.outputs, instruction.spare)
+            return Loop(
+                body,
+                renumber_optional(instruction.trip_count),
+                renumber_optional(instruction.condition),
+                *map(renumber_all, groups),
+            )
         case Move(source=source, target=target) | Bind(source=source, target=target):
             return replace(instruction, source=number(source), target=number(target))
         case Assert(condition=condition, outputs=outputs):
-            return replace(instruction, condition=maybe(condition), outputs=each(outputs))
+            return replace(instruction, condition=renumber_optional(condition), outputs=renumber_all(outputs))
         case Wait():
             return instruction
     raise AssertionError(f"unknown instruction {instruction!r}")

@@ -14,8 +14,8 @@ from inlaid_runtime.errors import PluginError
 
 
 def joined(versions: Sequence[Artifact]) -> Artifact:
-    """Join versions of a region into one artifact, the least demanding first. Duplicate versions are dropped, and equal constants
-    share one array. Raises `PluginError` if signatures or aliases differ."""
+    """Join `versions` of a region, of which the least demanding is first, into one artifact. Duplicate versions are dropped, and
+    equal constants share one array. Raises `PluginError` if signatures or aliases differ."""
     if len(versions) == 1:
         return versions[0]
     distinct_versions: list[Artifact] = []

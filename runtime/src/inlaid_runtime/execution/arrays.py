@@ -23,8 +23,8 @@ _AS_IN_C = (
     sys.implementation.name == "cpython" and _pointer_at(id(_SAMPLE) + _HEADER).value == _SAMPLE.__array_interface__["data"][0]
 )
 _PLAIN = np.ndarray if _AS_IN_C else None
-"""Type of arrays whose objects have the address of their data behind the header, as in numpy's C API. Reading it takes a seventh of
-the time of `__array_interface__`, which builds a dictionary."""
+"""Type of arrays whose data address follows the object header in memory, as in numpy's C API; None if this does not hold here.
+Reading it there takes a seventh of the time of `__array_interface__`, which builds a dictionary."""
 IN_PLACE = 0x101
 """Value of numpy's flags C_CONTIGUOUS and ALIGNED combined."""
 LARGE = 1 << 17

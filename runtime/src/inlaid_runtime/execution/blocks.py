@@ -19,11 +19,11 @@ def assign_blocks(plan: Plan) -> dict[int, int]:
     for _, number in plan.outputs:
         if number in owners:
             lives[owners[number]] = -1, len(plan.instructions)
-    places: dict[int, int] = {}
+    block_numbers: dict[int, int] = {}
     ends: dict[str, list[int]] = {}
     for owner, (first, last) in sorted(lives.items(), key=lambda item: item[1]):
         block_ends = ends.setdefault(plan.values[owner].device, [])
         block = next((number for number, end in enumerate(block_ends) if end < first), len(block_ends))
         block_ends[block : block + 1] = [last]
-        places[owner] = block
-    return {number: places[owner] for number, owner in owners.items()}
+        block_numbers[owner] = block
+    return {number: block_numbers[owner] for number, owner in owners.items()}

@@ -103,6 +103,6 @@ def spread(head: str, parts: Sequence[str], end: str, width: int) -> str:
 
 
 def cplusplus(text: str) -> str:
-    """Print definitions by which C++ compilers take the keywords of C in a text; "" if it has none."""
-    words = [f"#define {word} {other}\n" for word, other in _CPLUSPLUS.items() if re.search(rf"\b{word}\b", text)]
-    return f"#ifdef __cplusplus\n{''.join(words)}#endif\n" if words else ""
+    """Return macro definitions that let C++ compilers accept the C keywords in a text; "" if it has none."""
+    definitions = [f"#define {word} {other}\n" for word, other in _CPLUSPLUS.items() if re.search(rf"\b{word}\b", text)]
+    return f"#ifdef __cplusplus\n{''.join(definitions)}#endif\n" if definitions else ""

@@ -26,7 +26,7 @@ Json = Any
 T = TypeVar("T")
 
 MAX_DEPTH = 100
-"""Greatest nesting depth of an expression or a part in a package, since decoding is recursive. Written ones have less: `LEVELS`."""
+"""Greatest nesting depth of an expression or a part in a package, since decoding is recursive. Encoding writes at most `LEVELS`."""
 PARTS = "parts"
 """Field of an encoded object that lists the shared parts of its expressions."""
 
@@ -150,9 +150,9 @@ def expect(data: Json, expected_type: type[T], where: str) -> T:
 def expect_fields(data: Json, fields: tuple[str, ...], where: str) -> dict[str, Json]:
     """Check that a JSON object has exactly the given fields and return it. Raises `PackageError`."""
     members: dict[str, Json] = expect(data, dict, where)
-    odd = sorted(set(members) ^ set(fields))
-    if odd:
-        raise PackageError(f"{where}: field {odd[0][:80]!r} is {'missing' if odd[0] in fields else 'unknown'}")
+    mismatches = sorted(set(members) ^ set(fields))
+    if mismatches:
+        raise PackageError(f"{where}: field {mismatches[0][:80]!r} is {'missing' if mismatches[0] in fields else 'unknown'}")
     return members
 
 
@@ -235,7 +235,7 @@ class _Decoder:
             raise PackageError(f"{where}: an expression is nested too deeply")
         expr = self._node(expect(data, list, where), where, lambda item: self._expr(item, where, depth - 1))
         if isinstance(expr, arith.Const):
-            expect_int(expr.value, where)  # folded
+            expect_int(expr.value, where)  # the result of folding may be out of range
         return expr
 
     def _node(self, data: list[Json], where: str, inner: Callable[[Json], arith.Expr]) -> arith.Expr:

@@ -224,7 +224,7 @@ class DeviceWork:
 
     def upload(self, source: Array, target: DeviceTensor) -> None:
         """Copy a host array to a tensor."""
-        _check_equal(source, target)
+        _check_shape_and_dtype(source, target)
         self.queues.busy = True
         if source.nbytes:
             with blame(self.memory.plugin, f"copying to {self.memory.target}"):
@@ -232,7 +232,7 @@ class DeviceWork:
 
     def upload_apart(self, source: Array, target: DeviceTensor, number: int) -> None:
         """Copy a host array to a tensor concurrently with kernels. Readers of value `number` must first call `await_values`."""
-        _check_equal(source, target)
+        _check_shape_and_dtype(source, target)
         self.queues.busy = True
         if source.nbytes:
             with blame(self.memory.plugin, f"copying to {self.memory.target}"):
@@ -250,7 +250,7 @@ class DeviceWork:
 
     def download(self, source: DeviceTensor, target: Array, apart: bool = False) -> None:
         """Copy a tensor to a host array, which is valid after `wait`; with `apart`, concurrently with later kernels."""
-        _check_equal(source, target)
+        _check_shape_and_dtype(source, target)
         self.queues.busy = True
         if target.nbytes:
             with blame(self.memory.plugin, f"copying from {self.memory.target}"):
@@ -262,15 +262,15 @@ class DeviceWork:
 
     def copy(self, source: DeviceTensor, target: DeviceTensor) -> None:
         """Copy a tensor to another on the device."""
-        _check_equal(source, target)
+        _check_shape_and_dtype(source, target)
         self.queues.busy = True
         if target.buffer is not None:
             with blame(self.memory.plugin, f"copying on {self.memory.target}"):
                 self.device.copy(source, target, self.queues.kernels)
 
     def replayed(self, steps: object, tensors: Sequence[DeviceTensor], launch: Callable[[], None]) -> None:
-        """Call `launch` on tensors, or replay its recording for the same memory. The second call for the same memory records the
-        launches. `steps` identifies the launches."""
+        """Call `launch`, which launches `steps` on `tensors`, or replay its recording. The second call with the same steps and the
+        same memory makes the recording."""
         device = self.device
         assert isinstance(device, CapturingDevice)
         key = (steps, id(self.scratch), *[(tensor.buffer, tensor.offset) for tensor in tensors])
@@ -289,7 +289,8 @@ class DeviceWork:
             device.replay(recording.handle, self.queues.kernels)
 
     def _new_recording(self, tensors: Sequence[DeviceTensor]) -> _Recording:
-        """Create an empty recording. If the greatest number is reached, it replaces the oldest recording."""
+        """Create an empty recording. If there are `_MAX_RECORDINGS` already, drop the oldest one without a handle; if each has one,
+        drop all."""
         if len(self._recordings) >= _MAX_RECORDINGS:
             oldest = next((key for key, recording in self._recordings.items() if recording.handle is None), None)
             if oldest is None:
@@ -305,8 +306,8 @@ class DeviceWork:
         self.queues.wait()
 
 
-def _check_equal(source: Array | DeviceTensor, target: Array | DeviceTensor) -> None:
-    """Raise `KernelFault` unless a copy has the shape and the type of its source."""
+def _check_shape_and_dtype(source: Array | DeviceTensor, target: Array | DeviceTensor) -> None:
+    """Raise `KernelFault` unless source and target of a copy have equal shapes and dtypes."""
     if source.shape != target.shape or source.dtype != target.dtype:
         raise KernelFault(
             f"expected a value of {target.dtype} and shape {target.shape}, got {source.dtype} and shape {source.shape}"

@@ -125,7 +125,7 @@ def import_capsule(capsule: object) -> Imported:
     if tensor.strides and math.prod(shape) > 1:
         strides = tuple(tensor.strides[axis] for axis in range(tensor.rank))
         expected_strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(tensor.rank))
-        if any(size > 1 and stride != due for size, stride, due in zip(shape, strides, expected_strides, strict=True)):
+        if any(size > 1 and stride != expected for size, stride, expected in zip(shape, strides, expected_strides, strict=True)):
             raise InputError("expected a row-major tensor", remedy="pass a contiguous copy")
     dtype = _numpy_dtype(tensor.type)
     _rename(capsule, _CONSUMED)

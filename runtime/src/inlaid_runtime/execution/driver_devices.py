@@ -1,4 +1,5 @@
-"""Devices and runtime modules over a vendor's driver: allocated bytes, driver errors, requirements of artifacts."""
+"""Base classes of devices and runtime modules that use a vendor's driver. They count allocated bytes, translate driver errors and
+check the requirements of artifacts."""
 
 from __future__ import annotations
 

@@ -31,12 +31,12 @@ def example_inputs(
 
 
 def _size(dim: arith.Dim, dims: Mapping[str, int | tuple[int, int]]) -> int:
-    chosen: dict[arith.Expr, int] = {}
+    sizes: dict[arith.Expr, int] = {}
     for variable in arith.free_vars(dim):
         assert isinstance(variable, arith.SizeVar)
         fixed = dims.get(variable.name)
-        chosen[variable] = fixed if isinstance(fixed, int) else max(variable.lower, 1)
-    return arith.evaluate(dim, chosen)
+        sizes[variable] = fixed if isinstance(fixed, int) else max(variable.lower, 1)
+    return arith.evaluate(dim, sizes)
 
 
 def random_array(generator: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:

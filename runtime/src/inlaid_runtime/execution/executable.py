@@ -46,10 +46,10 @@ class Executable:
         self.inputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.inputs)
         self.outputs = tuple(TensorSpec(name, values[number].shape, values[number].dtype) for name, number in main.outputs)
         plan = self._executor.plans["main"]
-        reading = [memories.get(plan.places.get(position, "")) for position in range(len(self.inputs))]
-        writing = [memories.get(plan.makers.get(position, "")) for position in range(len(self.outputs))]
-        self._inputs = InputValues(self.inputs, reading, sorted(plan.donated))
-        self._output_arrays = OutputArrays(self.outputs, writing)
+        input_memories = [memories.get(plan.places.get(position, "")) for position in range(len(self.inputs))]
+        output_memories = [memories.get(plan.makers.get(position, "")) for position in range(len(self.outputs))]
+        self._inputs = InputValues(self.inputs, input_memories, sorted(plan.donated))
+        self._output_arrays = OutputArrays(self.outputs, output_memories)
         self._output_names = self._output_arrays.names
 
     def __copy__(self) -> Executable:
@@ -87,7 +87,7 @@ class Executable:
 
     @property
     def donated(self) -> tuple[str, ...]:
-        """Names of the inputs whose buffers outputs reuse."""
+        """Names of the inputs whose buffers are reused by outputs."""
         return tuple(self._inputs.names[position] for position in self._inputs.donated)
 
     def run(

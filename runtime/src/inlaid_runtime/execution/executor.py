@@ -65,7 +65,7 @@ class Executor:
             return self._run_plan("main", inputs, targets, recorder, None, keep, None)
         except RecursionError as error:
             raise KernelFault("the model's functions are nested too deeply") from error
-        except (ArithmeticError, AssertionError, AttributeError, LookupError) as error:  # not of a region: see `_blamed`
+        except (ArithmeticError, AssertionError, AttributeError, LookupError) as error:  # not of a region: see `_reraise`
             raise InternalError(f"a fault of Inlaid, not of the model: {describe(error)}", remedy=REPORT) from error
         except Interruption as interruption:
             raise interruption.error from None
@@ -78,11 +78,11 @@ class Executor:
         recorder: Recorder | None,
         outer: Sizes | None = None,
         keep: bool = False,
-        around: Workspace | None = None,
+        enclosing: Workspace | None = None,
     ) -> Sequence[Any]:
         prepared = self.plans[name]
         layout = prepared.enter(inputs, outer)
-        run = prepared.acquire(layout) if around is None else around.run_inside(prepared, layout)
+        run = prepared.acquire(layout) if enclosing is None else enclosing.run_inside(prepared, layout)
         try:
             run.recorder = recorder
             if layout.sizes or run.sizes:
@@ -99,7 +99,7 @@ class Executor:
             on_devices = prepared.memories
             if on_devices:
                 self._bind(run, inputs, keep)
-                run.root = around is None
+                run.root = enclosing is None
             if targets:
                 for number, target in zip(prepared.outputs, targets, strict=True):
                     if target is not None and target.shape == layout.shapes[number]:
@@ -115,14 +115,14 @@ class Executor:
                     self._bind_size(run, step)
                 else:
                     self._step(run, step)
-            if on_devices and around is None:
+            if on_devices and enclosing is None:
                 for queues in run.queues.values():
                     queues.wait()
                 if run.device_outputs:
                     return [run.device_outputs.get(number, frame[number]) for number in prepared.outputs]
             return prepared.results(frame)
         finally:
-            if around is None:
+            if enclosing is None:
                 prepared.release(run)
             else:
                 run.frame = []
@@ -215,7 +215,7 @@ class Executor:
             self._check_shape(run, target, item.shape)
             return copied
         if isinstance(item, DeviceArray) and (move.donate or target not in run.prepared.donated_values):
-            self._define(run, target, item.tensor)  # it may be updated, or nothing updates it: no copy needed
+            self._define(run, target, item.tensor)  # no copy: it may be updated, or nothing updates it
             return False
         destination = frame[target]
         if isinstance(destination, DeviceArray):
@@ -275,27 +275,27 @@ class Executor:
                     frame[number] = self._reserve(run, number, shape)
             dims = layout.dims.copy() if layout.late else layout.dims
             work.queues.busy = True
-            timed = region.loaded.timed_launch if recorder is not None else None
+            timed_launch = region.loaded.timed_launch if recorder is not None else None
             arguments = inputs, step.outputs(frame), work.workspace(layout.workspace), dims, work.queues.kernels
-            if timed is None:
+            if timed_launch is None:
                 layout.invoke(*arguments)
             else:
-                times = timed(*arguments)
+                read_times = timed_launch(*arguments)
             if layout.late or recorder is not None:
                 work.wait()
-            parts = () if timed is None else times()
+            kernel_times = () if timed_launch is None else read_times()
             if step.layout is None and (layout.late or not step.invoked.matched):
-                self._shape(run, step, layout, dims)
+                self._set_output_shapes(run, step, layout, dims)
         except Exception as error:
-            _blamed(region, error)
+            _reraise(region, error)
         if recorder is not None:
-            recorder.region(region.info, region.artifact, start, parts, dims.tolist())
+            recorder.region(region.info, region.artifact, start, kernel_times, dims.tolist())
 
     def _invoke(self, run: Workspace, step: RegionStep) -> None:
         frame, recorder, layout = run.frame, run.recorder, step.layout
         inputs = step.inputs(frame)
         start = recorder.now() if recorder is not None else 0.0
-        parts: Sequence[KernelTime] = ()
+        kernel_times: Sequence[KernelTime] = ()
         sizes: Sequence[int] = ()
         region = step.region
         try:
@@ -321,16 +321,16 @@ class Executor:
                 if recorder is None:
                     layout.invoke(inputs, step.outputs(frame), run.scratch, dims)
                 else:
-                    parts = _profile(region, inputs, step.outputs(frame), run.scratch, dims)
+                    kernel_times = _profile(region, inputs, step.outputs(frame), run.scratch, dims)
                     sizes = dims.tolist()
                 if step.layout is None and (layout.late or not step.invoked.matched):
-                    self._shape(run, step, layout, dims)
+                    self._set_output_shapes(run, step, layout, dims)
         except Exception as error:
-            _blamed(region, error)
+            _reraise(region, error)
         if recorder is not None:
-            recorder.region(region.info, region.artifact, start, parts, sizes)
+            recorder.region(region.info, region.artifact, start, kernel_times, sizes)
 
-    def _shape(self, run: Workspace, step: RegionStep | LaunchStep, layout: RegionLayout, dims: Array) -> None:
+    def _set_output_shapes(self, run: Workspace, step: RegionStep | LaunchStep, layout: RegionLayout, dims: Array) -> None:
         """Set the shapes of a region's outputs by its computed dimensions. Raises `KernelFault` for a dimension beyond its
         bound."""
         artifact, invoked, numbers = step.region.artifact, step.invoked, step.instruction.outputs
@@ -348,8 +348,8 @@ class Executor:
                 if array.shape != shape:
                     if shape is None or math.prod(shape) > math.prod(array.shape):
                         raise KernelFault(f"region {artifact.symbol} returned shape {shape}, beyond its bound {array.shape}")
-                    tensor = isinstance(array, DeviceTensor)
-                    frame[number] = replace(array, shape=shape) if tensor else np.ndarray(shape, array.dtype, array)
+                    on_device = isinstance(array, DeviceTensor)
+                    frame[number] = replace(array, shape=shape) if on_device else np.ndarray(shape, array.dtype, array)
         if not invoked.matched:
             for number in numbers:
                 self._define(run, number, run.frame[number])
@@ -389,12 +389,13 @@ class Executor:
         for work in run.devices.values():
             work.await_values(inputs)
         arguments, targets = [frame[number] for number in inputs], [frame[number] for number in outputs]
-        results = self._run_plan(plan, arguments, targets, run.recorder, run.sizes, around=self._inside(run))
+        results = self._run_plan(plan, arguments, targets, run.recorder, run.sizes, enclosing=self._workspace_owner(run))
         for number, result in zip(outputs, results, strict=True):
             self._store(run, number, result, shared=False)
 
-    def _inside(self, run: Workspace) -> Workspace | None:
-        """Return the owner of the workspaces of called plans: this run if devices are used, since called plans use its queues."""
+    def _workspace_owner(self, run: Workspace) -> Workspace | None:
+        """Return the owner of the workspaces of called plans: this run if devices are used, since called plans use its queues; else
+        None."""
         return run if self._on_devices else None
 
     def _loop(self, run: Workspace, loop: Loop) -> None:
@@ -424,13 +425,13 @@ class Executor:
             device = values[number].device
             on_device = device and DeviceStack(run.devices[device], number, frame[number], next(spare))
             stacks.append(on_device or Stack(run, number, body.alignment))
-        keep = aligned_empty((), np.bool_)
+        keep_going = aligned_empty((), np.bool_)
         iteration = 0
         while going and iteration < limit:
             rows = [sliced(item, iteration, run, device, row) for item, device, row in sources]
             inputs = [np.array(iteration, np.int64), *(item.value for item in state), *rows, *captured]
-            targets = [keep, *(item.target(state) for item in state), *(stack.row(iteration) for stack in stacks)]
-            results = self._run_plan(loop.body, inputs, targets, run.recorder, run.sizes, around=self._inside(run))
+            targets = [keep_going, *(item.target(state) for item in state), *(stack.row(iteration) for stack in stacks)]
+            results = self._run_plan(loop.body, inputs, targets, run.recorder, run.sizes, enclosing=self._workspace_owner(run))
             going = bool(results[0])
             for item, result in zip((*state, *stacks), results[1:], strict=True):
                 if isinstance(item, (State, DeviceState)):
@@ -438,8 +439,8 @@ class Executor:
                 else:
                     item.push(iteration, result)
             iteration += 1
-        for number, one in zip(loop.outputs[:count], state, strict=True):
-            self._store(run, number, one.finish(), shared=iteration == 0)
+        for number, variable in zip(loop.outputs[:count], state, strict=True):
+            self._store(run, number, variable.finish(), shared=iteration == 0)
         for stack in stacks:
             self._store(run, stack.number, stack.finish(iteration), shared=False)
 
@@ -496,7 +497,7 @@ def _profile(
     return ()
 
 
-def _blamed(region: LoadedRegion, error: Exception) -> NoReturn:
+def _reraise(region: LoadedRegion, error: Exception) -> NoReturn:
     """Re-raise a region's error with the names of the region and the plugin."""
     if isinstance(error, InlaidError):
         error.node = error.node or summarize_nodes(region.info.nodes)

@@ -16,37 +16,41 @@ from inlaid_runtime.artifact.touched import written_by
 
 
 def inherited_sizes(plans: Mapping[str, Plan], signatures: Mapping[str, Signature]) -> dict[str, frozenset[arith.Expr]]:
-    """Compute the sizes that each plan, its regions or its callees read before inputs or instructions determine the sizes."""
+    """Compute the sizes that each plan, its regions or its callees read before inputs or instructions determine them."""
     sizes_by_plan: dict[str, frozenset[arith.Expr]] = dict.fromkeys(plans, frozenset())
     changed = True
     while changed:
         changed = False
         for name, plan in plans.items():
-            plan_sizes = _unshown_sizes(plan, signatures, sizes_by_plan)
+            plan_sizes = _undetermined_sizes(plan, signatures, sizes_by_plan)
             if plan_sizes != sizes_by_plan[name]:
                 sizes_by_plan[name], changed = plan_sizes, True
     return sizes_by_plan
 
 
-def _unshown_sizes(
+def _undetermined_sizes(
     plan: Plan, signatures: Mapping[str, Signature], inherited: Mapping[str, frozenset[arith.Expr]]
 ) -> frozenset[arith.Expr]:
     """Compute `inherited_sizes` of one plan, given the inherited sizes of its callees."""
-    shown: set[arith.Expr] = {dim for _, number in plan.inputs for dim in plan.values[number].shape if isinstance(dim, SizeVar)}
+    determined_sizes: set[arith.Expr] = {
+        dim for _, number in plan.inputs for dim in plan.values[number].shape if isinstance(dim, SizeVar)
+    }
     sizes = {size for value in plan.values for dim in (*value.shape, value.offset) for size in arith.free_vars(dim)}
     for size in (plan.workspace, *plan.arenas.values()):
         sizes |= arith.free_vars(size)
-    unshown: set[arith.Expr] = {size for size in sizes - shown if isinstance(size, SizeVar) and not size.existential}
+    undetermined_sizes: set[arith.Expr] = {
+        size for size in sizes - determined_sizes if isinstance(size, SizeVar) and not size.existential
+    }
     for instruction in plan.instructions:
         if isinstance(instruction, Invoke):
-            unshown |= _region_parameters(signatures[instruction.symbol]) - shown
+            undetermined_sizes |= _region_parameters(signatures[instruction.symbol]) - determined_sizes
         for callee in _callees(instruction):
-            unshown |= inherited[callee] - shown
+            undetermined_sizes |= inherited[callee] - determined_sizes
         shapes = [plan.values[number].shape for number in written_by(instruction)]
-        shown |= {dim for shape in shapes for dim in shape if isinstance(dim, SizeVar) and dim.existential}
-        unshown |= {size for shape in shapes for dim in shape for size in arith.free_vars(dim)} - shown
-    unshown |= {size for constraint in plan.constraints for size in constraint.sizes} - shown
-    return frozenset(unshown)
+        determined_sizes |= {dim for shape in shapes for dim in shape if isinstance(dim, SizeVar) and dim.existential}
+        undetermined_sizes |= {size for shape in shapes for dim in shape for size in arith.free_vars(dim)} - determined_sizes
+    undetermined_sizes |= {size for constraint in plan.constraints for size in constraint.sizes} - determined_sizes
+    return frozenset(undetermined_sizes)
 
 
 def _region_parameters(signature: Signature) -> set[arith.Expr]:

@@ -16,7 +16,7 @@ from inlaid_runtime.execution.shapes import picker
 
 class InputValues:
     """Imports the inputs of a model. `memories` has for each input the device memory that it may be in; None if it must be in host
-    memory. `donated` are the numbers of the inputs whose buffers outputs reuse."""
+    memory. `donated` are the numbers of the inputs whose buffers are reused by outputs."""
 
     def __init__(self, specs: Sequence[TensorSpec], memories: Sequence[DeviceMemory | None], donated: Sequence[int]) -> None:
         self.names = tuple(spec.name for spec in specs)

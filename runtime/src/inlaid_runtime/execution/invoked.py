@@ -120,12 +120,12 @@ class Invoked:
         check_shapes(artifact, artifact.signature.inputs, shapes, sizes)
         self.check_ranges(sizes)
         bounds = upper_bounds(artifact.signature, sizes)
-        rooms = [room(spec, sizes, bounds) for spec in artifact.signature.outputs]
+        buffer_shapes = [room(spec, sizes, bounds) for spec in artifact.signature.outputs]
         return RegionLayout(
             self.region.call,
             np.array([sizes.get(name, 0) for name in self.dims], np.int64),
             region_workspace(artifact, {**sizes, **bounds}),
-            *fresh_arrays(self._plan, self._numbers, rooms, self._alignment),
+            *fresh_arrays(self._plan, self._numbers, buffer_shapes, self._alignment),
             tuple((position, name, bounds[name]) for position, name in enumerate(self.dims) if name in bounds),
             tuple(constraint for constraint in artifact.constraints if constraint.holds(sizes) is None),
         )
@@ -181,7 +181,7 @@ def check_constraints(constraints: Sequence[arith.Constraint], sizes: Mapping[ar
     dimension."""
     for constraint in constraints:
         if constraint.holds(sizes) is False:
-            raise _violated(constraints, constraint, sizes)
+            raise _violation_error(constraints, constraint, sizes)
 
 
 def violation(artifact: Artifact, number: int, dims: Sequence[int]) -> InputError | None:
@@ -195,10 +195,12 @@ def violation(artifact: Artifact, number: int, dims: Sequence[int]) -> InputErro
     sizes: Sizes = {
         name: size for source, size in pairs if (name := SizeVar(source.name)) in constraint.sizes or source.upper is None
     }
-    return _violated(artifact.constraints, constraint, sizes) if constraint.holds(sizes) is False else None
+    return _violation_error(artifact.constraints, constraint, sizes) if constraint.holds(sizes) is False else None
 
 
-def _violated(constraints: Sequence[arith.Constraint], constraint: arith.Constraint, sizes: Mapping[arith.Expr, int]) -> InputError:
+def _violation_error(
+    constraints: Sequence[arith.Constraint], constraint: arith.Constraint, sizes: Mapping[arith.Expr, int]
+) -> InputError:
     remedy = None
     if suggestion := arith.suggested_size(tuple(constraints), sizes):
         name, size = suggestion[0].name, suggestion[1]

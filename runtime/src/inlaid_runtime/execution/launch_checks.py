@@ -1,8 +1,7 @@
 """Checks of launches: each kernel runs on arguments for which it is compiled.
 
 A launch plan says which kernel runs when, and on what. The kernels say what they access (`KernelFunction`), since they are compiled
-with the program. A plan whose launches fulfil the checks accesses no memory outside of the region's buffers, whatever it says
-otherwise.
+with the program. A plan whose launches pass the checks accesses no memory outside of the region's buffers, whatever else it says.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _CACHED = 256
 
 
 class KernelFootprint:
-    """The bytes that a kernel accesses behind each buffer, by its other arguments."""
+    """The number of bytes that a kernel accesses from the start of each buffer, as a function of its other arguments."""
 
     def __init__(self, function: KernelFunction) -> None:
         self._function = function
@@ -62,8 +61,8 @@ class KernelFootprint:
 class LaunchChecks:
     """Checks the launches of one run of a region, in order."""
 
-    def __init__(self, symbol: str, plan: LaunchPlan, needs: Sequence[KernelFootprint], stores: Stores) -> None:
-        self._symbol, self._plan, self._needs, self._stores = symbol, plan, needs, stores
+    def __init__(self, symbol: str, plan: LaunchPlan, footprints: Sequence[KernelFootprint], stores: Stores) -> None:
+        self._symbol, self._plan, self._footprints, self._stores = symbol, plan, footprints, stores
         self._calls: dict[int, tuple[int, dict[str, int]]] = {}
         self._computed: dict[tuple[int, str], tuple[str, int, int]] = {}
 
@@ -71,7 +70,7 @@ class LaunchChecks:
         """Check a launch. Raises `KernelFault` if a buffer is not in its storage, is not aligned, or overlaps a buffer that the
         launch writes; if the kernel is not compiled for the arguments; or if it reads a size that the call has not computed."""
         function = self._plan.kernels[launch.kernel]
-        sizes = self._needs[launch.kernel].buffer_bytes(launch)
+        sizes = self._footprints[launch.kernel].buffer_bytes(launch)
         for (storage, index, offset), size in zip(launch.places, sizes, strict=True):
             room = self._stores[storage][index][2]
             if offset % BUFFER_ALIGNMENT or not 0 <= offset <= room - size:
@@ -95,8 +94,8 @@ class LaunchChecks:
         """Check that computed sizes are written by the kernels that compute them, and read in the same call, for the same sizes."""
         if any(parameter.size for parameter in function.buffers):
             program, values = self._calls.setdefault(launch.call, (function.program, {}))
-            named = zip(function.names, (*launch.scalars, *launch.witnesses), strict=True)
-            call_sizes = {name: value for name, value in named if not name.startswith(HOST_VARIABLE)}
+            arguments = zip(function.names, (*launch.scalars, *launch.witnesses), strict=True)
+            call_sizes = {name: value for name, value in arguments if not name.startswith(HOST_VARIABLE)}
             if program != function.program or any(values.setdefault(name, value) != value for name, value in call_sizes.items()):
                 raise KernelFault(
                     f"region {self._symbol}: call {launch.call} must launch kernels of one program, for one set of sizes"

@@ -15,7 +15,7 @@ from inlaid_runtime.execution.launches import KernelFunction, Launch, LaunchPlan
 from inlaid_runtime.execution.verify import DimVerifier
 
 _LENGTH = struct.Struct("<Q")
-"""Header of the launches and of the kernels in the code: the byte length of JSON that follows. The program follows the kernels.
+"""Header before the launches and before the kernels in the code: the byte length of their JSON. The program follows the kernels.
 
 Kernels and program are compiled together, and the launches are checked against the kernels.
 """
@@ -85,7 +85,7 @@ def _check_kernel(function: KernelFunction, where: str) -> None:
     if function.shared < 0:
         raise PackageError(f"{where}.shared: expected bytes >= 0, got {function.shared}")
     for descriptor in function.descriptors:
-        _number(descriptor.buffer, len(function.buffers), f"{where}.descriptors.buffer")
+        _check_index(descriptor.buffer, len(function.buffers), f"{where}.descriptors.buffer")
 
 
 def _check(plan: LaunchPlan, artifact: Artifact) -> None:
@@ -106,12 +106,12 @@ def _check(plan: LaunchPlan, artifact: Artifact) -> None:
     for number, size in enumerate(plan.sizes):
         dims.verify(size.dim, f"plan.sizes[{number}]")
     shared = {input_index for _, input_index in artifact.aliases}
-    for number, writes in _check_steps(plan, plan.steps, artifact):  # constants in the source have an unused place without storage
+    for number, writes in _check_steps(plan, plan.steps, artifact):  # unused places may have no storage: constants in the source
         address = plan.places[number]
         if address.storage not in stores:
             raise PackageError(f"plan.places[{number}].storage: expected one of {', '.join(stores)}, got {address.storage[:80]!r}")
-        _number(address.index, stores[address.storage], f"plan.places[{number}].index")
-        _number(address.offset, len(plan.sizes), f"plan.places[{number}].offset")
+        _check_index(address.index, stores[address.storage], f"plan.places[{number}].index")
+        _check_index(address.offset, len(plan.sizes), f"plan.places[{number}].offset")
         if writes and address.storage in ("input", "constant"):
             raise PackageError(
                 f"plan.places[{number}]: a kernel must not write {'an' if address.storage == 'input' else 'a'} {address.storage}"
@@ -128,23 +128,23 @@ def _check_steps(plan: LaunchPlan, steps: Sequence[LaunchPlanStep], artifact: Ar
         if step.launch is not None:
             yield from _check_launch(plan, step.launch, len(artifact.kernels))
         if step.read is not None:
-            _number(step.read.size, len(plan.dims), "read.size")
-            _number(step.read.buffer, len(plan.places), "read.buffer")
+            _check_index(step.read.size, len(plan.dims), "read.size")
+            _check_index(step.read.buffer, len(plan.places), "read.buffer")
             source = artifact.signature.dims[step.read.size]
             if source.input is not None or source.upper is None:
                 raise PackageError(f"read.size: the region does not compute dimension {source.name[:80]}")
             yield step.read.buffer, False
         if step.body:
-            _number(step.variable, len(plan.variables), "step.variable")
-            _number(step.extent, len(plan.sizes), "step.extent")
+            _check_index(step.variable, len(plan.variables), "step.variable")
+            _check_index(step.extent, len(plan.sizes), "step.extent")
         if (step.launch is not None) + (step.read is not None) + bool(step.body) > 1:
             raise PackageError("plan.steps: expected one of launch, read and body in a step, got several")
         yield from _check_steps(plan, step.body, artifact)
 
 
 def _check_launch(plan: LaunchPlan, launch: Launch, calls: int) -> Iterator[tuple[int, bool]]:
-    _number(launch.kernel, len(plan.kernels), "launch.kernel")
-    _number(launch.call, calls, "launch.call")
+    _check_index(launch.kernel, len(plan.kernels), "launch.kernel")
+    _check_index(launch.call, calls, "launch.call")
     function = plan.kernels[launch.kernel]
     for what, numbers, expected in (
         ("buffers", launch.buffers, len(function.buffers)),
@@ -154,12 +154,12 @@ def _check_launch(plan: LaunchPlan, launch: Launch, calls: int) -> Iterator[tupl
         if len(numbers) != expected:
             raise PackageError(f"launch.{what}: kernel {function.name[:80]} takes {expected}, got {len(numbers)}")
     for size in (*launch.scalars, *launch.witnesses, *launch.grid, *launch.threads):
-        _number(size, len(plan.sizes), "launch.sizes")
+        _check_index(size, len(plan.sizes), "launch.sizes")
     for number, parameter in zip(launch.buffers, function.buffers, strict=True):
-        _number(number, len(plan.places), "launch.buffers")
+        _check_index(number, len(plan.places), "launch.buffers")
         yield number, parameter.writes
 
 
-def _number(value: int, count: int, where: str) -> None:
+def _check_index(value: int, count: int, where: str) -> None:
     """Raise `PackageError` unless 0 <= value < count."""
     expect_int(value, where, 0, count - 1)

@@ -75,11 +75,11 @@ class LaunchSession(ABC, Generic[Bound]):
     ) -> tuple[Bound, ...]:
         """Bind launches and cache them under a key. Evicts the oldest entry if the cache is full. Raises `KernelFault`."""
         checks = region.checks(stores)
-        for each in launches:
-            region.check(each, checks)
+        for launch in launches:
+            region.check(launch, checks)
         if len(self.bound) >= MAX_BOUND_SETS:
             self.recycle(self.bound.pop(next(iter(self.bound))))
-        bound_launches = self.bound[key] = tuple(self.bind(region, stores, each) for each in launches)
+        bound_launches = self.bound[key] = tuple(self.bind(region, stores, launch) for launch in launches)
         return bound_launches
 
 
@@ -92,7 +92,7 @@ class LaunchedRegion(ABC, Generic[Bound]):
         self.artifact, self.plan = artifact, plan
         self._device, self._limits = device, limits
         self._launches = LaunchEvaluator(plan)
-        self._needs = [KernelFootprint(function) for function in plan.kernels]
+        self._footprints = [KernelFootprint(function) for function in plan.kernels]
         self._lock = threading.Lock()
         sizes = [step.read.size for step in walk_steps(plan.steps) if step.read is not None]
         size_names = {name for size in plan.sizes for name in arith.free_vars(arith.wrap(size.dim))}
@@ -135,20 +135,20 @@ class LaunchedRegion(ABC, Generic[Bound]):
 
     def checks(self, stores: Stores) -> LaunchChecks:
         """Return the checks of the launches of one run."""
-        return LaunchChecks(self.artifact.symbol, self.plan, self._needs, stores)
+        return LaunchChecks(self.artifact.symbol, self.plan, self._footprints, stores)
 
     def check(self, launch: EvaluatedLaunch, checks: LaunchChecks) -> None:
         """Raise `KernelFault` for a block or grid beyond the limits of the device, and for a launch that `checks` refuse."""
         limits = self._limits
-        large = not all(map(le, launch.grid, limits.grid))
-        if large or math.prod(launch.threads) > limits.threads or not all(map(le, launch.threads, limits.block)):
+        is_grid_too_large = not all(map(le, launch.grid, limits.grid))
+        if is_grid_too_large or math.prod(launch.threads) > limits.threads or not all(map(le, launch.threads, limits.block)):
             info = self.artifact.kernels[launch.call]
             what, limit = (
                 f"a {limits.block_term}",
                 f"{limits.threads} {limits.thread_term}s, {sizes_text(limits.block)} along its axes",
             )
             actual, remedy = launch.threads, limits.remedy
-            if large:
+            if is_grid_too_large:
                 what, limit = "a grid", f"{sizes_text(limits.grid)} {limits.block_term}s"
                 actual, remedy = launch.grid, "give smaller inputs"
             raise KernelFault(
@@ -250,7 +250,7 @@ def _fault(artifact: Artifact, call: int) -> KernelFault:
 
 
 def check_parameters(artifact: Artifact, function: KernelFunction, actual: int) -> None:
-    """Raise `Unsupported` unless `actual`, the number of parameters in the program, is that of a kernel's function."""
+    """Raise `Unsupported` if `actual`, a kernel's number of parameters in the program, is not that of `function`."""
     if actual != function.parameters:
         raise Unsupported(
             f"the code of {artifact.symbol} is damaged: "

@@ -32,10 +32,10 @@ class BufferAddress:
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch of kernel `kernel`. `buffers` are indices of places. `scalars` (int64 arguments after the buffers), `grid` and
-    `threads` (extents x, y, z) are indices of sizes. `kernel` too is an index. A launch with a zero extent is skipped. `call` is
-    the index in `Artifact.kernels` of the region's call that the launch belongs to. `witnesses` are indices of further sizes, which
-    the kernel does not take, but which its conditions read."""
+    """A launch of the kernel with index `kernel`. `buffers` are indices of places. `scalars` (int64 arguments after the buffers),
+    `grid` and `threads` (extents x, y, z) are indices of sizes. A launch with a zero extent is skipped. `call` is the index in
+    `Artifact.kernels` of the region's call that the launch belongs to. `witnesses` are indices of further sizes, which the kernel
+    does not take, but which its conditions read."""
 
     kernel: int
     buffers: tuple[int, ...]
@@ -83,8 +83,8 @@ class Descriptor:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A buffer parameter of a kernel: the kernel accesses at most `bytes` bytes from the given place on, a function of its scalars
-    and witnesses, and it `reads` and `writes` them. `size` is the name of the computed dimension whose int64 value is in the
+    """A buffer parameter of a kernel. The kernel accesses at most `bytes` bytes from the buffer's start on, a function of its
+    scalars and witnesses; `reads` and `writes` say how. `size` is the name of the computed dimension whose int64 value is in the
     buffer, "" for any other buffer."""
 
     bytes: Dim
@@ -141,13 +141,13 @@ class KernelFunction:
 
 
 HOST_VARIABLE = "host."
-"""Prefix of the names of host loop variables, among names of dimensions."""
+"""Prefix that tells the names of host loop variables from names of dimensions."""
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """Launch plan of a region: its kernels, and the steps that launch them. `dims` are the dimensions of the signature, `variables`
-    the variables of host loops."""
+    """Launch plan of a region: its kernels, and the steps that launch them. Steps refer to `places` and `sizes` by index. `dims`
+    are the dimensions of the signature, `variables` the variables of host loops."""
 
     kernels: tuple[KernelFunction, ...]
     places: tuple[BufferAddress, ...]

@@ -1,4 +1,4 @@
-"""Precomputed data of plans: data that depends only on the plan (`PreparedPlan`), and only on input sizes (`PlanLayout`)."""
+"""Precomputed data of plans: what depends on the plan alone (`PreparedPlan`), and on the input sizes too (`PlanLayout`)."""
 
 from __future__ import annotations
 
@@ -150,14 +150,14 @@ class PlanLayout:
                     spans[number] = value.device, begin, LIMIT if size is None else begin + size
         for position, item in enumerate(plan.instructions):
             if isinstance(item, Move) and item.donate:
-                continue  # in one place, which the verifier has compared
+                continue  # source and target share a place, as the verifier has checked
             written = [number for number in written_by(item) if number in spans]
             for number in written:
                 device, begin, end = spans[number]
                 for other in dict.fromkeys((*read_by(item), *written)):
                     if other != number and other in spans:
-                        where, first, last = spans[other]
-                        if where == device and begin < last and first < end:
+                        other_device, first, last = spans[other]
+                        if other_device == device and begin < last and first < end:
                             raise PackageError(
                                 f"plan {plan.name}, instruction {position}: values {number} and {other} must not share memory"
                             )
@@ -189,16 +189,16 @@ class PlanLayout:
 
 
 def _late_constraints(plan: Plan, sizes: Sizes) -> dict[int, tuple[Constraint, ...]]:
-    """Return the plan's constraints on sizes that the inputs do not determine, by the number of the instruction before which the
-    earlier instructions have determined all sizes that the constraint reads."""
+    """Return the plan's constraints on sizes that the inputs do not determine, by the number of the first instruction before which
+    all sizes that they read are determined."""
     waiting = [constraint for constraint in plan.constraints if constraint.holds(sizes) is None]
     constraints_by_position: dict[int, list[Constraint]] = {}
-    shown = set(sizes)
+    determined_sizes = set(sizes)
     for position, item in enumerate(plan.instructions, 1):
         if not waiting:
             break
-        shown.update(dim for number in written_by(item) for dim in plan.values[number].shape if isinstance(dim, SizeVar))
-        checkable = [constraint for constraint in waiting if constraint.sizes <= shown]
+        determined_sizes.update(dim for number in written_by(item) for dim in plan.values[number].shape if isinstance(dim, SizeVar))
+        checkable = [constraint for constraint in waiting if constraint.sizes <= determined_sizes]
         if checkable:
             constraints_by_position[position] = checkable
             waiting = [constraint for constraint in waiting if constraint not in checkable]
@@ -213,10 +213,11 @@ class PreparedPlan:
     objects and device tensors. declared: for each input, the first position with the same declared shape. results: accessor of the
     outputs in the values of a run. fixed_shapes: shapes that do not depend on sizes, None for other values. open_shapes: numbers of
     values whose shapes depend on sizes, grouped by equal shapes. invoked: the regions of the instructions. readers: functions that
-    derive sizes from values. blocks: blocks of values on devices. resident: outputs on devices. donated: positions of inputs whose
-    buffers outputs may reuse. donated_values: numbers of all values whose buffers other values reuse. bound: positions and numbers,
-    not in `tensors`, of inputs that only one device reads and that may be in its memory. places: the devices of `bound` inputs, by
-    position. unread: outputs that nothing in the plan reads. makers: devices of `unread` outputs, by position, "" for the host.
+    derive sizes from values. blocks: block numbers of values on devices. resident: outputs on devices. donated: positions of inputs
+    whose buffers may be reused by outputs. donated_values: numbers of all values whose buffers are reused by others. bound:
+    positions and numbers, not in `tensors`, of inputs that only one device reads and that may be in its memory. places: the devices
+    of `bound` inputs, by position. unread: outputs that nothing in the plan reads. makers: devices of `unread` outputs, by
+    position, "" for the host.
     """
 
     def __init__(
@@ -246,14 +247,16 @@ class PreparedPlan:
         for item in plan.instructions:
             for number in read_by(item):
                 readers.setdefault(number, set()).add(plan.values[item.target].device if isinstance(item, Move) else "")
-        alone = {
+        only_readers = {
             number: next(iter(reader_devices))
             for number, reader_devices in readers.items()
             if len(reader_devices) == 1 and "" not in reader_devices
         }
-        alone = {number: device for number, device in alone.items() if not plan.values[number].device}
-        self.bound = tuple((position, number) for position, number in tensors if number in alone and number not in self.outputs)
-        self.places = {position: alone[number] for position, number in self.bound}
+        only_readers = {number: device for number, device in only_readers.items() if not plan.values[number].device}
+        self.bound = tuple(
+            (position, number) for position, number in tensors if number in only_readers and number not in self.outputs
+        )
+        self.places = {position: only_readers[number] for position, number in self.bound}
         resident = [pair for pair in tensors if plan.values[pair[1]].device]
         self.tensors = tuple(pair for pair in tensors if pair not in self.bound and pair not in resident)
         self.unread = frozenset(self.outputs) - readers.keys()
@@ -263,11 +266,11 @@ class PreparedPlan:
         self.passthrough, self.has_objects = (*objects, *resident), bool(objects)
         self.results = picker(self.outputs)
         self.fixed_shapes = [evaluate_shape(value.shape, {}) if value.dtype is not None else None for value in plan.values]
-        equal: dict[tuple[Dim, ...], list[int]] = {}
+        numbers_by_shape: dict[tuple[Dim, ...], list[int]] = {}
         for number, value in enumerate(plan.values):
             if self.fixed_shapes[number] is None and value.dtype is not None:
-                equal.setdefault(value.shape, []).append(number)
-        self.open_shapes = tuple(map(tuple, equal.values()))
+                numbers_by_shape.setdefault(value.shape, []).append(number)
+        self.open_shapes = tuple(map(tuple, numbers_by_shape.values()))
         self.invoked = tuple(
             Invoked(plan, item, regions[item.symbol], self.alignment) if isinstance(item, Invoke) else None
             for item in plan.instructions
@@ -358,11 +361,11 @@ class PreparedPlan:
             workspace.device_outputs = None
             if not workspace.settled():
                 return
-            inside = [workspace]
-            for outer in inside:
-                inside += outer.inner.values()
+            workspaces = [workspace]
+            for outer in workspaces:
+                workspaces += outer.inner.values()
                 outer.inner = {}
-            for inner in inside[1:]:
+            for inner in workspaces[1:]:
                 inner.queues = {}
                 inner.prepared.release(inner)
         self._pool.append(workspace)

@@ -24,18 +24,22 @@ def aligned(package: Package) -> Package:
     # Arrays shared by several versions of a region are copied once.
     aligned_arrays: dict[int, np.ndarray[Any, Any]] = {}
 
-    def placed_arrays(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    def aligned_constants(arrays: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
         for array in arrays.values():
             if id(array) not in aligned_arrays:
                 aligned_arrays[id(array)] = usable(array)
         return {name: aligned_arrays[id(array)] for name, array in arrays.items()}
 
-    def placed(artifact: Artifact) -> Artifact:
+    def with_aligned_constants(artifact: Artifact) -> Artifact:
         return dataclasses.replace(
-            artifact, constants=placed_arrays(artifact.constants), variants=tuple(map(placed, artifact.variants))
+            artifact,
+            constants=aligned_constants(artifact.constants),
+            variants=tuple(map(with_aligned_constants, artifact.variants)),
         )
 
-    return dataclasses.replace(package, artifacts=tuple(map(placed, package.artifacts)), weights=placed_arrays(package.weights))
+    return dataclasses.replace(
+        package, artifacts=tuple(map(with_aligned_constants, package.artifacts)), weights=aligned_constants(package.weights)
+    )
 
 
 def fitting(artifact: Artifact, module: RuntimeModule) -> tuple[Artifact, str | None]:
@@ -49,14 +53,14 @@ def load_regions(
     package: Package, registry: Runtimes, devices: Mapping[str, int]
 ) -> tuple[dict[str, LoadedRegion], dict[str, DeviceMemory]]:
     """Load the regions, and open the devices of their targets. Returns both by name."""
-    infos = {info.symbol: info for info in package.program.regions}
+    region_infos = {info.symbol: info for info in package.program.regions}
     runtimes: dict[str, RuntimeModule] = {}
     memories: dict[str, DeviceMemory] = {}
     targets: set[str] = set()
     loaded: dict[str, LoadedRegion] = {}
     on_device = _on_device(package)
     for artifact in package.artifacts:
-        info = infos[artifact.symbol]
+        info = region_infos[artifact.symbol]
         module = runtimes.get(info.target)
         target = registry.target(info.target)
         owner = registry.owner(target.kind)

@@ -30,8 +30,8 @@ class State:
     def target(self, states: Sequence[State | DeviceState]) -> Array | None:
         """Return the array that the next iteration may write, None if it must allocate. An array that one of `states` now holds may
         not be written: an in-place update may have passed it to that state."""
-        free = isinstance(self._before, np.ndarray) and not any(self._before is state.value for state in states)
-        return self._before if free else None
+        is_unused = isinstance(self._before, np.ndarray) and not any(self._before is state.value for state in states)
+        return self._before if is_unused else None
 
     def take(self, result: Any) -> None:
         """Set the value to an iteration's result. The initial value belongs to the caller and is not overwritten."""

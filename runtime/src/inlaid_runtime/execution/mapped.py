@@ -42,13 +42,13 @@ def map_image(code: bytes, machine: Machine, name: str) -> Mapped:
     except ValueError as error:
         raise KernelFault(f"the code of {name} is damaged: {error}", remedy="compile the model again") from error
     refusals = []
-    for way, label in (
+    for map_by, label in (
         (_copied, "anonymous memory"),
         (_opened_in_memory, "memfd_create"),
         (_opened_on_disk, "a temporary folder"),
     ):
         try:
-            return way(image, code)
+            return map_by(image, code)
         except OSError as error:
             refusals.append(f"{label}: {error}")
     raise KernelFault(

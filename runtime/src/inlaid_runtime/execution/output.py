@@ -36,11 +36,11 @@ def check_output(path: Path, sources: Iterable[Path] = ()) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces `path` on success and is deleted on failure. A link stays, and its target is replaced; an
-    existing file keeps its mode, and its owner if the system permits. A file that is a mount point, or to which standard output
-    or standard error is redirected, is overwritten in place.
+    existing file keeps its mode, and its owner if the system permits. A file that is a mount point, or to which standard output or
+    standard error is redirected, is overwritten in place.
 
-    Raises `InputError` for a folder, a device or another non-regular file, and `OutputError` for an `OSError`, also of the body
-    unless it is about another file.
+    Raises `InputError` for a folder, a device or another non-regular file, and `OutputError` for an `OSError`, also for one that
+    the body raises, unless that names another file.
     """
     check_output(path)
     target = os.path.realpath(path)
@@ -87,7 +87,7 @@ def _create(temporary: str, target: str) -> int:
     except FileNotFoundError:
         return os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
     mode = stat.S_IMODE(status.st_mode)
-    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode & 0o777)  # never readable by more users
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode & 0o777)  # at no time readable by more users
     with suppress(OSError):  # only root may change the owner
         os.fchown(descriptor, status.st_uid, status.st_gid)
     with suppress(OSError):  # some file systems have no modes
@@ -96,7 +96,7 @@ def _create(temporary: str, target: str) -> int:
 
 
 def _move(temporary: str, target: str) -> None:
-    """Replace the target by the temporary file, or its content if it is a mount point."""
+    """Replace the target by the temporary file; if the target is a mount point, replace its content."""
     try:
         os.replace(temporary, target)
     except OSError as error:

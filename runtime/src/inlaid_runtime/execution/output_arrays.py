@@ -67,8 +67,8 @@ class OutputArrays:
                 actual = type(array).__name__
                 if isinstance(array, np.ndarray):
                     actual = f"a {'writable' if array.flags.writeable else 'read-only'} array of {array.dtype}"
-                due = "None, as its output is a host object" if dtype is None else f"a writable numpy array of {dtype.name}"
-                raise InputError(f"out[{name!r}] must be {due}, got {actual}")
+                expected = "None, as its output is a host object" if dtype is None else f"a writable numpy array of {dtype.name}"
+                raise InputError(f"out[{name!r}] must be {expected}, got {actual}")
         items = list(out.items())
         for position, (name, array) in enumerate(items):
             for other, earlier in items[:position]:

@@ -70,7 +70,7 @@ class Package:
     def weight_bytes(self) -> int:
         """Bytes of all constants, including constants of regions, each counted once."""
         versions = [version for artifact in self.artifacts for version in (artifact, *artifact.variants)]
-        arrays = [*self.weights.values(), *(each for version in versions for each in version.constants.values())]
+        arrays = [*self.weights.values(), *(array for version in versions for array in version.constants.values())]
         return sum({(address(array), array.nbytes): array.nbytes for array in arrays}.values())
 
 
@@ -157,13 +157,13 @@ def _write(package: Package, file: IO[bytes]) -> None:
     """Write the content of a package's file."""
     tensors = _Tensors()
     codes: dict[bytes, str] = {}
-    infos = {info.symbol: info for info in package.program.regions}
+    region_infos = {info.symbol: info for info in package.program.regions}
 
     manifest = {
         "format": FORMAT,
         "version": VERSION,
         "plans": [encode(plan) for plan in package.program.plans.values()],
-        "regions": [_region(artifact, infos, codes, tensors) for artifact in package.artifacts],
+        "regions": [_region(artifact, region_infos, codes, tensors) for artifact in package.artifacts],
         "weights": {name: tensors.add(array) for name, array in package.weights.items()},
         "tensors": tensors.table,
     }
@@ -181,20 +181,22 @@ def _write(package: Package, file: IO[bytes]) -> None:
             tensors.write(member)
 
 
-def _region(artifact: Artifact, infos: Mapping[str, RegionInfo], codes: dict[bytes, str], tensors: _Tensors) -> dict[str, Json]:
-    """Return a region's entry in the manifest, and add its code and tensors."""
-    info, content = infos[artifact.symbol], _described(artifact)
+def _region(
+    artifact: Artifact, region_infos: Mapping[str, RegionInfo], codes: dict[bytes, str], tensors: _Tensors
+) -> dict[str, Json]:
+    """Return a region's entry in the manifest, and add its code to `codes` and its constants to `tensors`."""
+    info, content = region_infos[artifact.symbol], _code_member(artifact)
     return {
         "target": info.target,
         "nodes": list(info.nodes),
         "code": codes.setdefault(content, f"code/{len(codes)}"),
         "sha256": hashlib.sha256(content).hexdigest(),
         "constants": [tensors.add(array) for array in artifact.constants.values()],
-        "variants": [_region(variant, infos, codes, tensors) for variant in artifact.variants],
+        "variants": [_region(variant, region_infos, codes, tensors) for variant in artifact.variants],
     }
 
 
-def _described(artifact: Artifact) -> bytes:
+def _code_member(artifact: Artifact) -> bytes:
     """Return the content of a code member: a description and the code."""
     description = _Description(
         artifact.symbol,

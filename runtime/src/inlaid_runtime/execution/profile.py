@@ -79,17 +79,17 @@ class Profile:
 
     def rows(self) -> tuple[Row, ...]:
         """Time by kernel (or by region if the target does not time kernels) with its source nodes, and by copy, longest first."""
-        timed = {event.region for event in self.events if event.region}
+        timed_regions = {event.region for event in self.events if event.region}
         groups: dict[tuple[tuple[str, ...], str, str], list[Event]] = {}
         for event in self.events:
-            if event.region or event.name not in timed:
+            if event.region or event.name not in timed_regions:
                 groups.setdefault((event.nodes, event.name, event.target), []).append(event)
         total = self.seconds or 1.0
         rows = []
         for key, events in groups.items():
             seconds = sum(event.seconds for event in events)
-            work, moved = sum(event.operations for event in events), sum(event.bytes for event in events)
-            rows.append(Row(*key, len(events), seconds, seconds / total, work, moved))
+            operations, byte_count = sum(event.operations for event in events), sum(event.bytes for event in events)
+            rows.append(Row(*key, len(events), seconds, seconds / total, operations, byte_count))
         return tuple(sorted(rows, key=lambda row: -row.seconds))
 
     def table(self) -> str:
@@ -194,10 +194,10 @@ class Recorder:
             if not 0 <= part.kernel < len(kernels):
                 raise KernelFault(f"region {info.symbol} must time kernels 0 to {len(kernels) - 1}, got {part.kernel}")
             kernel = kernels[part.kernel]
-            work, moved = evaluate_size(kernel.operations, sizes) or 0, evaluate_size(kernel.bytes, sizes) or 0
+            operations, byte_count = evaluate_size(kernel.operations, sizes) or 0, evaluate_size(kernel.bytes, sizes) or 0
             begin = start + part.start
             self.events.append(
-                Event(kernel.name, info.target, kernel.nodes, begin, part.seconds, info.symbol, "kernel", work, moved)
+                Event(kernel.name, info.target, kernel.nodes, begin, part.seconds, info.symbol, "kernel", operations, byte_count)
             )
 
     def copy(self, name: str, target: str, start: float, size: int) -> None:

@@ -12,23 +12,23 @@ from inlaid_runtime.execution.sizes import Shape, Sizes, evaluate_shape, evaluat
 
 
 class ShapeReader:
-    """Derives sizes from array shapes: the existential dimensions of a declared `shape`."""
+    """Derives the existential dimensions of a declared `shape` from the shapes of arrays."""
 
     def __init__(self, shape: tuple[Dim, ...]) -> None:
         self.shape = shape
-        named: dict[SizeVar, int] = {}
+        existential_axes: dict[SizeVar, int] = {}
         for axis, dim in enumerate(shape):
             if isinstance(dim, SizeVar) and dim.existential:
-                named.setdefault(dim, axis)
-        self._named = tuple(named.items())
-        self._computed_dims = tuple((axis, dim) for axis, dim in enumerate(shape) if axis not in named.values())
+                existential_axes.setdefault(dim, axis)
+        self._existential_axes = tuple(existential_axes.items())
+        self._other_dims = tuple((axis, dim) for axis, dim in enumerate(shape) if axis not in existential_axes.values())
 
     def read(self, actual: Shape, sizes: Sizes) -> None:
         """Set the existential dimensions from an actual shape. Raises `KernelFault` for a shape that does not fit."""
         if len(actual) == len(self.shape):
-            for name, axis in self._named:
+            for name, axis in self._existential_axes:
                 sizes[name] = actual[axis]
-            for axis, dim in self._computed_dims:
+            for axis, dim in self._other_dims:
                 if dim != actual[axis] and evaluate_size(dim, sizes) not in (None, actual[axis]):
                     break
             else:
@@ -40,10 +40,10 @@ class ShapeReader:
 def shape_picker(shape: tuple[Dim, ...], names: Sequence[SizeVar]) -> Callable[[Sequence[int]], Shape | None]:
     """Return a function that maps values of the dimensions `names` to a shape, or to None if the shape has other dimensions."""
     if all(isinstance(dim, int) or dim in names for dim in shape):
-        numbers = tuple(dim for dim in shape if isinstance(dim, int))
-        order = (*names, *numbers)
+        constants = tuple(dim for dim in shape if isinstance(dim, int))
+        order = (*names, *constants)
         take = picker([order.index(dim) for dim in shape])
-        return lambda values: take((*values, *numbers))
+        return lambda values: take((*values, *constants))
     return lambda values: evaluate_shape(shape, dict(zip(names, values, strict=True)))
 
 

@@ -23,7 +23,7 @@ def evaluate_size(dim: Dim, sizes: Mapping[arith.Expr, int]) -> int | None:
 
 
 class Evaluated:
-    """Values of expressions at fixed sizes. Subexpressions that several have in common are evaluated once."""
+    """Values of expressions at fixed sizes. Common subexpressions are evaluated once."""
 
     def __init__(self, sizes: Mapping[arith.Expr, int]) -> None:
         self._sizes = sizes
@@ -90,25 +90,25 @@ class Formula:
         self._values: list[int] = []
         self._names: list[tuple[int, arith.Expr]] = []
         self._steps: list[tuple[Callable[[int, int], int], int, int, int]] | None = []
-        places: dict[arith.Expr, int] = {}
+        slots: dict[arith.Expr, int] = {}
         stack = [(arith.wrap(dim), False)]
         while stack:
             node, expanded = stack.pop()
-            if node in places:
+            if node in slots:
                 continue
             if node.operands and not expanded:
                 stack += [(node, True), *((operand, False) for operand in node.operands)]
                 continue
-            places[node] = len(self._values)
+            slots[node] = len(self._values)
             self._values.append(node.value if isinstance(node, arith.Const) else 0)
             operation = arith.ARITHMETIC.get(type(node))
             if isinstance(node, SizeVar):
-                self._names.append((places[node], node))
+                self._names.append((slots[node], node))
             elif operation is not None and self._steps is not None:
                 a, b = node.operands
-                self._steps.append((operation, places[a], places[b], places[node]))
+                self._steps.append((operation, slots[a], slots[b], slots[node]))
             elif not isinstance(node, arith.Const):
-                self._steps = None  # walk rare expressions
+                self._steps = None  # a rare operation: walk the expression
 
     def evaluate_size(self, sizes: Mapping[arith.Expr, int]) -> int | None:
         """Evaluate the expression. Results and errors are as for the function `evaluate_size`."""

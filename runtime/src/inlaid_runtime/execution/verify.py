@@ -17,7 +17,7 @@ from inlaid_runtime.types import DType
 from inlaid_runtime.types import dtype as as_dtype
 
 _BITS = 1 << 14
-"""Greatest number of bits of the value of an expression, if sizes have less than 64. Repeated products would take all memory."""
+"""Greatest number of bits of an expression's value, if sizes have up to 64: values of repeated products would take all memory."""
 
 
 def verify_program(program: Program, artifacts: Sequence[Artifact], weights: Mapping[str, Array]) -> None:
@@ -25,9 +25,9 @@ def verify_program(program: Program, artifacts: Sequence[Artifact], weights: Map
     by_symbol = {artifact.symbol: artifact for artifact in artifacts}
     if len(by_symbol) != len(artifacts):
         raise PackageError("two regions have the same symbol")
-    infos = [info.symbol for info in program.regions]
-    if sorted(infos) != sorted(by_symbol):
-        raise PackageError(f"expected facts on regions {sorted(by_symbol)}, got {sorted(infos)}")
+    info_symbols = [info.symbol for info in program.regions]
+    if sorted(info_symbols) != sorted(by_symbol):
+        raise PackageError(f"expected facts on regions {sorted(by_symbol)}, got {sorted(info_symbols)}")
     if "main" not in program.plans:
         raise PackageError("the package has no plan named main")
     for artifact in artifacts:
@@ -42,7 +42,8 @@ def verify_program(program: Program, artifacts: Sequence[Artifact], weights: Map
 
 
 class DimVerifier:
-    """Checks that all variables of expressions have run-time values, by `allowed`, and that values are not too large to compute."""
+    """Checks that all variables of expressions have values at run time, as `allowed` tells, and that no value is too large to
+    compute."""
 
     def __init__(self, allowed: Callable[[SizeVar], bool]) -> None:
         self._allowed = allowed
@@ -60,11 +61,11 @@ class DimVerifier:
                 continue
             if isinstance(node, (arith.Var, arith.Opaque)) or (isinstance(node, SizeVar) and not self._allowed(node)):
                 raise PackageError(f"{where}: {node!r} has no value at run time")
-            below = [bits[id(item)] for item in node.operands]
-            if not below:
+            widths = [bits[id(item)] for item in node.operands]
+            if not widths:
                 width = node.value.bit_length() if isinstance(node, arith.Const) else 64
             else:
-                width = sum(below) if isinstance(node, arith.Mul) else max(below) + isinstance(node, arith.Add)
+                width = sum(widths) if isinstance(node, arith.Mul) else max(widths) + isinstance(node, arith.Add)
             if width > _BITS:
                 raise PackageError(f"{where}: expected a size of at most {_BITS} bits, got a product of too many sizes")
             bits[id(node)] = width
@@ -73,7 +74,7 @@ class DimVerifier:
 def _verify_signature(artifact: Artifact) -> None:
     signature, where = artifact.signature, f"region {artifact.symbol}"
     names: set[str] = set()
-    inside, anywhere = DimVerifier(lambda size: size.name in names), DimVerifier(lambda size: True)
+    declared_dims, any_dims = DimVerifier(lambda size: size.name in names), DimVerifier(lambda size: True)
     for source in signature.dims:
         if source.name in names:
             raise PackageError(f"{where}: dimension {source.name} is declared twice")
@@ -84,14 +85,14 @@ def _verify_signature(artifact: Artifact) -> None:
                 f"{where}: dimension {source.name} refers to axis {source.axis} of input {source.input}, which does not exist"
             )
         if source.upper is not None:
-            inside.verify(source.upper, f"{where}, bound of {source.name}")
+            declared_dims.verify(source.upper, f"{where}, bound of {source.name}")
         names.add(source.name)
     for spec in (*signature.inputs, *signature.outputs):
         for dim in spec.shape:
-            anywhere.verify(dim, f"{where}, shape of {spec.name}")  # an allocating kernel returns its sizes
+            any_dims.verify(dim, f"{where}, shape of {spec.name}")  # an allocating kernel returns its sizes
     conditions = [dim for constraint in artifact.constraints for dim in (constraint.condition, constraint.value)]
     for dim in (*artifact.workspace.values(), *conditions):
-        inside.verify(dim, where)
+        declared_dims.verify(dim, where)
     if any(len(set(side)) < len(artifact.aliases) for side in zip(*artifact.aliases, strict=True)):
         raise PackageError(f"{where}: an output or an input has two aliases")
     for output, aliased_input in artifact.aliases:
@@ -166,11 +167,11 @@ class _PlanVerifier:
 
     def _values(self) -> None:
         plan = self.plan
-        bound = {dim for _, number in plan.inputs for dim in self.value(number).shape if isinstance(dim, SizeVar)}
+        input_sizes = {dim for _, number in plan.inputs for dim in self.value(number).shape if isinstance(dim, SizeVar)}
 
         def allowed(size: SizeVar) -> bool:
             # A called plan may use sizes of its caller.
-            return size.existential or size in bound or plan.name != "main"
+            return size.existential or size in input_sizes or plan.name != "main"
 
         dims = DimVerifier(allowed)
         for number, value in enumerate(plan.values):
@@ -255,12 +256,14 @@ class _PlanVerifier:
                         source_value.storage in ("input", "arena", "dynamic"),
                         f"value {source} is not owned by the plan and cannot be reused",
                     )
-                    leaves = source_value.storage == "arena" and (
+                    is_elsewhere = source_value.storage == "arena" and (
                         target_value.storage != "arena" or target_value.offset != source_value.offset
                     )
-                    self.require(not leaves, f"value {target} must be at the arena offset of value {source}")
-                    leaves = source_value.device != "" and source_value.storage == "dynamic" and target_value.storage != "dynamic"
-                    self.require(not leaves, f"value {target} must be in a device block, as value {source}")
+                    self.require(not is_elsewhere, f"value {target} must be at the arena offset of value {source}")
+                    is_elsewhere = (
+                        source_value.device != "" and source_value.storage == "dynamic" and target_value.storage != "dynamic"
+                    )
+                    self.require(not is_elsewhere, f"value {target} must be in a device block, as value {source}")
                     self.defined.discard(source)
                     self.donated.add(source)
             case Wait(device=device):
@@ -313,8 +316,8 @@ class _PlanVerifier:
         rows = [value for value in (*outputs[: len(state)], *slices, *parts) if value.device]
         spare = [self.write(number) for number in loop.spare]
         self._require_types(spare, [(value.dtype, len(value.shape)) for value in rows])
-        alike = all((v.device, v.shape, v.storage) == (w.device, w.shape, "arena") for v, w in zip(spare, rows, strict=True))
-        self.require(alike, "the spare buffers of a loop must match its state and rows on devices")
+        matches = all((v.device, v.shape, v.storage) == (w.device, w.shape, "arena") for v, w in zip(spare, rows, strict=True))
+        self.require(matches, "the spare buffers of a loop must match its state and rows on devices")
         self.require(not any(_existential(dim) for value in rows for dim in value.shape), "a device loop's sizes must be known")
         keep_going = Value("arena", as_dtype("bool"))
         self._enter(loop.body, [scalar, *state, *slices, *captured], [keep_going, *state, *parts])

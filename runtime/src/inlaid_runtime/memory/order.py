@@ -29,7 +29,8 @@ class ExecutionStep:
 @dataclass(frozen=True)
 class Work:
     """A scheduling problem: steps in a valid order; buffer sizes in bytes; the buffers that stay live at the end (`results`); and
-    `shared`, which maps (written, read) to the bytes that buffer `written` may share with `read` if the same step reads it last."""
+    `shared`, which maps (written, read) to the bytes that the two buffers may share if the step that writes `written` is the last
+    to read `read`."""
 
     steps: tuple[ExecutionStep, ...]
     sizes: Mapping[int, int]
@@ -86,9 +87,9 @@ class _Search:
             if buffer not in self.work.results and not (self.readers.get(buffer, 0) | self.writers.get(buffer, 0)) & ~after
         ]
         bytes_in_use = live + sum(sizes[buffer] for buffer in fresh)
-        dying = [buffer for buffer in dead_buffers if buffer in step.reads]
-        saved = sum(self.work.shared.get((over, under), 0) for over in fresh for under in dying)
-        return bytes_in_use - saved, bytes_in_use - sum(sizes[buffer] for buffer in dead_buffers)
+        last_reads = [buffer for buffer in dead_buffers if buffer in step.reads]
+        shared = sum(self.work.shared.get((written, read), 0) for written in fresh for read in last_reads)
+        return bytes_in_use - shared, bytes_in_use - sum(sizes[buffer] for buffer in dead_buffers)
 
     def runnable_steps(self, state: int) -> Iterator[int]:
         """Iterate over the steps that can run next: not yet executed, with all dependences executed."""
@@ -107,22 +108,22 @@ class _Search:
 
     def exact(self, states: int, bound: int) -> tuple[int, ...] | None:
         """Find an optimal order. None if there are more than `states` states, or no order has a peak below `bound`."""
-        came: dict[int, tuple[int, int]] = {}
-        waiting = [(self.start, 0, 0, self.start, -1, -1)]
-        while waiting and len(came) < states:
-            peak, _, state, live, before, number = heapq.heappop(waiting)
-            if state in came:
+        edges: dict[int, tuple[int, int]] = {}  # the state before each visited state, and the step between them
+        frontier = [(self.start, 0, 0, self.start, -1, -1)]
+        while frontier and len(edges) < states:
+            peak, _, state, live, before, number = heapq.heappop(frontier)
+            if state in edges:
                 continue
-            came[state] = before, number
+            edges[state] = before, number
             if state == self.final_state:
-                return tuple(reversed(list(_way(came, state))))
-            for following in self.runnable_steps(state):
-                after = state | 1 << following
-                if after not in came:
-                    bytes_in_use, left = self.run(state, live, following)
+                return tuple(reversed(list(_executed_steps(edges, state))))
+            for step in self.runnable_steps(state):
+                after = state | 1 << step
+                if after not in edges:
+                    bytes_in_use, live_after = self.run(state, live, step)
                     if max(peak, bytes_in_use) < bound:
                         # Among equal peaks, expand the state with the most executed steps first.
-                        heapq.heappush(waiting, (max(peak, bytes_in_use), -after.bit_count(), after, left, state, following))
+                        heapq.heappush(frontier, (max(peak, bytes_in_use), -after.bit_count(), after, live_after, state, step))
         return None
 
     def greedy(self) -> tuple[int, ...]:
@@ -137,8 +138,8 @@ class _Search:
         return tuple(order)
 
 
-def _way(came: Mapping[int, tuple[int, int]], state: int) -> Iterator[int]:
+def _executed_steps(edges: Mapping[int, tuple[int, int]], state: int) -> Iterator[int]:
     """Iterate over the steps that led to a state, last step first."""
     while state:
-        state, number = came[state]
+        state, number = edges[state]
         yield number

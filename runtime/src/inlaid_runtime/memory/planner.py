@@ -86,8 +86,8 @@ def plan(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT, head_starts: H
         first = np.array([buffers[index].first for index, _ in members], np.int64)
         last = np.array([buffers[index].last for index, _ in members], np.int64)
         shared = _shared(members, unit, head_starts) if head_starts else {}
-        places, peak = _pack(_BufferGroup(sizes, first, last, shared))
-        for (index, _), offset in zip(members, places.tolist(), strict=True):
+        unit_offsets, peak = _pack(_BufferGroup(sizes, first, last, shared))
+        for (index, _), offset in zip(members, unit_offsets.tolist(), strict=True):
             offsets[index] = arith.unwrap(arith.mul(unit, offset))
         end = arith.unwrap(arith.mul(unit, peak))
     return Arena(tuple(offsets), end)
@@ -124,14 +124,14 @@ def _terms(size: Dim, alignment: int) -> dict[arith.Expr, int]:
 
 def _shared(members: Sequence[tuple[int, int]], unit: Dim, head_starts: HeadStarts) -> dict[int, dict[int, int]]:
     """Map pairs of group members (over, under) to the units of `over` that may extend past the beginning of `under`."""
-    places = {index: position for position, (index, _) in enumerate(members)}
+    positions = {index: position for position, (index, _) in enumerate(members)}
     overlaps: dict[int, dict[int, int]] = {}
     for (over, under), start in head_starts.items():
-        if over in places and under in places:
+        if over in positions and under in positions:
             assert isinstance(unit, int)
-            common = members[places[over]][1] - arith.evaluate(arith.ceildiv(start, unit), {})
+            common = members[positions[over]][1] - arith.evaluate(arith.ceildiv(start, unit), {})
             if common > 0:
-                overlaps.setdefault(places[over], {})[places[under]] = common
+                overlaps.setdefault(positions[over], {})[positions[under]] = common
     return overlaps
 
 
@@ -206,7 +206,7 @@ def _split(size: Dim) -> tuple[int, arith.Expr]:
 
 def _pack(buffers: _BufferGroup) -> tuple[_Ints, int]:
     """Pack buffers of integer sizes. Returns their offsets and the peak, in units."""
-    bound = _least(buffers)
+    bound = _peak_lower_bound(buffers)
     best: tuple[_Ints, int] | None = None
     best_order: _Ints | None = None
     orders = _orders(buffers)
@@ -222,7 +222,7 @@ def _pack(buffers: _BufferGroup) -> tuple[_Ints, int]:
     return best if is_large else _promote(best, best_order, bound, buffers)
 
 
-def _least(buffers: _BufferGroup) -> int:
+def _peak_lower_bound(buffers: _BufferGroup) -> int:
     """Return a lower bound of the peak: the largest sum of sizes live at a step, minus the units that may be shared."""
     live = _live_bytes(buffers.sizes, buffers.first, buffers.last)
     begin, _, _ = _steps(buffers.first, buffers.last)
@@ -283,19 +283,20 @@ def _gap(low: _Ints, high: _Ints, size: int, fit: Fit, bound: int) -> int:
         return 0
     by_low = np.argsort(low, kind="stable")
     floors = np.maximum.accumulate(np.concatenate([[0], high[by_low]]))
-    room = low[by_low] - floors[:-1]
+    gap_sizes = low[by_low] - floors[:-1]
     if fit == "ends":
-        room = np.append(room, bound - floors[-1])
-    fitting = np.flatnonzero(room >= size)
-    if not len(fitting):
+        gap_sizes = np.append(gap_sizes, bound - floors[-1])
+    candidates = np.flatnonzero(gap_sizes >= size)
+    if not len(candidates):
         return int(floors[-1])
-    chosen = fitting[0] if fit == "lowest" else fitting[np.argmin(room[fitting])]
-    return bound - size if chosen == len(low) else int(floors[chosen])
+    gap = candidates[0] if fit == "lowest" else candidates[np.argmin(gap_sizes[candidates])]
+    return bound - size if gap == len(low) else int(floors[gap])
 
 
 def _orders(buffers: _BufferGroup) -> list[_Ints]:
-    """Return placement orders: by size, breadth, area, first use, and number of steps. If memory is shared, orders in which later
-    buffers come first are added. They suit a chain of buffers that each begin slightly before their operand."""
+    """Return orders in which to place buffers: by size, by breadth (the most units live at one of their steps), by area (size times
+    number of steps), by first step, and by number of steps. If buffers may share memory, two orders with later buffers first come
+    before these. They suit a chain of buffers, each of which begins in the arena slightly below its operand."""
     sizes, first, last = buffers.sizes, buffers.first, buffers.last
     live = _live_bytes(sizes, first, last)
     breadth = _window_max(live, first, last)

@@ -40,7 +40,7 @@ class End:
 
 
 class _Sums:
-    """Builds sums for ends. Those of buffers above one another share most of their nodes, which are built once."""
+    """Builds the sums of ends. Sums of buffers stacked on one another share most of their nodes, which are built once."""
 
     def __init__(self) -> None:
         self._products: dict[tuple[arith.Expr, int], arith.Expr] = {}
@@ -69,29 +69,30 @@ def stacked(
 ) -> tuple[tuple[Dim, ...], Dim]:
     """Plan offsets, in bytes, for buffers of symbolic sizes, and the size of the arena. `sizes` maps expressions to coefficients,
     as `End.terms`. `conflicts` has for each buffer the numbers of buffers with overlapping lifetimes. `pack` plans integer sizes.
-    Each of several samples yields an order. The order with the smallest worst-case ratio to the best, over all samples, is used."""
+    Each of several samples yields an order of the buffers, and each order an arena. Chosen is the order whose arena has, over all
+    samples, the smallest worst-case ratio to the smallest arena of the sample."""
     samples = _samples(sizes)
     plans = []
     for sample in samples:
         evaluated = arith.Evaluation(sample)
         values = {term: evaluated(term) for size in sizes for term in size}
-        places = pack([sum(factor * values[term] for term, factor in size.items()) for size in sizes])
-        plans.append(_stack(sizes, conflicts, places))
+        sample_offsets = pack([sum(factor * values[term] for term, factor in size.items()) for size in sizes])
+        plans.append(_stack(sizes, conflicts, sample_offsets))
     ends = [[arith.evaluate(end, sample) for sample in samples] for _, end in plans]
-    best = [max(min(column), 1) for column in zip(*ends, strict=True)]
+    least_ends = [max(min(column), 1) for column in zip(*ends, strict=True)]
     # Sizes of many dimensions exceed the range of floats.
-    excess = [max(Fraction(end, least) for end, least in zip(row, best, strict=True)) for row in ends]
-    return plans[excess.index(min(excess))]
+    worst_ratios = [max(Fraction(end, least) for end, least in zip(row, least_ends, strict=True)) for row in ends]
+    return plans[worst_ratios.index(min(worst_ratios))]
 
 
 def _stack(
-    sizes: Sequence[dict[arith.Expr, int]], conflicts: Sequence[frozenset[int]], places: Sequence[int]
+    sizes: Sequence[dict[arith.Expr, int]], conflicts: Sequence[frozenset[int]], sample_offsets: Sequence[int]
 ) -> tuple[tuple[Dim, ...], Dim]:
-    """Stack buffers in the order of their offsets `places` at a sample. Returns symbolic offsets and the size of the arena."""
+    """Stack buffers in the order of their offsets at a sample. Returns symbolic offsets and the size of the arena."""
     sums = _Sums()
     ends: list[End] = [End(arith.ZERO, {})] * len(sizes)
     offsets: list[Dim] = [0] * len(sizes)
-    order = sorted(range(len(sizes)), key=lambda number: (places[number], number))
+    order = sorted(range(len(sizes)), key=lambda number: (sample_offsets[number], number))
     ranks = {number: rank for rank, number in enumerate(order)}
     below: list[int] = []  # by rank, the ranks of all buffers below, as a bit mask
     tops = 0

@@ -27,30 +27,30 @@ def plan_tiers(
     """Place buffers in a fast memory of `fast` bytes (0: no fast memory) and in a slow one. Buffers with the smallest size per use
     come first; `uses` counts how often each buffer is read or written whole. Buffers of symbolic size go to slow memory."""
     in_fast: list[int] = []
-    first = _part(buffers, in_fast, alignment, head_starts)
+    fast_plan = _part(buffers, in_fast, alignment, head_starts)
     static_buffers = [number for number, buffer in enumerate(buffers) if isinstance(buffer.size, int) and buffer.size]
     for number in sorted(
         static_buffers, key=lambda item: (arith.evaluate(aligned(buffers[item].size), {}) / max(uses[item], 1), item)
     ):
         if arith.evaluate(aligned(buffers[number].size, alignment), {}) > fast:
             continue
-        tried = _part(buffers, [*in_fast, number], alignment, head_starts)
-        if isinstance(tried.size, int) and tried.size <= fast:
+        candidate = _part(buffers, [*in_fast, number], alignment, head_starts)
+        if isinstance(candidate.size, int) and candidate.size <= fast:
             in_fast.append(number)
-            first = tried
-    rest = [number for number in range(len(buffers)) if number not in in_fast]
-    second = _part(buffers, rest, alignment, head_starts)
-    offsets = {**dict(zip(in_fast, first.offsets, strict=True)), **dict(zip(rest, second.offsets, strict=True))}
-    assert isinstance(first.size, int)
-    return Tiers(tuple(offsets[number] for number in range(len(buffers))), frozenset(in_fast), first.size, second.size)
+            fast_plan = candidate
+    in_slow = [number for number in range(len(buffers)) if number not in in_fast]
+    slow_plan = _part(buffers, in_slow, alignment, head_starts)
+    offsets = {**dict(zip(in_fast, fast_plan.offsets, strict=True)), **dict(zip(in_slow, slow_plan.offsets, strict=True))}
+    assert isinstance(fast_plan.size, int)
+    return Tiers(tuple(offsets[number] for number in range(len(buffers))), frozenset(in_fast), fast_plan.size, slow_plan.size)
 
 
 def _part(buffers: Sequence[Lifetime], numbers: Iterable[int], alignment: int, head_starts: HeadStarts | None) -> Arena:
     """Plan some of the buffers, by number."""
-    places = {number: position for position, number in enumerate(numbers)}
-    inside = {
-        (places[over], places[under]): start
+    positions = {number: position for position, number in enumerate(numbers)}
+    part_head_starts = {
+        (positions[over], positions[under]): start
         for (over, under), start in (head_starts or {}).items()
-        if over in places and under in places
+        if over in positions and under in positions
     }
-    return plan([buffers[number] for number in places], alignment, inside or None)
+    return plan([buffers[number] for number in positions], alignment, part_head_starts or None)

@@ -2,7 +2,7 @@
 
 A run module is named by an entry point of group `inlaid.runtimes`. It defines `PLUGIN_API_VERSION = 3`, implements hooks of
 `inlaid_runtime.plugins.hookspecs` marked with `hookimpl`, and imports only `inlaid_runtime` and, inside the hooks, vendor
-libraries: then packages run where no compiler is installed.
+libraries, so that packages run where no compiler is installed.
 
 Names are loaded lazily, since a program that runs packages needs few of them.
 """

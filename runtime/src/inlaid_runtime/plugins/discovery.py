@@ -27,8 +27,9 @@ DISABLED = "INLAID_DISABLED_PLUGINS"
 """Environment variable with names of plugins not to load, separated by commas."""
 
 CORE = "inlaid-core"
-CHANGES = "the table of names in docs/development-log.md"
 """Distribution of the core. Its plugins have precedence over others of the same name."""
+CHANGES = "the table of names in docs/development-log.md"
+"""Where changes of the contract are listed, for the error of a plugin for an older version."""
 
 MARK = f"{PROJECT}_impl"
 """Attribute of a function that is marked as a hook."""
@@ -97,8 +98,9 @@ class DiscoveredPlugin:
 
 
 class Discovery:
-    """State of one discovery of the modules that implement the hooks of `halves`, modules of hook specifications. A module with
-    the function `other_half` may have unknown hooks: it belongs to a half of the contract that is not known here, too."""
+    """State of one discovery of the modules that implement the hooks of `halves`, which are modules of hook specifications.
+    `other_half` names a function. A module that defines it may have hooks that are unknown here, since it belongs to the other half
+    of the contract too."""
 
     def __init__(self, halves: Sequence[ModuleType], other_half: str = "") -> None:
         self.manager = pluggy.PluginManager(PROJECT)
@@ -117,7 +119,7 @@ class Discovery:
                 if candidate.name in disabled:
                     raise Rejected("disabled", f"disabled by {DISABLED}")
                 if candidate.name in self.loaded:
-                    raise Rejected("import", f"{_whence(self.loaded[candidate.name])} has a plugin of the same name")
+                    raise Rejected("import", f"{_origin(self.loaded[candidate.name])} has a plugin of the same name")
                 self._load(candidate)
                 self.loaded[candidate.name] = candidate
             except Rejected as error:
@@ -141,8 +143,8 @@ class Discovery:
         stage: str,
         noun: str,
     ) -> dict[str, tuple[str, T]]:
-        """Assign each declared item to one plugin, and return it with the plugin's name, by its key. Plugins with the least
-        `precedence` come first, then those first by name. A plugin that declares an item of another one is rejected."""
+        """Assign each declared item to one plugin, and return it with the plugin's name, by its key. Plugins come in the order of
+        `precedence`, then of their names. A plugin that declares an item of an earlier one is rejected."""
         items: dict[str, tuple[str, T]] = {}
         usable = dict(self._usable())
         for name in sorted((name for name in declared if name in usable), key=lambda name: (precedence(name), name)):
@@ -218,7 +220,7 @@ def _rank(candidate: DiscoveredPlugin) -> tuple[object, ...]:
     return candidate.name, candidate.distribution != CORE, candidate.distribution, candidate.entry_point.value
 
 
-def _whence(candidate: DiscoveredPlugin) -> str:
+def _origin(candidate: DiscoveredPlugin) -> str:
     return f"distribution {candidate.distribution}" if candidate.distribution else candidate.entry_point.value
 
 

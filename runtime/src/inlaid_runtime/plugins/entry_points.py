@@ -128,8 +128,8 @@ def _distributions(folders: list[Path]) -> Iterator[tuple[Path, InstalledDistrib
 
 @functools.lru_cache(maxsize=64)
 def _listing(folder: Path, _modified: int) -> tuple[tuple[str, str, InstalledDistribution], ...]:
-    """Return the metadata folders in a folder, with the distributions' keys. A process asks for several groups and versions,
-    and an installation changes the time of the folder."""
+    """Return the metadata folders in a folder, each with the distribution's key and the distribution. Cached, since a process asks
+    for several groups and versions; an installation changes `_modified`, the time of the folder."""
     matches = filter(None, map(_METADATA.fullmatch, sorted(os.listdir(folder))))
     distributions = ((match[0], InstalledDistribution(match["name"].replace("_", "-"), match["version"])) for match in matches)
     return tuple((name, distribution.key, distribution) for name, distribution in distributions)

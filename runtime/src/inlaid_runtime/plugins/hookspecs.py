@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GROUP = "inlaid.runtimes"
 """Group of the entry points that name run modules."""
 PROJECT = "inlaid"
-"""Name of pluggy's markers, those of the compile half as well."""
+"""Project name of pluggy's markers, in both halves of the contract."""
 COMPILE_HOOK = "inlaid_targets"
 """Hook of every compile module. A module that has it may be the run module as well, where the compiler is installed."""
 hookspec = pluggy.HookspecMarker(PROJECT)

@@ -183,9 +183,9 @@ def _declared_runtimes(manager: pluggy.PluginManager, plugin: str) -> tuple[Runt
     module = manager.get_plugin(plugin)
     if hasattr(module, "inlaid_runtimes"):
         return declared_kinds(manager, plugin, "inlaid_runtimes", RuntimeSpec)
-    compiled = getattr(module, hookspecs.COMPILE_HOOK, tuple)
+    declare_targets = getattr(module, hookspecs.COMPILE_HOOK, tuple)
     with blame(plugin, hookspecs.COMPILE_HOOK):
-        return tuple(RuntimeSpec(spec.kind, spec.options) for spec in compiled())
+        return tuple(RuntimeSpec(spec.kind, spec.options) for spec in declare_targets())
 
 
 def extras() -> set[str]:

@@ -29,27 +29,27 @@ class Layout:
         """Return the shape of the buffer for a tensor of shape `shape`."""
         outer = list(shape)
         inner: list[Dim] = []
-        last: dict[int, int] = {}
+        last_block: dict[int, int] = {}
         for axis, factor in self.blocks:
-            if axis in last:
-                cut = inner[last[axis]]
-                assert isinstance(cut, int) and cut % factor == 0, f"factor {factor} must divide the previous block {cut}"
-                inner[last[axis]] = cut // factor
+            if axis in last_block:
+                block = inner[last_block[axis]]
+                assert isinstance(block, int) and block % factor == 0, f"factor {factor} must divide the previous block {block}"
+                inner[last_block[axis]] = block // factor
             else:
                 outer[axis] = arith.unwrap(arith.ceildiv(outer[axis], factor))
-            last[axis] = len(inner)
+            last_block[axis] = len(inner)
             inner.append(factor)
         return (*outer, *inner)
 
     def indices(self, indices: tuple[arith.Expr, ...]) -> tuple[arith.Expr, ...]:
         """Map indices into the tensor to indices into the buffer."""
         buffer_indices = list(indices)
-        last: dict[int, int] = {}
+        last_block: dict[int, int] = {}
         for axis, factor in self.blocks:
-            dimension = last.get(axis, axis)
+            dimension = last_block.get(axis, axis)
             index = buffer_indices[dimension]
             buffer_indices[dimension] = arith.floordiv(index, factor)
-            last[axis] = len(buffer_indices)
+            last_block[axis] = len(buffer_indices)
             buffer_indices.append(arith.floormod(index, factor))
         return tuple(buffer_indices)
 
@@ -71,7 +71,7 @@ class Layout:
         if order is not None and order == sorted(order):
             return ROW_MAJOR
         outer = list(self.shape(shape))[: len(shape)]
-        # Blocks change nothing where every dimension between the blocks and their elements is 1, from the blocked axis on.
+        # A single block changes nothing if all dimensions between that of its axis and that of the block are 1.
         if len({axis for axis, _ in self.blocks}) == len(self.blocks) == 1:
             axis = self.blocks[0][0]
             return ROW_MAJOR if all(dim == 1 for dim in outer[axis + 1 :]) else self
@@ -116,16 +116,16 @@ class Layout:
 
         from inlaid_runtime.copying import contiguous
 
-        last: dict[int, int] = {}
+        last_block: dict[int, int] = {}
         for axis, factor in self.blocks:
-            dimension = last.get(axis, axis)
+            dimension = last_block.get(axis, axis)
             padding = -array.shape[dimension] % factor
             if padding:
                 array = np.pad(array, [(0, padding if other == dimension else 0) for other in range(array.ndim)])
             outer = array.shape[dimension] // factor
             array = array.reshape(*array.shape[:dimension], outer, factor, *array.shape[dimension + 1 :])
             array = np.moveaxis(array, dimension + 1, -1)
-            last[axis] = array.ndim - 1
+            last_block[axis] = array.ndim - 1
         return contiguous(array)
 
 

@@ -27,7 +27,7 @@ SIZES = (3, 5, 4, 1, 7, 2, 16, 13, 9)
 TILES = Tiles()
 """Sizes of tiles if none are given."""
 DEEP = 1031
-"""Number of products of 8-bit integers whose sum fills an accumulator of 24 bits in the mix full."""
+"""Number of products of 8-bit integers whose sum fills an accumulator of 24 bits, with values of the mix "full"."""
 RANKS = (2, 3, 1, 4, 0)
 """Ranks drawn if any rank is allowed, the plain rank first."""
 
@@ -40,8 +40,8 @@ class Choices:
     """Source of sizes, attributes and values of examples. `choose(n)` returns a number below n. The plain choice is always 0, to
     which Hypothesis shrinks. All arrays of an example have one mix of values. If `rank` is given, shapes have this rank if
     possible; `ranked` records whether a shape did. `fixed_shapes` has known shapes of arguments, by number. Without `edges`, floats
-    have no extreme values. With `binary`, scales are powers of two. `tiles` has the sizes around which those of products are
-    drawn, `deep` the number of products of integers whose sum fills an accumulator."""
+    have no extreme values. With `binary`, scales are powers of two. `tiles` has the tile sizes around which the sizes of products
+    are drawn, `deep` the number of products of integers whose sum fills an accumulator."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class Choices:
         return self.pick(False, True)
 
     def each(self, count: int, *options: T) -> tuple[T, ...]:
-        """Pick `count` times among the options: always the same option, or different options, also in the plain example."""
+        """Pick `count` options: the same option each time, or options that differ even if all further choices are plain."""
         if not self.flag():
             return (self.pick(*options),) * count
-        unlike = tuple(dict.fromkeys(options))
-        starts = (number % len(unlike) for number in range(count))
-        return tuple(self.pick(*unlike[start:], *unlike[:start]) for start in starts)
+        distinct = tuple(dict.fromkeys(options))
+        starts = (number % len(distinct) for number in range(count))
+        return tuple(self.pick(*distinct[start:], *distinct[:start]) for start in starts)
 
     def below(self, count: int) -> int:
         """Pick a number from 0 to count - 1."""
@@ -231,8 +231,8 @@ class Example:
     deep: int = DEEP
 
     def forms(self) -> tuple[Form, ...]:
-        """Return the call with all arguments variable, and, if the operator allows it, with all but the first constant and with
-        symbolic sizes."""
+        """Return up to three forms of the call: all arguments are variables; the first is a variable and the others are constants;
+        all are variables of symbolic sizes. The last two are left out if nothing can change, or the operator refuses the sizes."""
         forms = [Form(self, "", self._function(self._params()), self.inputs)]
         if len(self.inputs) > 1 and not self.types:
             first = ir.var("x0", self._type(0))

@@ -21,11 +21,11 @@ def _text(name: str, count: int = 1, **attrs: Any) -> Entry:
     return Entry(ops.TABLE[name], ("string",), make, exact=True)
 
 
-def _on_sequence(name: str, *more: Any, **attrs: Any) -> Entry:
+def _on_sequence(name: str, *more_arguments: Any, **attrs: Any) -> Entry:
     def make(choices: Choices, dtype_name: str) -> Example:
         items = [choices.array((3, 4), dtype_name) for _ in range(3)]
         sequence = SequenceType(TensorType((3, 4), dtype_name))
-        arguments = tuple(choices.array((3, 4), dtype_name) if each is _ITEM else each for each in more)
+        arguments = tuple(choices.array((3, 4), dtype_name) if item is _ITEM else item for item in more_arguments)
         return Example(ops.TABLE[name], (items, *arguments), attrs, {0: sequence})
 
     return Entry(ops.TABLE[name], ("float32", "int64"), make, exact=True)

@@ -20,21 +20,21 @@ _WINDOWS = (
 """Common windows: extent, stride, dilation, and padding before and after, equal along all axes."""
 
 WIDE = 131
-"""Input channels of which a window of 3 x 3 has more than `DEEP` elements."""
+"""Number of input channels with which a window of 3 x 3 has more than `DEEP` elements."""
 SEVERAL = "several tiles"
 FILLS = "fill an accumulator"
 FILLING = 800
-"""Number of terms of `DEEP` whose sum fills the accumulator, though a tenth of the integers are not the extreme."""
+"""Number of terms above which a sum fills the accumulator if `deep` is `DEEP`, though a tenth of the integers are not extreme."""
 LARGE = 256
-"""Greatest tile of which examples have more than two."""
+"""Greatest size of a tile for which examples have more than two tiles."""
 MAX_TILE = 1024
-"""Greatest tile around which sizes are drawn: the reference computes every example."""
+"""Greatest size of a tile around which sizes are drawn. It is limited because the reference computes every example."""
 MAX_SCRATCH = 1 << 20
-"""Greatest scratch memory that the weights of an example exceed, in bytes."""
+"""Greatest size of a scratch memory, in bytes, for which examples have weights that exceed it."""
 
 
 def several(tile: int) -> int:
-    """Return an odd extent that needs several tiles of at most `MAX_TILE`, the last of them in part."""
+    """Return an odd extent that needs several tiles of size `tile` (at most `MAX_TILE`), the last of them partial."""
     tile = min(tile, MAX_TILE)
     return (2 * tile + 3 if tile <= LARGE else tile + 1) | 1
 
@@ -47,7 +47,7 @@ def _window(choices: Choices, tiled: bool = False) -> tuple[tuple[int, ...], tup
     if rank < 1 or (data_shape is not None and 0 in data_shape[2:]):
         raise Unfit
     # Each attribute is that of a common window, or another, so that one choice leads from any window to its neighbors.
-    size, stride, dilation, before, behind = choices.pick(*_WINDOWS)
+    size, stride, dilation, before, after = choices.pick(*_WINDOWS)
     kernel = choices.each(rank, size, 1, 2, 3, 5)
     strides = choices.each(rank, stride, 1, 2, 3)
     dilations = choices.each(rank, dilation, 1, 2)
@@ -56,12 +56,12 @@ def _window(choices: Choices, tiled: bool = False) -> tuple[tuple[int, ...], tup
         dilations = tuple(
             map(min, dilations, (max(extent // size, 1) for extent, size in zip(data_shape[2:], kernel, strict=True)))
         )
-    unclamped_pads = choices.pick((before,) * rank + (behind,) * rank, choices.each(2 * rank, 0, 1, 2))
-    pads = tuple(min(pad, (size - 1) * by) for pad, size, by in zip(unclamped_pads, kernel * 2, dilations * 2, strict=True))
+    unclamped_pads = choices.pick((before,) * rank + (after,) * rank, choices.each(2 * rank, 0, 1, 2))
+    pads = tuple(min(pad, (size - 1) * step) for pad, size, step in zip(unclamped_pads, kernel * 2, dilations * 2, strict=True))
     # The first axis alone may need several tiles.
     pixels = (several(choices.tiles.rows),)
     extra = [choices.pick(4, 0, 1, 7, 11, *(() if axis or not tiled else pixels)) for axis in range(rank)]
-    spatial = tuple((size - 1) * by + 1 + more for size, by, more in zip(kernel, dilations, extra, strict=True))
+    spatial = tuple((size - 1) * step + 1 + slack for size, step, slack in zip(kernel, dilations, extra, strict=True))
     return spatial if data_shape is None else data_shape[2:], kernel, {"strides": strides, "dilations": dilations, "pads": pads}
 
 
@@ -91,17 +91,19 @@ def _convolution_facets(example: Example) -> dict[str, str]:
     """Describe the grouping of channels, their number, and the kernel's extents."""
     x, w = (value.shape for value in example.inputs[:2])
     groups = example.attrs["groups"]
-    alone, taps = groups > 1 and groups == x[1], math.prod(w[2:])
+    is_depthwise, taps = groups > 1 and groups == x[1], math.prod(w[2:])
     per_group = w[1] if example.operator is ops.conv_transpose else w[0] // groups
-    kind = "one" if groups == 1 else "several" if not alone else "depthwise" if per_group == 1 else "depthwise, several outputs"
-    kind += ", an odd number" if alone and x[1] % 2 else ""
+    kind = (
+        "one" if groups == 1 else "several" if not is_depthwise else "depthwise" if per_group == 1 else "depthwise, several outputs"
+    )
+    kind += ", an odd number" if is_depthwise and x[1] % 2 else ""
     facets = {**_window_facets(example), "groups": kind, "kernel": f"all {w[2]}" if len({*w[2:]}) == 1 else "mixed"}
     return {**facets, **_extents(example, math.prod(x[2:]), x[1] // groups * taps, per_group * groups)}
 
 
 def _extents(example: Example, rows: int, terms: int, columns: int) -> dict[str, str]:
     """Describe how many tiles a product needs, and whether its sums may fill an accumulator. Kernels of integers and of floats
-    differ, so that their properties have names of their own."""
+    differ, so their properties have separate names."""
     integer, tiles = example.inputs[0].dtype.kind in "iu", example.tiles
     extents = {
         "rows": _extent_class(rows, tiles.rows),
@@ -146,7 +148,7 @@ def _conv_transpose(choices: Choices, dtype_name: str) -> Example:
 def _positions(spatial: tuple[int, ...], kernel: tuple[int, ...], attrs: dict[str, Any]) -> tuple[int, ...]:
     """Return the number of window positions along each axis."""
     rank = len(spatial)
-    spans = [(size - 1) * by + 1 for size, by in zip(kernel, attrs["dilations"], strict=True)]
+    spans = [(size - 1) * step + 1 for size, step in zip(kernel, attrs["dilations"], strict=True)]
     return tuple(
         (spatial[axis] + attrs["pads"][axis] + attrs["pads"][rank + axis] - spans[axis]) // attrs["strides"][axis] + 1
         for axis in range(rank)

@@ -17,26 +17,26 @@ def _granularity(choices: Choices) -> tuple[tuple[int, ...], tuple[int, ...], di
     """Pick the shape of the data, and the shape of the scales and attributes: per tensor, per channel, or per block."""
     shape = choices.solid_shape()
     axis, block = choices.axis(len(shape)), choices.pick(2, 4, 1)
-    blocked = (*shape[:axis], -(-shape[axis] // block), *shape[axis + 1 :])
+    block_scales = (*shape[:axis], -(-shape[axis] // block), *shape[axis + 1 :])
     return choices.pick(
-        (shape, (), {}), (shape, (shape[axis],), {"axis": axis}), (shape, blocked, {"axis": axis, "block_size": block})
+        (shape, (), {}), (shape, (shape[axis],), {"axis": axis}), (shape, block_scales, {"axis": axis, "block_size": block})
     )
 
 
 def _quantize(choices: Choices, dtype_name: str) -> Example:
     shape, scales, attrs = _granularity(choices)
-    real = choices.pick("float32", "float16", "bfloat16")
-    points = (choices.array(scales, dtype_name, -2, 2),) if choices.flag() else ()
-    arrays = (choices.summable(shape, real), choices.scales(scales, real, 0.1, 2), *points)
+    real_dtype = choices.pick("float32", "float16", "bfloat16")
+    zero_points = (choices.array(scales, dtype_name, -2, 2),) if choices.flag() else ()
+    arrays = (choices.summable(shape, real_dtype), choices.scales(scales, real_dtype, 0.1, 2), *zero_points)
     return Example(ops.quantize, arrays, {"dtype": dtype_name, **attrs})
 
 
 def _dequantize(choices: Choices, dtype_name: str) -> Example:
     shape, scales, attrs = _granularity(choices)
-    real = choices.pick("float32", "float16", "bfloat16")
-    points = (choices.array(scales, dtype_name, -2, 2),) if choices.flag() else ()
-    arrays = (choices.array(shape, dtype_name, -5, 5), choices.scales(scales, real, 0.1, 2), *points)
-    return Example(ops.dequantize, arrays, {"dtype": real, **attrs})
+    real_dtype = choices.pick("float32", "float16", "bfloat16")
+    zero_points = (choices.array(scales, dtype_name, -2, 2),) if choices.flag() else ()
+    arrays = (choices.array(shape, dtype_name, -5, 5), choices.scales(scales, real_dtype, 0.1, 2), *zero_points)
+    return Example(ops.dequantize, arrays, {"dtype": real_dtype, **attrs})
 
 
 def _requantize(choices: Choices, dtype_name: str) -> Example:

@@ -34,7 +34,7 @@ def _position(name: str) -> Callable[[Choices, str], Example]:
     return make
 
 
-def _running(name: str) -> Callable[[Choices, str], Example]:
+def _cumulative(name: str) -> Callable[[Choices, str], Example]:
     def make(choices: Choices, dtype_name: str) -> Example:
         shape = choices.solid_shape(max_rank=3)
         attrs = {"axis": choices.axis(len(shape)), "exclusive": choices.flag(), "reverse": choices.flag()}
@@ -73,9 +73,9 @@ def _lrn(choices: Choices, dtype_name: str) -> Example:
 
 
 def _layer_norm(choices: Choices, dtype_name: str) -> Example:
-    x, axis, rest = _normalized(choices, dtype_name)
+    x, axis, scale = _normalized(choices, dtype_name)
     bias = (choices.ordinary(x.shape[-1:], dtype_name),) if choices.flag() else ()
-    return Example(ops.layer_norm, (x, rest, *bias), {"axis": axis, "epsilon": choices.pick(1e-5, 1e-2)})
+    return Example(ops.layer_norm, (x, scale, *bias), {"axis": axis, "epsilon": choices.pick(1e-5, 1e-2)})
 
 
 def _rms_norm(choices: Choices, dtype_name: str) -> Example:
@@ -84,7 +84,7 @@ def _rms_norm(choices: Choices, dtype_name: str) -> Example:
 
 
 def _normalized(choices: Choices, dtype_name: str) -> tuple[Any, int, Any]:
-    """Data, the first normalized axis, and a scale."""
+    """Return data, the first normalized axis, and a scale."""
     shape = choices.solid_shape(max_rank=3)
     axis = choices.axis(len(shape))
     return choices.ordinary(shape, dtype_name), axis, choices.ordinary(shape[axis:], dtype_name)
@@ -97,8 +97,8 @@ ENTRIES = (
     Entry(ops.reduce_min, _BY_EXTREMES, _reduce("reduce_min"), exact=True),
     Entry(ops.argmax, (*FLOATS, "int32", "int8", "uint8"), _position("argmax"), exact=True),
     Entry(ops.argmin, (*FLOATS, "int32", "int8", "uint8"), _position("argmin"), exact=True),
-    Entry(ops.cumsum, _NUMBERS, _running("cumsum")),
-    Entry(ops.cumprod, _NUMBERS, _running("cumprod")),
+    Entry(ops.cumsum, _NUMBERS, _cumulative("cumsum")),
+    Entry(ops.cumprod, _NUMBERS, _cumulative("cumprod")),
     Entry(ops.softmax, FLOATS, _softmax("softmax")),
     Entry(ops.log_softmax, FLOATS, _softmax("log_softmax")),
     Entry(ops.topk, MOVED, _topk, exact=True),

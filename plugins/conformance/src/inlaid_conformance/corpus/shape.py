@@ -104,8 +104,8 @@ def _take(choices: Choices, dtype_name: str) -> Example:
     if data is None and rows is not None:
         # Indices are computed from ordinary integers, of magnitudes up to 8.
         shape = tuple(REACHED if number == axis else extent for number, extent in enumerate(shape))
-    where = choices.indices(choices.shape(max_rank=2) if rows is None else rows, shape[axis], choices.pick("int64", "int32"))
-    return Example(ops.take, (choices.array(shape, dtype_name), where), {"axis": axis})
+    indices = choices.indices(choices.shape(max_rank=2) if rows is None else rows, shape[axis], choices.pick("int64", "int32"))
+    return Example(ops.take, (choices.array(shape, dtype_name), indices), {"axis": axis})
 
 
 def _along(choices: Choices) -> tuple[tuple[int, ...], int, Any]:
@@ -117,8 +117,8 @@ def _along(choices: Choices) -> tuple[tuple[int, ...], int, Any]:
 
 
 def _take_along_axis(choices: Choices, dtype_name: str) -> Example:
-    shape, axis, where = _along(choices)
-    return Example(ops.take_along_axis, (choices.array(shape, dtype_name), where), {"axis": axis})
+    shape, axis, indices = _along(choices)
+    return Example(ops.take_along_axis, (choices.array(shape, dtype_name), indices), {"axis": axis})
 
 
 def _by_rows(choices: Choices, shape: tuple[int, ...], batch: int) -> tuple[int, Any]:
@@ -132,8 +132,8 @@ def _by_rows(choices: Choices, shape: tuple[int, ...], batch: int) -> tuple[int,
 def _gather_nd(choices: Choices, dtype_name: str) -> Example:
     shape = choices.solid_shape(2, 3)
     batch = choices.below(2)
-    _, where = _by_rows(choices, shape, batch)
-    return Example(ops.gather_nd, (choices.array(shape, dtype_name), where), {"batch_dims": batch})
+    _, indices = _by_rows(choices, shape, batch)
+    return Example(ops.gather_nd, (choices.array(shape, dtype_name), indices), {"batch_dims": batch})
 
 
 def _reverse_sequence(choices: Choices, dtype_name: str) -> Example:
@@ -149,16 +149,16 @@ def _reduction(choices: Choices, dtype_name: str) -> str:
 
 def _scatter_nd(choices: Choices, dtype_name: str) -> Example:
     shape = choices.solid_shape(max_rank=3)
-    depth, where = _by_rows(choices, shape, 0)
-    updates = choices.ordinary((*where.shape[:-1], *shape[depth:]), dtype_name)
+    depth, indices = _by_rows(choices, shape, 0)
+    updates = choices.ordinary((*indices.shape[:-1], *shape[depth:]), dtype_name)
     return Example(
-        ops.scatter_nd, (choices.ordinary(shape, dtype_name), where, updates), {"reduction": _reduction(choices, dtype_name)}
+        ops.scatter_nd, (choices.ordinary(shape, dtype_name), indices, updates), {"reduction": _reduction(choices, dtype_name)}
     )
 
 
 def _scatter_along_axis(choices: Choices, dtype_name: str) -> Example:
-    shape, axis, where = _along(choices)
-    arrays = (choices.ordinary(shape, dtype_name), where, choices.ordinary(where.shape, dtype_name))
+    shape, axis, indices = _along(choices)
+    arrays = (choices.ordinary(shape, dtype_name), indices, choices.ordinary(indices.shape, dtype_name))
     return Example(ops.scatter_along_axis, arrays, {"axis": axis, "reduction": _reduction(choices, dtype_name)})
 
 

@@ -17,7 +17,8 @@ from inlaid_runtime.errors import PluginError
 
 
 def loads_rules(tested: TargetUnderTest) -> None:
-    """Check that rules name existing operators, since a misspelt rule would never match, and that composites have unique names."""
+    """Check that rules name existing operators, since a misspelled rule would never match, and that composites have unique
+    names."""
     if tested.unruly is not None:
         raise Failed(tested.unruly)
     names = [rule.name for rule, _ in tested.candidate.composites]

@@ -36,9 +36,9 @@ LONG = 40
 SEVERAL = 5
 """Number of results of a long chain."""
 LARGE = 144 << 10
-"""Bytes of a large value: two of them are farther apart than 16 bits can say."""
+"""Size of a large value in bytes. The distance between two of them exceeds 16 bits."""
 GROWN = (256, 64, 16)
-"""Sizes to which axes of a large value grow, if they are accepted."""
+"""Extents to which axes are lengthened for a large value, if the rules accept them."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _Chain:
     composed: ir.Function
     inputs: tuple[Any, ...]
     before: tuple[tuple[ir.Expr, ir.Expr], ...] = ()
-    """Results that the last composite reads, in both functions."""
+    """Results of all composites except the last one, in both functions."""
 
     @classmethod
     def from_start(cls, start: _Start) -> _Chain:
@@ -76,17 +76,17 @@ class _Chain:
             hold(tested, self, self.plain, self.inputs, allowed, self.composed)
 
     def followed(self, rule: OpRule, example: PatternExample, claim: Claim) -> _Chain:
-        """Append a composite whose first input is the chain's result. Further inputs are the earliest result of their type, so that
-        several values are live at once, or a new parameter."""
+        """Append a composite whose first input is the chain's result. Each further input is the earliest result of its type, so
+        that several values are live at once, or else a new parameter."""
         (data, *extra_params), composed = example.function.params, alone(example.function, claim)
         bindings = {data: (self.plain.body, self.composed.body)}
         params, inputs = list(self.plain.params), list(self.inputs)
         for param, value in zip(extra_params, example.inputs[1:], strict=True):
             bindings[param] = next((pair for pair in self.before if pair[0].type == param.type), (param, param))
             if bindings[param][0] is param:
-                new = ir.var(f"x{len(params)}", param.type)
-                bindings[param] = new, new
-                params.append(new)
+                new_param = ir.var(f"x{len(params)}", param.type)
+                bindings[param] = new_param, new_param
+                params.append(new_param)
                 inputs.append(value)
         plain, composed_chain = (
             ir.function(params, substitute(function.body, {old: pair[side] for old, pair in bindings.items()}))
@@ -141,7 +141,7 @@ def _starts(tested: TargetUnderTest) -> list[_Start]:
 
 
 def _repeated(tested: TargetUnderTest, start: _Start) -> Iterator[_Chain]:
-    """Yield longer and longer chains, of the composites that can read and compute values of one type in turn."""
+    """Yield ever longer chains. They append in turn the composites that read and compute values of the type of `start`'s result."""
     chain, type_ = _Chain.from_start(start), start.example.function.body.type
     readers = ((rule, _reader(tested, rule, type_)) for rule, _ in tested.candidate.composites)
     steps = [(rule, *reader) for rule, reader in readers if reader is not None and reader[0].function.body.type == type_]
@@ -152,7 +152,7 @@ def _repeated(tested: TargetUnderTest, start: _Start) -> Iterator[_Chain]:
 
 
 def _joined(chains: Sequence[_Chain]) -> _Chain:
-    """Return the first of some chains, the others of which it continues, with the results of all, since clamped values of a long
+    """Return the first chain, which continues all others, with the results of all of them: the clamped values at the end of a long
     chain hide most errors."""
     plain, composed = (
         ir.function(first.params, ir.tuple_([part.body for part in parts]))
@@ -165,7 +165,7 @@ def _joined(chains: Sequence[_Chain]) -> _Chain:
 
 
 def _grown(tested: TargetUnderTest, start: _Start) -> _Start:
-    """Return an example with axes of the input that are longer, until its result is large; the last axes first."""
+    """Lengthen axes of the example's input, the last axes first, until its result is large."""
     data = start.example.function.params[0].type
     for axis in reversed(range(data.rank if isinstance(data, TensorType) else 0)):
         factor = -(-LARGE // max(_bytes(start), 1))

@@ -29,12 +29,12 @@ def artifacts_are_complete(tested: TargetUnderTest) -> None:
     for region, artifact in tested.once(samples.compiled).items():
         if not isinstance(artifact, Artifact):
             raise Failed(f"compile must return an Artifact, got {type(artifact).__name__}")
-        wrong = _unsound(artifact, region)
-        if wrong is not None:
-            raise Failed(f"the artifact of {samples.operator_names(region)} {wrong}")
+        problem = _problem(artifact, region)
+        if problem is not None:
+            raise Failed(f"the artifact of {samples.operator_names(region)} {problem}")
 
 
-def _unsound(artifact: Artifact, region: Region) -> str | None:
+def _problem(artifact: Artifact, region: Region) -> str | None:
     if artifact.symbol != region.symbol:
         return f"must have the symbol {region.symbol!r}, got {artifact.symbol!r}"
     code: object = artifact.code
@@ -52,8 +52,8 @@ def _unsound(artifact: Artifact, region: Region) -> str | None:
         for spec, type_ in zip(specs, expected_types, strict=True):
             if not _fits(spec, type_):
                 return f"has {spec} among its {side}, but the region has {type_!r}"
-    loose = [name for name, array in artifact.constants.items() if not issubclass(type(array), np.ndarray)]
-    return f"has a constant {loose[0]} that is not an array" if loose else None
+    non_arrays = [name for name, array in artifact.constants.items() if not issubclass(type(array), np.ndarray)]
+    return f"has a constant {non_arrays[0]} that is not an array" if non_arrays else None
 
 
 def _flat(type_: Type) -> Iterator[Type]:

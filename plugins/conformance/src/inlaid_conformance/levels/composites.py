@@ -93,10 +93,10 @@ def plain_examples(tested: TargetUnderTest) -> tuple[tuple[OpRule, PatternExampl
     for rule, pattern in tested.candidate.composites:
         search = Search(tested, rule, pattern)
         declared_functions = (function for function in tested.conformance.examples if match(pattern, function.body) is not None)
-        every = (variant for variant in variants(pattern) if not variant.single)
+        pattern_variants = (variant for variant in variants(pattern) if not variant.single)
         elements = [name for name in COMMON if name in tested.capabilities.dtypes]
         kinds = (*elements, *INSIDE)
-        draws = itertools.product(range(ATTEMPTS), every, elements or tested.capabilities.dtypes[:1], (True, False))
+        draws = itertools.product(range(ATTEMPTS), pattern_variants, elements or tested.capabilities.dtypes[:1], (True, False))
         generated_examples = (
             search.generate(variant, Draw(number, element, kinds, constant)) for number, variant, element, constant in draws
         )
@@ -114,10 +114,10 @@ def examples_of_variants(tested: TargetUnderTest) -> tuple[tuple[OpRule, Pattern
     elements = [name for name in COMMON if name in tested.capabilities.dtypes] or list(tested.capabilities.dtypes[:1])
     examples: list[tuple[OpRule, PatternExample, Claim]] = []
     for rule, pattern in tested.candidate.composites:
-        search, recipes, waiting = Search(tested, rule, pattern), dict[str, Recipe](), [*variants(pattern)]
-        for turn, element in itertools.product(range(ROUNDS), elements):
-            for variant in tuple(variant for variant in waiting if not variant.single):
-                for number in range(turn * FEWER, (turn + 1) * FEWER):
+        search, recipes, pending = Search(tested, rule, pattern), dict[str, Recipe](), [*variants(pattern)]
+        for round_number, element in itertools.product(range(ROUNDS), elements):
+            for variant in tuple(variant for variant in pending if not variant.single):
+                for number in range(round_number * FEWER, (round_number + 1) * FEWER):
                     shape = OPERAND_SHAPES[number // 2 % len(OPERAND_SHAPES)]
                     draw = Draw(
                         number, element, (*elements, *INSIDE), number % 4 < 2, recipes=recipes if number % 2 else {}, shape=shape
@@ -127,7 +127,7 @@ def examples_of_variants(tested: TargetUnderTest) -> tuple[tuple[OpRule, Pattern
                     if example is not None and isinstance(claim, Claim):
                         examples.append((rule, example, claim))
                         recipes.update(example.recipes)
-                        waiting.remove(variant)
+                        pending.remove(variant)
                         break
     return tuple(examples)
 
@@ -145,8 +145,9 @@ class _Neighbor:
 class Search:
     """Searches for accepted examples of a composite, and compares them with the reference. `accepted` counts accepted examples.
     `exercised` has the branches in accepted examples, `refused` the branches in rejected examples, with `reasons`, and `undeclared`
-    the branches in examples whose requantization the target does not declare; `hopeless` counts these examples by variant.
-    `plainest` has an accepted example for each operator."""
+    the branches in examples whose requantization the target does not declare; `hopeless` counts these examples by variant. `stuck`
+    has the reason why no example of a variant was generated. `fitting` has the element types, with and without constants, of
+    accepted examples; `several` is set if one has several parameters. `plainest` has an accepted example for each operator."""
 
     tested: TargetUnderTest
     rule: OpRule
@@ -166,11 +167,11 @@ class Search:
     def run(self) -> tuple[str, ...]:
         """Run the search. Returns the parts of the pattern whose examples the rule rejects. Raises `Failed` if an example
         disagrees, or if a part has no example."""
-        every = variants(self.pattern)
-        self._check_declared(every)
-        for number, variant in enumerate(every):
+        pattern_variants = variants(self.pattern)
+        self._check_declared(pattern_variants)
+        for number, variant in enumerate(pattern_variants):
             self._try(variant, number)
-        for number, variant in enumerate(every):
+        for number, variant in enumerate(pattern_variants):
             if self.recipes and self._lacks(variant):
                 self._try(variant, number)  # drawn like accepted examples of other variants
         for name, (variant, draw, example) in self.plainest.items():
@@ -180,20 +181,20 @@ class Search:
         if not self.accepted:
             why = self.reasons.most_common(1) or Counter(self.stuck.values()).most_common(1)
             raise Failed(f"found no example that the rule accepts: {why[0][0] if why else OTHER}; {REMEDY}")
-        for variant in every:
+        for variant in pattern_variants:
             if variant.branches - self.exercised - self.refused:
                 raise Failed(f"found no example of {variant}: {self.stuck.get(variant, OTHER)}; {REMEDY}")
         why = self.reasons.most_common(1)
-        rejected = [variant for variant in every if self._lacks(variant)]
+        rejected = [variant for variant in pattern_variants if self._lacks(variant)]
         for name, (variant, draw, example) in self.plainest.items():
             self._stress(name, variant, draw, example)
         return tuple(f"no example of {variant} is accepted: {why[0][0] if why else OTHER}; {REMEDY}" for variant in rejected)
 
     def _lacks(self, variant: Variant) -> bool:
-        """Test whether a part of a variant is in no accepted example, though the target may declare its requantization."""
+        """Test whether a part of a variant is in no accepted example, unless the target does not declare its requantization."""
         return bool(variant.branches - self.exercised - self.undeclared)
 
-    def _check_declared(self, every: tuple[Variant, ...]) -> None:
+    def _check_declared(self, pattern_variants: tuple[Variant, ...]) -> None:
         """Check the plugin's own examples."""
         for function in self.tested.conformance.examples:
             if match(self.pattern, function.body) is None:
@@ -205,7 +206,7 @@ class Search:
                     raise Failed(f"a declared example is rejected: {claim.reason}")
                 if not self._accepts(example) and mix == "plain":
                     raise Failed(f"{self.reasons.most_common(1)[0][0]}; make indices and sizes of the declared example constants")
-            for variant in every:
+            for variant in pattern_variants:
                 if match(variant.pattern, function.body) is not None:
                     self.exercised |= variant.branches
 
@@ -273,8 +274,8 @@ class Search:
         explorer = Explorer(neighbors, refuse, f"{self.rule.name} {name}", Counter(), NEIGHBORS, origins)
         explorer.run(())
         plain = operator_properties(example.function, name, target)
-        small = [replace(draw, recipes=example.recipes)] if name in REQUANTIZED else []
-        # The plain example may be too small to distinguish roundings, which therefore all are exercised again.
+        shift_draws = [replace(draw, recipes=example.recipes)] if name in REQUANTIZED else []
+        # The plain example may be too small to distinguish roundings, so all of them are exercised again.
         covered = () if plain is None or name in REQUANTIZED else (plain,)
         for neighbor in selected(explorer.trials, covered, PAIRED):
             if self._accepts(neighbor.example):
@@ -282,10 +283,10 @@ class Search:
             if FILLS in neighbor.values.values():
                 self._again(variant, replace(neighbor.draw, mix="full"))
             if neighbor.values.get("rows of integers") == SEVERAL and not REQUANTIZED.isdisjoint(example.recipes):
-                small.append(neighbor.draw)
+                shift_draws.append(neighbor.draw)
             if name in REQUANTIZED:
                 self._again(variant, replace(neighbor.draw, mix="small"))
-        for other in small[:1]:
+        for other in shift_draws[:1]:
             self._again(variant, replace(other, mix="small", aim="shifts"))
 
     def _stress(self, name: str, variant: Variant, draw: Draw, example: PatternExample) -> None:
@@ -324,8 +325,8 @@ class Search:
         return True
 
     def _accepts(self, example: PatternExample) -> bool:
-        """Test whether the rule accepts an example, which must then agree with the reference. Raises
-        `Failed`. An example without a defined result does not count."""
+        """Test whether the rule accepts an example, which must then agree with the reference. An example without a defined result
+        does not count. Raises `Failed`."""
         claim = self.tested.claim(example.function, self.rule)
         if isinstance(claim, Reject):
             self.reasons[claim.reason] += 1

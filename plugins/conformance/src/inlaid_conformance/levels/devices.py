@@ -30,7 +30,7 @@ ROOM = 1 << 20
 ALTERNATIONS = 2000
 """Number of times that one of two queues waits for the other one."""
 PATIENCE = 60
-"""Seconds in which a process has to end that would not if queues blocked each other."""
+"""Time limit, in seconds, of a process that would not end if queues blocked each other."""
 
 
 def on_device(check: Callable[[TargetUnderTest, Device], None]) -> Callable[[TargetUnderTest], None]:
@@ -79,7 +79,7 @@ def _copies_rows(device: Device, queue: Any) -> None:
     rows = np.arange(35, dtype=np.float32).reshape(5, 7)
     first, second = Memory(device, queue, rows.nbytes, rows.reshape(-1).view(np.uint8)), Memory(device, queue, rows.nbytes)
     for number in range(5):
-        source, target = (memory.part(at * 28, (7,), rows.dtype) for memory, at in ((first, number), (second, 4 - number)))
+        source, target = (memory.part(row * 28, (7,), rows.dtype) for memory, row in ((first, number), (second, 4 - number)))
         device.copy(source, target, queue)
     if (second.read().view(np.float32).reshape(5, 7) != rows[::-1]).any():
         raise Failed("rows that do not start at a multiple of 64 bytes changed in a copy on the device")
@@ -157,8 +157,8 @@ def _in_process(tested: TargetUnderTest, command: str, promise: str) -> None:
 
 
 def alternate(device: Device) -> str | None:
-    """Make two queues, each of which waits for an earlier event of the other one many times before any of them is awaited. Returns
-    a description of a fault."""
+    """Make two queues wait for each other's events many times, before the host waits for any event. Returns a description of a
+    fault."""
     queues = device.queue(), device.queue()
     shared = Memory(device, queues[0], 256)
     log = Memory(device, queues[0], ALTERNATIONS)
@@ -169,17 +169,17 @@ def alternate(device: Device) -> str | None:
         device.copy(shared.part(turn % 256, (1,), np.dtype(np.uint8)), log.part(turn, (1,), np.dtype(np.uint8)), queue)
         event = device.event(queue)
     device.synchronize(event)
-    wrong = (log.read() != np.arange(ALTERNATIONS) % 251).any()
+    is_wrong = (log.read() != np.arange(ALTERNATIONS) % 251).any()
     for memory in (shared, log):
         device.free(memory.tensor.buffer)
     for queue in queues:
         device.release(queue)
-    return "a step sees memory of another step" if wrong else None
+    return "a step sees memory of another step" if is_wrong else None
 
 
 def has_room(tested: TargetUnderTest) -> None:
     """Check, in a process of its own, that freed memory is available again, and that an allocation beyond the memory raises
-    `OutOfMemory`, instead of waiting for memory, after which the device still works."""
+    `OutOfMemory` instead of waiting for memory. The device must still work afterwards."""
     _in_process(tested, "room", "memory must be counted, and an allocation that does not fit must raise OutOfMemory at once")
 
 
@@ -252,9 +252,9 @@ def keeps_launches_apart(tested: TargetUnderTest, device: Device) -> None:
         if kernel is None or artifact.signature.dims:
             continue
         tried = True
-        works = [(StoredForm(tested, each), artifact, kernel) for each in (sample, sample.reversed())]
+        kernel_runs = [(StoredForm(tested, item), artifact, kernel) for item in (sample, sample.reversed())]
         for count in (1, 2):
-            _check_pending(runtime_device, works, count, f"two launches of the kernel of {sample.name}")
+            _check_pending(runtime_device, kernel_runs, count, f"two launches of the kernel of {sample.name}")
     if not tried:
         raise Skipped("no kernel has static sizes")
 
@@ -270,17 +270,17 @@ def keeps_kernels_apart(tested: TargetUnderTest, device: Device) -> None:
         other = sample.with_other_constants(tested)
         if other is None:
             continue
-        pairs = [(StoredForm(tested, each), samples.compile_artifact(tested, each)) for each in (sample, other)]
+        pairs = [(StoredForm(tested, item), samples.compile_artifact(tested, item)) for item in (sample, other)]
         kernels = [runtime.load(artifact, artifact.constants).launching for _, artifact in pairs]
-        works = [
+        kernel_runs = [
             (stored, artifact, kernel)
             for (stored, artifact), kernel in zip(pairs, kernels, strict=True)
             if kernel is not None and not artifact.signature.dims
         ]
-        if len(works) == len(pairs):
+        if len(kernel_runs) == len(pairs):
             tried = True
             for count in (1, 2):
-                _check_pending(runtime_device, works, count, f"two kernels of {sample.name}, which differ in constants,")
+                _check_pending(runtime_device, kernel_runs, count, f"two kernels of {sample.name}, which differ in constants,")
     if not tried:
         raise Skipped("no kernel of static sizes has constants")
 
@@ -296,10 +296,10 @@ def tells_tensors_apart(tested: TargetUnderTest, device: Device) -> None:
         kernel = runtime.load(artifact, artifact.constants).launching
         if kernel is not None and not artifact.signature.dims:
             tried = True
-            works = [(StoredForm(tested, each), artifact, kernel) for each in (sample, sample.reversed())]
-            arena = Arena(runtime_device, sum(Launch.arena_bytes(artifact, stored) for stored, *_ in works))
+            kernel_runs = [(StoredForm(tested, item), artifact, kernel) for item in (sample, sample.reversed())]
+            arena = Arena(runtime_device, sum(Launch.arena_bytes(artifact, stored) for stored, *_ in kernel_runs))
             _check_pending(
-                runtime_device, works, 1, f"two launches, with tensors in one buffer, of the kernel of {sample.name}", arena
+                runtime_device, kernel_runs, 1, f"two launches, with tensors in one buffer, of the kernel of {sample.name}", arena
             )
             runtime_device.free(arena.buffer)
     if not tried:
@@ -308,21 +308,21 @@ def tells_tensors_apart(tested: TargetUnderTest, device: Device) -> None:
 
 def _check_pending(
     device: Device,
-    works: Sequence[tuple[StoredForm, Artifact, DeviceKernel]],
+    kernel_runs: Sequence[tuple[StoredForm, Artifact, DeviceKernel]],
     queue_count: int,
     what: str,
     arena: Arena | None = None,
 ) -> None:
-    """Launch kernels on some queues in turn before any has to be done, and compare their results with the reference, those of the
-    last launch first. Raises `Failed`."""
+    """Launch kernels on `queue_count` queues in turn before any launch has to be done, and compare their results with the
+    reference, those of the last launch first. Raises `Failed`."""
     queues = [device.queue() for _ in range(queue_count)]
     launches = [
         Launch(device, artifact, kernel, stored, queue, arena)
-        for (stored, artifact, kernel), queue in zip(works, itertools.cycle(queues), strict=False)
+        for (stored, artifact, kernel), queue in zip(kernel_runs, itertools.cycle(queues), strict=False)
     ]
     for pending in launches:
         pending.enqueue()
-    for (stored, *_), pending in reversed([*zip(works, launches, strict=True)]):
+    for (stored, *_), pending in reversed([*zip(kernel_runs, launches, strict=True)]):
         try:
             stored.check(pending.results(what))
         except Failed as error:

@@ -1,4 +1,4 @@
-"""Level 4, neighbors: what differs from an accepted example in one respect agrees with the reference, if it is accepted too.
+"""Level 4, neighbors: functions that differ from an accepted example in one respect agree with the reference, if accepted too.
 
 Counters and caches of hardware and its compiler fail only for large sizes, or for two layers that hardly differ. See
 `inlaid_conformance.neighbors`.
@@ -34,15 +34,15 @@ from inlaid_conformance.target_under_test import TargetUnderTest
 from inlaid_runtime.types import TensorType
 
 LARGE = (300, 260, 130)
-"""Sizes of an axis, of which the first that is accepted counts: beyond counters of 8 bits, with a sign or without."""
+"""Sizes of an axis beyond counters of 8 bits, signed or unsigned. The first size that is accepted is checked."""
 FURTHER_SIZES = (0, 1, 2)
-"""Further sizes of an axis, each of which counts."""
+"""Further sizes of an axis, each of which is checked."""
 MAX_NEIGHBORS = 12
 """Greatest number of neighbors of an example with other attributes, or pairs of them, that are run."""
 ATTRIBUTES = (6, 9, 17)
-"""Values of attributes beyond fields of 2, 3 and 4 bits, with or without the one that stands for zero."""
+"""Values of attributes that exceed fields of 2, 3 and 4 bits, also of fields that hold the value minus one."""
 ROWS = 67
-"""Rows and columns of images for these."""
+"""Number of rows and of columns of the images for these attributes."""
 LARGEST_BLOCK = 64
 """Greatest number of channels of images that are reshaped."""
 IMAGES = 4
@@ -133,8 +133,9 @@ def agree_if_broadcast(tested: TargetUnderTest) -> None:
 
 
 def agree_if_reshaped(tested: TargetUnderTest) -> None:
-    """Check that accepted reshapes agree with the reference, among images of several rows and columns too, whose elements may be
-    stored in another order than those of a matrix, and among data of equally many blocks of channels that mixes the lanes."""
+    """Check that accepted reshapes agree with the reference: also those of images of several rows and columns, whose elements may
+    be stored in another order than those of a matrix, and those between data of equally many blocks of channels that mix the
+    lanes."""
     tiles, tried, keys = tested.capabilities.tiles, Counter[object](), set[str]()
     channels = min(2 * max(tiles.inputs, tiles.outputs), LARGEST_BLOCK)
     for sample in (*samples.declared(tested), *samples.claimed(tested, ("reshape",))):
@@ -161,8 +162,8 @@ def are_told_apart(tested: TargetUnderTest) -> None:
     layers of several tiles."""
     for plain in samples.samples_of_patterns(tested):
         for other in itertools.islice(_alike(tested, plain), PAIRS):
-            for each in (_side_by_side(plain, other), other, plain):
-                each.check(tested)
+            for sample in (_side_by_side(plain, other), other, plain):
+                sample.check(tested)
         for large in _resized(tested, plain, LARGE):
             for other in itertools.islice(_alike(tested, large), 1):
                 _side_by_side(large, other).check(tested)

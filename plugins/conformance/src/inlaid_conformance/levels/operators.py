@@ -169,8 +169,10 @@ def _check_declared_examples(tested: TargetUnderTest, name: str, entry: Entry | 
     """Compare the plugin's examples of an operator with the reference, and count them. Values are ordinary for operators that round
     or that Inlaid does not define."""
     exact = entry is not None and entry.exact
-    every = [function for function in tested.conformance.examples if _operator_name(function) == name]
-    functions = [function for function in every if tested.claims(function)]  # `annotations.accepts_its_examples` reports the others
+    operator_examples = [function for function in tested.conformance.examples if _operator_name(function) == name]
+    functions = [
+        function for function in operator_examples if tested.claims(function)
+    ]  # `annotations.accepts_its_examples` reports the others
     for function in functions:
         for mix in MIXES if exact else MIXES[:1]:
             example = draw_inputs(function, mix)

@@ -33,7 +33,7 @@ TRIED = 3
 def survives_a_file(tested: TargetUnderTest) -> None:
     """Check that a package is unchanged after writing, reading and writing it again."""
     with _folder() as folder:
-        for run in _tried(tested):
+        for run in _packaged_runs(tested):
             run.load().save(folder / "first.inlaid")
             write_package(read_package(folder / "first.inlaid"), folder / "second.inlaid")
             if (folder / "first.inlaid").read_bytes() != (folder / "second.inlaid").read_bytes():
@@ -42,32 +42,32 @@ def survives_a_file(tested: TargetUnderTest) -> None:
 
 def runs_elsewhere(tested: TargetUnderTest) -> None:
     """Check that a package gives the same bits in a new process."""
-    _run_elsewhere(tested, _tried(tested), alone=False)
+    _run_elsewhere(tested, _packaged_runs(tested), alone=False)
 
 
 def runs_without_the_compiler(tested: TargetUnderTest) -> None:
     """Check that running a package of any sample, of any variant of a composite, and in any rounding does not import the compiler,
     which may not be installed on the device. If the reference converts inputs and results, the target's kernel runs alone."""
     nets = [run for run in samples.runs(tested) if run.name in samples.RUN_NETS]
-    alone = [run for run in nets if _is_alone(tested, run)]
+    runs = [run for run in nets if _is_alone(tested, run)]
     kernels = []
-    for sample in {structural_key(each.function): each for each in (*samples.claimed(tested), *samples.varied(tested))}.values():
+    for sample in {structural_key(item.function): item for item in (*samples.claimed(tested), *samples.varied(tested))}.values():
         run = samples.make_run(tested, sample)
         if _is_alone(tested, run):
-            alone.append(run)
+            runs.append(run)
         else:
             kernels.append(sample)
-    if not alone and not kernels:
+    if not runs and not kernels:
         raise Skipped("the target runs no model completely")
-    _run_elsewhere(tested, alone, alone=True)
+    _run_elsewhere(tested, runs, alone=True)
     _run_kernels_elsewhere(tested, kernels)
 
 
 def refuses_damaged_code(tested: TargetUnderTest) -> None:
     """Check that damaged code raises an error of Inlaid's family also where the compiler is not installed, as on a device."""
     runtimes = tested.registry.runtimes
-    run, compile_ = runtimes.module(runtimes.owner(tested.target.kind)), tested.registry.module(tested.plugin)
-    if run.startswith("inlaid."):
+    run_module, compile_module = runtimes.module(runtimes.owner(tested.target.kind)), tested.registry.module(tested.plugin)
+    if run_module.startswith("inlaid."):
         raise Skipped("its run half belongs to the compiler")
     sample = next(samples.claimed(tested), None)
     if sample is None:
@@ -81,7 +81,7 @@ def refuses_damaged_code(tested: TargetUnderTest) -> None:
             target=tested.text,
             package=str(path),
             symbol=ALONE,
-            both_halves=run == compile_,
+            both_halves=run_module == compile_module,
         )
     if fault is not None:
         raise Failed(f"where the compiler is not installed, {fault}")
@@ -92,13 +92,13 @@ def _is_alone(tested: TargetUnderTest, run: Run) -> bool:
     return {info.target for info in run.load().regions} == {str(tested.target)}
 
 
-def _run_kernels_elsewhere(tested: TargetUnderTest, every: Sequence[Sample]) -> None:
+def _run_kernels_elsewhere(tested: TargetUnderTest, kernel_samples: Sequence[Sample]) -> None:
     """Run the kernels of samples of static sizes in a process that cannot import the compiler."""
     runtime = tested.registry.runtime(tested.target)
     with _folder() as folder:
         stored: dict[str, StoredForm] = {}
         requests: list[tuple[str, int]] = []
-        for number, sample in enumerate(every):
+        for number, sample in enumerate(kernel_samples):
             artifact = samples.compile_artifact(tested, sample)
             loaded = runtime.load(artifact, artifact.constants)
             if not artifact.signature.dims and (loaded.kernel is not None or loaded.launching is not None):
@@ -136,7 +136,7 @@ def exports(tested: TargetUnderTest) -> None:
     reason = ""
     with _folder() as folder:
         exported: dict[str, tuple[Run, Executable, int]] = {}
-        for number, run in enumerate(_tried(tested)):
+        for number, run in enumerate(_packaged_runs(tested)):
             executable = run.load()
             try:
                 workspace = export_library(executable, folder / f"{number}.so", "model").workspace
@@ -171,7 +171,7 @@ def _compare(name: str, expected: dict[str, Any], path: Path) -> None:
                 raise Failed(f"{name} gives different bits for {key} in a new process")
 
 
-def _tried(tested: TargetUnderTest) -> list[Run]:
+def _packaged_runs(tested: TargetUnderTest) -> list[Run]:
     """Return a few operators and models to package."""
     runs = samples.runs(tested)
     return [*itertools.islice(runs, TRIED), *runs[TRIED:][-TRIED:]]

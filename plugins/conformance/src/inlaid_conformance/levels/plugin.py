@@ -35,12 +35,12 @@ def loads_lazily(tested: TargetUnderTest) -> None:
     """Check that the compile module and the run module, with their declarations of targets, import only the standard library, the
     plugin, and the contract: `inlaid.plugins` and `inlaid_runtime.plugins`, of which the run module imports the second alone."""
     for module, packages in _modules(tested).items():
-        brought = fresh.ask("imports", tested.registry.plugin_modules(), module=module)
+        imported_names = fresh.ask("imports", tested.registry.plugin_modules(), module=module)
         plugin_packages = [other.partition(".")[0] for other in _modules(tested) if not _within(other, "inlaid")]
-        wrong = [name for name in brought if not _light(name, module, packages, plugin_packages)]
-        if wrong:
-            tops = list(dict.fromkeys(_group(name) for name in wrong))
-            raise Failed(f"{module} imports {', '.join(tops[:5])} at load time: import them inside the hooks that need them")
+        forbidden = [name for name in imported_names if not _is_allowed(name, module, packages, plugin_packages)]
+        if forbidden:
+            groups = list(dict.fromkeys(_group(name) for name in forbidden))
+            raise Failed(f"{module} imports {', '.join(groups[:5])} at load time: import them inside the hooks that need them")
 
 
 def _modules(tested: TargetUnderTest) -> dict[str, Sequence[str]]:
@@ -50,7 +50,7 @@ def _modules(tested: TargetUnderTest) -> dict[str, Sequence[str]]:
     return {**run, tested.registry.module(tested.plugin): ("inlaid", "inlaid_runtime")}
 
 
-def _light(name: str, module: str, packages: Sequence[str], plugin_packages: Sequence[str]) -> bool:
+def _is_allowed(name: str, module: str, packages: Sequence[str], plugin_packages: Sequence[str]) -> bool:
     top, _, rest = name.partition(".")
     if top in packages and rest.partition(".")[0] in ("", *VOCABULARY):
         return True
@@ -84,11 +84,11 @@ def leaves_others_alone(tested: TargetUnderTest) -> None:
     """Check that the plugin has no rules, passes or schedules for the target of another plugin."""
     modules = {tested.plugin: tested.registry.module(tested.plugin), other_plugin.KIND: other_plugin.__name__}
     registry = PluginRegistry.from_modules({GROUP: modules})
-    foreign = registry.target(other_plugin.KIND)
+    other_target = registry.target(other_plugin.KIND)
     answers = {
-        "inlaid_op_rules": registry.op_rules(foreign),
-        "inlaid_schedules": registry.schedules(foreign),
-        **{f"inlaid_passes, {phase.value}": registry.passes(foreign, phase) for phase in Phase},
+        "inlaid_op_rules": registry.op_rules(other_target),
+        "inlaid_schedules": registry.schedules(other_target),
+        **{f"inlaid_passes, {phase.value}": registry.passes(other_target, phase) for phase in Phase},
     }
     for hook, answer in answers.items():
         if answer:
@@ -99,11 +99,11 @@ def declares_targets(tested: TargetUnderTest) -> None:
     """Check that capabilities are equal in each call, with known element types and valid numbers, and that the target's string
     parses to the same target."""
     target, spec = tested.target, tested.registry.spec(tested.target.kind)
-    again = tested.registry.target(str(target))
-    if again != target:
-        raise Failed(f"{target} parses as {again}: options must be numbers, bools and strings that round-trip")
+    parsed = tested.registry.target(str(target))
+    if parsed != target:
+        raise Failed(f"{target} parses as {parsed}: options must be numbers, bools and strings that round-trip")
     hash(target)
-    first, second = spec.capabilities(target.options), spec.capabilities(again.options)
+    first, second = spec.capabilities(target.options), spec.capabilities(parsed.options)
     if first != second:
         raise Failed("capabilities differ between calls: they must be a pure function of the options")
     _check_capabilities(first)
@@ -116,9 +116,9 @@ def _check_capabilities(capabilities: Capabilities) -> None:
     if unknown or not capabilities.dtypes:
         raise Failed(f"unknown element types {', '.join(unknown)}" if unknown else "expected at least one element type, got none")
     figures = {"peak": capabilities.peak, "bandwidth": capabilities.bandwidth, "link.bandwidth": capabilities.link.bandwidth}
-    wrong = [name for name, value in figures.items() if not value > 0]
-    if wrong or capabilities.link.latency < 0 or capabilities.cores < 0:
-        raise Failed(f"invalid {wrong[0] if wrong else 'latency or cores'} in the capabilities")
+    invalid = [name for name, value in figures.items() if not value > 0]
+    if invalid or capabilities.link.latency < 0 or capabilities.cores < 0:
+        raise Failed(f"invalid {invalid[0] if invalid else 'latency or cores'} in the capabilities")
 
 
 def probes(tested: TargetUnderTest) -> None:

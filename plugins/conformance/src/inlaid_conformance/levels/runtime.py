@@ -229,9 +229,9 @@ def refuses_wrong_inputs(tested: TargetUnderTest) -> None:
     for run in samples.runs(tested):
         executable = run.load()
         expected = _bits(executable.run(run.inputs))
-        for what, wrong in _wrong_inputs(run):
+        for what, inputs in _wrong_inputs(run):
             try:
-                executable.run(wrong)
+                executable.run(inputs)
             except (InputError, KernelFault):
                 continue
             except Exception as error:
@@ -243,15 +243,15 @@ def refuses_wrong_inputs(tested: TargetUnderTest) -> None:
 
 def _wrong_inputs(run: Run) -> list[tuple[str, dict[str, Any]]]:
     name, value = next(iter(run.inputs.items()))
-    rest = dict(run.inputs)
+    inputs = dict(run.inputs)
     cases = [
-        ("an input of a wrong rank", {**rest, name: value[None]}),
-        ("an input of a wrong element type", {**rest, name: value.astype(np.complex64)}),
-        ("too many inputs", {**rest, "conformance": value}),
-        ("too few inputs", {key: item for key, item in rest.items() if key != name}),
+        ("an input of a wrong rank", {**inputs, name: value[None]}),
+        ("an input of a wrong element type", {**inputs, name: value.astype(np.complex64)}),
+        ("too many inputs", {**inputs, "conformance": value}),
+        ("too few inputs", {key: item for key, item in inputs.items() if key != name}),
     ]
     if value.ndim:
-        cases.append(("an input of a wrong shape", {**rest, name: np.concatenate([value, value[:1]])}))
+        cases.append(("an input of a wrong shape", {**inputs, name: np.concatenate([value, value[:1]])}))
     return cases
 
 
@@ -279,16 +279,16 @@ def reports_faults(tested: TargetUnderTest) -> None:
         raise NotClaimed("the target supports no operator with indices from data")
     for sample in indexed:
         executable = tested.load(sample.composed)
-        data, where = sample.inputs
-        right = {"x0": data, "x1": where}
-        expected = _bits(executable.run(right))
+        data, indices = sample.inputs
+        valid_inputs = {"x0": data, "x1": indices}
+        expected = _bits(executable.run(valid_inputs))
         for index in (10**6, -(10**6)):
             try:
-                executable.run({"x0": data, "x1": np.full_like(where, index)})
+                executable.run({"x0": data, "x1": np.full_like(indices, index)})
             except KernelFault:
                 continue
             raise Failed(f"{sample.name} accepts the out-of-range index {index}")
-        if _bits(executable.run(right)) != expected:
+        if _bits(executable.run(valid_inputs)) != expected:
             raise Failed(f"{sample.name} gives wrong results after an index out of range")
 
 
@@ -336,7 +336,7 @@ def closes_alone(tested: TargetUnderTest) -> None:
         raise Skipped("its runtime holds nothing to close")
     if runtime is other:
         raise Skipped("the target has one runtime module for all executables")
-    kernels, others = [], []
+    kernels, other_kernels = [], []
     for sample in samples.claimed(tested):
         artifact = samples.compile_artifact(tested, sample)
         if not artifact.signature.dims:
@@ -344,7 +344,7 @@ def closes_alone(tested: TargetUnderTest) -> None:
             with suppress(Failed):  # other cases report it
                 guarded_memory.run(sample.name, runtime, artifact, loaded, stored)
                 kernels.append((sample.name, artifact, loaded, stored))
-            others.append(other.load(artifact, artifact.constants))
+            other_kernels.append(other.load(artifact, artifact.constants))
     other.close()
     for name, artifact, loaded, stored in kernels:
         try:
@@ -388,12 +388,12 @@ def _threads() -> int:
 def keeps_no_memory(tested: TargetUnderTest) -> None:
     """Check that the memory of a process that repeatedly loads, runs and drops the same models does not grow."""
     samples.runs(tested)
-    grown = fresh.ask("resident", tested.registry.plugin_modules(), target=tested.text)
-    if grown is None:
+    growth_by_action = fresh.ask("resident", tested.registry.plugin_modules(), target=tested.text)
+    if growth_by_action is None:
         raise Skipped("this system does not report the memory of a process")
-    for what, grew in grown.items():
-        if grew > GROWTH:
-            raise Failed(f"a process grows by {grew >> 20} MiB while it {what}")
+    for action, growth in growth_by_action.items():
+        if growth > GROWTH:
+            raise Failed(f"a process grows by {growth >> 20} MiB while it {action}")
 
 
 def resident_growth(tested: TargetUnderTest) -> dict[str, int] | None:
@@ -410,17 +410,17 @@ def resident_growth(tested: TargetUnderTest) -> dict[str, int] | None:
         f"loads {run.name} {LOADS} times": (LOADS, partial(Executable, package, registry=tested.registry)),
     }
     growth = {}
-    for what, (often, step) in steps.items():
-        _often(often // WARM_UP, step)
+    for what, (count, step) in steps.items():
+        _repeat(count // WARM_UP, step)
         gc.collect()
         before = _resident() or 0
-        _often(often, step)
+        _repeat(count, step)
         gc.collect()
         growth[what] = (_resident() or 0) - before
     return growth
 
 
-def _often(times: int, step: Callable[[], object]) -> None:
+def _repeat(times: int, step: Callable[[], object]) -> None:
     for _ in range(times):
         step()
 
@@ -451,7 +451,7 @@ def runs_in_parallel(tested: TargetUnderTest) -> None:
 
 
 def _runs_of_threads(tested: TargetUnderTest) -> list[tuple[Run, int]]:
-    """Return what is run in two threads, and how often."""
+    """Return the runs of two threads, each with the number of times that a thread repeats it."""
     small = [(run, TURNS) for run in samples.runs(tested)]
     large = [(samples.make_run(tested, sample), TURNS_OF_TILES) for sample in tested.once(samples.tiled)[:TILED]]
     return [*small, *large]
@@ -467,21 +467,21 @@ def _frequent_turns() -> Iterator[None]:
         sys.setswitchinterval(interval)
 
 
-def _check_in_threads(run: Run, turns: int, works: Sequence[tuple[Executable, Mapping[str, Array]]]) -> None:
+def _check_in_threads(run: Run, turns: int, executions: Sequence[tuple[Executable, Mapping[str, Array]]]) -> None:
     """Run executables on inputs, each in a thread of its own. Raises `Failed` if results differ from those of one thread."""
-    expected = [_bits(executable.run(inputs)) for executable, inputs in works]
-    start = threading.Barrier(len(works))
-    wrong: list[str] = []
+    expected = [_bits(executable.run(inputs)) for executable, inputs in executions]
+    start = threading.Barrier(len(executions))
+    problems: list[str] = []
     threads = [
-        threading.Thread(target=_run_often, args=(executable, turns, inputs, bits, start, wrong), daemon=True)
-        for (executable, inputs), bits in zip(works, expected, strict=True)
+        threading.Thread(target=_run_often, args=(executable, turns, inputs, bits, start, problems), daemon=True)
+        for (executable, inputs), bits in zip(executions, expected, strict=True)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    if wrong:
-        raise Failed(f"{run.name} in two threads {wrong[0]}")
+    if problems:
+        raise Failed(f"{run.name} in two threads {problems[0]}")
 
 
 def _run_often(
@@ -490,17 +490,17 @@ def _run_often(
     inputs: Mapping[str, Array],
     expected: list[bytes],
     start: threading.Barrier,
-    wrong: list[str],
+    problems: list[str],
 ) -> None:
-    """Run repeatedly until a result is wrong, and record the problem in `wrong`."""
+    """Run repeatedly until a result is wrong in any thread, and record the problem in `problems`."""
     start.wait()
     for _ in range(turns):
         try:
             if _bits(executable.run(inputs)) != expected:
-                wrong.append("gives other results than in one thread")
+                problems.append("gives other results than in one thread")
         except Exception as error:
-            wrong.append(f"raises {type(error).__name__}: {error}")
-        if wrong:
+            problems.append(f"raises {type(error).__name__}: {error}")
+        if problems:
             return
 
 
@@ -529,7 +529,7 @@ def collected_inside(tested: TargetUnderTest) -> str | None:
     device = runtime.device()
     gc.freeze()  # to keep collections short
     loads = itertools.islice(itertools.cycle(artifacts), KERNELS)
-    garbage = _Garbage([runtime.load(each, each.constants) for each in loads], device)
+    garbage = _Garbage([runtime.load(artifact, artifact.constants) for artifact in loads], device)
     sys.setprofile(garbage)
     try:
         results = [_bits(executable.run(run.inputs)) for run, executable in zip(runs, executables, strict=True)]
@@ -559,21 +559,21 @@ def _use(device: Device) -> None:
     device.synchronize(device.event(other))
     for tensor in (first, second):
         device.free(tensor.buffer)
-    for each in (queue, other):
-        device.release(each)
+    for item in (queue, other):
+        device.release(item)
     device.memory()
 
 
 class _Garbage:
-    """A profiler that collects a kernel or a buffer, which is in a cycle of references, at each new place of calls in modules other
-    than those of the standard library, numpy and the compiler."""
+    """A profiling function that lets the garbage collector free a kernel or a buffer, held by a cycle of references, at each new
+    call site in modules other than those of the standard library, numpy and the compiler."""
 
     def __init__(self, kernels: Sequence[object], device: Device | None) -> None:
         self._waiting: list[object] = []
         self._call_sites: set[object] = set()
         for number in range(PIECES):
-            turn, rest = divmod(number, PIECES // len(kernels))
-            cycle = _Cycle(None if rest else kernels[turn])
+            kernel_number, remainder = divmod(number, PIECES // len(kernels))
+            cycle = _Cycle(None if remainder else kernels[kernel_number])
             if device is not None:
                 weakref.finalize(cycle, device.free, device.allocate(BYTES))
             self._waiting.append(cycle)

@@ -62,13 +62,13 @@ class Leaves:
         self._bindings = bindings
 
     def leaf_of_type(self, part: Part, type_: Type | None) -> ir.Expr:
-        """Create a leaf with random values of a type; of the example's element type if it is not a tensor."""
+        """Create a leaf with random values of a type, or of the example's element type if it is no tensor type."""
         tensor_type = type_ if isinstance(type_, TensorType) else TensorType((3, 5), self._draw.element)
         values = self._array(static_shape(tensor_type), tensor_type.dtype.name)
         return self.leaf(part, values, TensorType(values.shape, tensor_type.dtype))
 
     def leaf(self, part: Part, value: Any, type_: Type) -> ir.Expr:
-        """Create a leaf with a value as far as the part allows it: a constant if the part or the draw requires one, else a
+        """Create a leaf with `value`, changed to what the part requires: a constant if the part or the draw requires one, else a
         parameter."""
         if isinstance(type_, TensorType) and isinstance(value, np.ndarray):
             value = self._required_value(value, part.requirements)
@@ -102,8 +102,8 @@ class Leaves:
 
 
 def _fit_rank(value: Array, rank: int) -> Array:
-    """Add leading axes of one element, or remove leading axes but for their first element."""
+    """Add leading axes of extent 1, or remove leading axes and keep only their first element."""
     if value.size == 0:
-        value = np.ones((1,) * rank, value.dtype)  # it may be a scale
+        value = np.ones((1,) * rank, value.dtype)  # not zeros: it may be a scale
     axes = (1,) * (rank - value.ndim)
     return np.asarray(value.reshape(axes + value.shape) if axes else value[(0,) * (value.ndim - rank)])

@@ -107,11 +107,11 @@ class _Builder:
         return dict(sorted(inner.items()))
 
     def _sample_for(self, part: CallPart, inner: Operands, shapes: Shapes, attempt: int) -> Sample:
-        """Draw an example that fits the inner operands; `shapes` if these have none."""
+        """Draw an example that fits the shapes of the inner operands, or `shapes` if none of them is a tensor."""
         first = next(iter(inner.values())).type if inner else None
         types = {number: operand.type for number, operand in inner.items()}
-        static = {number: static_shape(type_) for number, type_ in types.items() if isinstance(type_, TensorType)}
-        return self._sampler.sample(part.operator, static or shapes, element_name(first), attempt, part.arity)
+        inner_shapes = {number: static_shape(type_) for number, type_ in types.items() if isinstance(type_, TensorType)}
+        return self._sampler.sample(part.operator, inner_shapes or shapes, element_name(first), attempt, part.arity)
 
     def _fitting_call(self, part: CallPart, sample: Sample, inner: Operands, attempt: int) -> ir.Call:
         """Create a call with the values of an example as its other operands. Raises `MismatchError`, and then binds nothing."""

@@ -17,8 +17,8 @@ ANY_TARGET = Capabilities(())
 @dataclass(frozen=True)
 class Recipe:
     """Record of how an operator's example was drawn: element type, each choice with its number of options, whether the operator has
-    its default attributes, and shape of the data. An example that `ignores_context` does not depend on the shapes around it, and is
-    not redrawn. If given, it is `example`."""
+    its default attributes, and shape of the data. If `ignores_context` is set, the example does not depend on the shapes around it
+    and is not redrawn. `example`, if given, is the example itself."""
 
     element: str
     choices: tuple[int, ...]
@@ -34,8 +34,8 @@ class Draw:
     """Parameters of an example of a pattern: `number` 0 is the plain example, other numbers are seeds of random examples. `element`
     is the element type of the first data; `dtypes` are the allowed element types. With `constant_operands`, wildcards except the
     first are constants. `mix` is the distribution of values, without the extremes of floats unless `edges`. `recipes`, by operator
-    name, are tried first. If given, `shape` is the shape of the inputs. `target` has the target's tiles and requantization. Factors
-    in fixed point are chosen to distinguish the property `aim` of requantizations first."""
+    name, are tried first. If given, `shape` is the shape of the inputs. `target` has the target's tiles and requantization.
+    Fixed-point factors are chosen to distinguish, above all, the property `aim` of requantizations."""
 
     number: int
     element: str

@@ -33,8 +33,8 @@ HALF = 1 << 30
 
 
 def declared_rounding(operator: Operator, attributes: Mapping[str, Any], required: Mapping[str, object], draw: Draw) -> str | None:
-    """Return the rounding that replaces one which the target does not declare, since its rules would reject most examples with
-    several factors. Returns None where the rounding stays."""
+    """Return a declared rounding that replaces one which the target does not declare: its rules would reject most examples with
+    several factors. Returns None if the rounding stays."""
     if operator is not ops.multiply_fixed or "rounding" in required:
         return None
     roundings = [rounding for rounding in ROUNDINGS if rounding in draw.target.requantization.roundings]
@@ -97,20 +97,20 @@ class FactorChooser:
         return ir.constant(best.astype(np.int32)), ir.constant(shifts)
 
     def _multipliers(self, sums: Array, multiplier: Array, shift: int) -> list[Array]:
-        """Return the multipliers to choose from, as wide as the target has them: that of the example, one half, random ones, and
-        those that leave a sum near a tie."""
+        """Return the multipliers to choose from, with as many bits as those of the target: that of the example, one half, random
+        ones, and those that leave a sum near a tie."""
         shape = multiplier.shape
         seeds = [self._random.randrange(1 << 16) for _ in range(RANDOM_MULTIPLIERS)]
         random_multipliers: list[Array] = [
             np.asarray(np.random.default_rng(seed).integers(HALF, 2 * HALF, shape)) for seed in seeds
         ]
         tie_options = [np.full(shape, option) for option in tie_multipliers(sums, shift)]
-        unused = (1 << (FRACTION - self._draw.target.requantization.multiplier_bits)) - 1
+        unused_bits = (1 << (FRACTION - self._draw.target.requantization.multiplier_bits)) - 1
         options: list[Array] = [multiplier.astype(np.int64), np.full(shape, HALF), *random_multipliers, *tie_options]
-        return [option & ~unused for option in options]
+        return [option & ~unused_bits for option in options]
 
 
 def _real_factor(factor: Array, magnitude: float) -> ir.Constant:
     """Return a factor in float32, times a power of two that scales sums of magnitudes up to `magnitude` to 8 bits."""
-    places = 7 - math.frexp(magnitude * float(factor.max()))[1]
-    return ir.constant(np.ldexp(factor, places).astype(np.float32))
+    exponent = 7 - math.frexp(magnitude * float(factor.max()))[1]
+    return ir.constant(np.ldexp(factor, exponent).astype(np.float32))

@@ -39,8 +39,8 @@ class Sampler:
         self._random = source
 
     def sample(self, operator: Operator, shapes: Shapes, element: str, attempt: int, arity: int) -> Sample:
-        """Draw an example of an operator whose operands have some shapes and, if possible, the element type `element`. Other than
-        canonical operators get `arity` equal operands."""
+        """Draw an example of an operator whose operands have `shapes` and, if possible, the element type `element`. Operators that
+        are not canonical get `arity` equal operands."""
         recipe = self._draw.recipes.get(operator.name) if attempt == 0 else None
         if recipe is not None and recipe.example is not None:
             return Sample(recipe.example, recipe.element)
@@ -80,7 +80,7 @@ class Sampler:
 
 
 class _RecordedChoices:
-    """Chooses the next of some numbers, and random ones after the last. `record` has each choice with its number of options."""
+    """Chooses `numbers` in turn, and random ones after the last. `record` has each choice with its number of options."""
 
     def __init__(self, source: random.Random, numbers: Iterator[int]) -> None:
         self._random = source

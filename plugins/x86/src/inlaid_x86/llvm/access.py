@@ -24,7 +24,7 @@ def accessed_buffers(kernel: ir.LoopProgram) -> tuple[ir.Buffer, ...]:
 
 def elements(kernel: ir.LoopProgram, buffer: ir.Buffer) -> arith.Expr | None:
     """Return the capacity of a buffer in elements, with upper bounds for sizes that the kernel computes. Returns None if it depends
-    on sizes that the kernel does not have: an input's size that another kernel computed has a bound of other sizes."""
+    on sizes that the kernel does not have, such as those in the bound of an input's size that another kernel computes."""
     upper_bounds: dict[arith.Expr, arith.Expr] = {
         size: arith.wrap(size.upper) for size, _ in kernel.defines if size.upper is not None
     }
@@ -98,11 +98,11 @@ def size_checks(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr
     pairs: list[tuple[arith.Expr, ...]] = []
     for param, number in zip(kernel.params, (*call.inputs, *call.outputs), strict=False):
         buffer = region.buffers[number]
-        has = _upper_bound(_bytes(buffer.shape, buffer.dtype.bytes), bounds)
+        buffer_bytes = _upper_bound(_bytes(buffer.shape, buffer.dtype.bytes), bounds)
         count = elements(kernel, param)
         if count is not None:
-            pairs.append((substitute(arith.mul(count, param.dtype.bytes), names), has))
-        pairs.append((arith.add(buffer.offset, has), _upper_bound(_owner_bytes(region, buffer), bounds)))
+            pairs.append((substitute(arith.mul(count, param.dtype.bytes), names), buffer_bytes))
+        pairs.append((arith.add(buffer.offset, buffer_bytes), _upper_bound(_owner_bytes(region, buffer), bounds)))
     return pairs
 
 

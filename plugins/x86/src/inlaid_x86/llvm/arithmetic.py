@@ -1,4 +1,4 @@
-"""Printing of value arithmetic as LLVM instructions, with the semantics of `inlaid.tensor.ir`. Operands: scalars or vectors."""
+"""Printing of value arithmetic as LLVM instructions, with the semantics of `inlaid.tensor.ir`. Operands are scalars or vectors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _float_extreme(p: FunctionPrinter, op: str, a: Value, b: Value) -> Value:
         a, b = b, a
     if _is_number(b):
         return limited(p, op, a, b)
-    # The call tests its first operand for NaN. That is b, since reductions accumulate in a and would lengthen the dependence chain.
+    # The call tests its first operand for NaN. That is b: reductions accumulate in a, and its test would lengthen the dependences.
     return p.intrinsic("maximum" if op == "max" else "minimum", a.scalar, [b, a], flag="nsz")
 
 
@@ -184,33 +184,33 @@ def convert(p: FunctionPrinter, a: Value, source: DType, target: DType) -> Value
 
 def _saturated(p: FunctionPrinter, a: Value, target: DType) -> Value:
     """Print a saturating conversion of floats to signed integers, or to unsigned integers of less than 32 bits. NaN becomes 0.
-    LLVM's own saturating conversion is scalarised and prevents vectorization of loops."""
+    LLVM's own saturating conversion is scalarized and prevents vectorization of loops."""
     lanes, (low, high) = a.lanes, target.limits
 
     def number(value: float) -> Value:
         bits = struct.unpack("<Q", struct.pack("<d", value))[0]
         return Value(splat(f"0x{bits:016X}", a.scalar, lanes), a.scalar, lanes)
 
-    def chosen(condition: str, then: Value, other: Value) -> Value:
+    def select_if(condition: str, then: Value, other: Value) -> Value:
         flag = p.op(f"fcmp {condition}", "i1", lanes)
         return p.op(f"select {flag}, {then}, {other}", then.scalar, lanes)
 
     if target.kind == "int":
-        a = chosen(f"ord {a}, {a.ref}", a, number(0.0))
+        a = select_if(f"ord {a}, {a.ref}", a, number(0.0))
     bottom = number(float(low))
-    a = chosen(f"ogt {a}, {bottom.ref}", a, bottom)
+    a = select_if(f"ogt {a}, {bottom.ref}", a, bottom)
     int_type = f"i{max(target.bits, 32)}"
     wide = vector_type(int_type, lanes)
     if target.bits < 32:
         top = number(float(high))
-        a = chosen(f"olt {a}, {top.ref}", a, top)
+        a = select_if(f"olt {a}, {top.ref}", a, top)
         integer = p.op(f"fptosi {a} to {wide}", "i32", lanes)
         return p.op(f"trunc {integer} to {vector_type(scalar_type(target), lanes)}", scalar_type(target), lanes)
     beyond = number(float(high + 1))
-    inside = chosen(f"olt {a}, {beyond.ref}", a, bottom)
+    inside = select_if(f"olt {a}, {beyond.ref}", a, bottom)
     integer = p.op(f"fptosi {inside} to {wide}", int_type, lanes)
     max_value = Value(splat(str(high), int_type, lanes), int_type, lanes)
-    return chosen(f"olt {a}, {beyond.ref}", integer, max_value)
+    return select_if(f"olt {a}, {beyond.ref}", integer, max_value)
 
 
 def reinterpret(p: FunctionPrinter, a: Value, target: DType) -> Value:

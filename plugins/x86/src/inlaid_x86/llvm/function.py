@@ -69,7 +69,7 @@ class FunctionPrinter:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Drop values memoized inside at the end, since they do not dominate the code after this context."""
+        """Drop values memoized inside this context at its end, since they do not dominate the code after it."""
         self._lasting.append([])
         with self.statement():
             yield
@@ -91,8 +91,8 @@ class FunctionPrinter:
         side effects and start no block."""
         outer_state = self.lines, self._lasting, self._passing
         self.lines, scopes = self._loops[depth]
-        inside = [key for keys in (*self._passing, *self._lasting[scopes:]) for key in keys if key in self._memo]
-        hidden = {key: self._memo.pop(key) for key in dict.fromkeys(inside)}
+        inner_keys = [key for keys in (*self._passing, *self._lasting[scopes:]) for key in keys if key in self._memo]
+        hidden = {key: self._memo.pop(key) for key in dict.fromkeys(inner_keys)}
         self._lasting, self._passing = self._lasting[:scopes], [[]]
         yield
         self._forget(self._passing.pop())
@@ -119,7 +119,7 @@ class FunctionPrinter:
             self._memo.pop(key, None)
 
     def remember(self, key: Hashable, value: _Memoized, lasting: bool = False) -> _Memoized:
-        """Memoise a value until the end of this statement, or of this scope if `lasting`. Returns the value."""
+        """Memoize a value until the end of this statement, or of this scope if `lasting`. Returns the value."""
         (self._lasting if lasting else self._passing)[-1].append(key)
         self._memo[key] = value
         return value
@@ -180,8 +180,8 @@ class FunctionPrinter:
 
     def shuffle(self, a: Value, b: Value, lanes: list[int]) -> Value:
         """Emit a shuffle of two vectors. `lanes`: source lane of each result lane; lanes of `b` follow those of `a`."""
-        chosen = ", ".join(f"i32 {lane}" for lane in lanes)
-        return self.op(f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{chosen}>", a.scalar, len(lanes))
+        source_lanes = ", ".join(f"i32 {lane}" for lane in lanes)
+        return self.op(f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{source_lanes}>", a.scalar, len(lanes))
 
     def alloca(self, scalar: str, count: int, align: int = 64) -> str:
         """Allocate stack memory for the whole function. Returns the pointer's name."""

@@ -12,8 +12,8 @@ from inlaid_x86.llvm.values import Value, splat
 
 INDEX = "i64"
 Split = tuple[arith.Expr, int, tuple[tuple[list[int], int], ...]]
-"""A sum of non-constant terms, a constant, and the product of number and step for each unrolled loop. Indices of neighboring
-elements share the terms."""
+"""An expression as a sum of non-constant terms, a constant, and for each unrolled loop its current iteration (see
+`IndexPrinter.numbers`) times a step. Indices of neighboring elements share the terms."""
 _Number = int | None
 
 
@@ -37,7 +37,7 @@ class IndexPrinter:
         self.values: dict[arith.Expr, Value] = {}
         self.analyzer = arith.Analyzer()
         self.cells: dict[arith.Expr, str] = {}
-        self._inside: dict[tuple[arith.Analyzer, arith.Expr, int | None, int | None], arith.Analyzer] = {}
+        self._nested_analyzers: dict[tuple[arith.Analyzer, arith.Expr, int | None, int | None], arith.Analyzer] = {}
         self._depths: dict[arith.Expr, int] = {}
         self.numbers: dict[arith.Expr, list[int]] = {}
         self._splits: dict[arith.Expr, Split] = {}
@@ -48,9 +48,9 @@ class IndexPrinter:
         """Bind a variable to a value with an inclusive range, computed at loop nesting `depth`; None: the current one."""
         self.values[variable] = value
         key = (self.analyzer, variable, low, high)  # unrolled copies of a loop share their analysis
-        if key not in self._inside:
-            self._inside[key] = self.analyzer.inside({variable: (low, high)})
-        self.analyzer = self._inside[key]
+        if key not in self._nested_analyzers:
+            self._nested_analyzers[key] = self.analyzer.inside({variable: (low, high)})
+        self.analyzer = self._nested_analyzers[key]
         self._depths[variable] = self.printer.depth if depth is None else depth
 
     @contextmanager
@@ -58,18 +58,18 @@ class IndexPrinter:
         self, variable: arith.Expr, value: Value, low: _Number = None, high: _Number = None, depth: _Number = None
     ) -> Iterator[None]:
         """Bind a variable as `bind` does, within a context."""
-        outer, analyzer = self.values.get(variable), self.analyzer
-        before = self._depths.get(variable, 0)
+        outer_value, analyzer = self.values.get(variable), self.analyzer
+        outer_depth = self._depths.get(variable, 0)
         self.bind(variable, value, low, high, depth)
         yield
         del self.values[variable]
         self.analyzer = analyzer
-        if outer is not None:
-            self.values[variable] = outer
-            self._depths[variable] = before
+        if outer_value is not None:
+            self.values[variable] = outer_value
+            self._depths[variable] = outer_depth
 
     def split(self, expr: arith.Expr) -> Split:
-        """Split an expression into terms, a constant, and the steps of unrolled loops. Memoised."""
+        """Split an expression into terms, a constant, and the steps of unrolled loops. Memoized."""
         split = self._splits.get(expr)
         if split is None:
             parts = separate(expr, self.numbers)
@@ -106,8 +106,8 @@ class IndexPrinter:
             return self._remember(expr, expr, self._node(expr))
 
     def _unprinted(self, expr: arith.Expr) -> tuple[arith.Expr, ...]:
-        """Return the operands of an expression that have no value yet, none of an expression that reads data: what it does not
-        choose must not be evaluated."""
+        """Return the operands of an expression that have no value yet; none if the expression reads data, since an operand that it
+        does not choose must not be evaluated."""
         if arith.reads_data(expr) or expr in self.values:
             return ()
         return tuple(operand for operand in expr.operands if self.printer.recall(operand) is None)
@@ -115,8 +115,8 @@ class IndexPrinter:
     def hoist_depth(self, expr: arith.Expr) -> int:
         """Return the loop depth at which to compute an expression. Expressions of sizes are hoisted out of loops in which they are
         invariant, since no LLVM pass that runs here hoists them. Other expressions belong to addresses and are not hoisted."""
-        fixed = _has_size(arith.free_vars(expr)) and not self._changes(expr)
-        return self._invariant(expr) if fixed else self.printer.depth
+        is_size = _has_size(arith.free_vars(expr)) and not self._changes(expr)
+        return self._invariant(expr) if is_size else self.printer.depth
 
     def _invariant(self, expr: arith.Expr) -> int:
         variables = arith.free_vars(expr)
@@ -194,7 +194,7 @@ class IndexPrinter:
         return not arith.reads_data(expr) and not self._changes(expr)
 
     def _remember(self, key: Hashable, expr: arith.Expr, value: Value) -> Value:
-        """Memoise the value of an expression: for one statement if it depends on the lane or on data, else for the scope."""
+        """Memoize the value of an expression: for one statement if it depends on the lane or on data, else for the scope."""
         return self.printer.remember(key, value, lasting=not value.lanes and not arith.reads_data(expr))
 
     def _changes(self, expr: arith.Expr) -> bool:
@@ -274,7 +274,7 @@ def _has_size(variables: Iterable[arith.Expr]) -> bool:
 
 
 def _end(comparison: arith.Compare, lane: arith.Expr) -> tuple[arith.Expr, bool] | None:
-    """Return (end, True) if exactly the lanes below `end` satisfy a comparison, (end, False) if exactly they do not."""
+    """Return (end, True) if exactly the lanes below `end` satisfy a comparison, (end, False) if exactly they do not, else None."""
     (left, right), op = comparison.operands, comparison.op
     parts = arith.affine(right - left + int(op == "<="), lane) if op in ("<", "<=") else None
     if parts is None or isinstance(parts[1], arith.Const) or arith.reads_data(comparison):

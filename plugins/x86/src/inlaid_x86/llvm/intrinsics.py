@@ -89,7 +89,8 @@ class RegisterFile(Protocol):
     scope: MemoryScope
 
     def open(self, p: FunctionPrinter, buffers: Mapping[int, ir.Buffer], count: Callable[[arith.Expr], Value]) -> None:
-        """Print the opening at the start of a function. buffers: buffer in each register. count: prints an extent."""
+        """Print code that opens the registers at the start of a function. buffers: the buffer in each register, by number. count:
+        prints an extent."""
 
     def close(self, p: FunctionPrinter) -> None:
         """Print code that closes the registers at the end of a function."""

@@ -29,7 +29,7 @@ from inlaid_x86.llvm.values import Value, memory_type
 STACK_LIMIT = 1 << 16
 """Maximum bytes of a local buffer on the stack."""
 SHORT = 4
-"""Maximum iterations of the remainder of a loop over vectors that LLVM need not vectorize."""
+"""Maximum iterations of a remainder loop that LLVM need not vectorize."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ def _is_scalar(loop: ir.For, tensor: bool) -> bool:
     """Test whether a loop is innermost and not `SHORT`; with `tensor`, whether it also stores elements."""
     if isinstance(loop.extent, arith.FloorMod) and (max_extent := arith.bounds(loop.extent)[1]) is not None and max_extent <= SHORT:
         return False
-    inside = list(ir.walk_stmts(loop.body))
-    innermost = not any(isinstance(stmt, ir.For) and stmt.kind is not ir.ForKind.UNROLLED for stmt in inside)
-    return innermost and not (tensor and not any(isinstance(stmt, ir.Store) for stmt in inside))
+    body_stmts = list(ir.walk_stmts(loop.body))
+    innermost = not any(isinstance(stmt, ir.For) and stmt.kind is not ir.ForKind.UNROLLED for stmt in body_stmts)
+    return innermost and not (tensor and not any(isinstance(stmt, ir.Store) for stmt in body_stmts))
 
 
 def _single_lane(loop: ir.For, lanes: int) -> ir.Stmt | None:
@@ -130,7 +130,7 @@ class KernelPrinter(ExpressionPrinter):
         self.polls = polls
         self.intrinsics = intrinsics
         self.files = files
-        self.registers = {buffer: at for file in files.values() for buffer, at in places(program, file.scope).items()}
+        self.registers = {buffer: number for file in files.values() for buffer, number in places(program, file.scope).items()}
         self.opened: dict[str, dict[int, ir.Buffer]] = {}
         self.program = program
         self.symbol = symbol
@@ -220,10 +220,10 @@ class KernelPrinter(ExpressionPrinter):
         p = self.p
         head, piece, exit_label = p.fresh("pieces"), p.fresh("piece"), p.fresh("done")
         first, following = f"%{p.fresh('first')}", f"%{p.fresh('next')}"
-        before, latch = p.block, p.fresh("latch")
+        preheader, latch = p.block, p.fresh("latch")
         p.branch(head)
         p.label(head)
-        p.emit(f"{first} = phi i64 [ {start.ref}, %{before} ], [ {following}, %{latch} ]")
+        p.emit(f"{first} = phi i64 [ {start.ref}, %{preheader} ], [ {following}, %{latch} ]")
         p.branch_if(p.op(f"icmp slt i64 {first}, {end.ref}", "i1"), piece, exit_label)
         p.label(piece)
         with p.scope():
@@ -238,7 +238,7 @@ class KernelPrinter(ExpressionPrinter):
         p.branch(head)
         p.label(exit_label)
 
-    def _count(self, polls: Polls, operations: Value) -> None:
+    def _count_operations(self, polls: Polls, operations: Value) -> None:
         """Print a poll that runs after at least `polls.step` operations since the last poll. Outlined functions also poll in their
         first iteration."""
         p = self.p
@@ -267,11 +267,11 @@ class KernelPrinter(ExpressionPrinter):
                 operations = self.index.print(polls.operations)
         head, body, exit_label = p.fresh("loop"), p.fresh("body"), p.fresh("done")
         counter, following = f"%{p.fresh('i')}", f"%{p.fresh('next')}"
-        before, latch = p.block, p.fresh("latch")
+        preheader, latch = p.block, p.fresh("latch")
         p.open_loop()
         p.branch(head)
         p.label(head)
-        p.emit(f"{counter} = phi i64 [ {start.ref}, %{before} ], [ {following}, %{latch} ]")
+        p.emit(f"{counter} = phi i64 [ {start.ref}, %{preheader} ], [ {following}, %{latch} ]")
         more = p.op(f"icmp slt i64 {counter}, {end.ref}", "i1")
         p.branch_if(more, body, exit_label)
         p.label(body)
@@ -279,7 +279,7 @@ class KernelPrinter(ExpressionPrinter):
         with p.scope(), self.index.bound(variable, Value(counter, INDEX), 0, None if high is None else high - 1):
             self.epoch += 1  # the previous iteration may have stored to what was loaded before the loop
             if polls is not None and operations is not None:
-                self._count(polls, operations)
+                self._count_operations(polls, operations)
             elif polls is not None:
                 self._poll()
             self._statement(loop.body)
@@ -308,9 +308,9 @@ class KernelPrinter(ExpressionPrinter):
         lanes = loop.extent.value
         if lanes == 0:
             return
-        single = _single_lane(loop, lanes)
-        if single is not None:
-            self._statement(single)
+        scalar_stmt = _single_lane(loop, lanes)
+        if scalar_stmt is not None:
+            self._statement(scalar_stmt)
             return
         ramp = _ramp(lanes)
         self.lane, self.lanes = loop.var, lanes
@@ -471,14 +471,14 @@ class KernelPrinter(ExpressionPrinter):
         if self.lane is not None:
             raise CompileError(f"kernel {self.name}: expected no while loop inside a vectorized loop, found one")
         p = self.p
-        head, inside, exit_label = p.fresh("while"), p.fresh("body"), p.fresh("done")
+        head, body_label, exit_label = p.fresh("while"), p.fresh("body"), p.fresh("done")
         p.branch(head)
         p.label(head)
         self.epoch += 1
         with p.scope():
             flag = self._expr(condition)
-        p.branch_if(flag, inside, exit_label)
-        p.label(inside)
+        p.branch_if(flag, body_label, exit_label)
+        p.label(body_label)
         with p.scope():
             self._statement(body)
         self.epoch += 1

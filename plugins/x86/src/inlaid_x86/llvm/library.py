@@ -55,7 +55,8 @@ define void @{prefix}_worker(ptr %team, i64 %self) #1 {{
   call void @inlaid_pool_worker(ptr %pool, i64 %self)
   ret void
 }}"""
-"""Declarations of the functions of the thread pool (see `inlaid_x86.pool_text`)."""
+"""LLVM text: declarations of the thread pool's functions (see `inlaid_x86.pool_text`), and functions that set up a team of threads
+and run a worker."""
 
 
 def print_library(function: LibraryFunction) -> list[str]:
@@ -117,10 +118,10 @@ class _Function:
                 *self.declarations.values(),
             ]
         on_team = f"@{function.prefix}_run_on"
-        alone = f"define i32 @{function.symbol}({', '.join(arguments)}) #1 {{\n"
-        alone += f"  %status = call i32 {on_team}({', '.join(['ptr null', *arguments])})\n  ret i32 %status\n}}"
+        serial = f"define i32 @{function.symbol}({', '.join(arguments)}) #1 {{\n"
+        serial += f"  %status = call i32 {on_team}({', '.join(['ptr null', *arguments])})\n  ret i32 %status\n}}"
         body = p.finish(f"define i32 {on_team}({', '.join(['ptr %team', *arguments])}) #1")
-        return [*self.globals, body, alone, *self.declarations.values()]
+        return [*self.globals, body, serial, *self.declarations.values()]
 
     def _check_processor(self) -> None:
         p = self.p

@@ -68,28 +68,28 @@ class _Driver:
             self._put(body_inputs, 1 + number - controls, inputs[number])
         if loop.may_stop:
             self._put(results, 0, keep)
-        spare = [self._moved("%workspace", self.index.print(arith.wrap(offset))) for offset in loop.spare]
+        spare = [self._offset_pointer("%workspace", self.index.print(arith.wrap(offset))) for offset in loop.spare]
         p.emit(f"store i8 1, ptr {keep}")
         if loop.condition:
             condition = p.op(f"load i8, ptr {inputs[loop.trip_count]}", "i8")
             p.emit(f"store {condition}, ptr {keep}")
         names = ("round", "body", "poll", "stopped", "go", "fine", "failed", "done")
-        head, inside, poll, stopped, go, fine, failed, exit_label = map(p.fresh, names)
-        before, last = p.block, [f"%{p.fresh('state')}" for _ in range(loop.states)]
+        head, body_label, poll, stopped, go, fine, failed, exit_label = map(p.fresh, names)
+        preheader, last = p.block, [f"%{p.fresh('state')}" for _ in range(loop.states)]
         counter, following = f"%{p.fresh('i')}", f"%{p.fresh('next')}"
         written = [f"%{p.fresh('written')}" for _ in range(loop.states)]
         p.branch(head)
         p.label(head)
-        p.emit(f"{counter} = phi i64 [ 0, %{before} ], [ {following}, %{fine} ]")
+        p.emit(f"{counter} = phi i64 [ 0, %{preheader} ], [ {following}, %{fine} ]")
         for number, name in enumerate(last):
             first = outputs[number] if number in loop.in_place else inputs[controls + number]
-            p.emit(f"{name} = phi ptr [ {first}, %{before} ], [ {written[number]}, %{fine} ]")
+            p.emit(f"{name} = phi ptr [ {first}, %{preheader} ], [ {written[number]}, %{fine} ]")
         more = p.op(f"icmp slt i64 {counter}, {limit.ref}", "i1")
         going = p.op(f"icmp ne {p.op(f'load i8, ptr {keep}', 'i8')}, 0", "i1")
-        p.branch_if(p.op(f"and {more}, {going.ref}", "i1"), inside, exit_label)
+        p.branch_if(p.op(f"and {more}, {going.ref}", "i1"), body_label, exit_label)
         # Values computed in the loop do not exist if no iteration runs.
         with p.scope():
-            p.label(inside)
+            p.label(body_label)
             p.branch_if(p.op(f"icmp eq {p.op(f'and i64 {counter}, {_ROUNDS - 1}', INDEX)}, 0", "i1"), poll, go)
             p.label(poll)
             answer = p.op("call i32 @inlaid_poll(ptr %context)", "i32")
@@ -145,7 +145,7 @@ class _Driver:
     def _put(self, array: str, number: int, pointer: str) -> None:
         self.p.emit(f"store ptr {pointer}, ptr {self._slot(array, number)}")
 
-    def _moved(self, pointer: str, offset: Value) -> str:
+    def _offset_pointer(self, pointer: str, offset: Value) -> str:
         return self.p.op(f"getelementptr inbounds i8, ptr {pointer}, {offset}", "ptr").ref
 
     def _bytes(self, spec: TensorSpec, axes: int = 0) -> Value:
@@ -154,7 +154,7 @@ class _Driver:
         return self.index.print(arith.mul(arith.product(spec.shape[axes:]), spec.dtype.bytes))
 
     def _slice(self, pointer: str, spec: TensorSpec, counter: str) -> str:
-        return self._moved(pointer, self.p.op(f"mul {self._bytes(spec, 1)}, {counter}", INDEX))
+        return self._offset_pointer(pointer, self.p.op(f"mul {self._bytes(spec, 1)}, {counter}", INDEX))
 
     def _sizes(self) -> str:
         """Print the array of the body's symbolic dimensions; return its address."""
@@ -192,7 +192,7 @@ class _Driver:
         return [*dict.fromkeys(arith.wrap(spec.shape[0]) for spec in stacked)]
 
     def _check_limit(self, limit: Value, lengths: list[Value]) -> None:
-        """Print checks that no iteration writes behind a stacked output, and that every row is written."""
+        """Print checks that no iteration writes past the end of a stacked output, and that every row is written."""
         p = self.p
         for length in lengths:
             negative = p.op(f"icmp slt {limit}, 0", "i1")
@@ -236,17 +236,17 @@ class _Driver:
         self.field = p.op(f"getelementptr inbounds {CONTEXT}, ptr %context, i64 0, i32 2", "ptr").ref
         self.clock = p.op(f"load ptr, ptr {self.field}", "ptr").ref
         self.off = p.op(f"icmp eq ptr {self.clock}, null", "i1")
-        self.noted, self.totals = (p.alloca(INDEX, self.kernels + 1) for _ in range(2))
+        self.recorded, self.totals = (p.alloca(INDEX, self.kernels + 1) for _ in range(2))
         for number in range(self.kernels + 1):
-            for array in (self.noted, self.totals):
+            for array in (self.recorded, self.totals):
                 p.emit(f"store i64 0, ptr {self._slot(array, number, INDEX)}")
-        chosen = p.op(f"select {self.off}, ptr null, ptr {self.noted}", "ptr")
-        p.emit(f"store {chosen}, ptr {self.field}")
+        target = p.op(f"select {self.off}, ptr null, ptr {self.recorded}", "ptr")
+        p.emit(f"store {target}, ptr {self.field}")
 
     def _add_times(self) -> None:
         p = self.p
         for number in range(self.kernels):
-            start, stop = (p.op(f"load i64, ptr {self._slot(self.noted, number + end, INDEX)}", INDEX) for end in (0, 1))
+            start, stop = (p.op(f"load i64, ptr {self._slot(self.recorded, number + end, INDEX)}", INDEX) for end in (0, 1))
             total = self._slot(self.totals, number + 1, INDEX)
             sofar = p.op(f"load i64, ptr {total}", INDEX)
             more = p.op(f"add {sofar}, {p.op(f'sub {stop}, {start.ref}', INDEX).ref}", INDEX)

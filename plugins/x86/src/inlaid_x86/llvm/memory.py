@@ -25,7 +25,8 @@ class MemoryPrinter:
         self._state = state
 
     def inside(self, buffer: ir.Buffer, flat: Flat | Value, count: int = 1) -> None:
-        """Print the bounds check, unless off, of `count` elements from `flat`; for a vector, of an element per lane."""
+        """Print a bounds check of `count` elements from `flat` on; if `flat` is a vector, of one element per lane. No-op if checks
+        are off."""
         state = self._state
         if state.guard is not None:
             index = flat if isinstance(flat, Value) else state.index.print(arith.add(*flat))
@@ -90,8 +91,8 @@ class MemoryPrinter:
         self.inside(buffer, base, state.lanes)
         address = self.address(buffer, base)
         if state.mask is not None and self._covers_vector(buffer, base):
-            before = state.p.op(f"load {value.type}, ptr {address}, align {align}", kind, state.lanes)
-            value = arithmetic.select(state.p, state.mask, value, before)
+            old_value = state.p.op(f"load {value.type}, ptr {address}, align {align}", kind, state.lanes)
+            value = arithmetic.select(state.p, state.mask, value, old_value)
         elif state.mask is not None:
             self._masked_store(value, address, align)
             return
@@ -146,8 +147,8 @@ class MemoryPrinter:
         stored without a mask, because LLVM does not promote memory to registers if a masked store writes it."""
         rest, first = base
         size = arith.product(buffer.shape)
-        room = size + CUT_BYTES // buffer.dtype.bytes if isinstance(size, int) else 0
-        return buffer.scope == "register" and rest == arith.ZERO and first + self._state.lanes <= room
+        capacity = size + CUT_BYTES // buffer.dtype.bytes if isinstance(size, int) else 0
+        return buffer.scope == "register" and rest == arith.ZERO and first + self._state.lanes <= capacity
 
     def from_memory(self, value: Value, buffer: ir.Buffer) -> Value:
         """Convert a loaded value to the form of expressions."""

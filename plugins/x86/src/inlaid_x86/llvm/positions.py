@@ -25,7 +25,7 @@ class Positions:
         key = (buffer, id(indices))
         position = self._positions.get(key)
         if position is None:
-            position = *self._position(buffer, indices), indices  # the memo holds the indices, so that their id stays theirs
+            position = *self._position(buffer, indices), indices  # the memo keeps the indices alive, so that their id is not reused
             self._positions[key] = position
         rest, constant, steps, _ = position
         for number, step in steps:
@@ -45,15 +45,15 @@ class Positions:
         base_and_stride: tuple[Flat, arith.Dim | None] | None = state.p.recall(key)
         if base_and_stride is None:
             base_and_stride = state.p.remember(key, self._stride(rest), lasting=state.index.lasts(rest))
-        (base, more), stride = base_and_stride
-        return (base, more + constant), stride
+        (base, base_constant), stride = base_and_stride
+        return (base, base_constant + constant), stride
 
     def _strides(self, buffer: ir.Buffer) -> tuple[int, ...]:
-        """Return the elements from one index of each axis to the next; 0 if symbolic."""
+        """Return the stride of each axis, in elements; 0 if symbolic."""
         pitches = self._pitches.get(buffer)
         if pitches is None:
-            below = (arith.product(buffer.shape[axis:]) for axis in range(1, len(buffer.shape) + 1))
-            pitches = self._pitches[buffer] = tuple(step if isinstance(step, int) else 0 for step in below)
+            steps = (arith.product(buffer.shape[axis:]) for axis in range(1, len(buffer.shape) + 1))
+            pitches = self._pitches[buffer] = tuple(step if isinstance(step, int) else 0 for step in steps)
         return pitches
 
     def _position(self, buffer: ir.Buffer, indices: tuple[arith.Expr, ...]) -> Split:
@@ -62,9 +62,9 @@ class Positions:
         steps: list[tuple[list[int], int]] = []
         constant = 0
         for index, extent, stride in zip(indices, buffer.shape, self._strides(buffer), strict=True):
-            rest, more, unrolled_steps = self._state.index.split(index)
+            rest, index_constant, unrolled_steps = self._state.index.split(index)
             position = arith.add(arith.mul(position, extent), rest if stride else index)
-            constant += more * stride
+            constant += index_constant * stride
             steps += [(number, step * stride) for number, step in unrolled_steps]
         return position, constant, tuple(steps)
 
@@ -85,5 +85,5 @@ class Positions:
         if any(variable == state.lane or (variable in values and values[variable].lanes) for variable in arith.free_vars(expr)):
             return True
         payloads = [node.payload for node in arith.walk(expr) if isinstance(node, arith.Opaque)] if state.private else []
-        below = ir.walk_exprs(*(payload for payload in payloads if isinstance(payload, ir.Expr)))
-        return any(isinstance(node, ir.Load) and node.buffer in state.private for node in below)
+        nodes = ir.walk_exprs(*(payload for payload in payloads if isinstance(payload, ir.Expr)))
+        return any(isinstance(node, ir.Load) and node.buffer in state.private for node in nodes)

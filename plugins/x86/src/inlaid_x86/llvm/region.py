@@ -37,7 +37,7 @@ INTERRUPTED = -1
 """Status of a region that a signal interrupted."""
 MESSAGE_BYTES = 256
 ENTRY_ATTRIBUTES = "attributes #2 = { nounwind noinline optnone }\n"
-"""Attributes of entry functions, which turn optimization off. It takes superlinear time, and entry functions only call kernels."""
+"""Attributes that turn optimization off for entry functions, which only call kernels. Optimization takes superlinear time."""
 
 _PARALLEL = """\
 define weak_odr hidden i32 @inlaid_parallel(ptr %body, ptr %closure, i64 %extent, ptr %context) #1 {
@@ -270,17 +270,17 @@ class _Entry:
         for variable in call.defines:
             self.index.bind(variable, p.op(f"load i64, ptr {self.slots[variable]}", INDEX), 0)
         for row, check in enumerate(call.checks, len(self._texts(call))):
-            wrong = self.index.condition(arith.logical_not(arith.wrap(check.condition)))
-            self._return_if(wrong, Value(str(VIOLATION - self.violations), "i32"), number, row)
+            is_violated = self.index.condition(arith.logical_not(arith.wrap(check.condition)))
+            self._return_if(is_violated, Value(str(VIOLATION - self.violations), "i32"), number, row)
             self.violations += 1
 
     def _check_sizes(self, call: KernelCall, number: int) -> None:
         """Print checks that return an error if a buffer of a call is smaller than its kernel assumes, or exceeds its memory."""
-        for size, room in access.size_checks(self.region, call, self.bounds):
+        for size, limit in access.size_checks(self.region, call, self.bounds):
             # Proving is slow for offsets with shared subexpressions, which it visits once per path.
-            branched = any(isinstance(node, arith.Max) for node in arith.walk(room))
-            if branched or not arith.prove(arith.compare("<=", size, room)):
-                overflow = self.p.op(f"icmp sgt {self.index.print(size)}, {self.index.print(room).ref}", "i1")
+            has_max = any(isinstance(node, arith.Max) for node in arith.walk(limit))
+            if has_max or not arith.prove(arith.compare("<=", size, limit)):
+                overflow = self.p.op(f"icmp sgt {self.index.print(size)}, {self.index.print(limit).ref}", "i1")
                 self._return_if(overflow, Value("-1", "i32"), number)
 
     def _return_if(self, bad: Value, status: Value, number: int, row: int | None = None) -> None:
@@ -305,11 +305,11 @@ class _Entry:
     def _open_clock(self) -> None:
         """Print a load of the array of times. If null, times go to one variable, which is cheaper than a branch per call."""
         p = self.p
-        unwanted = p.op("alloca i64", "ptr")
+        dummy_slot = p.op("alloca i64", "ptr")
         field = p.op("getelementptr inbounds %inlaid.context, ptr %context, i64 0, i32 2", "ptr")
         clock = p.op(f"load ptr, {field}", "ptr")
         off = p.op(f"icmp eq {clock}, null", "i1")
-        self.clock = p.op(f"select {off}, {unwanted}, {clock}", "ptr")
+        self.clock = p.op(f"select {off}, {dummy_slot}, {clock}", "ptr")
         self.step = p.op(f"select {off}, i64 0, i64 1", INDEX)
         self.declarations["llvm.readcyclecounter"] = "declare i64 @llvm.readcyclecounter()"
 

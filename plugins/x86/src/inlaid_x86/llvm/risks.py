@@ -17,28 +17,28 @@ class Risks:
     def __init__(self, state: PrinterState, positions: Positions) -> None:
         self._state = state
         self._positions = positions
-        self._guarded: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
+        self._risks: dict[ir.Expr, tuple[ir.Expr, ...] | None] = {}
 
     def collect(self, expr: ir.Expr) -> tuple[ir.Expr, ...] | None:
         """Return the loads and bounds checks in an expression; None if there are more than `MAX_RISKS`."""
         stack = [expr]
         while stack:
             node = stack[-1]
-            below = ir.operands(node)
-            waiting = [arg for arg in below if arg not in self._guarded]
+            operands = ir.operands(node)
+            waiting = [arg for arg in operands if arg not in self._risks]
             if waiting:
                 stack.extend(waiting)
                 continue
             stack.pop()
             if isinstance(node, ir.Load) or (isinstance(node, ir.Index) and arith.reads_data(node.index)):
-                self._guarded[node] = (node,)
+                self._risks[node] = (node,)
                 continue
-            loads: dict[ir.Expr, None] | None = {}
-            for arg in below:
-                operand_loads = self._guarded[arg]
-                loads = None if operand_loads is None or loads is None else {**loads, **dict.fromkeys(operand_loads)}
-            self._guarded[node] = None if loads is None or len(loads) > MAX_RISKS else tuple(loads)
-        return self._guarded[expr]
+            risks: dict[ir.Expr, None] | None = {}
+            for arg in operands:
+                operand_risks = self._risks[arg]
+                risks = None if operand_risks is None or risks is None else {**risks, **dict.fromkeys(operand_risks)}
+            self._risks[node] = None if risks is None or len(risks) > MAX_RISKS else tuple(risks)
+        return self._risks[expr]
 
     def is_inside(self, risk: ir.Expr) -> bool:
         """Test whether an expression is a load that is always inside its buffer."""

@@ -1,4 +1,5 @@
-"""Strided accesses of a vectorized loop as contiguous ones: columns of squares, every second element, interleaved stores."""
+"""Print strided accesses of a vectorized loop as contiguous ones: gathers that together read a square matrix by columns, loads of
+every second to fourth element, and stores that interleave."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from inlaid_x86.llvm.values import Value
 
 
 class StridedAccesses:
-    """Finds strided accesses that together are contiguous, and prints these."""
+    """Finds strided accesses that together are contiguous, and prints contiguous ones in their place."""
 
     def __init__(self, state: PrinterState, positions: Positions, memory: MemoryPrinter) -> None:
         self._state = state
@@ -77,7 +78,7 @@ class StridedAccesses:
         key = (buffer, rest, stride, first)
         if key not in self._transposed:
             starts = (state.index.split(arith.add(rest, arith.mul(stride, row)))[:2] for row in range(state.lanes))
-            rows = [self._memory.load_vector(buffer, (start, more + first)) for start, more in starts]
+            rows = [self._memory.load_vector(buffer, (start, offset + first)) for start, offset in starts]
             self._transposed[key] = state.p.transpose(rows)
         return self._transposed[key][constant - first]
 
@@ -93,13 +94,13 @@ class StridedAccesses:
         shuffle_lanes = [lane * stride for lane in range(lanes)]
         for part in range(1, stride):
             start = min(lanes * part, ends - lanes)
-            run = self._memory.load_vector(buffer, (base[0], base[1] + start))
+            next_vector = self._memory.load_vector(buffer, (base[0], base[1] + start))
             ahead = [min(lanes + offset - start, 2 * lanes - 1) for offset in range(0, ends, stride)]
             shuffle_lanes = [
                 a if offset >= lanes * part else index
                 for a, index, offset in zip(ahead, shuffle_lanes, range(0, ends, stride), strict=True)
             ]
-            vector = state.p.shuffle(vector, run, shuffle_lanes)
+            vector = state.p.shuffle(vector, next_vector, shuffle_lanes)
             shuffle_lanes = list(range(lanes))
         return vector
 

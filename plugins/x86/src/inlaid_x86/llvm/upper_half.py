@@ -46,8 +46,8 @@ def print_upper_half(p: FunctionPrinter, source: ir.Expr, leaves: dict[ir.Expr, 
     """Print the upper half of a sum in each of an even number of lanes. leaves: values of its int32 operands."""
     wide = vector_type("i32", lanes)
     halves = [p.op(f"bitcast {_Half(p, leaves, lanes, odd).value(source)} to {wide}", "i32", lanes) for odd in (False, True)]
-    chosen = ", ".join(f"i32 {lane + 1 if lane % 2 == 0 else lanes + lane}" for lane in range(lanes))
-    return p.op(f"shufflevector {halves[0]}, {halves[1]}, <{lanes} x i32> <{chosen}>", "i32", lanes)
+    source_lanes = ", ".join(f"i32 {lane + 1 if lane % 2 == 0 else lanes + lane}" for lane in range(lanes))
+    return p.op(f"shufflevector {halves[0]}, {halves[1]}, <{lanes} x i32> <{source_lanes}>", "i32", lanes)
 
 
 class _Half:
@@ -60,7 +60,7 @@ class _Half:
         self._odd = odd
 
     def value(self, expr: ir.Expr) -> Value:
-        """Print an expression matched by `upper_half`. Small, so repeated subexpressions are printed twice."""
+        """Print an expression matched by `upper_half`. It is small, so repeated subexpressions are printed twice."""
         count = self._lanes // 2
         match expr:
             case ir.Const():

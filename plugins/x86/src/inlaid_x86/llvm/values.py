@@ -21,7 +21,8 @@ NATIVE = frozenset(_SCALAR) - {"float16", "bfloat16"}
 CONVERTED = {"float16": "f16c"}
 """Element types that the printer can convert from and to float32, with the required processor feature."""
 FLUSHED = {"bfloat16": "avx512bf16"}
-"""Element types that instructions convert to from float32 with denormals as zeros (VCVTNEPS2BF16)."""
+"""Element types to which an instruction converts float32 with denormals as zeros (VCVTNEPS2BF16), with the required processor
+feature."""
 
 
 class Value:

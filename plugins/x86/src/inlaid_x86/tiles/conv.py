@@ -86,32 +86,32 @@ class _Conv:
         s = Schedule(self.schedule.program)
         for before in self.anchor.before:
             schedule_padding(s, before.name, self.block, context)
-        laid = with_layouts(s.program, layouts_by_name(s.program, self.layouts))
+        laid_out = with_layouts(s.program, layouts_by_name(s.program, self.layouts))
         images, _, height, width = (item.extent for item in self.anchor.spatial)
         lines, length = map(arith.simplify, (images, height * width) if self.flat else (images * height, width))
         columns, rows, unit = constant_extent(self.anchor.spatial[1]), self.unit.rows_per_tile(length), self.unit
-        data, weights = (find_buffer(laid, load.buffer.name) for load in (self.data, self.weights))
+        data, weights = (find_buffer(laid_out, load.buffer.name) for load in (self.data, self.weights))
         if self.flat:
             merged = ir.Buffer(data.name, (*data.shape[:2], arith.unwrap(length), self.block), data.dtype)
-            laid, data = Rewriter(buffers={data: merged}).program(laid), merged
+            laid_out, data = Rewriter(buffers={data: merged}).program(laid_out), merged
         channels, *window = map(constant_extent, self.anchor.reduced)
         steps = tuple(zip(map(Var, ("block", "ky", "kx")), (channels // self.block, *window), strict=True))
         block, *taps = (var for var, _ in steps)
-        epilogue = read_epilogue(laid, self.anchor)
+        epilogue = read_epilogue(laid_out, self.anchor)
         assert epilogue is not None
 
         def pixel(line: Expr, row: Expr) -> tuple[Expr, ...]:
             return (line, row // width, row % width) if self.flat else (*unravel(line, (images, height)), row)
 
         def left(batch: Expr, line: Expr, tile: Expr, row: Expr) -> ir.BufferRegion:
-            inside = (arith.ZERO, self.block)
+            channel_range = (arith.ZERO, self.block)
             if self.flat:
-                return box(data, line, block, (row, rows), inside)
+                return box(data, line, block, (row, rows), channel_range)
             image, *pixel_indices = pixel(line, row)
             variables = [item.var for item in (*self.anchor.spatial[2:], *self.anchor.reduced[1:])]
-            at: dict[Expr, Expr] = dict(zip(variables, (*pixel_indices, *taps), strict=True))
-            y, x = (arith.substitute(index, at) for index in self.data.indices[2:])
-            return box(data, image, block, y, (x, arith.unwrap((rows - 1) * unit.step + 1)), inside)
+            positions: dict[Expr, Expr] = dict(zip(variables, (*pixel_indices, *taps), strict=True))
+            y, x = (arith.substitute(index, positions) for index in self.data.indices[2:])
+            return box(data, image, block, y, (x, arith.unwrap((rows - 1) * unit.step + 1)), channel_range)
 
         def right(batch: Expr, tile: Expr) -> ir.BufferRegion:
             extents = (self.block // unit.group, unit.columns, unit.group)
@@ -122,7 +122,7 @@ class _Conv:
             return epilogue.at((image, column, y, x), value)
 
         product = TiledProduct(unit, arith.ONE, lines, length, rows, columns, self.block, steps, left, right, store)
-        return with_nest(laid, self.anchor, product.nest(context.threads))
+        return with_nest(laid_out, self.anchor, product.nest(context.threads))
 
 
 def _conv(program: ir.LoopProgram, anchor: Anchor, context: KernelContext) -> _Conv | None:
@@ -138,10 +138,10 @@ def _conv(program: ir.LoopProgram, anchor: Anchor, context: KernelContext) -> _C
         return None
     if (data.buffer in program.inputs) == bool(anchor.before) or data.buffer is weights.buffer:
         return None
-    along = arith.affine(data.indices[3], x)
-    if along is None or not isinstance(along[0], arith.Const):
+    x_parts = arith.affine(data.indices[3], x)
+    if x_parts is None or not isinstance(x_parts[0], arith.Const):
         return None
-    unit = find_unit(context, data.dtype.name, weights.dtype.name, anchor.buffer.dtype.name, along[0].value)
+    unit = find_unit(context, data.dtype.name, weights.dtype.name, anchor.buffer.dtype.name, x_parts[0].value)
     if unit is None or not is_constant(anchor.spatial[1], *anchor.reduced):
         return None
     if constant_extent(anchor.spatial[1]) % unit.columns or constant_extent(anchor.reduced[0]) % unit.group:
@@ -152,8 +152,8 @@ def _conv(program: ir.LoopProgram, anchor: Anchor, context: KernelContext) -> _C
         return None
     height, width = (item.extent for item in anchor.spatial[2:])
     covers_image = all(arith.simplify(a - b) == arith.ZERO for a, b in zip((height, width), data.buffer.shape[2:], strict=True))
-    single = covers_image and all(constant_extent(item) == 1 for item in anchor.reduced[1:])
-    flat = single and not anchor.before and not epilogue.reads(data.buffer)
+    is_pointwise = covers_image and all(constant_extent(item) == 1 for item in anchor.reduced[1:])
+    flat = is_pointwise and not anchor.before and not epilogue.reads(data.buffer)
     if arith.size_hint(arith.unwrap(height * width if flat else width)) < LEAST_ROWS:
         return None
     return _Conv(anchor, schedule, data, weights, unit, flat)

@@ -46,13 +46,13 @@ class TileMatmulRule:
             return None
         final_plan = plan
         params = tuple(
-            _behind(final_plan.layouts.get(small, ROW_MAJOR), len(buffer.shape) - len(small.shape))
-            for buffer, small in zip(program.params, merged.params, strict=True)
+            _shifted(final_plan.layouts.get(merged_buffer, ROW_MAJOR), len(buffer.shape) - len(merged_buffer.shape))
+            for buffer, merged_buffer in zip(program.params, merged.params, strict=True)
         )
         return Offer(params, lambda _: final_plan.nest(context.threads))
 
 
-def _behind(layout: Layout, axes: int) -> Layout:
+def _shifted(layout: Layout, axes: int) -> Layout:
     """Shift a layout to a buffer with `axes` additional leading axes."""
     return Layout(tuple((axis + axes, factor) for axis, factor in layout.blocks))
 
@@ -146,10 +146,10 @@ class _Plan:
         right_vars = frozenset[Expr]().union(*map(arith.free_vars, self.b.indices[:-2]))
         batches = [item for item in self.anchor.spatial[:-2] if item.var in right_vars]
         lines = [item for item in self.anchor.spatial[:-2] if item.var not in right_vars]
-        laid = with_layouts(self.schedule.program, layouts_by_name(self.schedule.program, self.layouts))
-        a, b = (find_buffer(laid, load.buffer.name) for load in (self.a, self.b))
+        laid_out = with_layouts(self.schedule.program, layouts_by_name(self.schedule.program, self.layouts))
+        a, b = (find_buffer(laid_out, load.buffer.name) for load in (self.a, self.b))
         rows = arith.wrap(self.tall) if self.padded else self.unit.rows_per_tile(self.length)
-        step, epilogue = Var("step"), read_epilogue(laid, self.anchor)
+        step, epilogue = Var("step"), read_epilogue(laid_out, self.anchor)
         assert epilogue is not None
 
         def outer(batch: Expr, line: Expr) -> dict[Expr, Expr]:
@@ -175,7 +175,7 @@ class _Plan:
             self.unit, _count(batches), _count(lines), self.length, rows, constant_extent(self.anchor.spatial[-1]), self.step,
             ((step, self.steps),), left, right, store, self.padded,
         )  # fmt: skip
-        return with_nest(laid, self.anchor, product.nest(threads))
+        return with_nest(laid_out, self.anchor, product.nest(threads))
 
 
 def _count(items: Sequence[ir.IterVar]) -> Expr:

@@ -138,23 +138,23 @@ class TiledProduct:
         outer = (self.batches, arith.Const(panels // run), blocks)
         kind = ir.ForKind.PARALLEL if threads != 1 else ir.ForKind.SERIAL
         extent = arith.unwrap(arith.simplify(arith.product(tuple(map(arith.unwrap, outer)))))
-        with b.loop(extent, "outer", kind) as number, b.loop(run, "inner") as second:
-            batch, first, block = unravel(number, outer)
-            panel = first * run + second
+        with b.loop(extent, "outer", kind) as number, b.loop(run, "inner") as panel_in_run:
+            batch, run_number, block = unravel(number, outer)
+            panel = run_number * run + panel_in_run
             # The first row of tiles of a block always exists.
-            partial = arith.simplify(tiles % rows) != arith.ZERO
+            has_partial_block = arith.simplify(tiles % rows) != arith.ZERO
             positions = []
             for row in range(rows):
                 tile = block * rows + row
                 line, line_tile = unravel(arith.minimum(tile, tiles - 1), (self.lines, per_line))
-                exists = arith.compare("<", tile, tiles) if row and partial else arith.ONE
+                exists = arith.compare("<", tile, tiles) if row and has_partial_block else arith.ONE
                 start = line_tile * self.rows
-                top = start if self.padded else arith.minimum(start, self.length - self.rows)
-                positions.append(_TilePosition(line, line_tile, top, exists))
-            tops = [arith.minimum(panel * columns + column, column_tiles - 1) for column in range(columns)]
+                first_row = start if self.padded else arith.minimum(start, self.length - self.rows)
+                positions.append(_TilePosition(line, line_tile, first_row, exists))
+            right_tiles = [arith.minimum(panel * columns + column, column_tiles - 1) for column in range(columns)]
             # Allocate for the maximum rows of a tile.
             sums = b.alloc((rows, arith.bounds(self.rows)[1] or unit.scope.rows, columns * unit.columns), unit.types[2], "sums")
-            self._sum(b, sums, batch, positions, tops)
+            self._sum(b, sums, batch, positions, right_tiles)
             for row, position in enumerate(positions):
                 with _where(b, position.exists):
                     self._finish(b, sums, row, batch, position, panel * columns)
@@ -163,25 +163,25 @@ class TiledProduct:
     def _run(self, panels: int, width: int, blocks: Expr, threads: int) -> int:
         """Choose how many panels a block of rows processes in sequence: the most that stay in the L2 cache for the next block and
         leave enough runs of panels for every thread."""
-        bytes_ = prod(extent for _, extent in self.steps) * self.depth * width * dtype(self.unit.types[1]).bytes
-        several = arith.size_hint(arith.unwrap(self.batches * blocks))
-        least = 1 if threads == 1 else -(-SHARES * max(threads, 1) // max(several, 1))
+        panel_bytes = prod(extent for _, extent in self.steps) * self.depth * width * dtype(self.unit.types[1]).bytes
+        block_count = arith.size_hint(arith.unwrap(self.batches * blocks))
+        least_runs = 1 if threads == 1 else -(-SHARES * max(threads, 1) // max(block_count, 1))
         runs = (run for run in range(1, panels + 1) if panels % run == 0)
-        return max(run for run in runs if run == 1 or (run * bytes_ <= CACHED_PANEL_BYTES and panels // run >= least))
+        return max(run for run in runs if run == 1 or (run * panel_bytes <= CACHED_PANEL_BYTES and panels // run >= least_runs))
 
-    def _sum(self, b: Builder, sums: ir.Buffer, batch: Expr, positions: list[_TilePosition], tops: list[Expr]) -> None:
+    def _sum(self, b: Builder, sums: ir.Buffer, batch: Expr, positions: list[_TilePosition], right_tiles: list[Expr]) -> None:
         unit, scope, rows = self.unit, self.unit.scope.name, arith.unwrap(self.rows)
         left, right, total = unit.types
-        totals = [[b.alloc((rows, unit.columns), total, "t", scope) for _ in tops] for _ in positions]
+        totals = [[b.alloc((rows, unit.columns), total, "t", scope) for _ in right_tiles] for _ in positions]
         lefts = [b.alloc((rows, self.depth), left, "a", scope) for _ in positions]
-        rights = [b.alloc((self.depth // unit.group, unit.columns, unit.group), right, "b", scope) for _ in tops]
+        rights = [b.alloc((self.depth // unit.group, unit.columns, unit.group), right, "b", scope) for _ in right_tiles]
         for tiles, position in zip(totals, positions, strict=True):
             with _where(b, position.exists):
                 for tile in tiles:
                     b.emit(unit.zero.on(full_region(tile)))
         step = Builder()
-        for tile, top in zip(rights, tops, strict=True):
-            step.emit(unit.groups.on(self.right(batch, top), full_region(tile)))
+        for tile, right_tile in zip(rights, right_tiles, strict=True):
+            step.emit(unit.groups.on(self.right(batch, right_tile), full_region(tile)))
         for a, tiles, position in zip(lefts, totals, positions, strict=True):
             with _where(step, position.exists):
                 step.emit(unit.rows.on(self.left(batch, position.line, position.tile, position.row), full_region(a)))
@@ -208,10 +208,10 @@ class TiledProduct:
         with b.loop(arith.unwrap(count), "row") as i:
             for column in range(width // lanes):
                 with b.loop(lanes, "lane", ir.ForKind.VECTORIZED) as lane:
-                    at = (first + column) * lanes + lane
+                    result_column = (first + column) * lanes + lane
                     value = ir.load(sums, (arith.wrap(row), first_row - position.row + i, column * lanes + lane))
-                    with _where(b, arith.compare("<", at, self.columns) if self.columns % width else arith.ONE):
-                        b.emit(self.store(batch, position.line, first_row + i, at, value))
+                    with _where(b, arith.compare("<", result_column, self.columns) if self.columns % width else arith.ONE):
+                        b.emit(self.store(batch, position.line, first_row + i, result_column, value))
 
 
 @dataclass(frozen=True)
