@@ -138,9 +138,9 @@ def hard_swish(net: Net, x: str) -> str:
 def norm(net: Net, x: str, width: int, name: str, epsilon: float = 1e-5) -> str:
     """Layer normalization over the last axis, decomposed as torch does before opset 17."""
     with net.scope(name):
-        centerd = net.node("Sub", x, reduce(net, "ReduceMean", x, -1))
-        variance = reduce(net, "ReduceMean", net.node("Pow", centerd, net.constant(2.0)), -1)
-        unit = net.node("Div", centerd, net.node("Sqrt", net.node("Add", variance, net.constant(epsilon))))
+        centered = net.node("Sub", x, reduce(net, "ReduceMean", x, -1))
+        variance = reduce(net, "ReduceMean", net.node("Pow", centered, net.constant(2.0)), -1)
+        unit = net.node("Div", centered, net.node("Sqrt", net.node("Add", variance, net.constant(epsilon))))
         scaled = net.node("Mul", unit, net.weight("scale", (width,), 0.1, around=1.0))
         return net.node("Add", scaled, net.weight("bias", (width,), 0.1))
 

@@ -60,7 +60,7 @@ def gelu() -> Pattern:
     return is_op("mul")(is_op("mul")(x, inner), is_scalar(0.5))
 
 
-def centerd() -> Pattern:
+def centered() -> Pattern:
     x = wildcard()
     total = is_op("reduce_sum")(x).has_attr(keepdims=True)
     return is_op("sub")(x, is_op("div")(total, is_const().has_rank(0)))
@@ -79,7 +79,7 @@ PATTERNS: dict[str, Callable[[], Pattern]] = {
     "a product of a product": lambda: is_op("matmul")(is_op("softmax")(is_op("matmul")(wildcard(), wildcard())), wildcard()),
     "a product from the right": lambda: is_op("matmul")(wildcard(), is_op("exp")(wildcard())),
     "one thing twice": gelu,
-    "a mean": centerd,
+    "a mean": centered,
     "both sides": lambda: is_op("concat")(rectified(wildcard()), is_op("sigmoid")(wildcard())),
     "a choice": lambda: is_op("where")(is_op("less")(wildcard(), wildcard()), rectified(wildcard()), wildcard()),
     "a result of several": lambda: rectified(tuple_item(is_op("topk")(wildcard()), 0)),

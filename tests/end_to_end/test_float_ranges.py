@@ -98,8 +98,8 @@ def halves(x: Array) -> Array:
 
 
 def mvn(x: Array) -> Array:
-    centerd = x - x.mean((0, 2, 3), keepdims=True)
-    return np.asarray(centerd / (np.sqrt((centerd**2).mean((0, 2, 3), keepdims=True)) + 1e-9))
+    centered = x - x.mean((0, 2, 3), keepdims=True)
+    return np.asarray(centered / (np.sqrt((centered**2).mean((0, 2, 3), keepdims=True)) + 1e-9))
 
 
 NORMS: dict[str, tuple[Callable[..., Array], dict[str, Any], int]] = {

@@ -199,8 +199,8 @@ def test_group_norm(opset: int, parameters: int, spatial: tuple[int, ...]) -> No
     x, scale, bias = normal(2, 6, *spatial), normal(parameters), normal(parameters)
     (actual,) = run("GroupNormalization", opset, [x, scale, bias], num_groups=2, epsilon=1e-3)
     grouped = x.reshape(2, 2, -1).astype(np.float64)
-    centerd = grouped - grouped.mean(2, keepdims=True)
-    normalized = (centerd / np.sqrt((centerd**2).mean(2, keepdims=True) + 1e-3)).reshape(x.shape)
+    centered = grouped - grouped.mean(2, keepdims=True)
+    normalized = (centered / np.sqrt((centered**2).mean(2, keepdims=True) + 1e-3)).reshape(x.shape)
     factor, term = (np.repeat(item, 6 // parameters).reshape(6, *(1,) * len(spatial)) for item in (scale, bias))
     np.testing.assert_allclose(actual, normalized * factor + term, rtol=1e-5, atol=1e-5)
 

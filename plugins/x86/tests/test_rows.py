@@ -70,8 +70,8 @@ def test_normalizations(cpu, columns):
         lambda x: ops.rms_norm(x, weights, axis=2, epsilon=1e-5),
         lambda x: ops.lrn(x, size=3, alpha=0.1),
     )
-    centerd = wide - wide.mean(2, keepdims=True)
-    close(normal, centerd / np.sqrt((centerd**2).mean(2, keepdims=True) + 1e-5) * scale + scale)
+    centered = wide - wide.mean(2, keepdims=True)
+    close(normal, centered / np.sqrt((centered**2).mean(2, keepdims=True) + 1e-5) * scale + scale)
     close(root, wide / np.sqrt((wide**2).mean(2, keepdims=True) + 1e-5) * scale)
     padded = np.pad(wide**2, ((0, 0), (1, 1), (0, 0)))
     close(local, wide / (1 + 0.1 / 3 * (padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:])) ** 0.75)

@@ -117,9 +117,9 @@ def test_reductions(cpu: str) -> None:
     x = image(16)
     mean = ops.avg_pool(x, kernel=(H, W))
     blocked = ops.avg_pool(pooled(x, "max", 3, 1, 1), kernel=(H, W))
-    centerd = ops.sub(x, mean)
-    deviation = ops.sqrt(ops.add(ops.avg_pool(ops.mul(centerd, centerd), kernel=(H, W)), constant(np.float32(1))))
-    check(function([x], tuple_([mean, blocked, ops.div(centerd, deviation), ops.softmax(x, axis=3)])), cpu)
+    centered = ops.sub(x, mean)
+    deviation = ops.sqrt(ops.add(ops.avg_pool(ops.mul(centered, centered), kernel=(H, W)), constant(np.float32(1))))
+    check(function([x], tuple_([mean, blocked, ops.div(centered, deviation), ops.softmax(x, axis=3)])), cpu)
 
 
 @pytest.mark.parametrize("cpu", CPUS)

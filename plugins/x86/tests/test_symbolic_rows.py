@@ -54,9 +54,9 @@ def test_rows_of_computed_number(name: str, merged: bool) -> None:
 def test_rows_of_any_number_and_length(cpu: str) -> None:
     """Fewer rows than are taken together, as many, and more; columns that fill vectors, and that do not."""
     x = var("x", TensorType((B, H), "float32"))
-    centerd = ops.sub(x, ops.reduce_max(x, axes=(1,), keepdims=True))
-    spread = ops.reduce_sum(ops.mul(centerd, centerd), axes=(1,), keepdims=True)
-    unit = function([x], tuple_([ops.softmax(x, axis=1), ops.mul(centerd, spread)]))
+    centered = ops.sub(x, ops.reduce_max(x, axes=(1,), keepdims=True))
+    spread = ops.reduce_sum(ops.mul(centered, centered), axes=(1,), keepdims=True)
+    unit = function([x], tuple_([ops.softmax(x, axis=1), ops.mul(centered, spread)]))
     executable = inlaid.compile(unit, [f"x86:threads=1,cpu={cpu}"])
     rng = np.random.default_rng(0)
     for rows in (0, 1, 3, 4, 5, 8, 9):

@@ -106,7 +106,7 @@ def test_one_scale_and_a_bias():
 
 
 @pytest.mark.parametrize("center", [0, -3])
-def test_the_sum_of_a_mean_is_centerd_by_its_bias(center):
+def test_the_sum_of_a_mean_is_centered_by_its_bias(center):
     wide = ops.cast(X, dtype="int32")
     total = ops.reduce_sum(ops.sub(wide, scalar(center, "int32")) if center else wide, axes=(2, 3), keepdims=True)
     layer = decode_layer(match(quantized_mean(), stored(total)).captures)

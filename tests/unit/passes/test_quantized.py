@@ -123,9 +123,9 @@ def test_transposed_weights_stay_stored() -> None:
 def test_the_form_that_integer_operators_are_imported_in() -> None:
     x = var("x", TensorType((1, 2, 5, 5), "uint8"))
     wide = ops.sub(ops.cast(x, dtype="int32"), constant(np.int32(9)))
-    centerd = ops.sub(ops.cast(constant(WEIGHTS), dtype="int32"), constant(np.int32(3)))
+    centered = ops.sub(ops.cast(constant(WEIGHTS), dtype="int32"), constant(np.int32(3)))
     bias = constant(np.arange(4, dtype=np.int32).reshape(4, 1, 1))
-    target = function([x], ops.add(ops.conv(wide, centerd, pads=(1, 1, 1, 1)), bias))
+    target = function([x], ops.add(ops.conv(wide, centered, pads=(1, 1, 1, 1)), bias))
     result = canonical(target)
     assert operators(result) == ["pad", "conv", "add"]
     data = RNG.integers(0, 255, (1, 2, 5, 5)).astype(np.uint8)

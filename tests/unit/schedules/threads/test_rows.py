@@ -116,10 +116,12 @@ def normalized(axes):
 
     def body(x, g, b):
         mean = ops.mul(ops.reduce_sum(x, axes=axes, keepdims=True), graph.constant(np.float32(0.03125)))
-        centerd = ops.sub(x, mean)
-        variance = ops.mul(ops.reduce_sum(ops.mul(centerd, centerd), axes=axes, keepdims=True), graph.constant(np.float32(0.03125)))
+        centered = ops.sub(x, mean)
+        variance = ops.mul(
+            ops.reduce_sum(ops.mul(centered, centered), axes=axes, keepdims=True), graph.constant(np.float32(0.03125))
+        )
         root = ops.sqrt(ops.add(variance, graph.constant(np.float32(1e-5))))
-        return ops.add(ops.mul(ops.div(centerd, root), g), b)
+        return ops.add(ops.mul(ops.div(centered, root), g), b)
 
     return body
 
