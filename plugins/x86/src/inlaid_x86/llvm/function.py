@@ -170,13 +170,27 @@ class FunctionPrinter:
             size //= 2
         return rows
 
-    def interleave(self, parts: list[Value]) -> Value:
-        """Interleave vectors: the first elements of all, then the second elements, and so on. The number of vectors is a power of
-        two."""
-        if len(parts) == 1:
-            return parts[0]
-        a, b = self.interleave(parts[::2]), self.interleave(parts[1::2])
-        return self.shuffle(a, b, [index for lane in range(a.lanes) for index in (lane, a.lanes + lane)])
+    def interleave(self, parts: list[Value]) -> list[Value]:
+        """Interleave vectors: the first elements of all, then the second elements, and so on. Returns vectors that hold these in
+        order: one if the number of vectors is a power of two; for 3, as many."""
+        count, lanes = len(parts), parts[0].lanes
+        if count == 1:
+            return parts
+        if count % 2 == 0:
+            (a,), (b,) = self.interleave(parts[::2]), self.interleave(parts[1::2])
+            return [self.shuffle(a, b, [index for lane in range(a.lanes) for index in (lane, a.lanes + lane)])]
+        results = []
+        for start in range(0, count * lanes, lanes):
+            merged = parts[0]
+            for number in range(1, count):
+                # Lanes of former parts are at their places from the first shuffle on.
+                sources = [divmod(position, count) for position in range(start, start + lanes)]
+                places = [
+                    lanes + lane if part == number else lane if number == 1 else place for place, (lane, part) in enumerate(sources)
+                ]
+                merged = self.shuffle(merged, parts[number], places)
+            results.append(merged)
+        return results
 
     def shuffle(self, a: Value, b: Value, lanes: list[int]) -> Value:
         """Emit a shuffle of two vectors. `lanes`: source lane of each result lane; lanes of `b` follow those of `a`."""
