@@ -89,3 +89,12 @@ def test_channels_last(cpu: str, threads: int, dtype: str) -> None:
     last = var("last", TensorType((N, H, W, 3), dtype))
     moved = [*(ops.transpose(x, perm=(0, 2, 3, 1)) for x in images), ops.transpose(last, perm=(0, 3, 1, 2))]
     check(function([*images, last], tuple_(moved)), cpu, threads)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "int16", "float32", "int64"])
+def test_transposes(cpu: str, dtype: str) -> None:
+    """Squares of 2, 4, 8 and 16 rows, also where these fill 16 bytes."""
+    shapes = ((2, 64, 24), (1, 300, 257), (3, 8, 40), (1, 4, 40), (1, 2, 17))
+    params = [var(f"x{number}", TensorType(shape, dtype)) for number, shape in enumerate(shapes)]
+    check(function(params, tuple_([ops.transpose(x, perm=(0, 2, 1)) for x in params])), cpu, sizes=((1, 1, 1),))
