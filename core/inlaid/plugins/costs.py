@@ -22,6 +22,9 @@ class CostConstants:
     row_vectors: int = 8
     """Maximum vectors of columns in a tile of a single row: long contiguous reads, and additions in flight to hide their
     latency."""
+    unpacked_row_vectors: int = 16
+    """The same where the right operand is not packed, so that the rows of a panel lie apart: a cache line at the edge of two panels
+    is read twice. The sums and two operands must fit in registers."""
     strip_registers: int = 32
     """Vector registers from which strips of whole rows are as fast as code for each number of rows (ADR 98)."""
     packed_rows: int = 64

@@ -151,8 +151,8 @@ class MatmulRule:
         if match is None:
             return None
         s, product, dot = match
-        tile, tile_decision = _choose_tile(product, dot, context)
         constant = _is_constant(program, s.program, product, dot, inputs)
+        tile, tile_decision = _choose_tile(product, dot, not constant and not dot.interleaves, context)
         packs = () if constant or dot.interleaves else _packs(product, context)
         plan = _MatmulTiling(product, dot, tile, constant, (dot.interleaves and not constant) or any(item.number for item in packs))
         layouts = {product.right.buffer: plan.packed} if constant else {}
@@ -271,13 +271,14 @@ def _is_constant(
     return inputs[position].constant and len(right.shape) == len(program.inputs[position].shape) == 2
 
 
-def _choose_tile(product: MatmulAxes, dot: VectorDot, context: KernelContext) -> tuple[Tile, Decision]:
-    """Choose the tile that minimizes cycles, and record it as a decision (vectors, rows)."""
+def _choose_tile(product: MatmulAxes, dot: VectorDot, unpacked: bool, context: KernelContext) -> tuple[Tile, Decision]:
+    """Choose the tile that minimizes cycles, and record it as a decision (vectors, rows). `unpacked`: the right operand is read as
+    it lies."""
     capabilities, threads = context.capabilities, 1 if product.shared else max(context.threads, 1)
     rows, columns, depth = product.likely_rows(capabilities.core.costs), product.expected[1], dot.groups(product.expected[2])
     registers = capabilities.vector_registers - dot.scratch
-    best = choose_tile(rows, columns, depth, dot.lanes, registers, capabilities.core, threads, dot.interleaves)
-    tiles = list_tiles(max(likely_counts(rows)), columns, dot.lanes, registers, capabilities.core)
+    best = choose_tile(rows, columns, depth, dot.lanes, registers, capabilities.core, threads, dot.interleaves, unpacked)
+    tiles = list_tiles(max(likely_counts(rows)), columns, dot.lanes, registers, capabilities.core, unpacked)
     decision = context.decide("tile", ((tile.vectors, tile.rows) for tile in tiles), (best.vectors, best.rows))
     return Tile(best.lanes, *decision.numbers), decision
 

@@ -57,11 +57,14 @@ def seconds(cycles: float, capabilities: Capabilities) -> float:
 
 
 @lru_cache(64)  # a key has sizes of a model, so that the number of keys has no bound
-def list_tiles(rows: int, columns: int, lanes: int, registers: int, core: Core) -> tuple[Tile, ...]:
+def list_tiles(rows: int, columns: int, lanes: int, registers: int, core: Core, unpacked: bool = False) -> tuple[Tile, ...]:
     """Enumerate the tiles that fit in registers for a product of at most `rows` rows, with at most as many rows as the
-    cache has ways, widest first."""
-    widest = min(core.costs.row_vectors, -(-columns // lanes))
+    cache has ways, widest first. `unpacked`: the right operand is read as it lies."""
+    vectors = -(-columns // lanes)
+    widest = min(core.costs.row_vectors, vectors)
     if rows == 1:
+        if unpacked:
+            widest = max(widest, min(core.costs.unpacked_row_vectors, registers - 2, vectors))
         return tuple(Tile(lanes, v, 1) for v in range(widest, 0, -1))
     max_rows = min(rows, core.l1_ways)
     return tuple(Tile(lanes, v, r) for v in range(widest, 0, -1) for r in range(1, max_rows + 1) if fits(r, v, registers))
@@ -82,12 +85,13 @@ def choose_tile(
     core: Core,
     threads: int = 1,
     whole_panels: bool = False,
+    unpacked: bool = False,
 ) -> Tile:
     """Choose the tile of a product that minimizes cycles; on ties, the wider tile. `rows` is the number of rows, or several equally
     likely numbers, over which cycles per row are averaged. `columns` and `depth` are size hints if symbolic. With `whole_panels`, a
-    partial panel of columns costs as much as a full one."""
+    partial panel of columns costs as much as a full one. `unpacked`: see `list_tiles`."""
     counts = likely_counts(rows)
-    tiles = list_tiles(max(counts), columns, lanes, registers, core)
+    tiles = list_tiles(max(counts), columns, lanes, registers, core, unpacked)
     if whole_panels and max(counts) == 1:
         # Panels are read at memory speed; starting a panel costs about as much as one vector.
         return min(tiles, key=lambda tile: -(-columns // tile.width) * (tile.vectors + 1))

@@ -79,3 +79,22 @@ def test_joined_and_repeated(cpu: str, threads: int) -> None:
 def test_rows_are_repeated_without_division(columns: int) -> None:
     x = var("x", TensorType((N, columns), "float32"))
     check(function([x], tuple_([ops.relu(ops.tile(x, repeats=(1, 5)))])), "native")
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("native", 2), ("x86-64-v3", 1), ("x86-64-v2", 1)])
+@pytest.mark.parametrize("dtype", ["int8", "bool", "float16", "float32", "int64"])
+def test_channels_last(cpu: str, threads: int, dtype: str) -> None:
+    """Of three channels, whose vectors are interleaved, and of two; there and back."""
+    images = [image(dtype, "two", 2), image(dtype, "three")]
+    last = var("last", TensorType((N, H, W, 3), dtype))
+    moved = [*(ops.transpose(x, perm=(0, 2, 3, 1)) for x in images), ops.transpose(last, perm=(0, 3, 1, 2))]
+    check(function([*images, last], tuple_(moved)), cpu, threads)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "int16", "float32", "int64"])
+def test_transposes(cpu: str, dtype: str) -> None:
+    """Squares of 2, 4, 8 and 16 rows, also where these fill 16 bytes."""
+    shapes = ((2, 64, 24), (1, 300, 257), (3, 8, 40), (1, 4, 40), (1, 2, 17))
+    params = [var(f"x{number}", TensorType(shape, dtype)) for number, shape in enumerate(shapes)]
+    check(function(params, tuple_([ops.transpose(x, perm=(0, 2, 1)) for x in params])), cpu, sizes=((1, 1, 1),))

@@ -33,6 +33,38 @@ def test_the_maximum_stays(axes: tuple[tuple[int, int, int, int], ...], has_nan:
     assert [len(pool.attrs.kernel) for pool in pools] == [2, 2]
 
 
+@settings(deadline=None, max_examples=100)
+@given(
+    st.tuples(*(st.tuples(st.integers(3, 6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 2)),) * 3),
+    st.tuples(*(st.integers(0, 2),) * 6),
+    st.booleans(),
+    st.sampled_from(["float16", "float32", "float64"]),
+)
+def test_the_mean_stays(axes: tuple[tuple[int, int, int, int], ...], pads: tuple[int, ...], count: bool, dtype: str) -> None:
+    """Windows that lie in the padding included, whose mean is 0."""
+    extents, kernel, strides, dilations = zip(*axes, strict=True)
+    if any(n + pads[axis] + pads[axis + 3] < (kernel[axis] - 1) * dilations[axis] + 1 for axis, n in enumerate(extents)):
+        return
+    x = var("x", TensorType((2, 3, *extents), dtype))
+    target = function([x], ops.avg_pool(x, kernel=kernel, strides=strides, dilations=dilations, pads=pads, count_include_pad=count))
+    changed = volume_windows(target)
+    verify(changed)
+    value = np.random.default_rng(0).standard_normal((2, 3, *extents)).astype(dtype)
+    tolerance = 2 * np.finfo(dtype).eps
+    np.testing.assert_allclose(evaluate(changed, [value]), evaluate(target, [value]), tolerance, 8 * tolerance)
+    pools = [expr for expr in post_order(changed) if isinstance(expr, Call) and expr.callee is ops.avg_pool]
+    assert [len(pool.attrs.kernel) for pool in pools] == [2, 2]
+
+
+def test_narrow_means_are_rounded_once() -> None:
+    """The float16 nearest to the mean in float32: means of planes are not rounded to float16."""
+    x = var("x", TensorType((1, 40, 6, 6, 6), "float16"))
+    changed = volume_windows(function([x], ops.avg_pool(x, kernel=(3, 3, 3), strides=(3, 3, 3))))
+    value = np.random.default_rng(0).standard_normal((1, 40, 6, 6, 6)).astype(np.float16)
+    means = value.astype(np.float64).reshape(1, 40, 2, 3, 2, 3, 2, 3).mean((3, 5, 7))
+    assert np.array_equal(evaluate(changed, [value]), means.astype(np.float16))
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "float16"])
 def test_symbolic_volumes(dtype: str) -> None:
     n, d = SizeVar("n"), SizeVar("d")

@@ -7,6 +7,7 @@ from inlaid import ops
 from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Constant, Expr, Module, Span, constant, function, if_, let, post_order, tuple_, var
 from inlaid.graph.operator import Operator
+from inlaid.ops.compose import softplus
 from inlaid.passes.cse import share_common
 from inlaid.passes.dead_code import remove_dead_code
 from inlaid.passes.decompose import decompose
@@ -108,6 +109,42 @@ def test_chains_become_shorter() -> None:
     y = var("y", TensorType((n, 3), "int8"))
     wide = ops.cast(ops.cast(y, dtype="int32"), dtype="float32")
     assert operators(simplify(function([y], wide)).body) == ["cast"]
+
+
+def _softplus_forms(x: Expr) -> list[Expr]:
+    dtype = x.type.dtype.name  # type: ignore[attr-defined]
+    unit, zero, power = one(1, dtype), one(0, dtype), ops.exp(ops.neg(ops.abs(x)))
+    return [
+        softplus(x),
+        ops.add(ops.log(ops.add(unit, power)), ops.relu(x)),
+        ops.add(ops.maximum(zero, x), ops.log1p(power)),
+        ops.log(ops.add(ops.exp(x), unit)),
+        ops.log1p(ops.exp(x)),
+    ]
+
+
+@pytest.mark.parametrize("form", range(5))
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tanh_of_softplus_has_one_exponential(dtype: str, form: int) -> None:
+    """Mish of every finite value, and of infinities and NaN, is at least as exact as the composition."""
+    x = var("x", TensorType((4006,), dtype))
+    mish = simplify(function([x], ops.mul(x, ops.tanh(_softplus_forms(x)[form]))))
+    assert not {"tanh", "log", "log1p", "abs", "relu", "maximum"} & set(operators(mish.body))
+    data = np.concatenate([np.linspace(-750, 750, 2001), np.linspace(-25, 25, 2001), [np.inf, -np.inf, np.nan, -0.0]]).astype(dtype)
+    wide = data.astype(np.longdouble)
+    with np.errstate(all="ignore"):
+        expected = wide * np.tanh(np.log1p(np.exp(np.minimum(wide, 1000))))
+        actual = evaluate(mish, [data])
+    facts = np.finfo(dtype)
+    np.testing.assert_allclose(actual, expected.astype(dtype), rtol=4 * facts.eps, atol=float(2000 * facts.smallest_subnormal))
+
+
+def test_other_compositions_of_tanh_stay() -> None:
+    two = ops.add(ops.exp(X), one(2))
+    other = ops.add(ops.maximum(X, one(0)), ops.log1p(ops.exp(ops.neg(ops.abs(ops.neg(ops.exp(X)))))))
+    for body in (ops.log(two), other, softplus(H), ops.log1p(X)):
+        assert operators(simplified(ops.tanh(body)))[-1] == "tanh"
+    assert "log1p" in operators(simplified(softplus(X)))
 
 
 def test_folding_is_bounded() -> None:

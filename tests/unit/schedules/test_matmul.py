@@ -162,6 +162,10 @@ def test_panels_that_rows_share_stay_in_cache():
     tile = choose_tile(128, 768, 3072, 16, 32, CORE)
     assert 4 * 3072 * tile.width <= CORE.costs.panel_share * CORE.l2_bytes
     assert choose_tile(1, 768, 3072, 16, 32, CORE).vectors == 8, "one row reads each panel once"
+    assert choose_tile(1, 1024, 3072, 16, 32, CORE, unpacked=True).vectors == 16, "long pieces of rows that lie far apart"
+    assert choose_tile(1, 1024, 3072, 8, 16, CORE, unpacked=True).vectors <= 14, "sums stay in registers"
+    assert choose_tile(1, 96, 3072, 16, 32, CORE, unpacked=True).vectors == 6
+    assert choose_tile(128, 768, 768, 16, 32, CORE, unpacked=True) == choose_tile(128, 768, 768, 16, 32, CORE)
 
 
 def test_the_core_decides():

@@ -103,15 +103,20 @@ def test_threads_share_the_longest_loop():
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.sampled_from([3, 4, 17, 40, 70]), st.sampled_from(["int8", "float32", "int64", "bool"]), st.booleans())
-def test_pairs_of_rows_are_interleaved(width, name, unknown):
-    """Pixel shuffles by two: vectors along a source row, alternating elements in the target."""
-    x = np.arange(6 * width).reshape(3, 2, width).astype(dtype(name).numpy)
+@given(
+    st.sampled_from([3, 4, 17, 40, 70]),
+    st.sampled_from([2, 3]),
+    st.sampled_from(["int8", "float32", "int64", "bool"]),
+    st.booleans(),
+)
+def test_rows_are_interleaved(width, rows, name, unknown):
+    """Pixel shuffles by two, images of three channels: vectors along a source row, alternating elements in the target."""
+    x = np.arange(3 * rows * width).reshape(3, rows, width).astype(dtype(name).numpy)
     shape, sizes = symbolic(x.shape, (2,) if unknown else ())
     program = copy_program("copy", dtype(name), copy_dimensions(shape, ROW_MAJOR, ROW_MAJOR, (0, 2, 1)))
     verify(program)
     vectors = [stmt for stmt in ir.walk_stmts(program.body) if isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.VECTORIZED]
     assert bool(vectors) == (unknown or width >= 4)
-    assert all(isinstance(loop.body, ir.Seq) and len(loop.body.stmts) == 2 for loop in vectors)
+    assert all(isinstance(loop.body, ir.Seq) and len(loop.body.stmts) == rows for loop in vectors)
     (actual,) = interp.run(program, [x.reshape(-1)], sizes)
-    assert np.array_equal(actual.reshape(3, width, 2), x.transpose(0, 2, 1))
+    assert np.array_equal(actual.reshape(3, width, rows), x.transpose(0, 2, 1))

@@ -3,8 +3,8 @@
 An element's offset in either buffer is a sum over dimensions of a stride times an index. Dimensions contiguous in both buffers are
 merged. If both buffers have the same innermost dimension, rows are copied. Otherwise tiles ("squares") of the two innermost
 dimensions are copied, one target vector per source column, so that whole cache lines are read and written. If the innermost target
-dimension has extent 2 and the innermost source dimension is the next one in the target, vectors of two source rows are interleaved
-and stored together. Axes split into blocks have static extents; all other axes may be symbolic.
+dimension has extent 2 or 3 and the innermost source dimension is the next one in the target, vectors of as many source rows are
+interleaved and stored together. Axes split into blocks have static extents; all other axes may be symbolic.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from inlaid_runtime.types import DType, Layout
 
 SQUARE = 16
 """Maximum side of a square, in elements: with 4-byte elements a side is a cache line, and 16 vectors are half of 32 registers."""
-PAIR = 2
-"""Extent of an innermost target dimension that is interleaved: vectors of the source are stored as alternating elements."""
+INTERLEAVED = (2, 3)
+"""Extents of an innermost target dimension that is interleaved: vectors of the source are stored as alternating elements."""
 SMALLEST = 4
 """Minimum side of a square. Smaller squares are not worth the code."""
 LINE = 64
@@ -206,8 +206,9 @@ def _nests(dims: list[Dimension], a: ir.Buffer, b: ir.Buffer, read_offset: Dim, 
     limit = LINE // a.dtype.bytes
     side = min(_side(dims[row].extent, limit), _side(dims[column].extent, limit), limit if row == column else min(limit, SQUARE))
     sides = {row: side, column: side}
-    if dims[row].extent == dims[column].target == PAIR:
-        sides = {column: (side := min(_side(dims[column].extent, limit), limit)), row: PAIR}
+    width = dims[row].extent
+    if isinstance(width, int) and width in INTERLEAVED and dims[column].target == width:
+        sides = {column: (side := min(_side(dims[column].extent, limit), limit)), row: width}
     if side < SMALLEST:
         return [_nest(dims, {}, a, b, read_offset, write_offset, threads)]
     for axis, side in sides.items():

@@ -14,6 +14,7 @@ from inlaid_x86.fork import serialize_short_loops
 from inlaid_x86.llvm.intrinsics import MathEmitter
 from inlaid_x86.llvm.values import CONVERTED, FLUSHED, NATIVE
 from inlaid_x86.lookup import table_emitters
+from inlaid_x86.remainder import remainder_emitters
 from inlaid_x86.scale import math_emitters
 from inlaid_x86_runtime.cpu import features, vector_bits
 from inlaid_x86_runtime.instruction_sets import extensions
@@ -38,7 +39,8 @@ def kernel_passes(options: X86Options) -> tuple[UnitPass[LoopProgram], ...]:
 def math_functions(options: X86Options) -> Mapping[str, MathEmitter]:
     """Return the emitters of the mathematical functions that the printer emits itself."""
     available = features(options)
-    return {**math_emitters(available), **table_emitters(available), "flush": lambda p, args: args[0]}
+    remainders = remainder_emitters(available, vector_bits(options))
+    return {**math_emitters(available), **table_emitters(available), **remainders, "flush": lambda p, args: args[0]}
 
 
 def base_features(options: X86Options) -> tuple[str, ...]:

@@ -183,6 +183,8 @@ class ExpressionPrinter(PrinterState):
                 left, right = self._match_lanes(self._expr(a), self._expr(b))
                 if op in ("min", "max") and a.dtype.is_float and value_bounds(b) is not None:
                     return arithmetic.limited(p, op, left, right)
+                if op == "mod" and a.dtype.is_float and "fmod" in self.math:
+                    return self.math["fmod"](p, (left, right))
                 return arithmetic.binary(p, op, left, right, a.dtype)
             case ir.Unary(op=op, a=a):
                 return arithmetic.unary(p, op, self._expr(a), a.dtype)

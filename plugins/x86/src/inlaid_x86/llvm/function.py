@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from inlaid_x86.llvm.values import Value, splat, vector_type
+from inlaid_x86.llvm.values import Value, scalar_bits, splat, vector_type
 
 _Memoized = TypeVar("_Memoized")
 
@@ -157,9 +157,16 @@ class FunctionPrinter:
 
     def transpose(self, rows: list[Value]) -> list[Value]:
         """Transpose a square matrix of n rows, vectors of n lanes; n is a power of two. Swaps off-diagonal blocks of side n/2, then
-        of n/4 within each block, down to 1."""
+        of n/4 within each block, down to 1. Rows of 16 bytes are interleaved with those n/2 below instead, log2(n) times, for which
+        there are instructions of every element type (PUNPCKLBW and its like)."""
         lanes, rows = len(rows), list(rows)
         size = lanes // 2
+        if lanes * scalar_bits(rows[0].scalar) == 128:
+            low, high = ([lane for at in range(start, start + size) for lane in (at, lanes + at)] for start in (0, size))
+            for _ in range(lanes.bit_length() - 1):
+                pairs = list(zip(rows[:size], rows[size:], strict=True))
+                rows = [self.shuffle(a, b, order) for a, b in pairs for order in (low, high)]
+            return rows
         while size:
             low = [lane if not lane & size else lanes + lane - size for lane in range(lanes)]
             high = [lane + size if not lane & size else lanes + lane for lane in range(lanes)]
@@ -170,13 +177,27 @@ class FunctionPrinter:
             size //= 2
         return rows
 
-    def interleave(self, parts: list[Value]) -> Value:
-        """Interleave vectors: the first elements of all, then the second elements, and so on. The number of vectors is a power of
-        two."""
-        if len(parts) == 1:
-            return parts[0]
-        a, b = self.interleave(parts[::2]), self.interleave(parts[1::2])
-        return self.shuffle(a, b, [index for lane in range(a.lanes) for index in (lane, a.lanes + lane)])
+    def interleave(self, parts: list[Value]) -> list[Value]:
+        """Interleave vectors: the first elements of all, then the second elements, and so on. Returns vectors that hold these in
+        order: one if the number of vectors is a power of two; for 3, as many."""
+        count, lanes = len(parts), parts[0].lanes
+        if count == 1:
+            return parts
+        if count % 2 == 0:
+            (a,), (b,) = self.interleave(parts[::2]), self.interleave(parts[1::2])
+            return [self.shuffle(a, b, [index for lane in range(a.lanes) for index in (lane, a.lanes + lane)])]
+        results = []
+        for start in range(0, count * lanes, lanes):
+            merged = parts[0]
+            for number in range(1, count):
+                # Lanes of former parts are at their places from the first shuffle on.
+                sources = [divmod(position, count) for position in range(start, start + lanes)]
+                places = [
+                    lanes + lane if part == number else lane if number == 1 else place for place, (lane, part) in enumerate(sources)
+                ]
+                merged = self.shuffle(merged, parts[number], places)
+            results.append(merged)
+        return results
 
     def shuffle(self, a: Value, b: Value, lanes: list[int]) -> Value:
         """Emit a shuffle of two vectors. `lanes`: source lane of each result lane; lanes of `b` follow those of `a`."""

@@ -3,10 +3,16 @@
 LLVM calls `memcpy`, `memmove` and `memset` for copies and fills, `fmod` for the remainder of floats, `fma` on processors without
 fused multiply-add, and `__udivti3` and its like for quotients of more than 64 bits: it computes the number of a loop's iterations
 in 65 bits, where checked accesses may end the loop early. The functions in this module return the same bits as those of the C
-library and of the compiler's runtime library.
+library and of the compiler's runtime library. `inlaid_x86.remainder` calls vector forms of `fmod`.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from inlaid_x86.llvm.values import splat, vector_type
 
 _INFINITY = 0x7FF << 52
 _MAGNITUDE = (1 << 63) - 1
@@ -34,6 +40,8 @@ def helper(symbol: str) -> str | None:
             return f"{_DIVISION}{_UNSIGNED.format(symbol=symbol, part=int(symbol == '__umodti3'))}"
         case "__divti3" | "__modti3":
             return f"{_DIVISION}{_SIGNED.format(symbol=symbol, part=int(symbol == '__modti3'))}"
+    if match := _VECTOR_REMAINDER.fullmatch(symbol):
+        return _vector_remainder(_SCALAR_OF[match[1]], int(match[2]))
     return None
 
 
@@ -270,6 +278,97 @@ divide:
   %result = fptrunc double %signed to float
   ret float %result
 }"""
+
+REMAINDERS: Mapping[str, str] = MappingProxyType({"float": "fmodf", "double": "fmod"})
+"""Functions of the remainder, by LLVM type."""
+_SCALAR_OF = {name: scalar for scalar, name in REMAINDERS.items()}
+_VECTOR_REMAINDER = re.compile(r"inlaid_(fmodf?)_(\d+)")
+_PRECISION = {"float": 24, "double": 53}
+"""Bits of the significand."""
+
+
+def remainder_name(scalar: str, lanes: int) -> str:
+    """Return the name of the function that computes remainders of scalars (`lanes` 0), as in the C library, or of vectors."""
+    return f"inlaid_{REMAINDERS[scalar]}_{lanes}" if lanes else REMAINDERS[scalar]
+
+
+def _vector_remainder(scalar: str, lanes: int) -> str:
+    """Return the remainder of vectors, for processors with fused multiply-add.
+
+    Let a and b be the sizes of the operands, p the bits of a significand, q the rounded quotient. Below 2^p, its integer part is
+    that of the exact quotient or the next integer. Then a - trunc(q) * b is a itself or a multiple of the unit of b, and in size at
+    most b: it is representable, so that a fused multiply-add computes it without rounding. If it is negative, b is added once. A
+    longer q is first reduced by multiples of 2^(p-1) * b, whose quotient is 2^(1-p) * q. If any quotient is longer still, or any
+    operand is special, all lanes are computed one by one.
+    """
+    kind, flags, precision = vector_type(scalar, lanes), vector_type("i1", lanes), _PRECISION[scalar]
+    suffix = f"v{lanes}f{32 if scalar == 'float' else 64}"
+    powers = (splat(f"0x{1023 + exponent << 52:016X}", scalar, lanes) for exponent in (precision, precision - 1, 1 - precision))
+    limit, scale, inverse = powers
+    infinity = splat(f"0x{_INFINITY:016X}", scalar, lanes)
+    zero = "zeroinitializer"
+
+    def divide(rest: str, quotient: str, divisor: str, result: str) -> str:
+        return f"""\
+  %{result}.times = call {kind} @llvm.trunc.{suffix}({kind} {quotient})
+  %{result}.minus = fneg {kind} %{result}.times
+  %{result}.rest = call {kind} @llvm.fma.{suffix}({kind} %{result}.minus, {kind} {divisor}, {kind} {rest})
+  %{result}.back = fadd {kind} %{result}.rest, {divisor}
+  %{result}.past = fcmp olt {kind} %{result}.rest, {zero}
+  %{result} = select {flags} %{result}.past, {kind} %{result}.back, {kind} %{result}.rest
+"""
+
+    def branch(flag: str, yes: str, no: str) -> str:
+        return f"""\
+  %{flag}.bits = bitcast {flags} %{flag} to i{lanes}
+  %{flag}.all = icmp eq i{lanes} %{flag}.bits, -1
+  br i1 %{flag}.all, label %{yes}, label %{no}
+"""
+
+    one_by_one = "".join(
+        f"""\
+  %x{lane} = extractelement {kind} %x, i64 {lane}
+  %y{lane} = extractelement {kind} %y, i64 {lane}
+  %r{lane} = call {scalar} @{REMAINDERS[scalar]}({scalar} %x{lane}, {scalar} %y{lane})
+  %v{lane} = insertelement {kind} {f"%v{lane - 1}" if lane else "poison"}, {scalar} %r{lane}, i64 {lane}
+"""
+        for lane in range(lanes)
+    )
+    return f"""\
+declare {kind} @llvm.fabs.{suffix}({kind})
+declare {kind} @llvm.trunc.{suffix}({kind})
+declare {kind} @llvm.fma.{suffix}({kind}, {kind}, {kind})
+declare {kind} @llvm.copysign.{suffix}({kind}, {kind})
+declare hidden {scalar} @{REMAINDERS[scalar]}({scalar}, {scalar})
+
+define hidden {kind} @{remainder_name(scalar, lanes)}({kind} %x, {kind} %y) #1 {{
+entry:
+  %a = call {kind} @llvm.fabs.{suffix}({kind} %x)
+  %b = call {kind} @llvm.fabs.{suffix}({kind} %y)
+  %quotient = fdiv {kind} %a, %b
+  %short = fcmp olt {kind} %quotient, {limit}
+  %finite = fcmp olt {kind} %b, {infinity}
+  %near = and {flags} %short, %finite
+{branch("near", "last", "twice")}twice:
+  %multiple = fmul {kind} %b, {scale}
+  %first.quotient = fmul {kind} %quotient, {inverse}
+  %first.short = fcmp olt {kind} %first.quotient, {limit}
+  %far = and {flags} %first.short, %finite
+{branch("far", "first", "general")}first:
+{divide("%a", "%first.quotient", "%multiple", "reduced")}\
+  %dividend = select {flags} %short, {kind} %a, {kind} %reduced
+  %next.quotient = fdiv {kind} %dividend, %b
+  br label %last
+last:
+  %from = phi {kind} [ %a, %entry ], [ %dividend, %first ]
+  %count = phi {kind} [ %quotient, %entry ], [ %next.quotient, %first ]
+{divide("%from", "%count", "%b", "size")}\
+  %result = call {kind} @llvm.copysign.{suffix}({kind} %size, {kind} %x)
+  ret {kind} %result
+general:
+{one_by_one}  ret {kind} %v{lanes - 1}
+}}"""
+
 
 _FMAF = """\
 ; The product is exact in double. The sum is rounded to odd, so that rounding it again rounds the exact result

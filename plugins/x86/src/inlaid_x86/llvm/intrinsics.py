@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from inlaid.tensor import ir
 from inlaid_runtime import arith
 from inlaid_x86.llvm.function import FunctionPrinter
-from inlaid_x86.llvm.values import Value, vector_type
+from inlaid_x86.llvm.values import Value, scalar_bits, vector_type
 
 if TYPE_CHECKING:
     from inlaid.tensor.primitives import TensorIntrin
@@ -79,8 +79,7 @@ class Operand:
 
 def _count(scalar: str, lanes: int, buffer: ir.Buffer) -> int:
     """Return the number of buffer elements in a value of an LLVM type."""
-    bits = {"float": 32, "double": 64, "bfloat": 16, "half": 16}.get(scalar) or int(scalar[1:])
-    return -(-bits * max(lanes, 1) // (8 * buffer.dtype.bytes))
+    return -(-scalar_bits(scalar) * max(lanes, 1) // (8 * buffer.dtype.bytes))
 
 
 class RegisterFile(Protocol):

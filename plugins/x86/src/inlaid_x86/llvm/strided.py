@@ -48,7 +48,7 @@ class StridedAccesses:
         for item in stores:
             assert isinstance(item, ir.Store)
             (rest, constant), stride = self._positions.by_lane(self._positions.flat(item.buffer, item.indices))
-            if isinstance(stride, int) and stride in (2, 4, 8):
+            if isinstance(stride, int) and stride in (2, 3, 4, 8):
                 self._combs.setdefault((item.buffer, rest, stride), {})[constant] = None
         read = {
             node.buffer
@@ -105,7 +105,7 @@ class StridedAccesses:
         return vector
 
     def interleaved(self, buffer: ir.Buffer, base: Flat, stride: arith.Dim, value: Value) -> bool:
-        """Defer a strided store until the stores to the elements between are known, then print all as one contiguous store. Returns
+        """Defer a strided store until the stores to the elements between are known, then print all as contiguous stores. Returns
         False, and prints nothing, if no stores fill all gaps."""
         rest, constant = base
         positions = self._combs.get((buffer, rest, stride)) if isinstance(stride, int) else None
@@ -114,8 +114,10 @@ class StridedAccesses:
         positions[constant] = value
         parts = [part for _, part in sorted(positions.items()) if part is not None]
         if len(parts) == stride:
-            vector, first = self._state.p.interleave(parts), (rest, min(positions))
-            self._memory.inside(buffer, first, vector.lanes)
-            address = self._memory.address(buffer, first)
-            self._state.p.emit(f"store {vector}, ptr {address}, align {buffer.dtype.bytes}")
+            start = min(positions)
+            for vector in self._state.p.interleave(parts):
+                self._memory.inside(buffer, (rest, start), vector.lanes)
+                address = self._memory.address(buffer, (rest, start))
+                self._state.p.emit(f"store {vector}, ptr {address}, align {buffer.dtype.bytes}")
+                start += vector.lanes
         return True

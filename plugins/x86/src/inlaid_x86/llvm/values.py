@@ -55,6 +55,11 @@ def memory_type(dtype: DType) -> str:
     return "i8" if dtype.kind == "bool" else scalar_type(dtype)
 
 
+def scalar_bits(scalar: str) -> int:
+    """Return the bits of a scalar LLVM type."""
+    return {"float": 32, "double": 64, "bfloat": 16, "half": 16}.get(scalar) or int(scalar[1:])
+
+
 @functools.cache
 def vector_type(scalar: str, lanes: int) -> str:
     """Return `<lanes x scalar>`, or the scalar type if lanes is 0."""
