@@ -22,8 +22,8 @@ WIDTH = 110
 
 
 class Expressions:
-    """Prints the values and indices of one kernel. `texts` maps the values available at this point to their text, `names` index
-    variables to C names; `index_type` is the C type of indices. Subclasses define how buffers are read and how a bad index is
+    """Prints the values and indices of one kernel. `texts` maps the values available at this point to their text. `names` maps
+    index variables to C names. `index_type` is the C type of indices. Subclasses define how buffers are read and how a bad index is
     reported."""
 
     language = "C"

@@ -49,22 +49,22 @@ def build_regions(
     report: Progress = lambda stage, completed, total: None,
     settings: Settings = DEFAULT,
     keep: bool = True,
-    isolated: Isolated | None = None,
+    isolated_compiler: Isolated | None = None,
     bound: bool = False,
     instruments: Sequence[Instrument[ir.Module]] = (),
     instructions: Sequence[Any] = (),
 ) -> Package:
     """Compile a partitioned module into a package. Arguments and errors are as for `compile.build_package`.
 
-    With `isolated`, a region that fails to compile is partitioned again for the other targets, with a `FallbackWarning`; if regions
-    are `bound` to their targets, the error is raised instead. `instruments` observe the passes over regions, except in isolation.
-    For `instructions`, see `CompileContext`.
+    With `isolated_compiler`, a region that fails to compile is partitioned again for the other targets, with a `FallbackWarning`;
+    if regions are `bound` to their targets, the error is raised instead. `instruments` observe the passes over regions, except in
+    isolation. For `instructions`, see `CompileContext`.
     """
     artifacts: dict[str, Artifact] = {}
     functions: dict[str, Function] = {}
     infos = []
     failed: dict[str, frozenset[int]] = {}
-    bordered = at_borders(partitioned, candidates, registry, isolated)
+    bordered = at_borders(partitioned, candidates, registry, isolated_compiler)
     partitioned = bordered.partitioned
     pending = list(partitioned.regions)
     disk_cache = caches(keep).objects
@@ -80,14 +80,14 @@ def build_regions(
             instruments, instructions=instructions,
         )  # fmt: skip
         try:
-            if isolated is None or target.kind == FALLBACK:
+            if isolated_compiler is None or target.kind == FALLBACK:
                 artifacts[name] = compile_region(region, context)
             else:
                 context.report("generate", 0, 0)
-                artifacts[name] = isolated.compile(region)
+                artifacts[name] = isolated_compiler.compile(region)
         except InlaidError as error:
             failed_targets = failed.get(name, frozenset()) | {index}
-            if bound or isolated is None or len(failed_targets) == len(candidates):
+            if bound or isolated_compiler is None or len(failed_targets) == len(candidates):
                 raise
             partitioned, new_regions = without(partitioned, name, candidates, failed_targets, registry)
             if standalone(candidates, registry) and on_fallback(candidates, partitioned, new_regions):
@@ -145,11 +145,11 @@ def _devices(partitioned: Partitioned, candidates: Sequence[Candidate], registry
 
 
 def at_borders(
-    partitioned: Partitioned, candidates: Sequence[Candidate], registry: PluginRegistry, isolated: Isolated | None = None
+    partitioned: Partitioned, candidates: Sequence[Candidate], registry: PluginRegistry, isolated_compiler: Isolated | None = None
 ) -> Bordered:
     """Insert the conversions at region borders that code generators ask for. Errors of plugins pass through; raises `CompileError`
     if no target accepts a conversion."""
-    return with_borders(partitioned, candidates, partial(_ask, candidates, registry, isolated))
+    return with_borders(partitioned, candidates, partial(_ask, candidates, registry, isolated_compiler))
 
 
 def package_alone(
@@ -162,20 +162,27 @@ def package_alone(
     main = ir.function(params, call_by_name(ALONE, region, params))
     partitioned = Partitioned(ir.Module({"main": main, ALONE: region}), (), {ALONE: 0})
     candidates = with_fallback((candidate,), registry)
-    with isolation(registry, settings, keep) as isolated:
-        return build_regions(partitioned, candidates, registry, settings=settings, keep=keep, isolated=isolated, bound=True)
+    with isolation(registry, settings, keep) as isolated_compiler:
+        return build_regions(
+            partitioned, candidates, registry, settings=settings, keep=keep, isolated_compiler=isolated_compiler, bound=True
+        )
 
 
 def _ask(
-    candidates: Sequence[Candidate], registry: PluginRegistry, isolated: Isolated | None, name: str, function: Function, index: int
+    candidates: Sequence[Candidate],
+    registry: PluginRegistry,
+    isolated_compiler: Isolated | None,
+    name: str,
+    function: Function,
+    index: int,
 ) -> Borders | None:
     """Return the borders that a region's code generator asks for. In isolation, a code generator that fails gets default borders;
     its failure is reported when the region is compiled."""
     region = Region(name, function, candidates[index].target)
-    if isolated is None or region.target.kind == FALLBACK:
+    if isolated_compiler is None or region.target.kind == FALLBACK:
         return request_borders(region, registry)
     try:
-        return isolated.borders(region)
+        return isolated_compiler.borders(region)
     except InlaidError:
         return None
 

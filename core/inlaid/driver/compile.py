@@ -98,7 +98,7 @@ def build_package(
     check_donated(module.main, settings.donate)
     check_extents(module)
     report("partition", 0, 0)
-    with isolation(registry, settings, keep) as isolated:  # the worker process starts during partitioning
+    with isolation(registry, settings, keep) as isolated_compiler:  # the worker process starts during partitioning
         partitioned, candidates = cut(module, targets, registry, instruments, settings)
         check_standalone(partitioned, candidates, len(targets), registry)
-        return build_regions(partitioned, candidates, registry, report, settings, keep, isolated, instruments=instruments)
+        return build_regions(partitioned, candidates, registry, report, settings, keep, isolated_compiler, instruments=instruments)

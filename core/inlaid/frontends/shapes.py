@@ -67,8 +67,8 @@ def cut(x: Expr, ranges: Mapping[int, tuple[Dim, Dim, int]]) -> Expr:
 
 
 def normal_range(extent: Dim, start: Dim, end: Dim, step: int, least: int = 0) -> tuple[Dim, Dim, int]:
-    """Convert a slice of an axis to (begin, end, stride) for `strided_slice`. A start before the axis becomes `least`: 0, as in
-    ONNX, or -1 for a negative step, as in Python and TensorFlow, where the slice is then empty."""
+    """Convert a slice of an axis to (begin, end, stride) for `strided_slice`. A start before the axis becomes `least`, which
+    is 0 in ONNX. In Python and TensorFlow, it is -1 if the step is negative, so that the slice is empty."""
     high = arith.wrap(extent) if step > 0 else arith.wrap(arith.add(extent, -1))
 
     def clamped(position: Dim, least: int) -> arith.Expr:

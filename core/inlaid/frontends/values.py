@@ -218,7 +218,7 @@ def _evaluate(
 
 
 def _count(type_: TensorType) -> int:
-    """Return the number of elements, ignoring existential dimensions."""
+    """Return the number of elements, counting each dimension that is not a constant as 1."""
     return math.prod(dim for dim in type_.shape if isinstance(dim, int))
 
 

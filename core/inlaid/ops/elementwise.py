@@ -182,9 +182,9 @@ def _power(a: Array, b: Array) -> Array:
 def _power_value(a: ir.Expr, b: ir.Expr) -> ir.Expr:
     if a.dtype.is_float:
         return te.math("pow", a, b)
-    # Square and multiply. All bits of the exponent count: powers of an odd base never wrap to 0. The highest bit comes first, so
-    # that the squares depend on the exponent: otherwise, in a loop over exponents only, LLVM 22 explores 2^31 paths through the
-    # squares.
+    # Square and multiply. Every bit of the exponent matters, since powers of an odd base never wrap to 0. The highest bit comes
+    # first, so that the squares depend on the exponent: otherwise, in a loop in which only the exponent changes, LLVM 22 explores
+    # 2^31 paths through the squares.
     one, zero = te.const(1, a.dtype), te.const(0, a.dtype)
     result: ir.Expr | None = None
     for bit in reversed(range(a.dtype.bits - (a.dtype.kind == "int"))):

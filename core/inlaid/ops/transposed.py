@@ -220,7 +220,8 @@ def _decompose(attrs: ConvTransposeAttrs, args: tuple[Expr, ...]) -> Expr:
 
 
 def _gains(shared: list[_PhasedAxis], exact: list[_PhasedAxis], group_outputs: Dim) -> bool:
-    """Test whether to use the `exact` axes: they need no more convolutions, or with many channels compute far fewer elements."""
+    """Test whether to use the `exact` axes: if they need at most as many convolutions as the `shared` axes or, with many channels,
+    if they compute far fewer elements."""
     if math.prod(len(axis_phases.groups) for axis_phases in exact) <= math.prod(len(axis_phases.groups) for axis_phases in shared):
         return True
     shared_count, exact_count = (

@@ -289,8 +289,8 @@ def _packs(product: MatmulAxes, context: KernelContext) -> tuple[Decision, ...]:
     if rows is None or columns is None or depth is None:
         return ()
     size = product.right.buffer.dtype.bytes * depth * columns
-    core = context.capabilities.core
-    is_worthwhile = rows >= core.costs.packed_rows and size >= core.costs.packed_share * core.l2_bytes
+    cpu_core = context.capabilities.core
+    is_worthwhile = rows >= cpu_core.costs.packed_rows and size >= cpu_core.costs.packed_share * cpu_core.l2_bytes
     return (context.decide("pack", (0, 1), int(is_worthwhile)),)
 
 

@@ -141,10 +141,10 @@ class WinogradRule:
         apply: for groups, strides, dilations, other windows, channels that do not fill vectors, and small images."""
         if sizes.window != (WINDOW, WINDOW) or sizes.groups != 1 or {*sizes.strides, *sizes.dilations} != {1}:
             return
-        height, width = sizes.image
+        image_height, image_width = sizes.image
         for dtype_name, tiles in _tile_sizes(sizes.dtypes).items():
             for tile in tiles:
-                plan = plan_winograd(sizes.batch, sizes.inputs, sizes.outputs, height, width, tile, context, dtype_name)
+                plan = plan_winograd(sizes.batch, sizes.inputs, sizes.outputs, image_height, image_width, tile, context, dtype_name)
                 if plan is not None:
                     yield dtype_name, plan
 

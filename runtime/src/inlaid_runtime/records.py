@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, *, frozen=False, **options):
-        """Like `dataclasses.dataclass`, which is called for a class that is not frozen, and for the option `init`."""
+        """Like `dataclasses.dataclass`. Classes that are not frozen, or have the option `init`, are passed on to it."""
         if not frozen or "init" in options:
             return dataclasses.dataclass(cls, frozen=frozen, **options)
         return (lambda undecorated: _record(undecorated, **options)) if cls is None else _record(cls, **options)

@@ -70,5 +70,5 @@ def copy_passes(able: Capabilities) -> tuple[LoopPass, ...]:
 
 def finish(program: ir.LoopProgram, target_passes: Sequence[LoopPass] = (), able: Capabilities = ANY) -> ir.LoopProgram:
     """Lower a kernel to plain loops with simplified indices, within the target's stack limits, by `kernel_passes`. `target_passes`
-    are its passes before peeling. Raises `ScheduleError` for a register buffer with a non-constant index."""
+    are the target's own passes before peeling. Raises `ScheduleError` for a register buffer with a non-constant index."""
     return run_passes(kernel_passes(able, target_passes), program)

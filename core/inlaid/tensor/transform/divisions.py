@@ -14,8 +14,8 @@ Division = arith.FloorDiv | arith.FloorMod
 
 
 def hoist_divisions(program: ir.LoopProgram) -> ir.LoopProgram:
-    """Compute quotients and remainders by symbolic numbers directly inside the innermost loop whose variable they read. Compilers
-    do not hoist a division out of a loop that may run zero times:
+    """Compute each quotient and remainder with a symbolic divisor directly inside the innermost loop whose variable it reads.
+    Compilers do not hoist a division out of a loop that may run zero times:
 
         for p: for q: a[p // n, q]    becomes    for p: let d = p // n: for q: a[d, q]
 

@@ -115,8 +115,8 @@ def _shortened(loop: ir.For) -> ir.Stmt:
 
 
 def _worthwhile(loop: ir.For) -> list[tuple[arith.Expr, Ranges]]:
-    """Return the conditions that are worth peeling for. A condition that an outer loop evaluates once per iteration is not worth
-    it: the condition costs less than duplicating the loop's code."""
+    """Return the conditions that are worth peeling for. If the loop contains other loops, a condition outside of these is not: it
+    is evaluated once per iteration of the loop, which costs less than duplicating the loop's code."""
     nested = any(isinstance(stmt, ir.For) for stmt in ir.walk_stmts(loop.body))
     return [(condition, inner) for condition, inner in _conditions(loop, {}) if inner or not nested]
 

@@ -252,7 +252,8 @@ class _Engine:
         self.job = job
         self.facts: dict[str, Any] = {}
         self.rounds: list[float] = []
-        # In its own process group, so that its children stop too. If this process dies, the kernel ends the stopped group.
+        # The engine gets its own process group, so that stopping it also stops its children. If the parent process dies, the
+        # operating system ends the stopped group.
         self._process = subprocess.Popen(
             [sys.executable, "-P", engines.__file__, job.text()],
             stdin=subprocess.PIPE,

@@ -140,7 +140,8 @@ def with_reshapes_across_blocks(function: ir.Function, inputs: Sequence[Any]) ->
 
 
 def _reshaped(function: ir.Function, inputs: Sequence[Any], source: tuple[int, ...], target: tuple[int, ...]) -> Iterator[Neighbor]:
-    """Yield the neighbor of a function of one input and one reshape with other shapes, if there is one."""
+    """If a function has one input and one reshape, yield its neighbor that reshapes `source` to `target`. Yield nothing for other
+    functions, or if the types of the neighbor do not fit."""
     calls = [call for call in _calls(function) if call.callee.name == "reshape"]  # type: ignore[union-attr]
     if len(calls) != 1 or len(inputs) != 1:
         return

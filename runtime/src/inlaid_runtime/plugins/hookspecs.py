@@ -1,7 +1,7 @@
 """Hooks of a plugin's run module.
 
-The module imports only the standard library and `inlaid_runtime`; hooks import the vendor libraries that they need. An
-implementation may omit parameters that it does not use.
+A run module imports only the standard library and `inlaid_runtime`; its hooks import the vendor libraries that they need. An
+implementation of a hook may omit parameters that it does not use.
 """
 
 from __future__ import annotations

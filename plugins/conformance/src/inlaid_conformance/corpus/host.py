@@ -24,17 +24,17 @@ def _text(name: str, count: int = 1, **attrs: Any) -> Entry:
 def _on_sequence(name: str, *more_arguments: Any, **attrs: Any) -> Entry:
     def make(choices: Choices, dtype_name: str) -> Example:
         items = [choices.array((3, 4), dtype_name) for _ in range(3)]
-        sequence = SequenceType(TensorType((3, 4), dtype_name))
+        sequence_type = SequenceType(TensorType((3, 4), dtype_name))
         arguments = tuple(choices.array((3, 4), dtype_name) if item is _ITEM else item for item in more_arguments)
-        return Example(ops.TABLE[name], (items, *arguments), attrs, {0: sequence})
+        return Example(ops.TABLE[name], (items, *arguments), attrs, {0: sequence_type})
 
     return Entry(ops.TABLE[name], ("float32", "int64"), make, exact=True)
 
 
 def _on_optional(name: str, **attrs: Any) -> Entry:
     def make(choices: Choices, dtype_name: str) -> Example:
-        optional: Type = OptionalType(TensorType((3, 4), dtype_name))
-        return Example(ops.TABLE[name], (choices.array((3, 4), dtype_name),), attrs, {0: optional})
+        optional_type: Type = OptionalType(TensorType((3, 4), dtype_name))
+        return Example(ops.TABLE[name], (choices.array((3, 4), dtype_name),), attrs, {0: optional_type})
 
     return Entry(ops.TABLE[name], ("float32",), make, exact=True)
 

@@ -188,7 +188,7 @@ class _Direct:
             ]
             return ir.For(ky, arith.wrap(product.rows.taps), ir.Seq(tuple(taps)))
         if rest == 0:
-            # Taps of a row and groups of channels are contiguous in memory.
+            # The groups of channels of all taps of a row are contiguous in memory.
             count = plan.taps * groups
             if plan.dot is None and count <= UNROLLED:
                 stores = [store for k in range(count) for store in self._ones(total, indices_at(arith.wrap(k)), row * count + k, 1)]
@@ -203,17 +203,19 @@ class _Direct:
         return ir.For(ky, arith.wrap(product.rows.taps), ir.For(kx, arith.wrap(plan.taps), ir.Seq(tuple(body))))
 
     def _groups(
-        self, total: ir.Buffer, indices_at: Callable[[arith.Expr], list[arith.Expr]], number: arith.Expr, count: int
+        self, accumulators: ir.Buffer, indices_at: Callable[[arith.Expr], list[arith.Expr]], number: arith.Expr, count: int
     ) -> ir.Stmt:
         """Build the addition of the products of `count` consecutive groups, a few groups per iteration of a loop."""
         group, step = self.plan.group, Var("step")
-        unrolled = TILED if self._is_tile(total) else 1
+        unrolled = TILED if self._is_tile(accumulators) else 1
         iterations = count // unrolled if count > unrolled else 0
 
         def add_groups(first: arith.Expr, length: int) -> list[ir.Stmt]:
             """Build the addition of `length` groups starting at `first`."""
             group_indices = (first + k for k in range(length))
-            return [stmt for index in group_indices for stmt in self._group(total, indices_at(index * group), number + index)]
+            return [
+                stmt for index in group_indices for stmt in self._group(accumulators, indices_at(index * group), number + index)
+            ]
 
         loop = [ir.For(step, arith.wrap(iterations), ir.Seq(tuple(add_groups(step * unrolled, unrolled))))] if iterations else []
         return ir.Seq((*loop, *add_groups(arith.wrap(iterations * unrolled), count - iterations * unrolled)))

@@ -83,15 +83,15 @@ def _inner_loop(node: Node) -> tuple[Dim, bool]:
 def _added_in_vectors(node: Node, total: Expr) -> Expr:
     """Adjust the 8-bit sum `total` to LiteRT's vector code: in the whole vectors of its inner loop, the terms are rounded down."""
     run, has_constant_side = _inner_loop(node)
-    vectorized = round_down_to_vectors(run, VECTOR) if has_constant_side or node.result.dtype.name == "uint8" else 0
-    if vectorized == 0:
+    vectorized_count = round_down_to_vectors(run, VECTOR) if has_constant_side or node.result.dtype.name == "uint8" else 0
+    if vectorized_count == 0:
         return total
     floored = ops.add(*_common(node, SUM_BITS[8], _floored)[0])
-    if vectorized == run:
+    if vectorized_count == run:
         return floored
     shape = tensor_type(total).shape
     position = ops.iota(shape=(arith.product(shape),), axis=0, dtype="int32")
-    sizes = (ops.cast(ops.reshape(ops.sizes(dims=(size,)), shape=()), dtype="int32") for size in (run, vectorized))
+    sizes = (ops.cast(ops.reshape(ops.sizes(dims=(size,)), shape=()), dtype="int32") for size in (run, vectorized_count))
     is_vectorized = ops.less(ops.mod(position, next(sizes)), next(sizes))
     return ops.where(ops.reshape(is_vectorized, shape=shape), floored, total)
 

@@ -28,12 +28,14 @@ def _quantize(node: Node) -> Expr:
     result_scale, _ = node.pair(node.result)
     shape = node.shape(0)
     total = arith.product(shape)
-    vectorized = round_down_to_vectors(total, FLOATS)
+    vectorized_count = round_down_to_vectors(total, FLOATS)
     flat = ops.reshape(node.input(0), shape=(total,))
-    vector_part = ops.round(ops.mul(slice_axis(flat, 0, 0, vectorized), constant(np.float32(1) / result_scale)))
-    remainder_part = ops.div(ops.cast(slice_axis(flat, 0, vectorized, total), dtype="float64"), constant(np.float64(result_scale)))
-    parts = [_placed(node, vector_part)] * (vectorized != 0 or total == 0) + [_placed(node, rounded_away(remainder_part))] * (
-        vectorized != total
+    vector_part = ops.round(ops.mul(slice_axis(flat, 0, 0, vectorized_count), constant(np.float32(1) / result_scale)))
+    remainder_part = ops.div(
+        ops.cast(slice_axis(flat, 0, vectorized_count, total), dtype="float64"), constant(np.float64(result_scale))
+    )
+    parts = [_placed(node, vector_part)] * (vectorized_count != 0 or total == 0) + [_placed(node, rounded_away(remainder_part))] * (
+        vectorized_count != total
     )
     return ops.reshape(join(parts, 0), shape=shape)
 

@@ -69,11 +69,11 @@ class InstructionRules:
             yield Rule.DRAM_RANGE, f"{text}; allocate the buffer there"
 
     def _loops(self, compute: Gemm | Alu) -> Broken:
-        end, depth = compute.uop_end, self._config.depth(Memory.UOP)
+        end, uop_depth = compute.uop_end, self._config.depth(Memory.UOP)
         loops = compute.iter_out, compute.iter_in, end - compute.uop_begin
         if min(loops) < 1 or (executions := loops[0] * loops[1] * loops[2]) > EXECUTIONS:
             actual = f"{loops}" if min(loops) < 1 else f"{executions} executions"
             text = f"expected counts >= 1 of outer and inner iterations and micro-ops, at most {EXECUTIONS} in all, found {actual}"
             yield Rule.LOOP_COUNT, f"{text}; split or remove the instruction"
-        if end > depth:
-            yield Rule.SRAM_RANGE, f"expected UOP indices below {depth}, found {end - 1}; load fewer micro-ops"
+        if end > uop_depth:
+            yield Rule.SRAM_RANGE, f"expected UOP indices below {uop_depth}, found {end - 1}; load fewer micro-ops"

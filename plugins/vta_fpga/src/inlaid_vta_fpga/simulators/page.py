@@ -159,7 +159,7 @@ def _columns(pieces: Iterable[_Piece], lane: str, row: int, cycles: int) -> list
             shares[piece.kind][column] += min(end, column + 1) - max(start, column)
     floor = row * PITCH + PITCH - 6
     below = [0.0] * number
-    paths = []
+    svg_paths = []
     for name in COLORS:
         steps = []
         for column, share in enumerate(shares.get(name, ())):
@@ -169,8 +169,8 @@ def _columns(pieces: Iterable[_Piece], lane: str, row: int, cycles: int) -> list
                 steps.append(f"M{column * COLUMN} {y:.1f}h{COLUMN}v{height:.1f}h-{COLUMN}z")
                 below[column] += height
         if steps:
-            paths.append((name, "".join(steps)))
-    return paths
+            svg_paths.append((name, "".join(steps)))
+    return svg_paths
 
 
 def _window(timeline: Timeline) -> tuple[int, int]:
