@@ -25,6 +25,7 @@ from inlaid.passes.manager import FunctionPass, ModulePass, Pass
 from inlaid.passes.name_sizes import name_sizes
 from inlaid.passes.simplify import simplify
 from inlaid.passes.simplify_inference import simplify_inference
+from inlaid.passes.tensor_witnesses import tensor_witnesses
 from inlaid.settings import AS_MODEL
 from inlaid_runtime.errors import InputError
 from inlaid_runtime.types import TensorType
@@ -112,6 +113,7 @@ def graph_passes(
         FunctionPass("dead_channels", partial(remove_dead_channels, lanes=lanes), ("narrow_integers",)),
         # Again, which folds the expressions that these passes introduce.
         *canonical(integers=integers),
+        FunctionPass("tensor_witnesses", tensor_witnesses, ("graph_form",)),
         FunctionPass("bind_invariants", bind_invariants, ("graph_form",)),
         *target_passes,
         FunctionPass("sink_transposes", sink_transposes, ("graph_form",)),

@@ -463,7 +463,7 @@ class Executor:
         elif shared:
             item = fresh_copy(item)
         else:
-            item = usable(item)
+            item = usable(item, run.prepared.alignment)
         self._define(run, number, item)
 
     def _define(self, run: Workspace, number: int, array: Array | DeviceTensor) -> None:
