@@ -213,6 +213,8 @@ class _Absorber:
     def _inlined(self, scope: Scope, scopes: Scopes, bindings: _Bindings) -> ir.Expr:
         """Return the result of a scope with the calls of regions inlined. `bindings` has the expressions known so far."""
         for expr in scope.order:
+            if id(expr) in bindings:
+                continue  # read from outside
             if isinstance(expr, ir.Call):
                 assert isinstance(expr.callee, ir.GlobalVar)
                 region = self.functions[expr.callee.name]
@@ -244,8 +246,13 @@ def _read(roots: Sequence[Scope], scopes: Scopes) -> list[ir.Expr]:
     every = list(roots)
     for scope in every:
         every += (arm for expr in scope.order if isinstance(expr, ir.If) for arm in scopes.branches(expr))
-    inner_exprs = {id(expr) for scope in every for expr in scope.order}
-    read = [child for scope in every for expr in scope.order for child in ir.children(expr)] + [scope.result for scope in roots]
+    inner_exprs: set[int] = set()
+    for expr in (expr for scope in every for expr in scope.order):
+        # A part of a tuple from outside, such as one of the results of a region, is read from outside as well.
+        if not isinstance(expr, ir.TupleItem) or id(expr.tuple) in inner_exprs:
+            inner_exprs.add(id(expr))
+    inner = (expr for scope in every for expr in scope.order if id(expr) in inner_exprs)
+    read = [child for expr in inner for child in ir.children(expr)] + [scope.result for scope in roots]
     operands = {
         id(expr): expr for expr in read if id(expr) not in inner_exprs and not isinstance(expr, (ir.Constant, ir.GlobalVar))
     }

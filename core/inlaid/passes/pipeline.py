@@ -92,20 +92,22 @@ def graph_passes(
     decompose: Rewrite,
     integers: Acceptance,
     sink_transposes: Rewrite,
+    shorten: Rewrite,
     target_passes: Sequence[Pass[Module]] = (),
     lanes: int = 1,
     precision: str = AS_MODEL,
 ) -> tuple[Pass[Module], ...]:
     """List the passes over a model for its targets. `decompose` decomposes the operators that no listed target accepts whole,
-    `integers` is the predicate of `integer_products`, `sink_transposes` moves transposes where targets reject them. `target_passes`
-    are the targets' own passes of `Phase.BEFORE_PARTITION`; `lanes` is the number of float32 lanes of the widest vectors. Raises
-    `InputError` for an unknown precision."""
+    `integers` is the predicate of `integer_products`, `sink_transposes` moves transposes where targets reject them, `shorten` is
+    `shorten_sequences` for the targets. `target_passes` are the targets' own passes of `Phase.BEFORE_PARTITION`; `lanes` is the
+    number of float32 lanes of the widest vectors. Raises `InputError` for an unknown precision."""
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}", remedy=f"choose from {', '.join(PRECISIONS)}")
     return (
         # Later passes may remove what states a condition on sizes.
         *CONSTRAINTS,
         *canonical(stored_weights=True, integers=integers),
+        FunctionPass("shorten_sequences", shorten),
         FunctionPass("decompose", decompose),
         FunctionPass("early_elementwise", early_elementwise, ("graph_form",)),
         *PRECISIONS[precision],

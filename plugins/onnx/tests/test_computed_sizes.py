@@ -685,3 +685,26 @@ def test_the_trip_count_shares_its_size_with_a_range():
     module, _, _ = prepared(graph.replace("  places = ", f"  {counted}\n  places = "))
     assert len(bound(module)) == 1
     assert module.main.body.type.fields[1].shape[0] == module.main.body.type.fields[3].shape[0]
+
+
+# --- recurrent layers of sequences that end ---------------------------------------------------------------------------
+
+
+@QUICK
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.booleans())
+def test_an_lstm_ends_with_its_longest_sequence(lengths, fixed):
+    """The layer is large enough to be shortened; its weights are computed from few numbers."""
+    batch, steps = (str(len(lengths)), "9") if fixed else ("b", "t")
+    inputs = f"float[{steps}, {batch}, 160] x, int32[{batch}] lengths"
+    outputs = f"float[{steps}, 2, {batch}, 160] y, float[a, b2, c] h"
+    graph = f"""g ({inputs}) => ({outputs}) {{
+      wide = Constant<value_ints = [2, 640, 160]>()
+      count = Constant<value = int64 {{204800}}>()  zero = Constant<value = int64 {{0}}>()  one = Constant<value = int64 {{1}}>()
+      numbers = Range(zero, count, one)  scaled = Cast<to = 1>(numbers)  angles = Sin(scaled)
+      tenth = Constant<value = float {{0.1}}>()  small = Mul(angles, tenth)
+      w = Reshape(small, wide)
+      y, h, c = LSTM<hidden_size = 160, direction = "bidirectional">(x, w, w, , lengths)
+    }}"""
+    assert agree(graph, x=normal(9, len(lengths), 160), lengths=np.array(lengths, np.int32))
+    if "x86" in TARGETS:
+        assert host_loops(prepared(graph)[1][0]) == 0
