@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from inlaid.graph.ir import Call, Expr, Function, call, constant, existential, tuple_, tuple_item
+from inlaid.graph.ir import Call, Expr, Function, call, constant, tuple_, tuple_item
 from inlaid.graph.pattern import Match, wildcard
 from inlaid.graph.rewrite import RewriteRule, rewrite_expr
 from inlaid.ops.compose import cast_to, expr_type, join, scalar, slice_axis
@@ -16,6 +16,7 @@ from inlaid.ops.recurrent import RecurrentAttrs, gru, lstm, rnn
 from inlaid.ops.reduce import reduce_max
 from inlaid.ops.select import nonzero
 from inlaid.ops.shape import after, iota, pad
+from inlaid_runtime.arith import Dim, SizeVar
 from inlaid_runtime.types import TupleType
 
 MIN_WORK = 1 << 21
@@ -36,7 +37,7 @@ def shorten_sequences(function: Function, accepts: Callable[[Call], bool]) -> Fu
             and expr.callee in (gru, lstm, rnn)
             and isinstance(expr.attrs, RecurrentAttrs)
             and expr.attrs.masked
-            and not existential(expr_type(expr.args[0]).shape[0])
+            and not _is_computed(expr_type(expr.args[0]).shape[0])
             and _work(expr) >= MIN_WORK
             and accepts(_active_steps(expr))
         )
@@ -44,6 +45,11 @@ def shorten_sequences(function: Function, accepts: Callable[[Call], bool]) -> Fu
     shortened = rewrite_expr(function, [RewriteRule("shorten_sequences", wildcard().where(wanted), _shortened)])
     assert isinstance(shortened, Function)
     return shortened
+
+
+def _is_computed(size: Dim) -> bool:
+    """Test whether the run computes a size, as that of a layer which has been shortened."""
+    return isinstance(size, SizeVar) and size.existential
 
 
 def _work(layer: Call) -> int:
