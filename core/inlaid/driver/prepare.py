@@ -16,6 +16,7 @@ from inlaid.partitioning.outline import partition
 from inlaid.passes.decompose import decompose
 from inlaid.passes.manager import Instrument, Pass, PassManager
 from inlaid.passes.pipeline import graph_passes
+from inlaid.passes.shorten_sequences import shorten_sequences
 from inlaid.passes.simplify import simplify
 from inlaid.passes.sink_transposes import sink_transposes
 from inlaid.plugins import Accept, Phase, Reject
@@ -37,6 +38,7 @@ def model_passes(
         partial(_decompose, candidates=listed),
         partial(_computes_integers, candidates=listed),
         partial(_sink, candidates=candidates, fallback=fallback),
+        partial(shorten_sequences, accepts=partial(_computes_sizes, first=listed[0], registry=registry)),
         [step for candidate in candidates for step in target_passes(candidate.target, Phase.BEFORE_PARTITION, registry)],
         max([1, *(registry.capabilities(candidate.target).vector_bits // LANE for candidate in listed)]),
         precision,
@@ -62,6 +64,11 @@ def _computes_integers(product: ir.Call, integers: ir.Call, candidates: Sequence
         return any(isinstance(candidate.judge(call), Accept) for candidate in candidates)
 
     return accepted(integers) or not accepted(product)
+
+
+def _computes_sizes(call: ir.Call, first: Candidate, registry: PluginRegistry) -> bool:
+    """Test whether the first target runs loops in its regions, and accepts a call whose sizes the run computes."""
+    return registry.capabilities(first.target).control_flow and isinstance(first.judge(call), Accept)
 
 
 def _sink(function: ir.Function, candidates: Sequence[Candidate], fallback: str) -> ir.Function:

@@ -19,7 +19,8 @@ from inlaid.graph.ir import Expr, Span, constant
 from inlaid.ops.compose import expr_type
 from inlaid.ops.shape import simple
 from inlaid_runtime import arith
-from inlaid_runtime.arith import Dim
+from inlaid_runtime.arith import Dim, SizeVar
+from inlaid_runtime.types import TensorType
 
 
 @dataclass
@@ -97,6 +98,13 @@ class Binder:
         checks = () if check is None else (check,)
         witness = self.finisher.finish(ops.bind_size(value, *checks, message=name, element=element), span)
         return expr_type(witness).shape[0]
+
+    def witness(self, size: Dim, span: Span) -> Expr:
+        """Return a tensor of shape (size, 0): that of `bind_size` for a size that it bound."""
+        origin = self.values.origin(size) if isinstance(size, SizeVar) else None
+        if origin is not None and isinstance(origin.type, TensorType) and origin.type.shape == (size, 0):
+            return origin
+        return self.finisher.finish(ops.iota(shape=(size, 0), dtype="int8"), span)
 
     def bound_dim(self, element: Dim) -> Dim | None:
         """Return an element as a dimension, with the dimensions that unknowns are bound to in their place; None if it depends on an

@@ -216,7 +216,7 @@ class Interpreter:
             raise KernelFault(str(error), operator=operator.name, node=node) from error
         except Exception as error:  # an error of the reference itself, which may be user code
             raise KernelFault(f"the reference raised {type(error).__name__}: {error}", operator=operator.name, node=node) from error
-        result = _as_value(expr.type, result)
+        result = as_value(expr.type, result)
         problem = _misfit(expr.type, result, _Sizes(frame)) or _wrong_size(expr.type, result, frame)
         if problem:
             raise VerifyError(f"the reference's result {problem}", operator=operator.name, node=node)
@@ -325,9 +325,7 @@ def evaluate(target: Module | Function, inputs: Mapping[str, Value] | Sequence[V
         if set(names) != set(inputs):
             raise InputError(f"expected the inputs {', '.join(names) or 'none'}, got {', '.join(inputs) or 'none'}")
         inputs = [inputs[name] for name in names]
-    return Interpreter(module).run(
-        entry, [_as_value(param.type, value) for param, value in zip(entry.params, inputs, strict=False)]
-    )
+    return Interpreter(module).run(entry, [as_value(param.type, value) for param, value in zip(entry.params, inputs, strict=False)])
 
 
 def evaluate_call(call: Call, args: Sequence[Value]) -> Value:
@@ -336,13 +334,13 @@ def evaluate_call(call: Call, args: Sequence[Value]) -> Value:
     return Interpreter()._apply(call.callee, call.attrs, tuple(args), _Frame({}, {}, None), call)
 
 
-def _as_value(type_: Type, value: Value) -> Value:
+def as_value(type_: Type, value: Value) -> Value:
     """Convert numpy scalars to arrays, and several results to a tuple."""
     match type_:
         case TensorType():
             return value if isinstance(value, np.ndarray) else np.asarray(value)
         case TupleType(fields=fields) if isinstance(value, (tuple, list)) and len(value) == len(fields):
-            return tuple(map(_as_value, fields, value))
+            return tuple(map(as_value, fields, value))
     return value
 
 

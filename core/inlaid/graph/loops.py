@@ -89,7 +89,7 @@ def require_carried(loop: Loop, captured: frozenset[Expr] = frozenset()) -> None
 def iterations(body: ir.Expr, scanned: Sequence[ir.Expr], trip_count: ir.Expr | None, condition: ir.Expr | None) -> Dim | None:
     """Return the number of iterations of a loop if the sizes of its inputs determine it, else None."""
     has_constant_count = trip_count is None or isinstance(trip_count, ir.Constant)
-    runs_to_end = has_constant_count and (condition is None or _is_true(condition)) and _never_stops(body)
+    runs_to_end = has_constant_count and (condition is None or _is_true(condition)) and never_stops(body)
     return _iteration_bound(scanned, trip_count) if runs_to_end else None
 
 
@@ -149,7 +149,7 @@ def _iteration_bound(scanned: Sequence[ir.Expr], trip_count: ir.Expr | None) -> 
     return None if not limits else arith.unwrap(arith.minimum(limits[0], limits[-1]))
 
 
-def _never_stops(body: ir.Expr) -> bool:
+def never_stops(body: ir.Expr) -> bool:
     """Test whether the body's keep-going result is the constant true."""
     return isinstance(body, ir.Function) and isinstance(body.body, ir.Tuple) and _is_true(body.body.fields[0])
 

@@ -7,7 +7,8 @@ object array of str.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -291,6 +292,11 @@ class StringNormalizeAttrs(Attrs):
     case_sensitive: bool = False
     stopwords: tuple[str, ...] = ()
 
+    @cached_property
+    def dropped(self) -> frozenset[str]:
+        """The words to remove; in lower case unless case matters."""
+        return frozenset(self.stopwords if self.case_sensitive else map(str.lower, self.stopwords))
+
 
 def _infer_string_normalize(attrs: StringNormalizeAttrs, x: Type) -> Type:
     x = _strings(x)
@@ -304,12 +310,12 @@ def _infer_string_normalize(attrs: StringNormalizeAttrs, x: Type) -> Type:
 
 
 def _string_normalize(attrs: StringNormalizeAttrs, x: Array) -> Array:
-    changes: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}
-    fold = str if attrs.case_sensitive else str.lower
-    stopwords = {fold(word) for word in attrs.stopwords}
-    words = [changes[attrs.case](word) for word in x.reshape(-1) if fold(word) not in stopwords]
-    if not words and attrs.stopwords:
-        words = [""]
+    words = x.reshape(-1).tolist()
+    if attrs.stopwords:
+        dropped = attrs.dropped
+        words = [word for word in words if (word if attrs.case_sensitive else word.lower()) not in dropped] or [""]
+    if attrs.case != "NONE":
+        words = list(map(str.lower if attrs.case == "LOWER" else str.upper, words))
     return np.array(words, object).reshape((*x.shape[:-1], len(words)))
 
 
@@ -379,10 +385,15 @@ class MappingAttrs(Attrs):
     default: str | int | float
     dtype: str
 
+    @cached_property
+    def table(self) -> Mapping[Any, str | int | float]:
+        """The values by key."""
+        return dict(zip(self.keys, self.values, strict=True))
+
 
 def _lookup(attrs: MappingAttrs, x: Array) -> Array:
-    table = dict(zip(attrs.keys, attrs.values, strict=True))
-    values = [table.get(item, attrs.default) for item in x.reshape(-1).tolist()]
+    table, default = attrs.table, attrs.default
+    values = [table.get(item, default) for item in x.reshape(-1).tolist()]
     return np.array(values, dtype(attrs.dtype).numpy).reshape(x.shape)
 
 

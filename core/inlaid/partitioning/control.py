@@ -216,6 +216,8 @@ class _Absorber:
         """Return the result of a scope with the calls of regions inlined. `bindings` has the expressions rewritten so far, and gets
         those of the scope."""
         for expr in scope.order:
+            if id(expr) in bindings:
+                continue  # read from outside
             if isinstance(expr, ir.Call):
                 assert isinstance(expr.callee, ir.GlobalVar)
                 region = self.functions[expr.callee.name]
@@ -247,10 +249,13 @@ def _outside_values(roots: Sequence[Scope], scopes: Scopes) -> list[ir.Expr]:
     scope_list = list(roots)
     for scope in scope_list:
         scope_list += (arm for expr in scope.order if isinstance(expr, ir.If) for arm in scopes.branches(expr))
-    inner_exprs = {id(expr) for scope in scope_list for expr in scope.order}
-    read_exprs = [child for scope in scope_list for expr in scope.order for child in ir.children(expr)] + [
-        scope.result for scope in roots
-    ]
+    inner_exprs: set[int] = set()
+    for expr in (expr for scope in scope_list for expr in scope.order):
+        # A part of a tuple from outside, such as one of the results of a region, is read from outside as well.
+        if not isinstance(expr, ir.TupleItem) or id(expr.tuple) in inner_exprs:
+            inner_exprs.add(id(expr))
+    inner = (expr for scope in scope_list for expr in scope.order if id(expr) in inner_exprs)
+    read_exprs = [child for expr in inner for child in ir.children(expr)] + [scope.result for scope in roots]
     operands = {
         id(expr): expr for expr in read_exprs if id(expr) not in inner_exprs and not isinstance(expr, (ir.Constant, ir.GlobalVar))
     }

@@ -25,6 +25,7 @@ from inlaid.passes.manager import FunctionPass, ModulePass, Pass
 from inlaid.passes.name_sizes import name_sizes
 from inlaid.passes.simplify import simplify
 from inlaid.passes.simplify_inference import simplify_inference
+from inlaid.passes.tensor_witnesses import tensor_witnesses
 from inlaid.settings import AS_MODEL
 from inlaid_runtime.errors import InputError
 from inlaid_runtime.types import TensorType
@@ -93,20 +94,22 @@ def graph_passes(
     decompose: Rewrite,
     integers: Acceptance,
     sink_transposes: Rewrite,
+    shorten: Rewrite,
     target_passes: Sequence[Pass[Module]] = (),
     lanes: int = 1,
     precision: str = AS_MODEL,
 ) -> tuple[Pass[Module], ...]:
     """List the passes over a model for its targets. `decompose` decomposes the operators that no listed target accepts whole,
-    `integers` is the predicate of `integer_products`, `sink_transposes` moves transposes where targets reject them. `target_passes`
-    are the targets' own passes of `Phase.BEFORE_PARTITION`; `lanes` is the number of float32 lanes of the widest vectors. Raises
-    `InputError` for an unknown precision."""
+    `integers` is the predicate of `integer_products`, `sink_transposes` moves transposes where targets reject them, `shorten` is
+    `shorten_sequences` for the targets. `target_passes` are the targets' own passes of `Phase.BEFORE_PARTITION`; `lanes` is the
+    number of float32 lanes of the widest vectors. Raises `InputError` for an unknown precision."""
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r}", remedy=f"choose from {', '.join(PRECISIONS)}")
     return (
         # Later passes may remove an expression that states a condition on sizes.
         *CONSTRAINTS,
         *canonical(stored_weights=True, integers=integers),
+        FunctionPass("shorten_sequences", shorten),
         FunctionPass("decompose", decompose),
         FunctionPass("early_elementwise", early_elementwise, ("graph_form",)),
         *PRECISIONS[precision],
@@ -114,6 +117,7 @@ def graph_passes(
         FunctionPass("dead_channels", partial(remove_dead_channels, lanes=lanes), ("narrow_integers",)),
         # Again, to fold the expressions that these passes introduce.
         *canonical(integers=integers),
+        FunctionPass("tensor_witnesses", tensor_witnesses, ("graph_form",)),
         FunctionPass("bind_invariants", bind_invariants, ("graph_form",)),
         *target_passes,
         FunctionPass("sink_transposes", sink_transposes, ("graph_form",)),

@@ -6,6 +6,7 @@ Unlike the runtimes of other targets, it imports the graph packages, since the o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,16 @@ from inlaid.graph.interp import Interpreter
 from inlaid.graph.ir import Function, existential
 from inlaid.graph.parse import parse
 from inlaid.reference.codegen import FORMAT, FORMAT_VERSION, flat_types, tensor_spec
+from inlaid.reference.straight_line import straight_line
 from inlaid_runtime import arith
 from inlaid_runtime.artifact import Artifact, TensorSpec
 from inlaid_runtime.errors import InlaidError, PackageError
 from inlaid_runtime.execution.host import HostRuntime
 from inlaid_runtime.plugins import Loaded
 from inlaid_runtime.types import FunctionType, TupleType, Type
+
+_MAX_TYPES = 64
+"""Number of sets of types of inputs that a region has checked and remembers."""
 
 
 class ReferenceRuntime(HostRuntime):
@@ -58,17 +63,31 @@ def _types_match(one: TensorSpec, other: TensorSpec) -> bool:
 
 
 class GraphKernel:
-    """A graph as a kernel that allocates its outputs."""
+    """A graph as a kernel that allocates its outputs. The interpreter runs it for inputs of types that it has not had yet, and
+    checks them; later runs are straight-line programs where that is possible."""
 
     def __init__(self, interpreter: Interpreter, function: Function) -> None:
         self._interpreter = interpreter
         self._function = function
+        self._program = straight_line(function)
+        self._checked: set[tuple[object, ...]] = set()
 
     def call(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Evaluate the function. Returns its results with tuples flattened."""
+        actual_types: tuple[object, ...] = ()
+        if self._program is not None:
+            actual_types = tuple([(value.shape, value.dtype) for value in inputs if type(value) is np.ndarray])
+            if actual_types in self._checked:
+                with suppress(Exception):  # the interpreter raises the error that tells what is wrong
+                    return self._program(*inputs)
         rest = iter(inputs)
         arguments = [_pack(param.type, rest) for param in self._function.params]
-        return _unpack(self._function.body.type, self._interpreter.run(self._function, arguments))
+        results = _unpack(self._function.body.type, self._interpreter.run(self._function, arguments))
+        if len(actual_types) == len(inputs):
+            if len(self._checked) >= _MAX_TYPES:
+                self._checked.clear()
+            self._checked.add(actual_types)
+        return results
 
 
 def _pack(type_: Type, values: Iterator[Any]) -> Any:

@@ -581,3 +581,130 @@ def test_slices_to_the_ends_of_int64(start, end, step):
     assert agree(
         f"g (float[n, 2] x, int64[1] start, int64[1] end) => (float[k, 2] y) {{ {' '.join(nodes[2:])} {sliced} }}", x=x, **limits
     )
+
+
+# --- loops of computed length -----------------------------------------------------------------------------------------
+
+FORECAST = """g (int64 n, float[b, 3] x) => (float[b, 3] last, float[n2, b] all, int64[k] places) {
+  last, all, signs = Loop<body = step (int64 i, bool on, float[b, 3] s) => (bool more, float[b, 3] t, float[b] o, bool positive) {
+    more = Identity(on)
+    two = Constant<value_float = 2.0>()
+    column = Constant<value_int = 1>()
+    row = Constant<value_ints = [0]>()
+    total = ReduceSum<keepdims = 0>(s)
+    zero = Constant<value_float = 0.0>()
+    positive = Greater(total, zero)
+    t = If(positive) <
+      then_branch = down () => (float[b, 3] a) { a = Sub(s, two) },
+      else_branch = up () => (float[b, 3] c) { c = Neg(s) }>
+    o = Gather<axis = 1>(t, column)
+  }>(n, , x)
+  numbers = Cast<to = 7>(signs)
+  rows = NonZero(numbers)
+  first = Constant<value_int = 0>()
+  places = Gather<axis = 0>(rows, first)
+}"""
+
+FRAMES = """g (float[t, 2] x) => (float[2] last, float[t, 2] all) {
+  shape = Shape(x)
+  first = Constant<value_int = 0>()
+  n = Gather(shape, first)
+  start = Constant<value_floats = [0.0, 0.0]>()
+  last, all = Loop<body = step (int64 i, bool going, float[2] s) => (bool more, float[2] r, float[2] o) {
+    more = Identity(going)
+    row = Gather(x, i)
+    r = Add(s, row)
+    o = Relu(r)
+  }>(n, , start)
+}"""
+
+REPEATED = """g (int64 n, float[2] x) => (float[m, 2] all, float[r, 2] inner_all) {
+  last, all, counts = Loop<body = outer (int64 i, bool going, float[2] s) => (bool more, float[2] t, float[2] o, int64 c) {
+    more = Identity(going)
+    u, rows = Loop<body = inner (int64 j, bool on, float[2] p) => (bool again, float[2] q, float[2] w) {
+      again = Identity(on)
+      q = Add(p, x)
+      w = Neg(q)
+    }>(i, , s)
+    t = Identity(u)
+    axis = Constant<value_ints = [0]>()
+    o = ReduceSum<keepdims = 0>(rows, axis)
+    shape = Shape(rows)
+    first = Constant<value_int = 0>()
+    c = Gather(shape, first)
+  }>(n, , x)
+  again, inner_all = Loop<body = step (int64 j, bool on, float[2] p) => (bool more, float[2] q, float[2] w) {
+    more = Identity(on)
+    q = Add(p, x)
+    w = Neg(q)
+  }>(n, , x)
+}"""
+
+
+def host_loops(executable: Any) -> int:
+    from inlaid_runtime.artifact.plan import Loop
+
+    return sum(isinstance(item, Loop) for plan in executable._executor.plans.values() for item in plan.plan.instructions)
+
+
+@QUICK
+@given(st.integers(-2, 7), st.integers(0, 3))
+def test_stacked_outputs_of_a_trip_count_that_is_an_input(trips, batch):
+    inputs = {"n": np.array(trips), "x": normal(batch, 3)}
+    if trips > 0:
+        assert agree(FORECAST, **inputs)
+        return
+    runs, _ = outcomes(FORECAST, 17, inputs)
+    for last, stacked, places in runs:  # ONNX Runtime gives rows that are never computed the shape (0,)
+        np.testing.assert_array_equal(last, inputs["x"], strict=True)
+        assert stacked.shape == (0, batch) and places.shape == (0,)
+
+
+@QUICK
+@given(st.integers(0, 70))
+def test_stacked_outputs_of_a_trip_count_that_is_an_extent(length):
+    assert agree(FRAMES, x=normal(length, 2))
+
+
+@QUICK
+@given(st.integers(-1, 5))
+def test_loops_in_loops_whose_trip_counts_vary(trips):
+    assert agree(REPEATED, n=np.array(trips), x=normal(2))
+
+
+@pytest.mark.skipif("x86" not in TARGETS, reason="needs a target that runs loops")
+@pytest.mark.parametrize(("graph", "loops"), [(FORECAST, 0), (FRAMES, 0), (REPEATED, 1)])
+def test_a_loop_of_computed_length_is_native(graph, loops):
+    _, executables, _ = prepared(graph)
+    assert host_loops(executables[0]) == loops
+
+
+def test_the_trip_count_shares_its_size_with_a_range():
+    graph = FORECAST.replace("places)", "places, int64[n2] counted)", 1)
+    counted = "unit = Constant<value_int = 1>()\n  counted = Range(first, n, unit)"
+    module, _, _ = prepared(graph.replace("  places = ", f"  {counted}\n  places = "))
+    assert len(bound(module)) == 1
+    assert module.main.body.type.fields[1].shape[0] == module.main.body.type.fields[3].shape[0]
+
+
+# --- recurrent layers of sequences that end ---------------------------------------------------------------------------
+
+
+@QUICK
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.booleans())
+def test_an_lstm_ends_with_its_longest_sequence(lengths, fixed):
+    """The layer is large enough to be shortened; its weights are computed from few numbers."""
+    batch, steps = (str(len(lengths)), "9") if fixed else ("b", "t")
+    inputs = f"float[{steps}, {batch}, 160] x, int32[{batch}] lengths"
+    outputs = f"float[{steps}, 2, {batch}, 160] y, float[a, b2, c] h"
+    graph = f"""g ({inputs}) => ({outputs}) {{
+      wide = Constant<value_ints = [2, 640, 160]>()
+      count = Constant<value = int64 {{204800}}>()  zero = Constant<value = int64 {{0}}>()  one = Constant<value = int64 {{1}}>()
+      numbers = Range(zero, count, one)  scaled = Cast<to = 1>(numbers)  angles = Sin(scaled)
+      tenth = Constant<value = float {{0.1}}>()  small = Mul(angles, tenth)
+      w = Reshape(small, wide)
+      y, h, c = LSTM<hidden_size = 160, direction = "bidirectional">(x, w, w, , lengths)
+    }}"""
+    assert agree(graph, x=normal(9, len(lengths), 160), lengths=np.array(lengths, np.int32))
+    if "x86" in TARGETS:
+        assert host_loops(prepared(graph)[1][0]) == 0

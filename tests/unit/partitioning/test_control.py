@@ -69,6 +69,14 @@ def test_a_state_that_goes_round_as_it_is() -> None:
     assert not left
 
 
+def test_one_of_several_results_of_a_region_is_handed_to_every_round() -> None:
+    double, half = ops.mul(H, H), ops.add(H, H)
+    body = ir.function([STEP, S, ROW], ir.tuple_([TRUE, ops.add(S, double), ops.mul(ROW, double)]))
+    loop = ir.loop(body, state=[half], scanned=[X])
+    partitioning, left = cut(ir.tuple_([*(ir.tuple_item(loop, index) for index in range(2)), double]), "add", "mul")
+    assert not left and len(partitioning.regions) == 2
+
+
 def test_rounds_that_the_run_counts() -> None:
     body = ir.function([STEP, S], ir.tuple_([ops.less(STEP, N), ops.add(S, H)]))
     for trips, condition in ((N, None), (None, ops.less(ir.constant(np.int64(0)), N)), (N, TRUE)):

@@ -170,7 +170,7 @@ def _strings(name: str, array: Array) -> Array:
         raise InputError(f"input {name!r} must hold strings, got dtype {array.dtype.name}", remedy=remedy)
     if array.dtype.kind in "TU":
         return array.astype(object)
-    if all(type(item) is str for item in array.flat):
+    if set(map(type, array.ravel().tolist())) <= {str}:
         return array
     strings = np.empty(array.shape, object)
     for index, item in enumerate(array.flat):

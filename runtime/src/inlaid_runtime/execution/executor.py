@@ -24,7 +24,7 @@ from inlaid_runtime.execution.inherit import inherited_sizes
 from inlaid_runtime.execution.invoked import LoadedRegion, RegionLayout, check_constraints, region_sizes
 from inlaid_runtime.execution.layout import PreparedPlan
 from inlaid_runtime.execution.loops import DeviceStack, DeviceState, Stack, State, sliced
-from inlaid_runtime.execution.sizes import LIMIT, Evaluated, Shape, Sizes
+from inlaid_runtime.execution.sizes import LIMIT, Shape, Sizes
 from inlaid_runtime.execution.steps import CheckStep, LaunchStep, LaunchSteps, OtherStep, RegionStep, Transfer
 from inlaid_runtime.execution.workspace import Workspace
 from inlaid_runtime.plugins.blame import describe, summarize_nodes
@@ -377,7 +377,7 @@ class Executor:
         assert value.dtype is not None
         if block is not None:
             return run.devices[value.device].block(block, shape, value.dtype.numpy)
-        offset = run.layout.late_offset(run.prepared.plan, value, shape, Evaluated(run.sizes))
+        offset = run.layout.late_offset(run.prepared.plan, number, shape, run.sizes)
         if value.device:
             return run.devices[value.device].tensor(shape, value.dtype.numpy, offset)
         return run.view(shape, value.dtype.numpy, offset)
@@ -464,7 +464,7 @@ class Executor:
         elif shared:
             item = fresh_copy(item)
         else:
-            item = usable(item)
+            item = usable(item, run.prepared.alignment)
         self._define(run, number, item)
 
     def _define(self, run: Workspace, number: int, array: Array | DeviceTensor) -> None:

@@ -54,6 +54,7 @@ class PlanLayout:
         self.arena = align_up(self._bytes(plan, plan.workspace, evaluated))
         self.arenas = {device: align_up(self._bytes(plan, size, evaluated)) for device, size in plan.arenas.items()}
         self.offsets: dict[int, int] = {}
+        self._limits: dict[int, int | None] = {}  # the greatest sizes in bytes of values of unknown shape
         for number, value in enumerate(plan.values):
             shape = self.shapes[number]
             if value.storage == "arena" and shape is not None:
@@ -120,11 +121,14 @@ class PlanLayout:
             raise PackageError(f"plan {plan.name}: a value of {size} bytes at offset {offset} does not fit an arena of {arena}")
         return offset
 
-    def late_offset(self, plan: Plan, value: Value, shape: Shape, evaluated: Evaluated) -> int:
-        """Return the offset of a value whose shape is known only during the run, checked as by `checked_offset`. It must not have
-        more bytes than its declared shape, for which `_check_apart` has checked its offset."""
+    def late_offset(self, plan: Plan, number: int, shape: Shape, sizes: Sizes) -> int:
+        """Return the offset of value `number`, whose shape is known only during the run, checked as by `checked_offset`. It must
+        not have more bytes than its declared shape, for which `_check_apart` has checked its offset."""
+        value, evaluated = plan.values[number], Evaluated(sizes)
         assert value.dtype is not None
-        size, upper_bound = byte_count(shape, value.dtype.bytes), self._max_bytes(value, Evaluated(self.sizes))
+        if number not in self._limits:
+            self._limits[number] = self._max_bytes(value, Evaluated(self.sizes))
+        size, upper_bound = byte_count(shape, value.dtype.bytes), self._limits[number]
         if upper_bound is not None and size > upper_bound:
             raise PackageError(f"plan {plan.name}: a value of shape {shape} exceeds its declared shape {show_shape(value)}")
         return self.checked_offset(plan, value, size, evaluated)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from inlaid import ops
-from inlaid.graph.ir import Expr, Function, Tuple, constant, function, loop, tuple_, tuple_item, var
+from inlaid.graph.ir import Constant, Expr, Function, Tuple, constant, function, loop, tuple_, tuple_item, var
+from inlaid.graph.loops import never_stops
 from inlaid.graph.unify import fresh_size
-from inlaid.ops.compose import reversed_axis
+from inlaid.ops.compose import expr_type, reversed_axis
 from inlaid_onnx.convert.coerce import coerce, common_type, scalar
 from inlaid_onnx.node import Converter, Node
 from inlaid_runtime.arith import Dim, SizeVar
@@ -44,9 +45,14 @@ def _loop(node: Node) -> tuple[Expr | None, ...]:
 
     widened_body, states = _widened(node, body, states, first=1)
     undecided = condition is not None and static_condition is None
+    stacks = len(_fields(widened_body)) - 1 > len(states)
+    scanned: tuple[Expr, ...] = ()
+    if stacks and trips is not None and not isinstance(trips, Constant) and not undecided and never_stops(widened_body):
+        widened_body, scanned, trips = _counted(node, widened_body, trips)
     result = loop(
         widened_body,
         state=states,
+        scanned=scanned,
         trip_count=trips,
         condition=scalar(node.input(1)) if undecided else None,
         stacked_extent=fresh_size("trips") if undecided else None,
@@ -62,6 +68,17 @@ def _trip_count(node: Node, never_runs: bool) -> Expr | None:
         return None
     static_count = node.static(0)
     return scalar(node.input(0)) if static_count is None else constant(static_count.reshape(()), span=node.span)
+
+
+def _counted(node: Node, body: Function, trips: Expr) -> tuple[Function, tuple[Expr, ...], None]:
+    """Make the trip count of a loop that always reaches it a size: the length of a scanned input without elements. The lengths of
+    stacked outputs are then known before the loop, so that targets can run it. Returns the body, the scanned input and no trip
+    count."""
+    count = node.scope.binder.clamped(trips, f"{node.name}: the trip count", node.span)
+    witness = node.scope.binder.witness(count, node.span)
+    row = var(f"{node.span.node}.row", TensorType((0,), expr_type(witness).dtype), span=node.span)
+    counted = function((*body.params, row), body.body, span=body.span, constraints=body.constraints)
+    return counted, (witness,), None
 
 
 def _fields(body: Function) -> tuple[Expr, ...]:
