@@ -355,8 +355,10 @@ def _reshape_to_shape(g: OnnxGenerator) -> None:
     shape = g.node("Shape", [x])
     axis = g.number(0, x.rank - 2)
     zero, one = g.ints(0), g.ints(1)
-    # A product that is 0 would copy the dimension at its place, which Inlaid does only for elements that are not computed from `x`.
-    copies = any(before and not before * after for before, after in zip(x.dims[axis], x.dims[axis + 1], strict=True))
+    # An element that is 0 would copy the dimension at its place, which Inlaid does only for elements not computed from `x`.
+    merged = [before * after for before, after in zip(x.dims[axis], x.dims[axis + 1], strict=True)]
+    new_dims = (*x.dims[:axis], merged, *x.dims[axis + 2 :])
+    copies = any(new == 0 != old for dims in zip(new_dims, x.dims, strict=False) for new, old in zip(*dims, strict=True))
     if copies and g.opset < 14:
         raise Unfit
     first = g.node("Gather", [shape, g.ints(axis)], axis=0)
