@@ -42,8 +42,11 @@ def convolved(
     return build(KernelSource("kernel", tuple(params), y))
 
 
-def offered(program: ir.LoopProgram, bits: int = 256, threads: int = 1) -> Offer | None:
-    capabilities = Capabilities(dtypes=("float32", "int8", "int32"), vector_bits=bits, vector_registers=16, masks=bits >= 256)
+def offered(program: ir.LoopProgram, bits: int = 256, threads: int = 1, stack_bytes: int = 1 << 16) -> Offer | None:
+    dtypes = ("float32", "int8", "int32")
+    capabilities = Capabilities(
+        dtypes=dtypes, vector_bits=bits, vector_registers=16, masks=bits >= 256, thread_stack_bytes=stack_bytes
+    )
     return RULE.offer(program, KernelContext(capabilities, threads), (InputInfo(ROW_MAJOR),) * len(program.inputs))
 
 
@@ -98,11 +101,14 @@ def test_solids(image: tuple[int, ...]) -> None:
     check(program, offer, {})
 
 
-@pytest.mark.parametrize("size", [17, 90])
-def test_threads_share_groups_and_the_trace_replays(size: int) -> None:
-    program = convolved((2, 3, 9, size), (2, 2), 4, True, "float32", pads=(1, 1, 1, 1))
-    offer = offered(program, threads=2)
+@pytest.mark.parametrize("inputs", [1, 2])
+@pytest.mark.parametrize(("size", "stack_bytes"), [(17, 1 << 16), (90, 1 << 16), (17, 64)])
+def test_threads_share_groups_and_the_trace_replays(size: int, stack_bytes: int, inputs: int) -> None:
+    """A stack of 64 bytes holds no lines, so that these are computed in parallel loops before."""
+    program = convolved((2, 3 * inputs, 9, size), (2, 2), 4, True, "float32", inputs, pads=(1, 1, 1, 1))
+    offer = offered(program, threads=2, stack_bytes=stack_bytes)
     assert offer is not None
+    check(program, offer, {})
     schedule = offer.schedule.make()  # type: ignore[attr-defined]
     assert isinstance(schedule, Schedule)
     assert any(isinstance(stmt, ir.For) and stmt.kind is ir.ForKind.PARALLEL for stmt in ir.walk_stmts(schedule.program.body))
