@@ -216,3 +216,21 @@ def test_random_modules(program: Program) -> None:
     changed = ir.Module({name: bind_invariants(to_graph_form(item)) for name, item in program.module.functions.items()})
     verify(changed)
     assert_close(run(changed, program.inputs), evaluate(program.module, program.inputs))
+
+
+def test_a_call_that_reads_a_size_of_the_state_stays() -> None:
+    """Outside the loop, nothing would order it after the kernel that computes the size."""
+    x, key = ir.var("x", TensorType((SizeVar("n"),), "float32")), ir.var("key", TensorType((), "uint64"))
+    state = ops.cast(ops.nonzero(x), dtype="float32")
+    assert isinstance(state.type, TensorType)
+    i, total = ir.var("i", COUNT), ir.var("total", state.type)
+    noise = ir.tuple_item(ops.random_normal(key, shape=state.type.shape, dtype="float32"), 0)
+    body = ir.function([i, total], ir.tuple_([ir.constant(True), ops.add(total, ops.exp(noise))]))
+    trips = ir.var("trips", COUNT)
+    result = ir.tuple_item(ir.loop(body, state=[state], trip_count=trips), 0)
+    module = ir.Module({"main": ir.function([x, key, trips], result)})
+    inputs = {"x": np.array([0, 1, 2, 0, 3], np.float32), "key": np.array(7, np.uint64), "trips": np.array(2, np.int64)}
+    (expected,) = [evaluate(module, inputs)]
+    for target in ("reference", "x86:threads=1"):
+        (output,) = inlaid.compile(module, targets=[target]).run(inputs).values()
+        assert_close(output, expected)
