@@ -499,6 +499,12 @@ MISTAKES = {
         "devices/tells-tensors-apart",
         (("runtime.py", "        self._buffers = {\n", "        self._bindings = {}\n        self._buffers = {\n"),),
     ),
+    "expects-text": Mistake(
+        "runtime.py",
+        "except (ValueError, KeyError, TypeError, AttributeError) as error:",
+        "except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:",
+        "runtime/refuses-damaged-code",
+    ),
 }
 """Mistakes by name."""
 

@@ -60,6 +60,8 @@ KERNELS, PIECES, BYTES = 40, 1600, 256
 """Number of kernels and of buffers that it frees, and the size of a buffer."""
 UNTRIED = frozenset((*sys.stdlib_module_names, "inlaid", "numpy"))
 """Packages inside whose calls nothing is freed."""
+NO_TEXT = b"\xff" * 8
+"""Code that is not UTF-8: decoding it raises another error than parsing text does."""
 SECONDS_OF_COLLECTIONS = 60
 """Time limit of such a process, which does not end if a lock is taken twice."""
 GROWTH = 8 << 20
@@ -85,7 +87,7 @@ def refuses_damaged_code(tested: TargetUnderTest) -> None:
 
 def refuse_damaged(runtime: RuntimeModule, artifact: Artifact) -> None:
     """Load an artifact with damaged code. Raises `Failed` if this raises an error that is not of Inlaid's family."""
-    for code in (b"", artifact.code[: len(artifact.code) // 2], b"null", b"[]", b"{}"):
+    for code in (b"", artifact.code[: len(artifact.code) // 2], b"null", b"[]", b"{}", NO_TEXT):
         try:
             runtime.load(dataclasses.replace(artifact, code=code), artifact.constants)
         except InlaidError:
