@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
+from inlaid.graph.attrs import shown_sizes
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, existential
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, match, wildcard
 from inlaid.graph.rewrite import RewriteRule, rewrite_expr
@@ -20,8 +21,8 @@ from inlaid.graph.uses import UseCounts
 from inlaid.ops.compose import cast_to, scalar
 from inlaid.ops.define import working_dtype
 from inlaid.ops.elementwise import add, div, mul, sqrt, sub
-from inlaid.ops.shape import reshape
-from inlaid_runtime.arith import Dim
+from inlaid.ops.shape import after, reshape
+from inlaid_runtime.arith import Dim, free_vars
 from inlaid_runtime.types import TensorType, from_numpy
 
 Array = np.ndarray[Any, Any]
@@ -57,13 +58,16 @@ def _scale_and_shift(match: Match) -> Expr:
         factor = div(scale_, sqrt(add(variance_, scalar(norm.attrs.epsilon, wide))))
         offset = sub(bias_, mul(mean_, factor))
     shape = (x.type.shape[1], *(1,) * (x.type.rank - 2))
-    factor, offset = (_reshaped(item, shape) for item in (factor, offset))
+    factor, offset = (_reshaped(item, shape, x) for item in (factor, offset))
     return cast_to(add(mul(cast_to(x, wide), factor), offset), x.type.dtype)
 
 
-def _reshaped(value: Expr, shape: tuple[Dim, ...]) -> Expr:
+def _reshaped(value: Expr, shape: tuple[Dim, ...], x: Expr) -> Expr:
+    """Reshape a value per channel to `shape`, whose sizes are those of `x`. A computed one is known once `x` is."""
     if isinstance(value, Constant):
         return constant(value.data.reshape((-1, *shape[1:])), span=value.span)
+    if any(map(existential, free_vars(shape[0]) - shown_sizes(value.type))):
+        value = after(value, x)
     return reshape(value, shape=shape)
 
 

@@ -708,3 +708,22 @@ def test_an_lstm_ends_with_its_longest_sequence(lengths, fixed):
     assert agree(graph, x=normal(9, len(lengths), 160), lengths=np.array(lengths, np.int32))
     if "x86" in TARGETS:
         assert host_loops(prepared(graph)[1][0]) == 0
+
+
+NORMALIZED_STATES = """g (float[d, d] state, float[4, n, n] x, float[d] s, float[d] b, float[d] m, float[d] v)
+    => (float[p, q] last, float[4, p, q] y) {
+  zero = Constant<value = int64 {0}>()
+  last, states = Scan (state, x) <body: graph = step (float[?,?] total, float[?,?] row)
+      => (float[?,?] sums, float[?,?] kept) {
+    sums = CumSum (row, zero)
+    kept = Identity (total)
+  }, num_scan_inputs: int = 1>
+  y = BatchNormalization (states, s, b, m, v)
+}"""
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_normalization_whose_channels_are_the_size_of_a_state(size):
+    """The scale is shaped by a size that is known after the loop."""
+    vectors = {name: np.abs(normal(size)) + 1 for name in "sbmv"}
+    assert agree(NORMALIZED_STATES, state=normal(size, size), x=normal(4, size, size), **vectors)
