@@ -31,7 +31,7 @@ def shorten_sequences(function: Function, accepts: Callable[[Call], bool]) -> Fu
     `accepts` tests whether the layer's target computes the number of elements that `nonzero` returns. Returns the same object if
     nothing changes."""
 
-    def wanted(expr: Expr) -> bool:
+    def is_long_layer(expr: Expr) -> bool:
         return (
             isinstance(expr, Call)
             and expr.callee in (gru, lstm, rnn)
@@ -42,7 +42,7 @@ def shorten_sequences(function: Function, accepts: Callable[[Call], bool]) -> Fu
             and accepts(_active_steps(expr))
         )
 
-    shortened = rewrite_expr(function, [RewriteRule("shorten_sequences", wildcard().where(wanted), _shortened)])
+    shortened = rewrite_expr(function, [RewriteRule("shorten_sequences", wildcard().where(is_long_layer), _shortened)])
     assert isinstance(shortened, Function)
     return shortened
 

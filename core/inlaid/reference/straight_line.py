@@ -150,8 +150,8 @@ def _program(
         value = f"v{step.result}"
         lines.append(f"    {value} = f{position}({', '.join([attrs, *(f'v{number}' for number in step.operands)])})")
         lines.append(f"    if type({value}) is not plain: {value} = as_value(t{position}, {value})")
-        dead = [number for number, end in last.items() if end == position and number >= params and number not in constants]
-        lines += [f"    v{number} = None" for number in dead if number not in kept]
+        unused_values = [number for number, end in last.items() if end == position and number >= params and number not in constants]
+        lines += [f"    v{number} = None" for number in unused_values if number not in kept]
     lines.append(f"    return [{', '.join(results)}]")
     exec("\n".join(lines), names)
     run: StraightLine = names["run"]

@@ -41,16 +41,18 @@ class GroupsRule:
         channels, which are matrix products."""
         capabilities = context.capabilities
         conv = find_conv(program, find_factors) if capabilities.vector_bits and capabilities.masks else None
-        if conv is None or conv.single_group or (conv.inputs > 1 and conv.taps == 1):
+        if conv is None or conv.single_group or _is_product(conv.inputs, conv.taps):
             return None
         lanes = capabilities.vector_bits // (8 * conv.anchor.buffer.dtype.bytes)
         axes, (s, final) = flat_axes(conv), _with_epilogue(conv)
         if not axes or all(axis.size == ONE for axis in axes) or not _reads_own_sums(s.program, conv, final):
             return None
-        tile, chosen = _choose_tile(conv.inputs, conv.outputs, size_hint(unwrap(flat_pixels(axes)), IMAGE_SIDE), lanes, context)
+        tile, tile_decision = _choose_tile(
+            conv.inputs, conv.outputs, size_hint(unwrap(flat_pixels(axes)), IMAGE_SIDE), lanes, context
+        )
         lines = fit_lines(axes, lanes, capabilities.core.costs)
         layouts = (ROW_MAJOR,) * len(program.params)
-        return Offer(layouts, Traced(lambda: _schedule(s.copy(), conv, final, lines, tile, context)), decisions=(chosen,))
+        return Offer(layouts, Traced(lambda: _schedule(s.copy(), conv, final, lines, tile, context)), decisions=(tile_decision,))
 
     def estimate(self, sizes: ConvSizes, context: KernelContext) -> float | None:
         """Predict the cycles of a grouped convolution in float32. None if the rule declines it, and for other element types, to
@@ -59,7 +61,8 @@ class GroupsRule:
         if (
             not (capabilities.vector_bits and capabilities.masks and sizes.is_float32)
             or sizes.groups == 1
-            or (sizes.inputs > 1 and sizes.taps == 1)
+            or sizes.pixels == 1
+            or _is_product(sizes.inputs, sizes.taps)
         ):
             return None
         *lines, length = sizes.positions
@@ -69,6 +72,11 @@ class GroupsRule:
         tile, _ = _choose_tile(sizes.inputs, sizes.outputs, pixels, lanes, context)
         sums = sizes.depth * sizes.outputs // tile.rows * _tile_cycles(tile, pixels, core)
         return sizes.images * (sums + core.costs.flat_line_cycles * (sizes.inputs + sizes.outputs) * -(-pixels // lanes))
+
+
+def _is_product(inputs: int, taps: int) -> bool:
+    """Test whether a convolution with `inputs` data channels per group and `taps` elements of a window is a matrix product."""
+    return inputs > 1 and taps == 1
 
 
 def _choose_tile(inputs: int, outputs: int, pixels: int, lanes: int, context: KernelContext) -> tuple[Tile, Decision]:

@@ -672,7 +672,7 @@ def test_loops_in_loops_whose_trip_counts_vary(trips):
     assert agree(REPEATED, n=np.array(trips), x=normal(2))
 
 
-@pytest.mark.skipif("x86" not in TARGETS, reason="needs a target that runs loops")
+@pytest.mark.skipif("x86" not in TARGETS, reason='needs a target that runs loops: pip install "inlaid[x86]"')
 @pytest.mark.parametrize(("graph", "loops"), [(FORECAST, 0), (FRAMES, 0), (REPEATED, 1)])
 def test_a_loop_of_computed_length_is_native(graph, loops):
     _, executables, _ = prepared(graph)

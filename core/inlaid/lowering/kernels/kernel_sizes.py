@@ -33,8 +33,8 @@ class ParametricKernel:
 
 
 def parametrize_sizes(params: tuple[graph.Var, ...], body: graph.Expr) -> ParametricKernel:
-    """Replace dimensions of parameters that are expressions by variables. Returns the kernel unchanged if there are none, or if
-    the kernel depends on the expressions: its attributes have sizes, or types cannot be inferred without the expressions."""
+    """Replace dimensions of parameters that are expressions by variables. Returns the kernel unchanged if no dimension is one, or
+    if the kernel depends on the expressions: its attributes have sizes, or types cannot be inferred without the expressions."""
     unchanged = ParametricKernel(params, body)
     dims = [dim for param in params for dim in tensor_type(param.type).shape if not isinstance(dim, int)]
     size_names = {str(size) for dim in dims for size in arith.free_vars(dim)}

@@ -29,7 +29,7 @@ _Extent = TypeVar("_Extent", int, Dim)
 
 
 def volume_windows(function: Function, supports: Supports = supports_everything) -> Function:
-    """Rewrite maxima and means of windows over volumes. Returns the same object if there are none, or if the target does not
+    """Rewrite maxima and means of windows over volumes. Returns the same object if nothing changes, or if the target does not
     support a new operator."""
 
     def visit(old: Expr, new: Expr) -> Expr:

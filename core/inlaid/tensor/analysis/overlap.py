@@ -132,8 +132,8 @@ class Overlaps:
 
     def _cases(self, first: GuardedAccess, second: GuardedAccess, max_cases: int) -> list[tuple[arith.Expr, list[arith.Expr]]]:
         """Return up to two uniform variables, each with a list of cases that cover all its values, the one with the fewest cases
-        first: the values of a variable that has few, and the remainders of a variable modulo a constant that an index uses. If no
-        case of a variable has an overlap, there is none."""
+        first: the values of a variable that has few, and the remainders of a variable modulo a constant that an index uses. The
+        accesses overlap only if they do so in a case of each variable."""
         private_variables = {loop.var for loop in self.axes.values()} | first.free.keys() | second.free.keys()
         nodes = [node for access in (first, second) for index in access.point + access.guards for node in arith.walk(index)]
         cases = (

@@ -89,9 +89,10 @@ class _Native(NamedTuple):
 
 @functools.cache
 def _native() -> _Native:
-    """Choose what to compile for device 0 of this machine: the newest architecture of `FACTS` whose cubins the device runs. If
-    there is none, as for a device that is newer than this version of Inlaid: the newest architecture whose PTX the driver compiles
-    for the device. An installed NVRTC must support the architecture, unless none is installed. Without a device: `DEFAULT`."""
+    """Choose what to compile for device 0 of this machine: the newest architecture of `FACTS` whose cubins the device runs. For a
+    device that runs none of them, such as one newer than this version of Inlaid: the newest architecture whose PTX the driver
+    compiles for the device. An installed NVRTC must support the architecture, unless none is installed. Without a device:
+    `DEFAULT`."""
     try:
         device = SystemDriver().devices()[0]
     except (TargetError, DriverError):

@@ -117,7 +117,8 @@ def _distributions(folders: list[Path]) -> Iterator[tuple[Path, InstalledDistrib
     distribution_keys: set[str] = set()
     for folder in folders:
         try:
-            listing = _listing(folder, os.stat(folder).st_mtime_ns)
+            status = os.stat(folder)
+            listing = _listing(folder, (status.st_dev, status.st_ino, status.st_mtime_ns))
         except OSError:
             continue
         for name, key, distribution in listing:
@@ -127,9 +128,10 @@ def _distributions(folders: list[Path]) -> Iterator[tuple[Path, InstalledDistrib
 
 
 @functools.lru_cache(maxsize=64)
-def _listing(folder: Path, _modified: int) -> tuple[tuple[str, str, InstalledDistribution], ...]:
+def _listing(folder: Path, _version: tuple[int, int, int]) -> tuple[tuple[str, str, InstalledDistribution], ...]:
     """Return the metadata folders in a folder, each with the distribution's key and the distribution. Cached, since a process asks
-    for several groups and versions; an installation changes `_modified`, the time of the folder."""
+    for several groups and versions; an installation changes `_version`, which has the time of the
+    folder. A relative folder is another one after a change of the working directory."""
     matches = filter(None, map(_METADATA.fullmatch, sorted(os.listdir(folder))))
     distributions = ((match[0], InstalledDistribution(match["name"].replace("_", "-"), match["version"])) for match in matches)
     return tuple((name, distribution.key, distribution) for name, distribution in distributions)
