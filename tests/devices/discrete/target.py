@@ -97,7 +97,10 @@ class DiscreteRuntime(HostRuntime):
         return self.machine.live
 
     def load(self, artifact, constants):
-        module = parse(artifact.code.decode(), ops.TABLE, constants)
+        try:
+            module = parse(artifact.code.decode(), ops.TABLE, constants)
+        except UnicodeDecodeError as error:
+            raise Unsupported(f"the code of {artifact.symbol} is damaged: {error}") from error
         if artifact.symbol not in module.functions:
             raise Unsupported(f"the code of {artifact.symbol} must define it")
         kernel = DiscreteKernel(self.machine, Stopwatch(module), module[artifact.symbol], artifact.signature)
