@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from inlaid import ops
 from inlaid.frontends.values import Values
 from inlaid.graph.attrs import attr_vars
-from inlaid.graph.ir import Call, Constant, Expr, GlobalVar, Span, Var, call, children, existential, rebuild
+from inlaid.graph.ir import Call, Constant, Expr, GlobalVar, Span, Var, children, existential, rebuild
 from inlaid.graph.operator import Operator
+from inlaid.ops.compose import with_witnesses
 from inlaid_runtime.types import type_vars
-
-_TAKE_WITNESSES = ("iota", "sizes", "after")
 
 
 @dataclass
@@ -32,7 +29,7 @@ class Finisher:
             if not isinstance(expr, (Var, Constant, GlobalVar)):
                 rebuilt = rebuild(expr, tuple(replacements.get(child, child) for child in children(expr)))
             if isinstance(rebuilt, Call) and isinstance(rebuilt.callee, Operator):
-                rebuilt = self._witnessed(rebuilt, rebuilt.callee)
+                rebuilt = self._witnessed(rebuilt)
             if rebuilt.span is None:
                 # The expression is new and not yet shared, so that it can be modified in place.
                 object.__setattr__(rebuilt, "span", span)
@@ -54,17 +51,13 @@ class Finisher:
                 stack.append((expr, True))
                 stack.extend((child, False) for child in reversed(children(expr)) if child not in visited)
 
-    def _witnessed(self, expr: Call, operator: Operator) -> Expr:
+    def _witnessed(self, expr: Call) -> Expr:
         attr_sizes = [size for size in attr_vars(expr.attrs) if existential(size)]
         if not attr_sizes:
             return expr
         operand_sizes = frozenset().union(*(type_vars(arg.type) for arg in expr.args))
         origins = (self.values.origin(size) for size in attr_sizes if size not in operand_sizes)
         witnesses = tuple(dict.fromkeys(origin for origin in origins if origin is not None))
-        if not witnesses:
-            return expr
-        if operator.name in _TAKE_WITNESSES:
-            return call(operator, (*expr.args, *witnesses), expr.attrs, expr.span)
-        operand = ops.after(expr.args[0], *witnesses, span=expr.span)
-        self._finished.add(operand)
-        return dataclasses.replace(expr, args=(operand, *expr.args[1:]))
+        witnessed = with_witnesses(expr, witnesses)
+        self._finished.update(arg for arg in witnessed.args if arg not in expr.args)
+        return witnessed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from inlaid.graph import ir
 from inlaid.graph.conditions import require
-from inlaid.graph.unify import bind_dims, fits, fresh_size, freshen, match_dims, require_bounds, unify
+from inlaid.graph.unify import bind_dims, fits, fresh_size, freshen, match_dims, require_bounds, unify, with_shown_sizes
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim, Expr, SizeVar
 from inlaid_runtime.errors import TypeInferenceError
@@ -60,14 +60,17 @@ def infer_loop(
     # A size that varies between iterations, or that the body computes, gets a fresh existential dimension in the loop's type.
     changing = _changing_sizes(body.type, state)
     renamed = {size: value for size, value in bindings.items() if size not in changing}
-    freshen(changing | ir.defined_sizes(body), renamed)
+    new_sizes = changing | ir.defined_sizes(body)
+    freshen(new_sizes, renamed)
     outputs: list[Type] = [substitute_type(param, renamed) for param in params[1 : 1 + len(state)]]
     for result in results[1 + len(state) :]:
         row = substitute_type(result, renamed)
         if not isinstance(row, TensorType):
             raise TypeInferenceError(f"a stacked output must be a tensor, got {row!r}", node=node)
         outputs.append(TensorType((stacked_extent, *row.shape), row.dtype))
-    return TupleType(tuple(outputs))
+    type_ = with_shown_sizes(TupleType(tuple(outputs)), [renamed[size] for size in new_sizes])
+    assert isinstance(type_, TupleType)
+    return type_
 
 
 def require_carried(loop: Loop, captured: frozenset[Expr] = frozenset()) -> None:

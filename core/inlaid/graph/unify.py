@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from inlaid.graph.attrs import shown_sizes
 from inlaid.graph.conditions import require
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim, Expr, SizeVar, maximum, substitute, unwrap, wrap
@@ -125,7 +126,7 @@ def instantiate(
     labels = [f"argument {number} of {name}" for number in range(len(args))]
     sizes = bind_dims(callee.params, args, labels, name, span, captured)
     freshen(defined_sizes, sizes)
-    return substitute_type(callee.result, sizes)
+    return with_shown_sizes(substitute_type(callee.result, sizes), [sizes[size] for size in defined_sizes])
 
 
 def bind_dims(
@@ -173,6 +174,29 @@ def freshen(sizes: Iterable[Expr], bindings: dict[Expr, Expr]) -> None:
             assert isinstance(size, SizeVar)
             upper = None if size.upper is None else unwrap(substitute(wrap(size.upper), bindings))
             bindings[size] = fresh_size(size.name, upper)
+
+
+def with_shown_sizes(type_: Type, sizes: Collection[Expr]) -> Type:
+    """Replace extents that contain one of the existential dimensions `sizes` which is no extent itself by existential dimensions of
+    their own, since the shapes of a value tell its extents alone."""
+    hidden = frozenset(sizes) - shown_sizes(type_)
+    if not hidden:
+        return type_
+    extents: dict[Dim, Dim] = {}
+
+    def extent(dim: Dim) -> Dim:
+        if isinstance(dim, int) or hidden.isdisjoint(arith.free_vars(dim)):
+            return dim
+        if dim not in extents:
+            extents[dim] = fresh_size("n", arith.bounds(dim)[1])
+        return extents[dim]
+
+    def replaced(part: Type) -> Type:
+        if isinstance(part, TupleType):
+            return TupleType(tuple(map(replaced, part.fields)))
+        return TensorType(tuple(map(extent, part.shape)), part.dtype) if isinstance(part, TensorType) else part
+
+    return replaced(type_)
 
 
 def join_types(a: Type, b: Type, span: Span | None = None) -> Type:

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from inlaid.graph.ir import Expr, constant
+from inlaid.graph.ir import Call, Constant, Expr, call, constant
 from inlaid.ops.conversion import cast
 from inlaid.ops.define import tensor_type, working_dtype
 from inlaid.ops.elementwise import abs, add, div, exp, expm1, less, log1p, maximum, mul, neg, where
 from inlaid.ops.reduce import reduce_sum
-from inlaid.ops.shape import concat, reshape, sizes, strided_slice
+from inlaid.ops.shape import after, concat, iota, reshape, sizes, strided_slice
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Dim
+from inlaid_runtime.records import replace
 from inlaid_runtime.types import DType, TensorType, dtype
 
 
@@ -98,3 +99,21 @@ def squeeze(x: Expr, *axes: int) -> Expr:
 def join(parts: Sequence[Expr], axis: int) -> Expr:
     """Concatenate tensors along an axis. Returns a single part unchanged."""
     return parts[0] if len(parts) == 1 else concat(*parts, axis=axis)
+
+
+def with_witnesses(reader: Call, witnesses: Sequence[Expr]) -> Call:
+    """Add witnesses (see `ops.shape`) to a call of an operator: as operands if it takes any, else to an operand, rather one that is
+    not constant. Returns the call itself if there are no witnesses, or if it has no tensors as operands."""
+    if not witnesses:
+        return reader
+    if reader.callee in (after, iota, sizes):
+        return call(reader.callee, (*reader.args, *witnesses), reader.attrs, reader.span)
+    positions = [position for position, arg in enumerate(reader.args) if isinstance(arg.type, TensorType)]
+    positions.sort(key=lambda position: isinstance(reader.args[position], Constant))
+    if not positions:
+        return reader
+    args = list(reader.args)
+    operand = args[positions[0]]
+    operands = operand.args if isinstance(operand, Call) and operand.callee is after else (operand,)
+    args[positions[0]] = after(*operands, *witnesses, span=reader.span)
+    return replace(reader, args=tuple(args))

@@ -503,7 +503,8 @@ tile = Operator(
 #
 # Existential sizes are known only after the kernel that computes them. If an operator has such a size in its attributes but not in
 # the type of an operand, it needs an extra operand, a *witness*: a tensor that has the size and whose elements are not read. `iota`
-# and `sizes` have witness operands; any other operator uses `after`, which returns its first operand unchanged.
+# and `sizes` have witness operands; any other operator uses `after`, which returns its first operand unchanged. Decompositions and
+# rewrites need not add witnesses: the pass `witness_sizes` does.
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ from inlaid.graph.attrs import attr_vars, shown_sizes
 from inlaid.graph.loops import iterations
 from inlaid.graph.operator import Attrs, Operator
 from inlaid.graph.scope_conditions import call_conditions, owner_constraints, weakened
-from inlaid.graph.scopes import Scope, Scopes, analyse, is_leaf
+from inlaid.graph.scopes import Scope, Scopes, analyse, common_scope, is_leaf
 from inlaid.graph.transform import substitute
 from inlaid.partitioning.annotate import Annotated, Candidate, Claim, annotate
 from inlaid.partitioning.assignment import by_priority, check_complete
 from inlaid.partitioning.compose import Composed, compose, dissolve
+from inlaid.passes.witness_sizes import size_binders, unshown_sizes
 from inlaid.plugins import Accept, AcceptIf, Target
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Constraint, Dim
@@ -157,6 +158,7 @@ class _Outline:
         self.regions = regions
         self.memo: dict[int, ir.Expr] = {}
         self.level: dict[int, int] = {}
+        self.witnesses = self._witnesses()
         self.consumers = self._consumers()
 
     def run(self) -> ir.Expr:
@@ -167,7 +169,7 @@ class _Outline:
         """Return the readers of each expression: pairs of (id of the reader in the scope of the expression, reader).
 
         A reader inside a nested scope counts as the control flow node that owns the scope. A `Let` reads its value, outside of
-        every region.
+        every region. An operator also reads the tensors that show the sizes in its attributes.
         """
         consumers: dict[int, list[tuple[int, ir.Expr]]] = {}
         for expr in ir.post_order(self.function):
@@ -178,6 +180,7 @@ class _Outline:
                     (child, self.scopes.inner.get((id(expr), index)) or self.scopes.expr_scopes.get(id(expr)))
                     for index, child in enumerate(map(self._value, ir.children(expr)))
                 ]
+                children += [(_whole(witness), self.scopes.expr_scopes[id(expr)]) for witness in self.witnesses.get(id(expr), ())]
             for child, scope in children:
                 if is_leaf(child) or id(child) not in self.scopes.expr_scopes:
                     continue
@@ -188,6 +191,31 @@ class _Outline:
                     reader, scope = scope.owner, scope.parent
                 consumers.setdefault(id(child), []).append((id(reader), expr))
         return consumers
+
+    def _witnesses(self) -> dict[int, list[ir.Expr]]:
+        """Return tensors that show the computed sizes which the attributes of calls read and their operands do not show, by the ids
+        of the calls. The regions of the calls take them as inputs, so they are of dtypes that the targets accept."""
+        unshown = {id(expr): sizes for expr in ir.post_order(self.function) if (sizes := self._unshown_sizes(expr))}
+        binders = size_binders(self.function, self.scopes) if unshown else {}
+        witnesses: dict[int, list[ir.Expr]] = {}
+        for reader, sizes in unshown.items():
+            home, dtypes = self.scopes.expr_scopes[reader], self.candidates[self.claims[reader].target].dtypes
+            for size in sorted(sizes, key=repr):
+                for binder, scope in binders.get(size, ()):
+                    assert isinstance(binder.type, TensorType)
+                    if common_scope(scope, home) is scope and binder.type.dtype.name in dtypes:
+                        witnesses.setdefault(reader, []).append(binder)
+                        break
+        return witnesses
+
+    def _unshown_sizes(self, expr: ir.Expr) -> frozenset[arith.Expr]:
+        if id(expr) not in self.claims:
+            return frozenset()
+        assert isinstance(expr, ir.Call)
+        if not isinstance(expr.callee, ir.GlobalVar):
+            return unshown_sizes(expr)
+        parts = ir.post_order(self.composites[expr.callee.name])
+        return frozenset().union(*map(unshown_sizes, parts)) - shown_sizes(*(arg.type for arg in expr.args))
 
     def _value(self, expr: ir.Expr) -> ir.Expr:
         """Resolve an expression: the body of a `Let`, the value of a bound variable, otherwise the expression itself."""
@@ -325,6 +353,10 @@ class _Outline:
                         params[id(outer)] = ir.var(f"p{len(params)}", expr.type, span=expr.span)
                         args.append(outer)
                     inner[id(expr)] = params[id(outer)]
+        for witness in (witness for member in unit.members for witness in self.witnesses.get(id(member), ())):
+            if id(_whole(witness)) not in member_ids and id(outer := self._mapped(witness)) not in params:
+                params[id(outer)] = ir.var(f"p{len(params)}", witness.type, span=witness.span)
+                args.append(outer)
         results = _with_witnesses(unit, self._results(unit, member_ids))
         self._emit(unit, results, inner, list(params.values()), args, scope)
 
@@ -452,6 +484,11 @@ class _Outline:
                 stack.append((expr, True))
                 stack.extend((child, False) for child in reversed(self._children(expr, member_ids)))
         return order
+
+
+def _whole(witness: ir.Expr) -> ir.Expr:
+    """Return the expression that computes a witness: a call, a control flow node or a parameter."""
+    return witness.tuple if isinstance(witness, ir.TupleItem) else witness
 
 
 def _surrounding_params(scope: Scope) -> list[ir.Var]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from inlaid.graph.attrs import attr_vars, shown_sizes, sizes_in
+from inlaid.graph.attrs import shown_sizes, sizes_in
 from inlaid.graph.ir import (
     Call,
     Expr,
@@ -148,7 +148,7 @@ def _invariants(body: Function, scopes: Scopes) -> list[Expr]:
         parts = (scopes.resolve(expr),) if isinstance(expr, Var) else children(expr)
         # Building a tuple is free, so only its fields may be worth hoisting.
         is_free = isinstance(expr, Tuple) and scopes.expr_scopes[id(expr)] is home
-        if is_free or _reads_param_sizes(expr) or any(id(part) in varying_ids for part in parts):
+        if is_free or any(id(part) in varying_ids for part in parts):
             varying_ids.add(id(expr))
     readers = [expr for expr in order if id(expr) in varying_ids]
     read_exprs = [child for expr in readers for child in children(expr)] + [body.body]
@@ -156,15 +156,6 @@ def _invariants(body: Function, scopes: Scopes) -> list[Expr]:
         id(child): child for child in read_exprs if id(child) not in varying_ids and scopes.expr_scopes.get(id(child)) is home
     }
     return [expr for expr in order if id(expr) in invariant_reads and _computes(expr)]
-
-
-def _reads_param_sizes(expr: Expr) -> bool:
-    """Test whether the attributes of a call read computed sizes that none of its operands shows. A parameter of the body does, and
-    outside the loop nothing would order the call after the kernel that computes the size."""
-    if not isinstance(expr, Call):
-        return False
-    hidden_sizes = attr_vars(expr.attrs) - shown_sizes(*(arg.type for arg in expr.args))
-    return any(map(existential, hidden_sizes))
 
 
 def _computes(expr: Expr) -> bool:

@@ -8,6 +8,7 @@ from inlaid.graph.ir import Call, Expr, Function
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, wildcard
 from inlaid.graph.rewrite import RewriteRule, rewrite_expr
+from inlaid.passes.witness_sizes import witness_sizes
 from inlaid_runtime.errors import CompileError, InlaidError
 
 
@@ -36,4 +37,4 @@ def decompose(function: Function, keep: Callable[[Call], bool]) -> Function:
 
     simpler = rewrite_expr(function, [RewriteRule("decompose", wildcard().where(must_decompose), build)])
     assert isinstance(simpler, Function)
-    return simpler
+    return witness_sizes(simpler)

@@ -26,6 +26,7 @@ from inlaid.passes.name_sizes import name_sizes
 from inlaid.passes.simplify import simplify
 from inlaid.passes.simplify_inference import simplify_inference
 from inlaid.passes.tensor_witnesses import tensor_witnesses
+from inlaid.passes.witness_sizes import witness_sizes
 from inlaid.settings import AS_MODEL
 from inlaid_runtime.errors import InputError
 from inlaid_runtime.types import TensorType
@@ -34,9 +35,10 @@ GraphPass = FunctionPass | ModulePass
 Rewrite = Callable[[Function], Function]
 
 NAME_SIZES = FunctionPass("name_sizes", name_sizes)
-CONSTRAINTS = (NAME_SIZES, ModulePass("constraints", with_constraints))
-"""Passes that keep the conditions on sizes that a model states. They run before any pass that may remove an expression that states
-one."""
+WITNESS_SIZES = FunctionPass("witness_sizes", witness_sizes)
+CONSTRAINTS = (NAME_SIZES, WITNESS_SIZES, ModulePass("constraints", with_constraints))
+"""Passes that keep what a model says of sizes: the order in which they are computed and read, and the conditions on them. They run
+before any pass that may move or remove an expression that says one."""
 
 
 def canonical(stored_weights: bool = False, integers: Acceptance | None = None) -> tuple[GraphPass, ...]:
@@ -121,4 +123,6 @@ def graph_passes(
         FunctionPass("bind_invariants", bind_invariants, ("graph_form",)),
         *target_passes,
         FunctionPass("sink_transposes", sink_transposes, ("graph_form",)),
+        # Again, for the expressions that passes have built; the partitioner orders operators by their operands alone.
+        WITNESS_SIZES,
     )

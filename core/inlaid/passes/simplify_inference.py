@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from inlaid.graph.attrs import shown_sizes
-from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, existential
+from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant
 from inlaid.graph.operator import Operator
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, match, wildcard
 from inlaid.graph.rewrite import RewriteRule, rewrite_expr
@@ -21,8 +20,9 @@ from inlaid.graph.uses import UseCounts
 from inlaid.ops.compose import cast_to, scalar
 from inlaid.ops.define import working_dtype
 from inlaid.ops.elementwise import add, div, mul, sqrt, sub
-from inlaid.ops.shape import after, reshape
-from inlaid_runtime.arith import Dim, free_vars
+from inlaid.ops.shape import reshape
+from inlaid.passes.witness_sizes import witness_sizes
+from inlaid_runtime.arith import Dim
 from inlaid_runtime.types import TensorType, from_numpy
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +33,7 @@ def simplify_inference(target: Function) -> Function:
     matrix product, and merge consecutive constant scales and shifts. An expression is merged only if nothing else uses it."""
     expanded = rewrite_expr(target, [RewriteRule("batch_norm", is_op("batch_norm").named("norm"), _scale_and_shift)])
     assert isinstance(expanded, Function)
-    return _fold_scales(expanded)
+    return _fold_scales(witness_sizes(expanded))
 
 
 # --- batch normalization ----------------------------------------------------------------------------------------------
@@ -58,16 +58,13 @@ def _scale_and_shift(match: Match) -> Expr:
         factor = div(scale_, sqrt(add(variance_, scalar(norm.attrs.epsilon, wide))))
         offset = sub(bias_, mul(mean_, factor))
     shape = (x.type.shape[1], *(1,) * (x.type.rank - 2))
-    factor, offset = (_reshaped(item, shape, x) for item in (factor, offset))
+    factor, offset = (_reshaped(item, shape) for item in (factor, offset))
     return cast_to(add(mul(cast_to(x, wide), factor), offset), x.type.dtype)
 
 
-def _reshaped(value: Expr, shape: tuple[Dim, ...], x: Expr) -> Expr:
-    """Reshape a value per channel to `shape`, whose sizes are those of `x`. A computed one is known once `x` is."""
+def _reshaped(value: Expr, shape: tuple[Dim, ...]) -> Expr:
     if isinstance(value, Constant):
         return constant(value.data.reshape((-1, *shape[1:])), span=value.span)
-    if any(map(existential, free_vars(shape[0]) - shown_sizes(value.type))):
-        value = after(value, x)
     return reshape(value, shape=shape)
 
 

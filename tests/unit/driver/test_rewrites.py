@@ -118,7 +118,7 @@ def test_effects_name_the_plugins_of_passes() -> None:
         ("kernel", "rename", 1),
     ]
     names = [item.name for item in effects]
-    stages = ["bind_invariants", "early", "sink_transposes", "partition", "borders", "own", "dissolve"]
+    stages = ["bind_invariants", "early", "sink_transposes", "witness_sizes:2", "partition", "borders", "own", "dissolve"]
     assert names[names.index("bind_invariants") :][: len(stages)] == stages
     assert names[-2:] == ["hoist_scratch", "rename"]
     assert next(item for item in effects if item.name == "partition").after == 2
