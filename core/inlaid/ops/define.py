@@ -45,7 +45,7 @@ _KINDS_IN_DOC = {
 """Words for the dtypes of an operand, and of several operands that have one dtype."""
 
 # Sentences that the documentation of several operators shares.
-INDEX_RULE = "A negative index counts from the end. An index out of range raises `KernelFault` at run time."
+INDEX_RULE = "A negative index counts from the end. An index out of range that selects elements raises `KernelFault` at run time."
 PRODUCT_DTYPE = "dtype `out_dtype`, by default the operands' dtype, at least int32 for integers"
 SAME_TYPE = "Result: shape and dtype of x."
 

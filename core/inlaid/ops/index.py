@@ -57,6 +57,9 @@ def _infer_take(attrs: AxisAttrs, x: Type, indices: Type) -> Type:
 
 
 def _take(attrs: AxisAttrs, x: Array, indices: Array) -> Array:
+    shape = x.shape[: attrs.axis] + indices.shape + x.shape[attrs.axis + 1 :]
+    if 0 in shape:
+        return np.zeros(shape, x.dtype)
     return np.asarray(np.take(x, positive_indices(indices, x.shape[attrs.axis]), attrs.axis))
 
 
@@ -170,6 +173,9 @@ def _infer_gather_nd(attrs: GatherNdAttrs, x: Type, indices: Type) -> Type:
 def _gather_nd(attrs: GatherNdAttrs, x: Array, indices: Array) -> Array:
     batch = attrs.batch_dims
     index_shape = indices.shape[:-1]
+    shape = index_shape + x.shape[batch + indices.shape[-1] :]
+    if 0 in shape:
+        return np.zeros(shape, x.dtype)
     index = [np.broadcast_to(grid, index_shape) for grid in grids(index_shape)[:batch]]
     index += [positive_indices(indices[..., k], x.shape[batch + k]) for k in range(indices.shape[-1])]
     return np.array(x[tuple(index)] if index else np.broadcast_to(x, index_shape + x.shape))
@@ -226,6 +232,8 @@ def _infer_reverse_sequence(attrs: ReverseSequenceAttrs, x: Type, lengths: Type)
 
 def _reverse_sequence(attrs: ReverseSequenceAttrs, x: Array, lengths: Array) -> Array:
     extent = x.shape[attrs.time_axis]
+    if not x.size:
+        return x
     if ((lengths < 0) | (lengths > extent)).any():
         raise KernelFault(f"the lengths must be >= 0 and <= {extent}")
     step = np.arange(extent)
@@ -262,7 +270,7 @@ reverse_sequence = Operator(
     inputs=("x", "lengths"),
     doc=f"""Reverse the first `lengths[i]` elements along the time axis, for each index i of the batch axis.
 Operands: x, any dtype; lengths, integer, one element per index of the batch axis. {SAME_TYPE}
-A length that is negative or exceeds the time axis raises `KernelFault` at run time.""",
+A length that is negative or exceeds the time axis raises `KernelFault` at run time, if the result has elements.""",
 )
 
 

@@ -123,6 +123,8 @@ def _infer_scatter_nd(attrs: ScatterNdAttrs, x: Type, indices: Type, updates: Ty
 
 @quiet
 def _scatter_nd(attrs: ScatterNdAttrs, x: Array, indices: Array, updates: Array) -> Array:
+    if not updates.size:
+        return x.copy()
     depth = indices.shape[-1]
     count = math.prod(indices.shape[:-1])
     index = tuple(positive_indices(indices[..., axis].reshape(-1), x.shape[axis]) for axis in range(depth))
@@ -191,6 +193,8 @@ def _infer_scatter_along_axis(attrs: ScatterAlongAxisAttrs, x: Type, indices: Ty
 
 @quiet
 def _scatter_along_axis(attrs: ScatterAlongAxisAttrs, x: Array, indices: Array, updates: Array) -> Array:
+    if not updates.size:
+        return x.copy()
     index = [np.broadcast_to(grid, indices.shape) for grid in grids(indices.shape)]
     index[attrs.axis] = positive_indices(indices, x.shape[attrs.axis])
     return _write(attrs.reduction, x, tuple(index), updates)

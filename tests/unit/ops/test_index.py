@@ -141,6 +141,17 @@ def test_a_length_outside_is_an_error(length: int) -> None:
     check_faults(ops.reverse_sequence, array((1, 4)), np.array([length]), batch_axis=0, time_axis=1)
 
 
+def test_an_index_that_selects_no_elements_is_not_checked() -> None:
+    """A loop over the elements of an empty result checks none of them."""
+    empty, outside = array((4, 0)), np.array([[9]])
+    check(ops.take, empty, outside, axis=0)
+    check(ops.gather_nd, empty, outside)
+    check(ops.scatter_nd, empty, outside, array((1, 0)))
+    check(ops.scatter_along_axis, empty, array((2, 0), "int64"), array((2, 0)), axis=0)
+    check(ops.reverse_sequence, array((2, 0)), np.array([1, 1]), batch_axis=0, time_axis=1)
+    check(ops.reverse_sequence, array((1, 3, 0)), np.array([7]), batch_axis=0, time_axis=1)
+
+
 @pytest.mark.parametrize(
     ("operator", "arrays", "attrs", "message"),
     [
