@@ -291,15 +291,18 @@ def _variables(expr: arith.Expr) -> list[arith.Expr]:
 
 
 def _greatest(buffer: ir.Buffer, defines: _Defines) -> arith.Expr:
-    """Return the number of elements of a buffer, with computed sizes at their upper bounds, for which it is allocated."""
-    size = arith.wrap(arith.product(buffer.shape))
+    """Return the number of elements of a buffer, with computed sizes at their upper bounds, for which it is allocated. Extents are
+    bounded one by one: each is at least 0, which does not show in their product."""
     bounds: dict[arith.Expr, tuple[arith.Expr, arith.Expr]] = {
         defined: (arith.ZERO, arith.wrap(defined.upper)) for defined, _ in defines if defined.upper is not None
     }
-    limits = arith.limits(size, bounds)
-    if limits is None:
-        raise CompileError(f"buffer {buffer.name} of shape {buffer.shape} must have a size with an upper bound")
-    return limits[1]
+    upper_bounds = []
+    for dim in buffer.shape:
+        limits = arith.limits(dim, bounds)
+        if limits is None:
+            raise CompileError(f"buffer {buffer.name} of shape {buffer.shape} must have a size with an upper bound")
+        upper_bounds.append(limits[1])
+    return arith.wrap(arith.product(tuple(upper_bounds)))
 
 
 def _bounds(variable: arith.Expr, arguments: Collection[arith.Expr]) -> Iterator[arith.Expr]:

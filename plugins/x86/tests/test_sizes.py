@@ -22,6 +22,19 @@ pytestmark = pytest.mark.usefixtures("host")
 N, M = SizeVar("n"), SizeVar("m")
 
 
+@pytest.mark.parametrize("target", ["x86:threads=1", "x86:threads=1,check=true"])
+def test_an_extent_that_may_be_negative_for_all_that_its_expression_says(target: str) -> None:
+    """The buffer of a computed size has an extent n - 2."""
+    x, ends = var("x", TensorType((M, N), "float32")), var("ends", TensorType((1,), "int64"))
+    rows = ops.avg_pool(ops.reshape(x, shape=(1, M, N)), kernel=(3,))
+    part = ops.dynamic_slice(rows, constant(np.zeros(1, np.int64)), ends, axes=(1,), strides=(1,))
+    executable = compile_module(Module({"main": function([x, ends], part)}), [target])
+    for shape, end in (((3, 5), 2), ((4, 3), 9), ((2, 7), 0)):
+        value = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        (result,) = executable.run({"x": value, "ends": np.array([end])}).values()
+        assert np.array_equal(result, value[None, :end, 1:-1])
+
+
 def test_sizes_as_values() -> None:
     """Kernels read sizes that none of their buffers has; two that differ only in these are two kernels."""
     x = var("x", TensorType((N, M), "float32"))

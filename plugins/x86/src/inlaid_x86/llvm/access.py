@@ -98,34 +98,36 @@ def size_checks(region: RegionProgram, call: KernelCall, bounds: dict[arith.Expr
     pairs: list[tuple[arith.Expr, ...]] = []
     for param, number in zip(kernel.params, (*call.inputs, *call.outputs), strict=False):
         buffer = region.buffers[number]
-        buffer_bytes = _upper_bound(_bytes(buffer.shape, buffer.dtype.bytes), bounds)
+        buffer_bytes = _greatest_bytes(buffer.shape, buffer.dtype.bytes, bounds)
         count = elements(kernel, param)
         if count is not None:
             pairs.append((substitute(arith.mul(count, param.dtype.bytes), names), buffer_bytes))
-        pairs.append((arith.add(buffer.offset, buffer_bytes), _upper_bound(_owner_bytes(region, buffer), bounds)))
+        pairs.append((arith.add(buffer.offset, buffer_bytes), _owner_bytes(region, buffer, bounds)))
     return pairs
 
 
-def _owner_bytes(region: RegionProgram, buffer: RegionBuffer) -> arith.Expr:
-    """Return the bytes of the memory that contains a buffer."""
+def _owner_bytes(region: RegionProgram, buffer: RegionBuffer, bounds: Mapping[arith.Expr, arith.Expr]) -> arith.Expr:
+    """Return the greatest bytes of the memory that contains a buffer."""
     match buffer.storage:
         case "arena":
-            return arith.wrap(region.workspace)
+            return _upper_bound(region.workspace, bounds)
         case "constant":
             return arith.Const(list(region.constants.values())[buffer.index].nbytes)
     specs = region.signature.inputs if buffer.storage == "input" else region.signature.outputs
     spec = specs[buffer.index]
-    return _bytes(spec.shape, 1 if spec.dtype is None else spec.dtype.bytes)
+    return _greatest_bytes(spec.shape, 1 if spec.dtype is None else spec.dtype.bytes, bounds)
 
 
-def _upper_bound(size: arith.Expr, bounds: Mapping[arith.Expr, arith.Expr]) -> arith.Expr:
+def _greatest_bytes(shape: tuple[arith.Dim, ...], width: int, bounds: Mapping[arith.Expr, arith.Expr]) -> arith.Expr:
+    """Return the greatest bytes of a buffer. Its extents are bounded one by one: each is at least 0, which does not show in their
+    product."""
+    return arith.mul(arith.product(tuple(_upper_bound(dim, bounds) for dim in shape)), width)
+
+
+def _upper_bound(size: arith.Dim, bounds: Mapping[arith.Expr, arith.Expr]) -> arith.Expr:
     """Return the upper bound of a size."""
     if bounds.keys().isdisjoint(arith.free_vars(size)):
-        return size
+        return arith.wrap(size)
     limits = arith.limits(size, {name: (arith.ZERO, bound) for name, bound in bounds.items()})
     assert limits is not None, size
     return limits[1]
-
-
-def _bytes(shape: tuple[arith.Dim, ...], width: int) -> arith.Expr:
-    return arith.mul(arith.wrap(arith.product(shape)), width)
