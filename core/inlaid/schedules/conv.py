@@ -74,9 +74,12 @@ class _ConvTiling:
 class ConvRule:
     """Schedules convolutions of float32 and float64, and of narrow operands by instructions, whose output channels per group fill
     vectors, or fill more than half a vector in a single group. For float images of symbolic size, and those that are not 2-d, 2
-    output channels in a single group suffice, since there is no im2col."""
+    output channels in a single group suffice, since there is no im2col. Tiles have at most `max_pixels` pixels."""
 
     name = "conv2d"
+
+    def __init__(self, max_pixels: int | None = None) -> None:
+        self._max_pixels = max_pixels
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
         """Offer schedules. Declines other kernels, symbolic channels or windows, groups whose input channels do not fill the groups
@@ -88,7 +91,7 @@ class ConvRule:
         offers: list[Offer] = []
         # Offer shorter vectors only if they leave fewer lanes empty.
         for dot in _dots(conv, context):
-            if (not offers or conv.outputs % dot.lanes == 0) and (plan := _plan(conv, dot, context, inputs)):
+            if (not offers or conv.outputs % dot.lanes == 0) and (plan := _plan(conv, dot, context, inputs, self._max_pixels)):
                 offers.append(_offer(plan, context))
             if offers and conv.outputs % dot.lanes == 0:
                 break
@@ -127,8 +130,11 @@ def _offer(plan: _ConvTiling, context: KernelContext) -> Offer:
     return Offer(params, Traced(lambda: _schedule(plan, layouts, panels, context)), plan.cost, decisions=decisions)
 
 
-def _plan(conv: DirectConv, dot: VectorDot, context: KernelContext, inputs: tuple[InputInfo, ...]) -> _ConvTiling | None:
-    """Plan the convolution with dot product `dot`; None if channels do not fill lanes and groups and cannot be padded."""
+def _plan(
+    conv: DirectConv, dot: VectorDot, context: KernelContext, inputs: tuple[InputInfo, ...], limit: int | None
+) -> _ConvTiling | None:
+    """Plan the convolution with dot product `dot`, in tiles of at most `limit` pixels (None: any number); None if channels do not
+    fill lanes and groups and cannot be padded."""
     if not _fills(conv, dot, context):
         return None
     padded, groups = conv.inputs % dot.group != 0, dot.groups(conv.inputs)
@@ -144,6 +150,7 @@ def _plan(conv: DirectConv, dot: VectorDot, context: KernelContext, inputs: tupl
 
     def choose(height: int, width: int, max_pixels: int | None) -> tuple[ConvTile, Decision, float]:
         max_pixels = core.costs.wide_tile_pixels if takes_wide and max_pixels is not None else max_pixels
+        max_pixels = max_pixels if limit is None else min(limit, max_pixels or limit)
         best, cycles = choose_pixels(count, height, width, depth, dot.lanes, registers, core, max_pixels, dot.interleaves)
         return *decide_tile(best, count, height, width, registers, max_pixels, context), cycles
 
