@@ -32,7 +32,17 @@ from inlaid.schedules.direct_conv import (
     tile_nest,
 )
 from inlaid.schedules.dot import VectorDot, begin_sum, find_factors, find_vector_dots, use_instruction
-from inlaid.schedules.flat_conv import STORE_WHOLE_TILES, FlatAxis, flatten, in_text, join_pixels, needs_copy, plan_pixels
+from inlaid.schedules.flat_conv import (
+    STORE_WHOLE_TILES,
+    FlatAxis,
+    flatten,
+    in_text,
+    join_pixels,
+    needs_copy,
+    padding_of,
+    plan_pixels,
+    skip_padding,
+)
 from inlaid.schedules.register_tile import fits, seconds, steps
 from inlaid.schedules.shape import (
     accumulate_in_registers,
@@ -58,7 +68,7 @@ from inlaid_runtime.types import ROW_MAJOR, Layout
 class _ConvTiling:
     """A convolution whose channels fill vectors, its dot product, and its tile. The input has `block` channels per block (0: not
     blocked); `run`: input channels of a run, whose weights may be contiguous. `padded`: input channels are padded by a copy. `cost`
-    is in seconds. `flat` are the axes of flattened images."""
+    is in seconds. `flat` are the axes of flattened images. `is_small`: images have few pixels."""
 
     conv: DirectConv
     dot: VectorDot
@@ -69,6 +79,7 @@ class _ConvTiling:
     cost: float
     decision: Decision
     flat: tuple[FlatAxis, ...] = ()
+    is_small: bool = False
 
 
 class ConvRule:
@@ -160,7 +171,7 @@ def _plan(
     tile, decision, cycles, flat = tile_choice
     cost = seconds(images * channels // outputs * cycles, context.capabilities)
     run = gcd(block, groups * dot.group) if block else 1
-    return _ConvTiling(filled_conv, dot, tile, block, run, padded, cost, decision, flat)
+    return _ConvTiling(filled_conv, dot, tile, block, run, padded, cost, decision, flat, limit is not None)
 
 
 def _fills(conv: DirectConv, dot: VectorDot, context: KernelContext) -> bool:
@@ -314,6 +325,10 @@ def _schedule(plan: _ConvTiling, layouts: dict[ir.Buffer, Layout], share_panels:
     stream_weights(s, conv, tile, panels, outer[-1], context.capabilities.core)
     for copy, line in line_loops.items():
         s.apply(SPLIT_BORDERS, copy, line)
+    # Windows of neighboring elements read little padding, except in images of few pixels.
+    may_skip = has_copy and dot.peels and not plan.padded and (plan.is_small or any(axis.dilation > 1 for axis in plan.flat))
+    if may_skip and (padding := padding_of(anchor)):
+        skip_padding(s, name, plan.flat, padding)
     return s
 
 

@@ -18,7 +18,6 @@ from inlaid.tensor.schedule import Schedule
 from inlaid.tensor.scheduling.rule import InputInfo, KernelContext, Offer, Version
 from inlaid.tensor.transform.lower_blocks import joined
 from inlaid.tensor.transform.paths import block_nest
-from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Const, Expr, Var
 from inlaid_runtime.records import dataclass, replace
@@ -77,7 +76,7 @@ def direct_version(
         return None
 
     def schedule(source: ir.LoopProgram) -> ir.LoopProgram:
-        s = Schedule(_without_padding_taps(offer.schedule(direct), anchor), context.intrinsics)
+        s = Schedule(offer.schedule(direct), context.intrinsics)
         lay_out(s, {transformed: layouts[transformed]})
         return s.program
 
@@ -127,43 +126,6 @@ def _direct(program: ir.LoopProgram, anchor: Anchor, weights: ir.Buffer) -> ir.L
         return nest if block is final else stmt
 
     return replace(program, body=change(program.body))
-
-
-def _without_padding_taps(scheduled: ir.LoopProgram, anchor: Anchor) -> ir.LoopProgram:
-    """Restrict the loops over taps to those that read an element of the image."""
-    ranges = _tap_ranges(anchor)
-    sums = next(block for block in ir.walk_stmts(scheduled.body) if isinstance(block, ir.Block) and block.name == DIRECT)
-    reductions = [binding for item, binding in zip(sums.iters, sums.bindings, strict=True) if item.kind is ir.IterKind.REDUCTION]
-    ranges_by_loop = dict(zip(reductions[-len(ranges) :], ranges, strict=True)) if ranges else {}
-
-    def change(stmt: ir.Stmt) -> ir.Stmt | None:
-        if not isinstance(stmt, ir.For) or stmt.var not in ranges_by_loop or stmt.extent != Const(WINDOW):
-            return None
-        first, count = ranges_by_loop[stmt.var]
-        loop = Var(stmt.var.name)
-        body = Rewriter({stmt.var: loop + first}).stmt(Rewriter(stmt=change).stmt(stmt.body))
-        return replace(stmt, var=loop, extent=count, body=body)
-
-    return Rewriter(stmt=change).program(scheduled)
-
-
-def _tap_ranges(anchor: Anchor) -> list[tuple[Expr, Expr]]:
-    """Return the first tap that reads an element of the image and the number of taps to the last one, for each axis; empty without
-    padding."""
-    pad = anchor.before[0]
-    if pad.name in STAGES:
-        return []
-    assert isinstance(pad.body, ir.Store)
-    data = next(node for node in ir.walk_exprs(pad.body.value) if isinstance(node, ir.Load))
-    ranges = []
-    for item, index, extent, outputs in zip(
-        pad.iters[2:], data.indices[2:], data.buffer.shape[2:], anchor.after[1].iters[2:], strict=True
-    ):
-        before = item.var - index
-        first = arith.maximum(before - (outputs.extent - 1), 0)
-        end = arith.minimum(before + extent, WINDOW)
-        ranges.append((arith.simplify(first), arith.simplify(arith.maximum(end - first, 0))))
-    return ranges
 
 
 def _is_faster(anchor: Anchor, offer: Offer, cost: WinogradCost, context: KernelContext) -> Expr:
