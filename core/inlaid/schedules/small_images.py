@@ -135,7 +135,7 @@ def _is_faster(anchor: Anchor, offer: Offer, cost: WinogradCost, context: Kernel
     hinted_height, hinted_width = (arith.size_hint(arith.unwrap(size), arith.IMAGE_SIDE) for size in (height, width))
     hinted_pixels = arith.size_hint(arith.unwrap(n.extent)) * hinted_height * (hinted_width + 1)
     # In nanoseconds.
-    pixels = next(item.value for item in offer.decisions if item.name == "tile")[2]
+    pixels = next(item.numbers for item in offer.decisions if item.name == "tile")[2]
     direct_tile = round(1e9 * offer.cost / hinted_pixels * pixels)
     direct_time = arith.ceildiv(height * (width + 1) - 1, pixels) * direct_tile
     winograd_tile = round(1e9 * seconds(cost.tile_cycles, context.capabilities))
