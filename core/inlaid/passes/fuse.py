@@ -37,7 +37,7 @@ LIMIT = 64
 
 
 @dataclass(frozen=True)
-class Vectors:
+class VectorUnit:
     """A target's vectors of `lanes` float32 elements, and the bytes of the cache from which a core reads them fast."""
 
     lanes: int
@@ -48,7 +48,7 @@ _NOWHERE = -1
 """Post-dominator of an expression whose value leaves its scope."""
 
 
-def fuse(function: Function, limit: int = LIMIT, frugal: bool = False, vectors: Vectors | None = None) -> Function:
+def fuse(function: Function, limit: int = LIMIT, frugal: bool = False, vectors: VectorUnit | None = None) -> Function:
     """Replace groups of two or more operators by calls of functions marked `PRIMITIVE`. Returns the same object if nothing fuses.
     `frugal` favors memory over time: readers compute padding themselves, and transposes are views. `vectors`: of the target, None
     without vectors.
@@ -104,7 +104,7 @@ class _Node:
 class _Groups:
     """Union-find over the operators of a scope. The `root` of a group is the operator that computes its result."""
 
-    def __init__(self, scope: Scope, leaving: set[int], limit: int, frugal: bool, vectors: Vectors | None) -> None:
+    def __init__(self, scope: Scope, leaving: set[int], limit: int, frugal: bool, vectors: VectorUnit | None) -> None:
         self.limit = limit
         self.frugal = frugal
         self.nodes = [_Node(expr, _kind(expr, frugal, vectors)) for expr in scope.order]
@@ -261,7 +261,7 @@ _ANCHORS = (FusionKind.REDUCTION, FusionKind.COMPLEX_OUT_FUSABLE)
 """A group has at most one operator of these fusion kinds."""
 
 
-def _kind(expr: Expr, frugal: bool, vectors: Vectors | None) -> FusionKind:
+def _kind(expr: Expr, frugal: bool, vectors: VectorUnit | None) -> FusionKind:
     """Return the fusion kind of an expression: opaque unless it is an operator with a tensor-level `compute` and one result. Views
     are opaque, since they need no kernel; if `frugal`, transposes are views, too."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not isinstance(expr.type, TensorType):
@@ -273,7 +273,7 @@ def _kind(expr: Expr, frugal: bool, vectors: Vectors | None) -> FusionKind:
     return operator.fusion
 
 
-def _reads_at_stride(expr: Call, vectors: Vectors) -> bool:
+def _reads_at_stride(expr: Call, vectors: VectorUnit) -> bool:
     """Test whether a call is a transpose that moves the last axis, of at least one vector of elements on either side, in a tensor
     that the cache holds."""
     if not isinstance(expr.attrs, TransposeAttrs) or not isinstance(expr.type, TensorType):
