@@ -171,7 +171,7 @@ def _output_shape(attrs: WinogradAttrs, spatial: Sequence[Dim]) -> tuple[Dim, ..
     return window_shape(spatial, window_axes(attrs, (WINDOW, WINDOW)))
 
 
-def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> Type:
+def _infer(attrs: WinogradAttrs, x: Type, u: Type, w: Type | None = None) -> Type:
     kinds = (*FLOAT, "int", "uint")
     data, weights = tensor_type(x, kinds, "the data"), tensor_type(u, kinds, "the weights")
     if attrs.tile not in TRANSFORMS:
@@ -188,6 +188,9 @@ def _infer(attrs: WinogradAttrs, x: Type, u: Type) -> Type:
             raise ValueError(f"integers x must be of at most 16 bits and u {INTEGER}, got {data.dtype} and {weights.dtype}")
     elif data.dtype != weights.dtype and weights.dtype.name != "float32":
         raise ValueError(f"u must have the dtype of x, {data.dtype}, or float32, got {weights.dtype}")
+    if w is not None:
+        untransformed = tensor_type(w, kinds, "the untransformed weights")
+        require_shape(untransformed.shape, (weights.shape[3], data.shape[1], WINDOW, WINDOW), "w")
     shape = (data.shape[0], weights.shape[3], *_output_shape(attrs, data.shape[2:]))
     return TensorType(shape, _sum_dtype(weights.dtype))
 
@@ -214,7 +217,7 @@ def _static_pair(dims: Sequence[Dim]) -> tuple[int, int]:
 
 
 @quiet
-def _reference(attrs: WinogradAttrs, x: Array, u: Array) -> Array:
+def _reference(attrs: WinogradAttrs, x: Array, u: Array, w: Array | None = None) -> Array:
     is_integer = u.dtype == INTEGER
     size, scaled, total = attrs.tile, scaled_transforms(attrs.tile, attrs.halves), _sum_dtype(from_numpy(u.dtype)).numpy
     transforms, working = (scaled.transforms, np.dtype(np.int64)) if is_integer else (TRANSFORMS[attrs.tile], total)
@@ -270,7 +273,7 @@ def _select(index: Dim, values: Sequence[ir.Expr]) -> ir.Expr:
     return result
 
 
-def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor) -> te.Tensor:
+def _compute(attrs: WinogradAttrs, x: te.Tensor, u: te.Tensor, w: te.Tensor | None = None) -> te.Tensor:
     """Build the stages "pad", "rows" and "tiles" (the data transformed along one side, then along both), "products", "columns" and
     "winograd" (the products transformed along one side, then along both)."""
     size, scaled = attrs.tile, scaled_transforms(attrs.tile, attrs.halves) if u.dtype.is_int else None
@@ -324,11 +327,12 @@ winograd_conv = Operator(
     reference=_reference,
     compute=_compute,
     fusion=FusionKind.COMPLEX_OUT_FUSABLE,
-    arity=(2, 2),
-    inputs=("x", "u"),
+    arity=(2, 3),
+    inputs=("x", "u", "w"),
 )
 """Convolution of x (N, C, H, W) by 3 x 3 windows with stride 1, with weights u from `transform_weights`. Narrow floats are cast to
 float32 as they are read; transformed data is rounded to bfloat16 if u is bfloat16, and sums are float32. u may be int16 and x int16
-or bytes; int32 sums are then exact if `is_exact` holds."""
+or bytes; int32 sums are then exact if `is_exact` holds. w (O, C, 3, 3), optional, are the weights before their transformation, from
+which schedules may compute results as well, such as those of small images."""
 
 OPERATORS: tuple[Operator, ...] = (winograd_conv,)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from inlaid.graph.ir import Call, Constant, Expr, Function, call, constant, operator_traits
-from inlaid.graph.operator import Operator
+from inlaid.graph.operator import Choice, Operator, Traits
 from inlaid.graph.pattern import Match, Pattern, is_const, is_op, match, wildcard
 from inlaid.graph.rewrite import RewriteRule, rewrite_expr
 from inlaid.graph.transform import transform_function
@@ -297,11 +297,29 @@ def narrow_integers(target: Function) -> Function:
     """Narrow the operands of integer products to the narrowest dtypes that hold them.
 
     Casts to int32 are removed, and constants become int8, uint8 or int16 if they fit. For constant weights w, a constant zero point
-    z of the data moves out of the product: (x - z) w = x w - z (sum of w). A convolution then pads with z.
+    z of the data moves out of the product: (x - z) w = x w - z (sum of w). A convolution then pads with z. Data movement before the
+    product, such as that of a transposed convolution's weights, copies the narrow integers.
     """
     narrowed = rewrite_expr(target, _NARROWING)
     assert isinstance(narrowed, Function)
     return narrowed
+
+
+def _copies_first_operand(traits: Traits) -> bool:
+    """Test whether an operator copies elements of its first operand only, selected by position or by indices."""
+    moves = traits.moves
+    return moves is not None and moves.by is not Choice.ORDER and moves.operands == (0,) and moves.fill is None
+
+
+def _moved_narrow(rule_match: Match) -> Expr | None:
+    """Rewrite move(cast(x) - z) to cast(move(x)) - z; None if the source is not such a difference, or z is not 0-d."""
+    moved = rule_match.call("moved")
+    source = match(_CENTERED, moved.args[0])
+    if source is None or ("z" in source and _rank(source["z"]) > 0):
+        return None
+    narrow = call(moved.callee, (source["x"], *moved.args[1:]), moved.attrs, moved.span)
+    wide = cast_to(narrow, "int32")
+    return sub(wide, source["z"], span=moved.span) if "z" in source else wide
 
 
 def _narrow_operands(match: Match) -> Expr | None:
@@ -408,7 +426,9 @@ def _centered_pattern(name: str, point: str) -> Pattern:
     return wide | is_op("sub")(wide, is_const().named(point))
 
 
+_CENTERED = _WIDENED | is_op("sub")(_WIDENED, wildcard().named("z"))
 _NARROWING = (
+    RewriteRule("moves of narrow integers", wildcard().named("moved"), _moved_narrow, _copies_first_operand),
     RewriteRule(
         "zero points of both factors",
         is_op("matmul")(_centered_pattern("a", "p"), _centered_pattern("b", "q")).where(_is_int32).named("product"),

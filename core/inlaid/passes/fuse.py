@@ -8,13 +8,16 @@ paths between the two may be fused. So a group has one result, and no other valu
 * reductions and complex operators absorb subsequent element-wise operators of the same shape (the epilogue);
 * convolutions absorb the padding of their data, which they copy to another layout anyway;
 * concatenations at symbolic positions fuse with each other while they have few operands, as in `group_concats`;
-* opaque operators do not fuse. Neither do reshapes, which are views of the same bytes and cost nothing.
+* opaque operators do not fuse. Neither do reshapes, which are views of the same bytes and cost nothing;
+* with vectors, transposes that move the last axis of a tensor that a cache holds do not fuse: element-wise operators at a stride
+  take four to six times as long as a transposed copy in tiles and a kernel for the operators. Memory bounds larger tensors.
 
 Each scope (a function's body, a branch) is fused separately: a value that an inner scope reads must be the result of a group.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from inlaid import ops
@@ -22,7 +25,9 @@ from inlaid.graph.ir import Call, Constant, Expr, Function, Var, children, opera
 from inlaid.graph.ir import function as make_function
 from inlaid.graph.operator import Attrs, FusionKind, Operator
 from inlaid.graph.scopes import Scope, analyse, opens_scope
+from inlaid.ops.shape import TransposeAttrs
 from inlaid.passes.group_concats import WIDEST, symbolic_concat_arity
+from inlaid_runtime import arith
 from inlaid_runtime.types import TensorType
 
 PRIMITIVE = ("primitive", "fused")
@@ -30,13 +35,23 @@ PRIMITIVE = ("primitive", "fused")
 LIMIT = 64
 """Maximum number of operators in a group, which bounds the compile time of a kernel."""
 
+
+@dataclass(frozen=True)
+class VectorUnit:
+    """A target's vectors of `lanes` float32 elements, and the bytes of the cache from which a core reads them fast."""
+
+    lanes: int
+    cache_bytes: int
+
+
 _NOWHERE = -1
 """Post-dominator of an expression whose value leaves its scope."""
 
 
-def fuse(function: Function, limit: int = LIMIT, frugal: bool = False) -> Function:
+def fuse(function: Function, limit: int = LIMIT, frugal: bool = False, vectors: VectorUnit | None = None) -> Function:
     """Replace groups of two or more operators by calls of functions marked `PRIMITIVE`. Returns the same object if nothing fuses.
-    `frugal` favors memory over time: readers compute padding themselves, and transposes are views.
+    `frugal` favors memory over time: readers compute padding themselves, and transposes are views. `vectors`: of the target, None
+    without vectors.
 
     Time is linear in the graph: paths from an operator to its post-dominator are followed for at most `limit` steps.
     """
@@ -48,7 +63,7 @@ def fuse(function: Function, limit: int = LIMIT, frugal: bool = False) -> Functi
     for scope in all_scopes:
         if isinstance(scope.owner, Function) and PRIMITIVE in scope.owner.attrs:
             continue
-        for group in _Groups(scope, leaving, limit, frugal).list_groups():
+        for group in _Groups(scope, leaving, limit, frugal, vectors).list_groups():
             groups[id(group[-1])] = group
             inner_ids.update(id(member) for member in group[:-1])
     replacements: dict[int, Expr] = {}
@@ -89,10 +104,10 @@ class _Node:
 class _Groups:
     """Union-find over the operators of a scope. The `root` of a group is the operator that computes its result."""
 
-    def __init__(self, scope: Scope, leaving: set[int], limit: int, frugal: bool) -> None:
+    def __init__(self, scope: Scope, leaving: set[int], limit: int, frugal: bool, vectors: VectorUnit | None) -> None:
         self.limit = limit
         self.frugal = frugal
-        self.nodes = [_Node(expr, _kind(expr, frugal)) for expr in scope.order]
+        self.nodes = [_Node(expr, _kind(expr, frugal, vectors)) for expr in scope.order]
         position = {id(expr): number for number, expr in enumerate(scope.order)}
         for number, expr in enumerate(scope.order):
             for child in dict.fromkeys(map(id, children(expr))):
@@ -246,14 +261,28 @@ _ANCHORS = (FusionKind.REDUCTION, FusionKind.COMPLEX_OUT_FUSABLE)
 """A group has at most one operator of these fusion kinds."""
 
 
-def _kind(expr: Expr, frugal: bool) -> FusionKind:
+def _kind(expr: Expr, frugal: bool, vectors: VectorUnit | None) -> FusionKind:
     """Return the fusion kind of an expression: opaque unless it is an operator with a tensor-level `compute` and one result. Views
     are opaque, since they need no kernel; if `frugal`, transposes are views, too."""
     if not isinstance(expr, Call) or not isinstance(expr.callee, Operator) or not isinstance(expr.type, TensorType):
         return FusionKind.OPAQUE
     operator = expr.callee
     is_view = operator.traits.view or (frugal and operator is ops.transpose)
-    return FusionKind.OPAQUE if is_view or operator.compute is None else operator.fusion
+    if is_view or operator.compute is None or (vectors is not None and _reads_at_stride(expr, vectors)):
+        return FusionKind.OPAQUE
+    return operator.fusion
+
+
+def _reads_at_stride(expr: Call, vectors: VectorUnit) -> bool:
+    """Test whether a call is a transpose that moves the last axis, of at least one vector of elements on either side, in a tensor
+    that the cache holds."""
+    if not isinstance(expr.attrs, TransposeAttrs) or not isinstance(expr.type, TensorType):
+        return False
+    shape, perm = [arith.size_hint(dim) for dim in expr.type.shape], expr.attrs.perm
+    last = len(perm) - 1
+    if not perm or perm[-1] == last or math.prod(shape) * expr.type.dtype.bytes > vectors.cache_bytes:
+        return False
+    return min(shape[-1], shape[perm.index(last)]) >= vectors.lanes
 
 
 def _pads_images(expr: Expr, reader: Expr) -> bool:

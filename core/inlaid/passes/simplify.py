@@ -12,6 +12,7 @@ from inlaid.graph.rewrite import RewriteRule, rewrite_expr
 from inlaid.graph.scope_conditions import with_added
 from inlaid.graph.scopes import Scope, analyse
 from inlaid.graph.transform import transform_function
+from inlaid.ops.compose import cast_to, expr_type, widened
 from inlaid.ops.conversion import cast
 from inlaid.ops.elementwise import abs, add, div, exp, minimum, mul
 from inlaid.ops.shape import broadcast_to, reshape, transpose
@@ -166,11 +167,18 @@ def _square(match: Match) -> Expr | None:
 
 
 def _cube(match: Match) -> Expr | None:
-    """Rewrite pow(x, 3) to x * x * x, whose two roundings err less than a general power. Narrow floats are excluded, since they are
-    rounded after every operator."""
+    """Rewrite pow(x, 3) to x * x * x, whose two roundings err less than a general power."""
     x = match["x"]
-    is_wide = isinstance(x.type, TensorType) and x.type.dtype.name in ("float32", "float64")
-    return mul(mul(x, x), x) if is_wide and x.type == match.root.type else None
+    if x.type != match.root.type:
+        return None
+    return _rounded_once(x, lambda wide: mul(mul(wide, wide), wide))
+
+
+def _rounded_once(x: Expr, compute: Callable[[Expr], Expr]) -> Expr | None:
+    """Compute a function by several operators. Narrow floats are computed in float32 and rounded once, as by a single operator.
+    None for integers."""
+    dtype = expr_type(x).dtype
+    return cast_to(compute(widened(x)), dtype) if dtype.is_float else None
 
 
 _SATURATED = 20.0
@@ -179,13 +187,13 @@ _SATURATED = 20.0
 
 def _tanh_of_softplus(match: Match) -> Expr | None:
     """Rewrite tanh(log(1 + e)) to e (e + 2) / (e (e + 2) + 2) for e = exp(x), as in Mish: of three functions one is left, and the
-    roundings err less. Narrow floats are excluded, as in `_cube`."""
-    x = match["x"]
-    assert isinstance(x.type, TensorType)
-    dtype = x.type.dtype.name
-    if dtype not in ("float32", "float64"):
-        return None
-    e, two = exp(minimum(x, constant(_SATURATED, dtype))), constant(2.0, dtype)
+    roundings err less."""
+    return _rounded_once(match["x"], _tanh_of_softplus_of)
+
+
+def _tanh_of_softplus_of(x: Expr) -> Expr:
+    name = expr_type(x).dtype.name
+    e, two = exp(minimum(x, constant(_SATURATED, name))), constant(2.0, name)
     scaled = mul(e, add(e, two))
     return div(scaled, add(scaled, two))
 

@@ -170,7 +170,7 @@ def _algorithms(conv: ConstantConv, context: KernelContext) -> Iterator[tuple[fl
     for dtype_name, plan in WinogradRule().estimate(sizes, context):
         elements = count * (plan.tile + WINDOW - 1) ** 2 / WINDOW**2
         predicted = _seconds(plan.cycles, dtype(dtype_name).bytes * elements, capabilities)
-        yield predicted, partial(_winograd, conv, plan.tile, dtype_name)
+        yield predicted, partial(_winograd, conv, plan.tile, dtype_name, capabilities)
 
 
 def _seconds(cycles: float, fetched: float, capabilities: Capabilities) -> float:
@@ -200,10 +200,13 @@ def _unfolded(conv: ConstantConv) -> Expr:
     return ops.conv(flat, constant(weights), strides=ones, pads=zeros, dilations=ones, groups=attrs.groups, span=span)
 
 
-def _winograd(conv: ConstantConv, tile: int, dtype_name: str) -> Expr | None:
+def _winograd(conv: ConstantConv, tile: int, dtype_name: str, capabilities: Capabilities) -> Expr | None:
     call, reach, options = conv.call, conv.reach, (False, True) if tile in HALVES else (False,)
     halves = next((option for option in options if reach is None or is_exact(conv.weights, tile, *reach, option)), None)
     if halves is None:
         return None
     weights = constant(transform_weights(conv.weights.astype(dtype(dtype_name).numpy), tile, halves))
-    return winograd_conv(call.args[0], weights, pads=conv.attrs.pads, tile=tile, halves=halves, span=call.span)
+    # An image of symbolic size may be small at run time, where the kernel may have a direct version.
+    may_be_small = conv.sizes.is_float32 and capabilities.branches and not all(isinstance(dim, int) for dim in conv.sizes.image)
+    untransformed = (call.args[1],) if may_be_small else ()
+    return winograd_conv(call.args[0], weights, *untransformed, pads=conv.attrs.pads, tile=tile, halves=halves, span=call.span)

@@ -32,7 +32,17 @@ from inlaid.schedules.direct_conv import (
     tile_nest,
 )
 from inlaid.schedules.dot import VectorDot, begin_sum, find_factors, find_vector_dots, use_instruction
-from inlaid.schedules.flat_conv import STORE_WHOLE_TILES, FlatAxis, flatten, in_text, join_pixels, needs_copy, plan_pixels
+from inlaid.schedules.flat_conv import (
+    STORE_WHOLE_TILES,
+    FlatAxis,
+    flatten,
+    in_text,
+    join_pixels,
+    needs_copy,
+    padding_of,
+    plan_pixels,
+    skip_padding,
+)
 from inlaid.schedules.register_tile import fits, seconds, steps
 from inlaid.schedules.shape import (
     accumulate_in_registers,
@@ -58,7 +68,7 @@ from inlaid_runtime.types import ROW_MAJOR, Layout
 class _ConvTiling:
     """A convolution whose channels fill vectors, its dot product, and its tile. The input has `block` channels per block (0: not
     blocked); `run`: input channels of a run, whose weights may be contiguous. `padded`: input channels are padded by a copy. `cost`
-    is in seconds. `flat` are the axes of flattened images."""
+    is in seconds. `flat` are the axes of flattened images. `is_small`: images have few pixels."""
 
     conv: DirectConv
     dot: VectorDot
@@ -69,14 +79,18 @@ class _ConvTiling:
     cost: float
     decision: Decision
     flat: tuple[FlatAxis, ...] = ()
+    is_small: bool = False
 
 
 class ConvRule:
     """Schedules convolutions of float32 and float64, and of narrow operands by instructions, whose output channels per group fill
     vectors, or fill more than half a vector in a single group. For float images of symbolic size, and those that are not 2-d, 2
-    output channels in a single group suffice, since there is no im2col."""
+    output channels in a single group suffice, since there is no im2col. Tiles have at most `max_pixels` pixels."""
 
     name = "conv2d"
+
+    def __init__(self, max_pixels: int | None = None) -> None:
+        self._max_pixels = max_pixels
 
     def offer(self, program: ir.LoopProgram, context: KernelContext, inputs: tuple[InputInfo, ...]) -> tuple[Offer, ...]:
         """Offer schedules. Declines other kernels, symbolic channels or windows, groups whose input channels do not fill the groups
@@ -88,7 +102,7 @@ class ConvRule:
         offers: list[Offer] = []
         # Offer shorter vectors only if they leave fewer lanes empty.
         for dot in _dots(conv, context):
-            if (not offers or conv.outputs % dot.lanes == 0) and (plan := _plan(conv, dot, context, inputs)):
+            if (not offers or conv.outputs % dot.lanes == 0) and (plan := _plan(conv, dot, context, inputs, self._max_pixels)):
                 offers.append(_offer(plan, context))
             if offers and conv.outputs % dot.lanes == 0:
                 break
@@ -127,8 +141,11 @@ def _offer(plan: _ConvTiling, context: KernelContext) -> Offer:
     return Offer(params, Traced(lambda: _schedule(plan, layouts, panels, context)), plan.cost, decisions=decisions)
 
 
-def _plan(conv: DirectConv, dot: VectorDot, context: KernelContext, inputs: tuple[InputInfo, ...]) -> _ConvTiling | None:
-    """Plan the convolution with dot product `dot`; None if channels do not fill lanes and groups and cannot be padded."""
+def _plan(
+    conv: DirectConv, dot: VectorDot, context: KernelContext, inputs: tuple[InputInfo, ...], limit: int | None
+) -> _ConvTiling | None:
+    """Plan the convolution with dot product `dot`, in tiles of at most `limit` pixels (None: any number); None if channels do not
+    fill lanes and groups and cannot be padded."""
     if not _fills(conv, dot, context):
         return None
     padded, groups = conv.inputs % dot.group != 0, dot.groups(conv.inputs)
@@ -144,6 +161,7 @@ def _plan(conv: DirectConv, dot: VectorDot, context: KernelContext, inputs: tupl
 
     def choose(height: int, width: int, max_pixels: int | None) -> tuple[ConvTile, Decision, float]:
         max_pixels = core.costs.wide_tile_pixels if takes_wide and max_pixels is not None else max_pixels
+        max_pixels = max_pixels if limit is None else min(limit, max_pixels or limit)
         best, cycles = choose_pixels(count, height, width, depth, dot.lanes, registers, core, max_pixels, dot.interleaves)
         return *decide_tile(best, count, height, width, registers, max_pixels, context), cycles
 
@@ -153,7 +171,7 @@ def _plan(conv: DirectConv, dot: VectorDot, context: KernelContext, inputs: tupl
     tile, decision, cycles, flat = tile_choice
     cost = seconds(images * channels // outputs * cycles, context.capabilities)
     run = gcd(block, groups * dot.group) if block else 1
-    return _ConvTiling(filled_conv, dot, tile, block, run, padded, cost, decision, flat)
+    return _ConvTiling(filled_conv, dot, tile, block, run, padded, cost, decision, flat, limit is not None)
 
 
 def _fills(conv: DirectConv, dot: VectorDot, context: KernelContext) -> bool:
@@ -307,6 +325,10 @@ def _schedule(plan: _ConvTiling, layouts: dict[ir.Buffer, Layout], share_panels:
     stream_weights(s, conv, tile, panels, outer[-1], context.capabilities.core)
     for copy, line in line_loops.items():
         s.apply(SPLIT_BORDERS, copy, line)
+    # Windows of neighboring elements read little padding, except in images of few pixels.
+    may_skip = has_copy and dot.peels and not plan.padded and (plan.is_small or any(axis.dilation > 1 for axis in plan.flat))
+    if may_skip and (padding := padding_of(anchor)):
+        skip_padding(s, name, plan.flat, padding)
     return s
 
 

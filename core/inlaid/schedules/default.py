@@ -8,7 +8,7 @@ from inlaid.schedules.borders import SPLIT_BORDERS
 from inlaid.schedules.collapse import COLLAPSE, WITHOUT_EMPTY
 from inlaid.schedules.conv import ConvRule
 from inlaid.schedules.fill import FILL
-from inlaid.schedules.flat_conv import FLATTEN, JOIN_PIXELS, STORE_WHOLE_TILES
+from inlaid.schedules.flat_conv import FLATTEN, JOIN_PIXELS, SKIP_PADDING, STORE_WHOLE_TILES
 from inlaid.schedules.float_sums import FLOAT_SUMS
 from inlaid.schedules.generic import GenericRule
 from inlaid.schedules.groups import GroupsRule
@@ -74,6 +74,7 @@ SHARED_TRANSFORMS: tuple[Transform, ...] = (
     SPLIT_BORDERS,
     FLATTEN,
     JOIN_PIXELS,
+    SKIP_PADDING,
     STORE_WHOLE_TILES,
     IN_PLACE,
 )

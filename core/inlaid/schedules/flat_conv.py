@@ -17,14 +17,16 @@ from inlaid.schedules.direct_conv import ConvTile, DirectConv
 from inlaid.schedules.shape import Anchor, constant_extent, expected_extent, find_anchor, read_size, size_text
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.footprint import with_footprint
+from inlaid.tensor.primitives.lookup import block_path
 from inlaid.tensor.schedule import Schedule, Transform
 from inlaid.tensor.scheduling.rule import Decision
 from inlaid.tensor.transform.lower_blocks import conjuncts, joined, truth
-from inlaid.tensor.transform.paths import block_nest, remapped, unique_name
+from inlaid.tensor.transform.paths import block_nest, loops_around, remapped, unique_name
 from inlaid.tensor.transform.rewrite import Rewriter
 from inlaid_runtime import arith
 from inlaid_runtime.arith import Const, Expr, Var
 from inlaid_runtime.records import dataclass, replace
+from inlaid_runtime.types import dtype
 
 
 @dataclass(frozen=True)
@@ -473,6 +475,79 @@ def _results(block: ir.Block, sums: ir.Buffer, axes: Sequence[FlatAxis], strides
     return block_nest(block.name, (n, o, pixel), body, None, in_bounds)
 
 
+def padding_of(anchor: Anchor) -> tuple[tuple[Expr, Expr], ...]:
+    """Return the padding before the image and the image's extent along each axis; empty without a padded copy."""
+    block = anchor.before[0] if len(anchor.before) == 1 else None
+    if block is None or not isinstance(block.body, ir.Store):
+        return ()
+    loads = [node for node in ir.walk_exprs(block.body.value) if isinstance(node, ir.Load)]
+    if len(loads) != 1 or len(loads[0].indices) != len(block.iters):
+        return ()
+    pads = [arith.simplify(item.var - index) for item, index in zip(block.iters[2:], loads[0].indices[2:], strict=True)]
+    return tuple(zip(pads, map(arith.wrap, loads[0].buffer.shape[2:]), strict=True))
+
+
+def skip_padding(s: Schedule, name: str, axes: Sequence[FlatAxis], padding: Sequence[tuple[Expr, Expr]]) -> None:
+    """Apply `without_padding_taps` to a schedule."""
+    s.apply(SKIP_PADDING, name, in_text(axes), tuple((size_text(before), size_text(extent)) for before, extent in padding))
+
+
+def without_padding_taps(
+    program: ir.LoopProgram, name: str, described: Sequence[AxisText], padding: Sequence[tuple[int | str, int | str]]
+) -> ir.LoopProgram:
+    """Restrict the loops over taps of a scheduled sum over flattened images, block `name`, to those that read an element of the
+    image for some pixel of the tile. A tile that spans several lines takes all taps along the line. `padding`: elements of padding
+    before the image, and the image's extent, along each axis."""
+    axes = _from_text(program, described)
+    strides = _strides(axes)
+    path = block_path(program, name)
+    sums = path[-1]
+    assert isinstance(sums, ir.Block)
+    spatial, reduced = (
+        [binding for item, binding in zip(sums.iters, sums.bindings, strict=True) if item.kind is kind]
+        for kind in (ir.IterKind.SPATIAL, ir.IterKind.REDUCTION)
+    )
+    pixel, taps = spatial[2], reduced[-len(axes) :]
+    reduced_vars = set().union(*map(arith.free_vars, reduced))
+    nest = next(loop for loop in loops_around(path) if loop.var in reduced_vars)
+    ends: dict[Expr, Expr] = {node.var: node.extent - 1 for node in ir.walk_stmts(nest) if isinstance(node, ir.For)}
+    first, last = (arith.substitute(pixel, values) for values in (dict.fromkeys(ends, arith.ZERO), ends))
+    # Divisions would be repeated inside the nest.
+    lets: list[tuple[Var, Expr]] = []
+    tap_ranges: dict[Expr, tuple[Expr, Expr]] = {}
+    in_line: Expr = arith.ONE
+    for tap, axis, stride, texts in zip(taps, axes, strides, padding, strict=True):
+        before, extent = (read_size(program, text) for text in texts)
+        begin, end = first // stride, last // stride
+        next_in_line = arith.compare("==", begin, end)
+        if axis is not axes[0]:
+            begin = arith.select(in_line, begin % axis.pitch, arith.ZERO)
+            end = arith.select(in_line, end % axis.pitch, axis.size - 1)
+        in_line = next_in_line
+        end = arith.minimum(end, axis.size - 1)
+        skipped = arith.ceildiv(arith.maximum(before - end * axis.stride, 0), axis.dilation)
+        used = arith.ceildiv(arith.maximum(before + extent - begin * axis.stride, 0), axis.dilation)
+        # No tap is left for a tile beyond the ends of lines.
+        used = arith.select(arith.compare("<=", begin, end), arith.minimum(used, axis.taps), arith.ZERO)
+        start, count = Var("start"), Var("count")
+        lets += [(start, arith.simplify(skipped)), (count, arith.simplify(arith.maximum(used - start, 0)))]
+        tap_ranges[tap] = start, count
+
+    def change(stmt: ir.Stmt) -> ir.Stmt | None:
+        if not isinstance(stmt, ir.For) or stmt.var not in tap_ranges:
+            return None
+        start, count = tap_ranges[stmt.var]
+        loop = Var(stmt.var.name)
+        body = Rewriter({stmt.var: loop + start}).stmt(Rewriter(stmt=change).stmt(stmt.body))
+        return replace(stmt, var=loop, extent=count, body=body)
+
+    changed = Rewriter(stmt=change).stmt(nest)
+    for var, value in reversed(lets):
+        changed = ir.Let(var, ir.as_expr(value, dtype("int64")), changed)
+    return Rewriter(stmt=lambda stmt: changed if stmt is nest else None).program(program)
+
+
 FLATTEN = Transform("flatten", flattened)
 JOIN_PIXELS = Transform("join_pixels", joined_pixels)
 STORE_WHOLE_TILES = Transform("store_whole_tiles", store_whole_tiles)
+SKIP_PADDING = Transform("skip_padding", without_padding_taps)

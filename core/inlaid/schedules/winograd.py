@@ -4,7 +4,7 @@ Integer and bfloat16 products use dot-product instructions, which sum groups of 
 
 Activations have layout N C/v H W v with v lanes per vector; transformed weights are packed in panels of the product's columns.
 Tiles are processed in stripes, so that intermediate data stays in a cache; transforms and products accumulate in registers. Batch,
-height and width may be symbolic.
+height and width may be symbolic; images that are small at run time have a version of their own (see `small_images`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from inlaid.schedules.shape import (
     mark_tile,
     present,
 )
+from inlaid.schedules.small_images import WinogradCost, direct_version
 from inlaid.tensor import ir
 from inlaid.tensor.analysis.blocks import collect_blocks
 from inlaid.tensor.schedule import Schedule
@@ -49,7 +50,8 @@ square, for uncorrelated data; tiles of 4 have about ten times."""
 @dataclass(frozen=True)
 class WinogradPlan:
     """Parameters of a Winograd convolution: tiles of `tile` x `tile` outputs, vector lanes of input and output channels, tiles per
-    `stripe`, and the register tile of the `product`. `cycles` is the predicted time on one core with weights in its caches."""
+    `stripe`, and the register tile of the `product`. `cycles` is the predicted time on one core with weights in its caches, and
+    `tile_cycles` that of a tile."""
 
     tile: int
     lanes_in: int
@@ -57,6 +59,7 @@ class WinogradPlan:
     stripe: int
     product: Tile
     cycles: float
+    tile_cycles: float
     dot: VectorDot
 
 
@@ -113,8 +116,9 @@ def winograd_plans(
         if weight_bytes + stripe_bytes > core.l2_bytes:
             product_cycles = max(product_cycles, weight_bytes / core.llc_rate * -(-count // stripe))
         spill_cycles = 2 * tile_bytes * count / core.llc_rate if stripe_bytes > core.l2_bytes else 0
-        total_cycles = arith.size_hint(batch) * (product_cycles + transform_cycles + spill_cycles)
-        plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, total_cycles, dot))
+        image_cycles = product_cycles + transform_cycles + spill_cycles
+        total_cycles = arith.size_hint(batch) * image_cycles
+        plans.append(WinogradPlan(tile, lanes_in, lanes_out, stripe, product, total_cycles, image_cycles / count, dot))
     return plans
 
 
@@ -167,8 +171,16 @@ class WinogradRule:
         stripe = context.decide("stripe", (plan.stripe for plan in plans), best.stripe)
         plan = next(plan for plan in plans if plan.stripe == stripe.value)
         layouts = _layouts(program, anchor, plan)
+        direct = None
+        if dtype_name == "float32" and not (isinstance(height, int) and isinstance(width, int)):
+            weight_bytes = dtype(dtype_name).bytes * in_channels * out_channels * input_tile**2
+            cost = WinogradCost(plan.tile, plan.tile_cycles, weight_bytes)
+            direct = direct_version(program, anchor, layouts, cost, inputs, context)
+        if direct is not None:
+            layouts[direct.weights] = direct.layout
         params = tuple(layouts.get(buffer, ROW_MAJOR) for buffer in program.params)
-        return Offer(params, Traced(lambda: _schedule(program, anchor, plan, layouts, context)), decisions=(stripe,))
+        schedule = Traced(lambda: _schedule(program, anchor, plan, layouts, context))
+        return Offer(params, schedule, versions=() if direct is None else (direct.version,), decisions=(stripe,))
 
 
 def _tile_sizes(dtypes: tuple[str, str, str]) -> dict[str, tuple[int, ...]]:

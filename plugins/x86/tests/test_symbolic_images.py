@@ -164,3 +164,38 @@ def test_few_output_channels(cpu: str, threads: int) -> None:
     results += [pooled(x, "max", 3, 1, 1), pooled(x, "average", 2, 2, 0)]
     sizes = tuple((n, h + 3, w + 3) for n, h, w in SIZES)
     check(function([x], tuple_(results)), cpu, sizes, threads)
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("native", 2), ("x86-64-v3", 1)])
+@pytest.mark.parametrize(
+    ("dilations", "strides", "pads"),
+    [
+        ((2, 2), (1, 1), (2, 2, 2, 2)),
+        ((12, 12), (1, 1), (12, 12, 12, 12)),
+        ((3, 5), (1, 1), (0, 9, 6, 1)),
+        ((6, 1), (2, 3), (6, 1, 6, 1)),
+        ((2, 3), (2, 1), (2, 3, 2, 3)),
+    ],
+)
+def test_dilated_windows_that_read_padding(
+    dilations: tuple[int, int], strides: tuple[int, int], pads: tuple[int, ...], cpu: str, threads: int
+) -> None:
+    """Tiles skip taps that read padding alone, at the ends of lines and of images."""
+    x, weights = image(32), np.random.default_rng(1).integers(-2, 3, (48, 32, 3, 3)).astype(np.float32)
+    conv = ops.conv(x, constant(weights), dilations=dilations, strides=strides, pads=pads)
+    sizes = [(n, h + 12, w + 12) for n, h, w in SIZES] if pads != (12,) * 4 else [*SIZES, (2, 1, 1), (1, 28, 28), (1, 3, 30)]
+    check(function([x], tuple_([ops.relu(conv)])), cpu, tuple(sizes), threads)
+
+
+def test_dilated_lines_and_volumes_that_read_padding() -> None:
+    random = np.random.default_rng(2)
+    for rank, sizes in ((1, [(2, 1), (1, 9), (1, 40)]), (3, [(1, 1, 2, 3), (2, 4, 5, 6), (1, 3, 9, 8)])):
+        free = [SizeVar(name) for name in "ndhw"[: rank + 1]]
+        x = var("x", TensorType((free[0], 16, *free[1:]), "float32"))
+        weights = random.integers(-2, 3, (32, 16, *(3,) * rank)).astype(np.float32)
+        unit = function([x], ops.conv(x, constant(weights), dilations=(4,) * rank, pads=(4,) * 2 * rank))
+        executable = inlaid.compile(unit, ["x86:threads=1,check=true"])
+        for n, *extents in sizes:
+            data = random.integers(-4, 5, (n, 16, *extents)).astype(np.float32)
+            (actual,) = executable.run({"x": data}).values()
+            np.testing.assert_array_equal(actual, evaluate(unit, [data]))

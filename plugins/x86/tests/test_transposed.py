@@ -62,3 +62,33 @@ def test_integers_are_exact(cpu: str, groups: int) -> None:
     (expected,) = inlaid.compile(unit, ["reference"]).run({"x": data}).values()
     (actual,) = inlaid.compile(unit, [f"x86:cpu={cpu}"]).run({"x": data}).values()
     np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("x86-64-v3", 2), ("x86-64-v2", 1)])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+    ("types", "points"), [(("uint8", "int8"), (117, 0)), (("int8", "int8"), (-3, 5)), (("int8", "uint8"), (0, 117))]
+)
+def test_dequantized_integers_of_computed_weights(
+    types: tuple[str, str], points: tuple[int, int], groups: int, cpu: str, threads: int
+) -> None:
+    """Static and symbolic: the integer sum is exact, so that its float32 product with a power of two is, too."""
+    sizes, kernel = (2, 16, 5, 4), (16, 24, 4, 3)
+    attrs: dict[str, Any] = {"strides": (2, 2), "pads": (1, 1, 1, 1), "groups": groups}
+    data, weights = (
+        RNG.integers(np.iinfo(name).min, np.iinfo(name).max, shape, name, endpoint=True)
+        for name, shape in zip(types, (sizes, kernel), strict=True)
+    )
+    shifted = [integers.astype(np.int32) - point for integers, point in zip((data, weights), points, strict=True)]
+    whole = [var(name, TensorType(item.shape, "int32")) for name, item in zip("xw", shifted, strict=True)]
+    reference = function(whole, ops.conv_transpose(*whole, out_dtype="int32", **attrs))
+    (expected,) = inlaid.compile(reference, ["reference"]).run(dict(zip("xw", shifted, strict=True))).values()
+    for shape in (sizes, (SizeVar("n"), sizes[1], SizeVar("h", 1), SizeVar("w", 1))):
+        stored = [var("x", TensorType(shape, types[0])), var("w", TensorType(kernel, types[1]))]
+        real = [
+            ops.dequantize(item, constant(np.float32(0.25)), constant(np.asarray(point, name)), dtype="float32")
+            for item, point, name in zip(stored, points, types, strict=True)
+        ]
+        executable = inlaid.compile(function(stored, ops.conv_transpose(*real, **attrs)), [f"x86:threads={threads},cpu={cpu}"])
+        (actual,) = executable.run({"x": data, "w": weights}).values()
+        np.testing.assert_array_equal(actual, expected.astype(np.float32) / 16)

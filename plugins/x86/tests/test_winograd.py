@@ -177,3 +177,40 @@ def test_integers_of_symbolic_sizes() -> None:
         padded = np.pad(data.astype(np.int64), [(0, 0), (0, 0), (1, 1), (1, 1)])
         windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
         assert np.array_equal(actual, np.einsum("ncyxij,ocij->noyx", windows, w.astype(np.int64)))
+
+
+@pytest.mark.parametrize(("cpu", "threads"), [("native", 1), ("native", 2), ("x86-64-v3", 1)])
+@pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 1, 2, 1), (2, 2, 2, 2)])
+@pytest.mark.parametrize(("channels", "outputs"), [(64, 96), (128, 64)])
+def test_symbolic_images_that_are_small_at_run_time(
+    channels: int, outputs: int, pads: tuple[int, ...], cpu: str, threads: int
+) -> None:
+    """One package at sizes of both versions. Images of few pixels are computed directly, and so exactly for integers."""
+    rng = np.random.default_rng(0)
+    w = rng.integers(-3, 4, (outputs, channels, 3, 3))
+    bias = rng.integers(-9, 10, (outputs, 1, 1))
+    sizes = SizeVar("batch"), SizeVar("height", 1), SizeVar("width", 1)
+    x = var("x", TensorType((sizes[0], channels, *sizes[1:]), "float32"))
+    conv = ops.conv(x, constant(w.astype(np.float32)), pads=pads)
+    unit = function([x], ops.relu(ops.add(conv, constant(bias.astype(np.float32)))))
+    executable = inlaid.compile(unit, [f"x86:threads={threads},cpu={cpu}"])
+    rows = executable.profile({"x": np.zeros((1, channels, 1, 1), np.float32)}).rows()
+    assert any("winograd" in row.name for row in rows)
+    for batch, height, width in [
+        (1, 1, 1),
+        (2, 1, 1),
+        (1, 1, 3),
+        (1, 3, 1),
+        (2, 2, 2),
+        (0, 1, 1),
+        (1, 8, 8),
+        (2, 5, 13),
+        (1, 23, 1),
+    ]:
+        data = rng.integers(-4, 5, (batch, channels, height, width))
+        (actual,) = executable.run({"x": data.astype(np.float32)}).values()
+        padded = np.pad(data, [(0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])])
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+        expected = np.maximum(np.einsum("ncyxij,ocij->noyx", windows, w, optimize=True) + bias, 0)
+        tolerance = 0 if height * width <= 2 else 1e-5 * np.abs(expected).max(initial=0)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance)

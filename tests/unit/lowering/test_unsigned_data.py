@@ -159,20 +159,29 @@ def test_depthwise_convolutions_read_what_there_is() -> None:
 
 
 def test_products_that_cannot_read_it_keep_the_sign() -> None:
-    """What they read is stored without one for others: weights that are computed, vectors, sums in other types."""
+    """What they read is stored without one for others: vectors, sums in other types."""
     generator = np.random.default_rng(7)
-    x, w = var("x", TensorType((1, 4, 5, 6), "int8")), var("w", TensorType((3, 4, 1, 1), "int8"))
-    both = function([x, w], tuple_([conv(x, weights(generator, 3, 4, 1, 1)), conv(x, w)]))
     rows, row = var("rows", TensorType((5, 8), "int8")), var("row", TensorType((8,), "int8"))
     read: list[Expr] = [ops.matmul(each, weights(generator, 8, 3), out_dtype="int32") for each in (rows, row)]
     read.append(ops.matmul(rows, weights(generator, 8), out_dtype="int32"))
     read.append(ops.matmul(rows, weights(generator, 8, 3), out_dtype="float32"))
     read.append(ops.matmul(ops.reshape(row, shape=(1, 8)), weights(generator, 8, 3), out_dtype="int32"))
-    for unit, stored_so in ((both, 1), (function([rows, row], tuple_(read)), 2)):
-        changed = unsigned_data(unit, UNSIGNED)
-        assert [kinds[0] for kinds in products(changed)].count("uint8") == stored_so
-        shapes = [item.type.shape for item in unit.params if isinstance(item.type, TensorType)]
-        assert_equal(unit, changed, *(generator.integers(-128, 128, shape).astype(np.int8) for shape in shapes))
+    unit = function([rows, row], tuple_(read))
+    changed = unsigned_data(unit, UNSIGNED)
+    assert [kinds[0] for kinds in products(changed)].count("uint8") == 2
+    shapes = [item.type.shape for item in unit.params if isinstance(item.type, TensorType)]
+    assert_equal(unit, changed, *(generator.integers(-128, 128, shape).astype(np.int8) for shape in shapes))
+
+
+@pytest.mark.parametrize(("pads", "groups"), [(0, 1), (1, 1), (1, 2)])
+def test_convolutions_of_computed_weights(pads: int, groups: int) -> None:
+    """Their sums of weights are computed, too."""
+    generator = np.random.default_rng(8)
+    x, w = var("x", TensorType((2, 4, 5, 6), "int8")), var("w", TensorType((6, 4 // groups, 3, 2), "int8"))
+    unit = function([x, w], conv(x, w, pads, groups))
+    changed = unsigned_data(unit, UNSIGNED)
+    assert products(changed) == [("uint8", "int8")]
+    assert_equal(unit, changed, *(generator.integers(-128, 128, item.type.shape).astype(np.int8) for item in (x, w)))  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("rows", [5, SizeVar("rows", 0, 64)])

@@ -7,7 +7,7 @@ from inlaid.graph.interp import evaluate
 from inlaid.graph.ir import Call, Expr, Function, call, constant, function, if_, loop, post_order, tuple_, tuple_item, var
 from inlaid.graph.operator import Operator
 from inlaid.graph.verify import verify
-from inlaid.passes.fuse import PRIMITIVE, fuse
+from inlaid.passes.fuse import PRIMITIVE, VectorUnit, fuse
 from inlaid_runtime.types import TensorType
 
 X = var("x", TensorType((1, 2, 6, 6), "float32"))
@@ -156,3 +156,20 @@ def test_fused_functions_are_left_alone() -> None:
     target = function([X, Y], ops.relu(ops.add(X, Y)))
     fused = fuse(target)
     assert fuse(fused) is fused
+
+
+def test_transposes_at_a_stride_are_kernels_with_vectors() -> None:
+    wide, narrow = (var("x", TensorType(shape, "float32")) for shape in ((2, 16, 40), (2, 3, 40)))
+    vectors = VectorUnit(16, 1 << 20)
+    for x, perm, target_vectors, is_separate in (
+        (wide, (0, 2, 1), vectors, True),
+        (wide, (0, 2, 1), None, False),
+        (wide, (0, 2, 1), VectorUnit(16, 1 << 12), False),  # the cache does not hold it
+        (wide, (1, 0, 2), vectors, False),  # rows stay contiguous
+        (narrow, (0, 2, 1), vectors, False),
+    ):
+        target = function([x], ops.relu(ops.transpose(ops.neg(x), perm=perm)))
+        fused = fuse(target, vectors=target_vectors)
+        verify(fused)
+        kernels = [names(node.body) for node in post_order(fused) if isinstance(node, Function) and PRIMITIVE in node.attrs]
+        assert kernels == ([] if is_separate else [["neg", "transpose", "relu"]])

@@ -100,6 +100,33 @@ def test_a_transposed_convolution_between_quantizations(per_channel: bool, group
     close(target, result, [RNG.integers(0, 255, (1, 4, 5, 6)).astype(np.uint8)])
 
 
+@pytest.mark.parametrize("points", [(None, None), (117, None), (None, 5), (117, 5)])
+@pytest.mark.parametrize(("kernel", "groups"), [(4, 1), (3, 1), (3, 2)])
+def test_computed_weights_of_a_transposed_convolution_move_as_bytes(
+    points: tuple[int | None, int | None], kernel: int, groups: int
+) -> None:
+    """A kernel of 3 has phases of different numbers of taps, which each take some of the weights."""
+    shape, weight_shape = (2, 4, 5, 6), (4, 3, kernel, kernel)
+    x, w = var("x", TensorType(shape, "uint8")), var("w", TensorType(weight_shape, "int8"))
+    left, right = (
+        operand if point is None else ops.sub(operand, constant(np.int32(point)))
+        for operand, point in zip((ops.cast(x, dtype="int32"), ops.cast(w, dtype="int32")), points, strict=True)
+    )
+    target = function([x, w], ops.conv_transpose(left, right, strides=(2, 2), pads=(1, 1, 1, 1), groups=groups, out_dtype="int32"))
+    result = canonical(decompose(target, lambda call: call.callee is not ops.conv_transpose))
+    moves = [
+        node for node in post_order(result) if isinstance(node, Call) and node.callee in (ops.take, ops.transpose, ops.reshape)
+    ]
+    sources = [
+        node for node in moves if any(part is w for part in post_order(node)) and all(part is not x for part in post_order(node))
+    ]
+    assert sources and {node.type.dtype.name for node in sources} == {"int8"}  # type: ignore[union-attr]
+    if points == (None, None):
+        convolutions = [node for node in post_order(result) if isinstance(node, Call) and node.callee is ops.conv]
+        assert {tuple(arg.type.dtype.name for arg in conv.args) for conv in convolutions} == {("uint8", "int8")}  # type: ignore[attr-defined]
+    close(target, result, [RNG.integers(0, 256, shape).astype(np.uint8), RNG.integers(-128, 128, weight_shape).astype(np.int8)])
+
+
 def test_a_matrix_product_with_zero_points_everywhere() -> None:
     a = var("a", TensorType(("m", 5), "uint8"))
     stored = constant(RNG.integers(0, 255, (5, 3)).astype(np.uint8))

@@ -47,6 +47,9 @@ KERNELS = {
     "matmul of weights": kernel(lambda a, b: ops.relu(ops.matmul(a, b)), ((7, 6), F32), ((6, 20), F32)),
     "matmul of bytes and weights": kernel(lambda a, b: ops.matmul(a, b, out_dtype="int32"), ((5, 8), "uint8"), ((8, 12), "int8")),
     "conv2d of weights": kernel(padded, ((1, 8, 6, 7), F32), ((12, 8, 3, 3), F32)),
+    "conv2d of dilated lines and weights": kernel(
+        lambda x, w: ops.conv(x, w, dilations=(4,), pads=(4, 4)), ((2, 8, 21), F32), ((12, 8, 3), F32)
+    ),
     "conv2d of bytes and weights": kernel(
         lambda x, w: convolved(x, w, out_dtype="int32"), ((1, 8, 5, 5), "uint8"), ((8, 8, 3, 3), "int8")
     ),

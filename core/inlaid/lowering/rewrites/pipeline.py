@@ -14,7 +14,7 @@ from inlaid.lowering.rewrites.wide_floats import wide_floats
 from inlaid.lowering.rewrites.wide_products import wide_products
 from inlaid.lowering.rewrites.zero_points import zero_points
 from inlaid.passes.fixed_products import fixed_products
-from inlaid.passes.fuse import fuse
+from inlaid.passes.fuse import VectorUnit, fuse
 from inlaid.passes.group_concats import group_concats
 from inlaid.passes.manager import FunctionPass
 from inlaid.passes.pointwise_products import pointwise_products
@@ -42,6 +42,7 @@ def region_passes(
     a kernel. All passes except `dissolve` and `store` create only operators for which `supports` is true."""
     able = context.capabilities
     vectorizes = able.vector_bits > 0 and able.threads is None
+    vectors = VectorUnit(able.vector_bits // 32, able.core.l2_bytes) if vectorizes else None
     return (
         FunctionPass("dissolve", dissolve),
         FunctionPass("group_concats", partial(group_concats, supports=supports)),
@@ -63,5 +64,5 @@ def region_passes(
         FunctionPass("tabulate", partial(tabulate, repeated=vectorizes, supports=supports)),
         # After tabulate, which looks for functions of bytes.
         *([FunctionPass("rounded_floats", partial(rounded_floats, supports=supports))] if vectorizes else ()),
-        *([FunctionPass("fuse", partial(fuse, frugal=able.memory is not None))] if fusion else ()),
+        *([FunctionPass("fuse", partial(fuse, frugal=able.memory is not None, vectors=vectors))] if fusion else ()),
     )

@@ -86,9 +86,7 @@ def _is_product(expr: Call) -> bool:
     if expr.callee not in (ops.conv, ops.matmul) or not all(map(_is_signed, expr.args)):
         return False
     assert isinstance(expr.type, TensorType)
-    if expr.type.dtype.name != "int32" or min(map(_rank, expr.args)) < 2:
-        return False
-    return expr.callee is ops.matmul or isinstance(expr.args[1], Constant)
+    return expr.type.dtype.name == "int32" and min(map(_rank, expr.args)) >= 2
 
 
 def _moves(expr: Expr) -> bool:
@@ -167,23 +165,23 @@ def _product(new: Call, x: Expr) -> Expr:
     """Build a product over uint8 data, corrected by 128 times the sums of weights."""
     w = new.args[1]
     attrs: Any = dataclasses.replace(new.attrs, out_dtype="int32")
-    correction: Expr
-    if new.callee is ops.matmul:
-        correction = ops.reduce_sum(cast_to(w, "int32"), axes=(_rank(w) - 2,), keepdims=True, span=new.span)
-        if isinstance(w, Constant):
-            correction = constant(-OFFSET * w.data.astype(np.int32).sum(axis=-2, keepdims=True, dtype=np.int32))
-        else:
-            correction = ops.mul(correction, scalar(-OFFSET, "int32"), span=new.span)
-        return ops.add(call(ops.matmul, (x, w), attrs, new.span), correction, span=new.span)
-    assert isinstance(w, Constant)
-    spatial = _rank(w) - 2
-    if any(amount != 0 for amount in attrs.pads):
+    rank = _rank(w)
+    spatial = 0 if new.callee is ops.matmul else rank - 2
+    if spatial and any(amount != 0 for amount in attrs.pads):
         data_pads = (0, 0, *attrs.pads[:spatial], 0, 0, *attrs.pads[spatial:])
         x = ops.pad(x, scalar(OFFSET, "uint8"), pads=data_pads, span=new.span)
         attrs = dataclasses.replace(attrs, pads=())
-    sums = w.data.astype(np.int32).sum(axis=tuple(range(1, w.data.ndim)), dtype=np.int32)
-    correction = constant((-OFFSET * sums).reshape(-1, *(1,) * spatial))
-    return ops.add(call(ops.conv, (x, w), attrs, new.span), correction, span=new.span)
+    summed_axes = (rank - 2,) if new.callee is ops.matmul else tuple(range(1, rank))
+    along_outputs = () if new.callee is ops.matmul else (_shape(w)[0], *(1,) * spatial)
+    correction: Expr
+    if isinstance(w, Constant):
+        sums = -OFFSET * w.data.astype(np.int32).sum(axis=summed_axes, keepdims=True, dtype=np.int32)
+        correction = constant(sums.reshape(along_outputs) if along_outputs else sums)
+    else:
+        correction = ops.reduce_sum(cast_to(w, "int32"), axes=summed_axes, keepdims=True, span=new.span)
+        correction = ops.reshape(correction, shape=along_outputs) if along_outputs else correction
+        correction = ops.mul(correction, scalar(-OFFSET, "int32"), span=new.span)
+    return ops.add(call(new.callee, (x, w), attrs, new.span), correction, span=new.span)
 
 
 # --- producers of bytes -----------------------------------------------------------------------------------------------

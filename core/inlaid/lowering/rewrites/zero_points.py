@@ -107,7 +107,10 @@ def _factors(product: Call) -> tuple[StoredFactor, StoredFactor] | None:
 
 def _expanded(product: Call, x: StoredFactor, w: StoredFactor, context: KernelContext) -> Expr | None:
     """Rewrite a product; None if the target has no faster instruction."""
-    narrow, wide = product_speed(x.dtype, "int8", "int32", context), product_speed(WIDE, WIDE, "int32", context)
+    # `unsigned_data` stores signed data without a sign where that is faster.
+    stored_types = BYTES if x.dtype == "int8" else (x.dtype,)
+    narrow = max(product_speed(name, "int8", "int32", context) for name in stored_types)
+    wide = product_speed(WIDE, WIDE, "int32", context)
     if wide > narrow and is_shared(product, context) and x.fits_wide and w.fits_wide:
         is_wide = all(tensor_type(arg.type).dtype.name == WIDE for arg in product.args)
         return None if is_wide else _wide(product, x, w)
@@ -217,8 +220,7 @@ def _narrow(product: Call, x: StoredFactor, w: StoredFactor) -> Expr | None:
     if product.callee is ops.conv and any(amount != 0 for amount in attrs.pads):
         spatial = tensor_type(integers.type).rank - 2
         data_pads = (0, 0, *attrs.pads[:spatial], 0, 0, *attrs.pads[spatial:])
-        fill = scalar(0, "int32") if x.zero_point is None else ops.reshape(x.zero_point, shape=())
-        integers = ops.pad(integers, cast_to(fill, x.dtype), pads=data_pads, span=product.span)
+        integers = ops.pad(integers, _fill(x), pads=data_pads, span=product.span)
         attrs = dataclasses.replace(attrs, pads=())
     total: Expr = call(product.callee, (integers, w.integers), attrs, product.span)
     if w.zero_point is not None:
@@ -230,6 +232,15 @@ def _narrow(product: Call, x: StoredFactor, w: StoredFactor) -> Expr | None:
         weight_sums = _along_outputs(product, _weight_sums(product, w))
         total = ops.sub(total, _product(x.zero_point, weight_sums, product), span=product.span)
     return total
+
+
+def _fill(x: StoredFactor) -> Expr:
+    """Return the zero point of data as a 0-d value of its type; all its elements are equal."""
+    if x.zero_point is None:
+        return scalar(0, x.dtype)
+    if isinstance(x.zero_point, Constant):
+        return constant(x.zero_point.data.reshape(()).astype(x.dtype), span=x.zero_point.span)
+    return cast_to(ops.reshape(x.zero_point, shape=()), x.dtype)
 
 
 def _signed(w: StoredFactor) -> StoredFactor:
