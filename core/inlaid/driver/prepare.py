@@ -38,7 +38,11 @@ def model_passes(
         partial(_decompose, candidates=listed),
         partial(_computes_integers, candidates=listed),
         partial(_sink, candidates=candidates, fallback=fallback),
-        partial(shorten_sequences, accepts=partial(_computes_sizes, first=listed[0], registry=registry)),
+        partial(
+            shorten_sequences,
+            accepts=partial(_computes_sizes, first=listed[0], registry=registry),
+            costs=registry.capabilities(listed[0].target).core.costs,
+        ),
         [step for candidate in candidates for step in target_passes(candidate.target, Phase.BEFORE_PARTITION, registry)],
         max([1, *(registry.capabilities(candidate.target).vector_bits // LANE for candidate in listed)]),
         precision,

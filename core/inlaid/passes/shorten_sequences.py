@@ -16,20 +16,15 @@ from inlaid.ops.recurrent import RecurrentAttrs, gru, lstm, rnn
 from inlaid.ops.reduce import reduce_max
 from inlaid.ops.select import nonzero
 from inlaid.ops.shape import after, iota, pad
+from inlaid.plugins import CostConstants
 from inlaid_runtime.arith import Dim, SizeVar
 from inlaid_runtime.types import TupleType
 
-MIN_WORK = 1 << 21
-"""Multiply-adds of the smallest layer that is shortened: in a smaller one, finding the number of steps, and copies of the operand
-and the result, take longer than steps."""
-USUAL_STEPS = 32
-"""The number of steps assumed for a layer whose number of steps is symbolic."""
 
-
-def shorten_sequences(function: Function, accepts: Callable[[Call], bool]) -> Function:
+def shorten_sequences(function: Function, accepts: Callable[[Call], bool], costs: CostConstants) -> Function:
     """Cut off the steps of recurrent layers after the end of the longest sequence, in which outputs are 0 and states do not change.
-    `accepts` tests whether the layer's target computes the number of elements that `nonzero` returns. Returns the same object if
-    nothing changes."""
+    `accepts` tests whether the layer's target computes the number of elements that `nonzero` returns. `costs` tell which layers are
+    too small. Returns the same object if nothing changes."""
 
     def is_long_layer(expr: Expr) -> bool:
         return (
@@ -38,7 +33,7 @@ def shorten_sequences(function: Function, accepts: Callable[[Call], bool]) -> Fu
             and isinstance(expr.attrs, RecurrentAttrs)
             and expr.attrs.masked
             and not _is_computed(expr_type(expr.args[0]).shape[0])
-            and _work(expr) >= MIN_WORK
+            and _work(expr, costs.usual_steps) >= costs.shortened_products
             and accepts(_active_steps(expr))
         )
 
@@ -52,13 +47,13 @@ def _is_computed(size: Dim) -> bool:
     return isinstance(size, SizeVar) and size.existential
 
 
-def _work(layer: Call) -> int:
-    """Return the number of multiply-adds of a layer. A symbolic batch counts as 1 sequence, other symbolic sizes but the number of
-    steps as 0."""
+def _work(layer: Call, usual_steps: int) -> int:
+    """Return the number of multiply-adds of a layer. A symbolic number of steps counts as `usual_steps`, a symbolic batch as 1
+    sequence, other symbolic sizes as 0."""
     (steps, batch, inputs), (directions, rows, _), (*_, hidden) = (expr_type(arg).shape for arg in layer.args[:3])
     sizes = (directions, rows, inputs, hidden)
     directions, rows, inputs, hidden = (size if isinstance(size, int) else 0 for size in sizes)
-    steps = steps if isinstance(steps, int) else USUAL_STEPS
+    steps = steps if isinstance(steps, int) else usual_steps
     return math.prod((steps, batch if isinstance(batch, int) else 1, directions, rows, inputs + hidden))
 
 

@@ -161,6 +161,14 @@ class CostConstants:
     transformed_tiles: int = 16
     """Maximum consecutive tiles of a channel block that one thread transforms."""
 
+    # Recurrent layers.
+
+    shortened_products: int = 1 << 21
+    """Minimum multiply-adds of a recurrent layer that ends with its longest sequence. In a smaller one, finding the number of
+    steps, and copies of the operand and the result, take longer than steps."""
+    usual_steps: int = 32
+    """Steps assumed for a recurrent layer whose number of steps is symbolic."""
+
     # Rows, windows and element-wise kernels.
 
     row_accumulators: int = 8

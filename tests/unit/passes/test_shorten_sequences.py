@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,14 +11,15 @@ from inlaid.graph import ir
 from inlaid.graph.interp import evaluate
 from inlaid.graph.scope_conditions import with_constraints
 from inlaid.graph.verify import verify
-from inlaid.passes import shorten_sequences as module
 from inlaid.passes.shorten_sequences import shorten_sequences
+from inlaid.plugins import CostConstants
 from inlaid_runtime.arith import SizeVar
 from inlaid_runtime.types import TensorType
 
 T, B = SizeVar("t"), SizeVar("b")
 STATES = {"lstm": 2, "gru": 1, "rnn": 1}
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+ANY_LAYER = CostConstants(shortened_products=0)
 FUNCTIONS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
 
 
@@ -41,11 +41,6 @@ def layer(kind: str, direction: str, steps, batch, masked: bool = True, inputs: 
     return ir.function([x, start, lengths], result)
 
 
-@pytest.fixture(autouse=True)
-def small_layers(monkeypatch):
-    monkeypatch.setattr(module, "MIN_WORK", 0)
-
-
 @settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from(sorted(STATES)),
@@ -58,7 +53,7 @@ def test_values(kind, direction, symbolic, steps, lengths):
     if not symbolic:
         lengths = lengths or [0]
     before = layer(kind, direction, T if symbolic else steps, B if symbolic else len(lengths))
-    after = shorten_sequences(before, lambda call: True)
+    after = shorten_sequences(before, lambda call: True, ANY_LAYER)
     assert after is not before
     verify(ir.Module({"main": after}))
     rng = np.random.default_rng(1)
@@ -74,14 +69,13 @@ def test_values(kind, direction, symbolic, steps, lengths):
 
 def test_a_layer_without_lengths_or_on_a_target_without_computed_sizes_stays():
     whole = layer("lstm", "forward", 4, 2, masked=False)
-    assert shorten_sequences(whole, lambda call: True) is whole
+    assert shorten_sequences(whole, lambda call: True, ANY_LAYER) is whole
     masked = layer("lstm", "forward", 4, 2)
-    assert shorten_sequences(masked, lambda call: False) is masked
+    assert shorten_sequences(masked, lambda call: False, ANY_LAYER) is masked
 
 
-def test_small_layers_stay(monkeypatch):
-    monkeypatch.setattr(module, "MIN_WORK", 1 << 21)
+def test_small_layers_stay():
     small = layer("gru", "forward", 4, 2)
-    assert shorten_sequences(small, lambda call: True) is small
+    assert shorten_sequences(small, lambda call: True, CostConstants()) is small
     large = layer("gru", "forward", T, B, inputs=128, hidden=128)
-    assert shorten_sequences(large, lambda call: True) is not large
+    assert shorten_sequences(large, lambda call: True, CostConstants()) is not large
