@@ -15,7 +15,7 @@ each position. To take a part away, the manager skips the pass, the rewriter lea
    opencl and cuda text must stay equal; then all others, the cheapest first.
 3. `times` compiles the x86 cases that differ with and without the part and runs both in turns in this process: the ratio of the
    least processor times, and of the bytes of the packages. `counts` does the same for instructions on emulated Cortex-M (see
-   `micro.py`).
+   `micro.py`). Both end for a part with a case that is clearly slower, or that takes 2 % more of a count.
 4. `table` prints what is known of each part.
 
 Every result is appended to a file as a line of JSON, so the whole may be done in pieces; no result is repeated while the file has
@@ -56,7 +56,10 @@ from inlaid.lowering.selection import choose
 from inlaid.passes.manager import PassManager
 from inlaid.tensor.scheduling import trace
 from inlaid_microcontroller.boards import board_for
+from inlaid_microcontroller.export import example
 from inlaid_runtime.errors import InlaidError
+from real import corpus
+from real.model import Draw, NotInstalledError
 from sweep_cases import CASES as OPERATORS
 from zoo import MODELS, feeds, model_path
 
@@ -64,10 +67,12 @@ RESULTS = Path(__file__).parents[1] / "build" / "second_order.jsonl"
 AVX2, AVX512, AMX = (f"x86:threads=1,cpu={cpu}" for cpu in ("x86-64-v3", "cascadelake", "sapphirerapids"))
 DEVICES = ("opencl:kind=gpu", "cuda:arch=sm_80")
 DEVICE_KINDS = ("opencl", "cuda")
-OPERATOR, VARIANT = "operator: ", "variant: "
-"""Prefixes of the models of `sweep.py` and of the matrix of variants."""
-LIMIT = 1.02
-"""Ratio from which a model is slower, or a count greater."""
+OPERATOR, VARIANT, REAL = "operator: ", "variant: ", "real: "
+"""Prefixes of the models of `sweep.py`, of the matrix of variants, and of the corpus of exported models."""
+SLOWER = 1.1
+"""Ratio that ends the measurements of a part: no repetition will bring it below the 1.02 from which a part is missed."""
+GREATER = 1.02
+"""Ratio from which a count is greater."""
 PATIENCE, LEAST_PATIENCE = 10, 60
 """How often the time of its compilation a case may take without a part, and seconds that each may take."""
 ROUND, ROUNDS = 0.02, 40
@@ -87,10 +92,12 @@ class Subject:
 
 
 def cases(quick: bool = False) -> list[Subject]:
-    """List what is compiled: the cases of `recorded.py`, of `sweep.py` at every size for AVX2 and AVX-512 and at one size and
-    symbolically for devices, and of the matrix of variants for AVX2, AVX-512 and AMX. Whole models of the matrix are left out."""
+    """List what is compiled: the cases of `recorded.py`, the models of MLPerf Tiny on all targets, the cases of `sweep.py` at every
+    size for AVX2 and AVX-512 and at one size and symbolically for devices, the matrix of variants, without whole models, for AVX2,
+    AVX-512 and AMX, and the corpus of exported models, as far as they are installed, for AVX2."""
     recorded_cases = recorded.QUICK if quick else recorded.CASES
     listed = [Subject(targets, model) for targets, models in recorded_cases.items() for model in models]
+    listed += (Subject(targets, model) for targets in (AVX2, AVX512, *DEVICES) for model in recorded.MLPERF)
     for case in OPERATORS:
         forms = [*case.sizes, *(["symbolic"] if any(case.sizes.values()) else [])]
         for form in forms:
@@ -98,16 +105,17 @@ def cases(quick: bool = False) -> list[Subject]:
             listed += (Subject(target, f"{OPERATOR}{case.name}, {form}") for target in targets)
     rows = [name for name in variants.rows() if not WHOLE_MODELS.match(name)]
     listed += (Subject(target, f"{VARIANT}{name}") for name in rows for target in (AVX2, AVX512, AMX))
+    listed += (Subject(AVX2, f"{REAL}{name}") for name in corpus())
     return listed[::10] if quick else listed
 
 
 def texts(subject: Subject) -> dict[str, str]:
     """Return the texts of a case by item, as `recorded.texts` does."""
-    if not subject.model.startswith((OPERATOR, VARIANT)):
+    if not subject.model.startswith((OPERATOR, VARIANT, REAL)):
         return recorded.texts(subject.targets, subject.model, recorded.MLPERF_FOLDER)
     try:
         return recorded.module_texts(inlaid.load(_built(subject.model)[0]), [subject.targets])
-    except InlaidError as error:
+    except (InlaidError, NotInstalledError) as error:
         return {recorded.ERROR: str(error)}
 
 
@@ -117,6 +125,9 @@ def _built(model: str) -> tuple[onnx.ModelProto, Callable[[], dict[str, Any]]]:
         row = variants.rows()[model.removeprefix(VARIANT)]
         built = row.build()
         return built, lambda: row.feeds(built)
+    if model.startswith(REAL):
+        entry = corpus()[model.removeprefix(REAL)]
+        return entry.load(), lambda: dict(entry.feeds(Draw(0), *entry.sizes[0]))
     if model.startswith(OPERATOR):
         name, _, form = model.removeprefix(OPERATOR).rpartition(", ")
         case = next(case for case in OPERATORS if case.name == name)
@@ -358,18 +369,23 @@ def times(results: Results, search: Callable[[str], object], limit: float) -> No
     for trial in undecided(results):
         until = time.perf_counter() + limit
         for targets, model in trial["differing"] if search(trial["part"]) else ():
-            is_x86 = targets.startswith("x86") and "sapphirerapids" not in targets and model not in recorded.MLPERF
-            if (trial["part"], targets, model) in done or not is_x86 or time.perf_counter() > until:
+            if (trial["part"], targets, model) in done or not targets.startswith("x86") or "sapphirerapids" in targets:
                 continue
             ratio, size = _compare(trial["part"], targets.replace("threads=2", "threads=1"), model)
             results.write("time", part=trial["part"], targets=targets, model=model, ratio=ratio, bytes=size)
             print(f"{trial['part']}: {ratio:.3f} of the time, {size:.3f} of the bytes: {targets} {model}", flush=True)
+            if ratio >= SLOWER or time.perf_counter() > until:
+                break
 
 
 def _compare(part: str, targets: str, model: str) -> tuple[float, float]:
     """Return the time of a case without a part over the time with it, and the same of the bytes of the packages."""
-    built, make_feeds = _built(model)
-    module, inputs = inlaid.load(built), make_feeds()
+    if model in recorded.MLPERF:
+        module = inlaid.load(recorded.MLPERF_FOLDER / model)
+        inputs = {spec.name: example(spec) for spec in inlaid.compile(module, [targets], cache=False).inputs}
+    else:
+        built, make_feeds = _built(model)
+        module, inputs = inlaid.load(built), make_feeds()
     sizes, runs = [], []
     for parts in ((), (part,)):
         with warnings.catch_warnings(), without(parts, Firings()):
@@ -417,6 +433,8 @@ def counts(results: Results, search: Callable[[str], object]) -> None:
             }
             results.write("count", part=trial["part"], targets=targets, model=model, ratios=ratios)
             print(f"{trial['part']}: {ratios}: {targets} {model}", flush=True)
+            if max(ratios.values()) >= GREATER:
+                break
 
 
 def table(results: Results) -> str:
