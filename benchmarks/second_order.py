@@ -16,7 +16,7 @@ each position. To take a part away, the manager skips the pass, the rewriter lea
 3. `times` compiles the x86 cases that differ with and without the part and runs both in turns in this process: the ratio of the
    least processor times, and of the bytes of the packages. `counts` does the same for instructions on emulated Cortex-M (see
    `micro.py`). Both end for a part with a case that is clearly slower, or that takes 2 % more of a count.
-4. `table` prints what is known of each part.
+4. `table` prints what is known of each part, for docs/second-order.md.
 
 Every result is appended to a file as a line of JSON, so the whole may be done in pieces; no result is repeated while the file has
 it. A trial is a process of its own, so that nothing that one compilation caches reaches another. `survey` takes 40 minutes of
@@ -38,6 +38,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -54,6 +55,7 @@ from inlaid.driver import build_package
 from inlaid.graph import rewrite
 from inlaid.lowering.selection import choose
 from inlaid.passes.manager import PassManager
+from inlaid.settings import Settings
 from inlaid.tensor.scheduling import trace
 from inlaid_microcontroller.boards import board_for
 from inlaid_microcontroller.export import example
@@ -69,6 +71,14 @@ DEVICES = ("opencl:kind=gpu", "cuda:arch=sm_80")
 DEVICE_KINDS = ("opencl", "cuda")
 OPERATOR, VARIANT, REAL = "operator: ", "variant: ", "real: "
 """Prefixes of the models of `sweep.py`, of the matrix of variants, and of the corpus of exported models."""
+BF16 = " in bf16"
+"""Suffix of the models of `recorded.py` whose products are computed in bfloat16."""
+IN_BF16 = (
+    "resnet50",
+    "squeezenet",
+    "shufflenet",
+    *(f"{name}{recorded.TINY_SUFFIX}" for name in ("bert_base", "gpt2_step", "lstm", "seq2seq", "crnn", "detector", "dcgan")),
+)
 SLOWER = 1.1
 """Ratio that ends the measurements of a part: no repetition will bring it below the 1.02 from which a part is missed."""
 GREATER = 1.02
@@ -92,12 +102,13 @@ class Subject:
 
 
 def cases(quick: bool = False) -> list[Subject]:
-    """List what is compiled: the cases of `recorded.py`, the models of MLPerf Tiny on all targets, the cases of `sweep.py` at every
-    size for AVX2 and AVX-512 and at one size and symbolically for devices, the matrix of variants, without whole models, for AVX2,
-    AVX-512 and AMX, and the corpus of exported models, as far as they are installed, for AVX2."""
+    """List what is compiled: the cases of `recorded.py`, some in bfloat16 too; the models of MLPerf Tiny on all targets; the cases
+    of `sweep.py` at every size for AVX2 and AVX-512 and at one size and symbolically for devices; the matrix of variants, without
+    whole models, for AVX2, AVX-512 and AMX; the corpus of exported models, as far as they are installed, for AVX2."""
     recorded_cases = recorded.QUICK if quick else recorded.CASES
     listed = [Subject(targets, model) for targets, models in recorded_cases.items() for model in models]
     listed += (Subject(targets, model) for targets in (AVX2, AVX512, *DEVICES) for model in recorded.MLPERF)
+    listed += (Subject(targets, f"{model}{BF16}") for targets in (AVX2, AVX512, AMX) for model in IN_BF16)
     for case in OPERATORS:
         forms = [*case.sizes, *(["symbolic"] if any(case.sizes.values()) else [])]
         for form in forms:
@@ -111,10 +122,12 @@ def cases(quick: bool = False) -> list[Subject]:
 
 def texts(subject: Subject) -> dict[str, str]:
     """Return the texts of a case by item, as `recorded.texts` does."""
-    if not subject.model.startswith((OPERATOR, VARIANT, REAL)):
+    is_bf16 = subject.model.endswith(BF16)
+    if not is_bf16 and not subject.model.startswith((OPERATOR, VARIANT, REAL)):
         return recorded.texts(subject.targets, subject.model, recorded.MLPERF_FOLDER)
     try:
-        return recorded.module_texts(inlaid.load(_built(subject.model)[0]), [subject.targets])
+        settings = Settings(precision="bf16") if is_bf16 else recorded.SETTINGS
+        return recorded.module_texts(inlaid.load(_built(subject.model)[0]), [subject.targets], settings)
     except (InlaidError, NotInstalledError) as error:
         return {recorded.ERROR: str(error)}
 
@@ -134,6 +147,7 @@ def _built(model: str) -> tuple[onnx.ModelProto, Callable[[], dict[str, Any]]]:
         is_symbolic = form == "symbolic"
         sizes = list(case.sizes.values())[-1] if is_symbolic else case.sizes[form]
         return case.model({} if is_symbolic else sizes), lambda: case.feeds(sizes)
+    model = model.removesuffix(BF16)
     stem = model.removesuffix(recorded.TINY_SUFFIX).removesuffix(recorded.SYMBOLIC_SUFFIX)
     tiny, is_symbolic = (model.endswith(suffix) for suffix in (recorded.TINY_SUFFIX, recorded.SYMBOLIC_SUFFIX))
     built, symbolic = onnx.load(model_path(stem, tiny, None, is_symbolic)), MODELS[stem].symbolic
@@ -307,7 +321,7 @@ class Results:
 
 def survey(results: Results, subjects: Sequence[Subject]) -> None:
     """Compile cases, and note what fires."""
-    surveyed = {Subject(line["targets"], line["model"]) for line in results.of("survey")}
+    surveyed = {_subject(line) for line in results.of("survey") if not line["error"]}
     known: set[str] = set()
     for subject in subjects:
         if subject in surveyed:
@@ -390,9 +404,10 @@ def _compare(part: str, targets: str, model: str) -> tuple[float, float]:
     for parts in ((), (part,)):
         with warnings.catch_warnings(), without(parts, Firings()):
             warnings.simplefilter("ignore")
-            sizes.append(len(recorded.encode_package(build_package(module, [targets], keep=False))))
-            executable = inlaid.compile(module, [targets], cache=False)
-            runs.append(executable)
+            settings = Settings(precision="bf16") if model.endswith(BF16) else recorded.SETTINGS
+            package = build_package(module, [targets], settings=settings, keep=False)
+            sizes.append(len(recorded.encode_package(package)))
+            runs.append(inlaid.compile(module, [targets], cache=False, precision=settings.precision))
     return round(_ratio([lambda each=each: each.run(inputs) for each in runs]), 4), round(sizes[1] / sizes[0], 4)  # type: ignore[misc]
 
 
@@ -416,6 +431,7 @@ def counts(results: Results, search: Callable[[str], object]) -> None:
     """Count instructions, bytes and accesses of the firmwares that differ without a part."""
     done = {(line["part"], line["targets"], line["model"]) for line in results.of("count")}
     before: dict[tuple[str, str], micro.Figures] = {}
+    uncached = mock.patch.object(inlaid, "compile", partial(inlaid.compile, cache=False))  # a cached package has every part
     for trial in undecided(results):
         for targets, model in trial["differing"] if search(trial["part"]) else ():
             cpu = targets.partition("cpu=")[2]
@@ -425,9 +441,15 @@ def counts(results: Results, search: Callable[[str], object]) -> None:
                 continue
             path = recorded.MLPERF_FOLDER / model
             if (targets, model) not in before:
-                before[targets, model] = micro.measure(path, entry, cpu, board)
-            with without((trial["part"],), Firings()):
-                after = micro.measure(path, entry, cpu, board)
+                with uncached:
+                    before[targets, model] = micro.measure(path, entry, cpu, board)
+            try:
+                with uncached, without((trial["part"],), Firings()):
+                    after = micro.measure(path, entry, cpu, board)
+            except RuntimeError as error:  # a wrong output
+                results.write("trial", **{**trial, "verdict": f"needed: {error}"[:200]})
+                print(f"{trial['part']}: {error}", flush=True)
+                break
             ratios = {
                 name: round(value / old, 4) for name, value in vars(after).items() if (old := getattr(before[targets, model], name))
             }
@@ -438,21 +460,28 @@ def counts(results: Results, search: Callable[[str], object]) -> None:
 
 
 def table(results: Results) -> str:
-    """Render what is known of each part as a table of Markdown."""
-    surveyed = results.of("survey")
-    used = {part for line in surveyed for part in (*line["used"], *line["fired"])}
+    """Render what is known of each part: lists of those that need no measurement, and a table of the others."""
+    used = {part for line in results.of("survey") for part in (*line["used"], *line["fired"])}
     tried = {line["part"]: line for line in results.of("trial")}
-    lines = ["| part | fires | without it | slowest | most of a count |", "|---|--:|---|---|---|"]
-    for part in sorted(used):
-        trial = tried.get(part, {"verdict": "does not fire" if part not in tried else "", "firing": 0, "differing": (), "tried": 0})
-        verdict = trial["verdict"].replace("|", "\\|")
-        if verdict.startswith(("all", "after")):
-            verdict = f"{len(trial['differing'])} of {trial['tried']} differ"
+    fired = {part for line in results.of("survey") for part in line["fired"]}
+    others = [part for part in sorted(tried) if tried[part]["verdict"].startswith(("all", "after"))]
+    lists = {
+        "Do not fire": sorted(used - fired),
+        "Fire, and were not tried": sorted(fired - tried.keys()),
+        "A case cannot be compiled without them": [part for part in tried if tried[part]["verdict"].startswith("needed")],
+        "Text of opencl or cuda differs without them": [part for part in tried if tried[part]["verdict"].startswith("device")],
+    }
+    lines = [f"{title}: {', '.join(map('`{}`'.format, sorted(parts)))}.\n" for title, parts in lists.items() if parts]
+    lines += ["| part | fires | differ | slowest | most of a count |", "|---|--:|--:|---|--:|"]
+    for part in others:
+        trial = tried[part]
         ratios = [(line["ratio"], line["model"]) for line in results.of("time") if line["part"] == part]
         greatest = [max(line["ratios"].values()) for line in results.of("count") if line["part"] == part]
         greatest += [line["bytes"] for line in results.of("time") if line["part"] == part]
         slowest = "{:.2f}, {}".format(*max(ratios)) if ratios else ""
-        lines.append(f"| {part} | {trial['firing']} | {verdict} | {slowest} | {f'{max(greatest):.2f}' if greatest else ''} |")
+        differing = f"{len(trial['differing'])} of {trial['tried']}"
+        most = f"{max(greatest):.2f}" if greatest else ""
+        lines.append(f"| `{part}` | {trial['firing']} | {differing} | {slowest} | {most} |")
     return "\n".join(lines) + "\n"
 
 
