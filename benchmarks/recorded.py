@@ -52,6 +52,8 @@ from inlaid.driver.context import DriverContext
 from inlaid.driver.prepare import FALLBACK
 from inlaid.plugins import Region
 from inlaid.plugins.registry import default_registry
+from inlaid.settings import DEFAULT as SETTINGS
+from inlaid.settings import Settings
 from inlaid_runtime.artifact import Artifact
 from inlaid_runtime.cache import MemoryCache
 from inlaid_runtime.errors import InlaidError, InlaidWarning, Unsupported
@@ -188,12 +190,15 @@ def texts(targets: str, model: str, folder: Path) -> dict[str, str]:
     try:
         if model.startswith(LAYER):
             return {"stream": _layer(model.removeprefix(LAYER), targets)}
-        module = _module(model, folder)
-        with print_only(kinds):
-            package = build_package(module, kinds, keep=False)
-        return dict(_texts(package))
+        return module_texts(_module(model, folder), kinds)
     except InlaidError as error:
         return {ERROR: str(error)}
+
+
+def module_texts(module: inlaid.Module, targets: Sequence[str], settings: Settings = SETTINGS) -> dict[str, str]:
+    """Return the texts of a module for targets, by item. Raises an `InlaidError` where it cannot be compiled."""
+    with print_only(targets):
+        return dict(_texts(build_package(module, targets, settings=settings, keep=False)))
 
 
 def _texts(package: Package) -> Iterator[tuple[str, str]]:

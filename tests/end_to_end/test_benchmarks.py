@@ -142,7 +142,7 @@ def test_call_costs(arguments: str, line: str) -> None:
 @needs_x86
 def test_scaling():
     printed = run("scaling.py", "100", "200", "--passes", codes=(0, 1))
-    for part in ("import", "optimize", "partition", "verify", "dead_code"):
+    for part in ("import", "optimize", "partition", "verify", "simplify"):
         assert part in printed
 
 

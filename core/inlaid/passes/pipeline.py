@@ -15,7 +15,6 @@ from inlaid.passes.bind_invariants import bind_invariants
 from inlaid.passes.canonicalize_quantized import narrow_integers, quantize_integers
 from inlaid.passes.cse import share_common
 from inlaid.passes.dead_channels import remove_dead_channels
-from inlaid.passes.dead_code import remove_dead_code
 from inlaid.passes.early_elementwise import early_elementwise
 from inlaid.passes.early_take import early_take
 from inlaid.passes.fold_constants import fold_constants
@@ -60,10 +59,8 @@ def canonical(stored_weights: bool = False, integers: Acceptance | None = None) 
         FunctionPass("simplify_inference", simplify_inference, ("fold_constants",)),
         FunctionPass("narrow_integers", narrow_integers, ("quantize_integers", "fold_constants")),
         FunctionPass("simplify", simplify),
-        FunctionPass("fold_again", partial(fold_constants, keep=keep), ("simplify_inference", "simplify")),
         FunctionPass("early_take", early_take),
         FunctionPass("cse", share_common, ("graph_form",)),
-        ModulePass("dead_code", remove_dead_code, ("graph_form",)),
         NAME_SIZES,
     )
 

@@ -14,8 +14,8 @@ from inlaid.graph.scopes import Scope, analyse
 from inlaid.graph.transform import transform_function
 from inlaid.ops.compose import cast_to, expr_type, widened
 from inlaid.ops.conversion import cast
-from inlaid.ops.elementwise import abs, add, div, exp, minimum, mul
-from inlaid.ops.shape import broadcast_to, reshape, transpose
+from inlaid.ops.elementwise import add, div, exp, minimum, mul
+from inlaid.ops.shape import reshape, transpose
 from inlaid_runtime.arith import Constraint
 from inlaid_runtime.types import DType, TensorType
 
@@ -101,13 +101,8 @@ def _cast_of_cast(match: Match) -> Expr | None:
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
 
-def _transpose(match: Match) -> Expr | None:
-    perm = match.attrs("outer").perm
-    return match["x"] if perm == tuple(range(len(perm))) else None
-
-
 def _transpose_of_single(match: Match) -> Expr | None:
-    """Replace a transpose that moves only axes of extent 1 by a reshape, which needs no kernel."""
+    """Replace a transpose that moves no axis, or only axes of extent 1, by a reshape, which needs no kernel."""
     x, perm = match["x"], match.attrs("outer").perm
     assert isinstance(x.type, TensorType) and isinstance(match.root.type, TensorType)
     nontrivial_axes = [axis for axis in perm if x.type.shape[axis] != 1]
@@ -124,15 +119,6 @@ def _full_slice(match: Match) -> Expr | None:
     assert isinstance(x.type, TensorType)
     is_full = all(begin == 0 for begin in attrs.begin) and attrs.end == x.type.shape and all(step == 1 for step in attrs.strides)
     return x if is_full else None
-
-
-def _no_axes(match: Match) -> Expr | None:
-    return match["x"] if match.attrs("outer").axes == () else None
-
-
-def _single(match: Match) -> Expr | None:
-    assert isinstance(match.root, Call)
-    return match.root.args[0] if len(match.root.args) == 1 else None
 
 
 def _no_padding(match: Match) -> Expr | None:
@@ -214,15 +200,6 @@ def _is_int(expr: Expr) -> bool:
     return isinstance(expr.type, TensorType) and expr.type.dtype.is_int
 
 
-def _is_signed(expr: Expr) -> bool:
-    """Test whether negation only changes the sign of a value; negation of unsigned integers wraps."""
-    return isinstance(expr.type, TensorType) and expr.type.dtype.kind != "uint"
-
-
-def _is_float(expr: Expr) -> bool:
-    return isinstance(expr.type, TensorType) and expr.type.dtype.is_float
-
-
 def _rules() -> tuple[RewriteRule, ...]:
     x = wildcard().named("x")
 
@@ -237,34 +214,24 @@ def _rules() -> tuple[RewriteRule, ...]:
 
     return (
         RewriteRule("the same twice", wildcard(), _applied_twice, lambda traits: traits.idempotent or traits.involution),
-        # Not reduce_sum: over no axes it still turns -0.0 into 0.0.
-        rule("reduction over no axes", is_op("reduce_prod", "reduce_max", "reduce_min")(x).named("outer"), _no_axes),
-        rule("abs of neg", is_op("abs")(is_op("neg")(x)).where(_is_signed), lambda match: abs(match["x"])),
         rule("times one", is_op("mul")(x, is_scalar(1))),
-        rule("divided by one", is_op("div")(x, is_scalar(1))),
         rule("to the power of one", is_op("pow")(x, is_scalar(1))),
         rule("squared", is_op("pow")(x, is_scalar(2)), _square),
         rule("cubed", is_op("pow")(x, is_scalar(3)), _cube),
         rule("tanh of softplus", is_op("tanh")(_softplus()), _tanh_of_softplus),
-        # Not x + 0.0, which turns -0.0 into 0.0.
-        rule("plus minus zero", is_op("add")(x, is_scalar(-0.0)).where(_is_float)),
         rule("plus zero", is_op("add")(x, is_scalar(0)).where(_is_int)),
         rule("minus zero", is_op("sub")(x, is_scalar(0))),
         rule("divided by a power of two", is_op("div")(x, is_const().named("c")), _divide_by_power_of_two),
         rule("cast to the same type", outer("cast"), _identity_cast),
         rule("cast of cast", twice("cast"), _cast_of_cast),
-        rule("transpose of nothing", outer("transpose"), _transpose),
         rule("transpose of single elements", outer("transpose"), _transpose_of_single),
         rule("transpose of transpose", twice("transpose"), _transpose_of_transpose),
         rule("reshape to the same shape", is_op("reshape")(x)),
         rule("reshape of reshape", twice("reshape"), lambda match: reshape(match["x"], shape=match.attrs("outer").shape)),
         rule("broadcast to the same shape", is_op("broadcast_to")(x)),
-        rule("broadcast twice", twice("broadcast_to"), lambda match: broadcast_to(match["x"], shape=match.attrs("outer").shape)),
         rule("slice of all", outer("strided_slice"), _full_slice),
-        rule("concat of one", is_op("concat"), _single),
         rule("pad by nothing", is_op("pad"), _no_padding),
         rule("tile once", outer("tile"), _no_repeats),
-        rule("choice between equals", is_op("where")(wildcard(), x, x)),
     )
 
 
