@@ -12,7 +12,7 @@ each position. To take a part away, the manager skips the pass, the rewriter lea
 1. `survey` compiles each case of `cases` to text and notes which parts fired: a pass returned another object, a rule replaced an
    expression, or a schedule rule made an offer. A part that did not fire on a case cannot change it.
 2. `trials` takes each part away on the cases where it fired: those of devices first, where a difference ends the trial, since
-   opencl and cuda text must stay equal; then all others, the cheapest first.
+   opencl and cuda text must stay equal; then all others. Of both, cheap ones come first, in an arbitrary order.
 3. `times` compiles the x86 cases that differ with and without the part and runs both in turns in this process: the ratio of the
    least processor times, and of the bytes of the packages. `counts` does the same for instructions on emulated Cortex-M (see
    `micro.py`). Both end for a part with a case that is clearly slower, or that takes 2 % more of a count.
@@ -85,6 +85,8 @@ GREATER = 1.02
 """Ratio from which a count is greater."""
 PATIENCE, LEAST_PATIENCE = 10, 60
 """How often the time of its compilation a case may take without a part, and seconds that each may take."""
+FAST = 2.0
+"""Seconds up to which a compilation is cheap."""
 ROUND, ROUNDS = 0.02, 40
 """Seconds of a round, and rounds, of a measurement of time."""
 
@@ -342,7 +344,8 @@ def trials(results: Results, search: Callable[[str], object], limit: float) -> N
         if part in tried or not search(part):
             continue
         firing = [line for line in lines if part in line["fired"]]
-        facts = _trial(part, sorted(firing, key=lambda line: (not _subject(line).is_device, line["seconds"])), limit)
+        firing.sort(key=lambda line: (not _subject(line).is_device, line["seconds"] > FAST, line["digest"]))
+        facts = _trial(part, firing, limit)
         results.write("trial", part=part, firing=len(firing), **facts)
         print(f"{part}: {facts['verdict']}; {len(facts['differing'])} of {facts['tried']} differ", flush=True)
 
@@ -447,7 +450,7 @@ def counts(results: Results, search: Callable[[str], object]) -> None:
                 with uncached, without((trial["part"],), Firings()):
                     after = micro.measure(path, entry, cpu, board)
             except RuntimeError as error:  # a wrong output
-                results.write("trial", **{**trial, "verdict": f"needed: {error}"[:200]})
+                results.write(**{**trial, "verdict": f"needed: {error}"[:200]})
                 print(f"{trial['part']}: {error}", flush=True)
                 break
             ratios = {
