@@ -450,7 +450,7 @@ def counts(results: Results, search: Callable[[str], object]) -> None:
                 with uncached, without((trial["part"],), Firings()):
                     after = micro.measure(path, entry, cpu, board)
             except RuntimeError as error:  # a wrong output
-                results.write("trial", **{**trial, "verdict": f"needed: {error}"[:200]})
+                results.write(**{**trial, "verdict": f"needed: {error}"[:200]})
                 print(f"{trial['part']}: {error}", flush=True)
                 break
             ratios = {
