@@ -17,7 +17,7 @@ from inlaid.graph.arguments import normalized
 from inlaid.graph.attrs import Attrs, attr_items, substitute_attrs
 from inlaid.ops.unfold import unfold
 from inlaid.ops.upper_half import multiply_high
-from inlaid.ops.winograd import winograd_conv
+from inlaid.ops.winograd import transform_weights, winograd_conv
 from inlaid_conformance.corpus import CORPUS, Choices, Entry, Example
 from inlaid_runtime import arith
 from inlaid_runtime.arith import SizeVar
@@ -39,7 +39,8 @@ def _more() -> tuple[Example, ...]:
     numbers = np.random.default_rng(SEED).standard_normal
     floats = [numbers(shape).astype(np.float32) for shape in ((2, 2, 4, 8), (2, 2, 5, 8), (2, 2, 5, 6), (4, 3, 5), (4, 5, 2))]
     q, k, v, left, right = floats
-    image, weights = numbers((2, 3, 7, 5)).astype(np.float32), numbers((6, 6, 3, 8)).astype(np.float32)
+    image, untransformed = numbers((2, 3, 7, 5)).astype(np.float32), numbers((8, 3, 3, 3)).astype(np.float32)
+    weights = transform_weights(untransformed, 4)
     integers = [np.arange(1, 1 + int(np.prod(shape)), dtype=np.int32).reshape(shape) for shape in ((4, 3), (3,), (), (3,))]
     words = np.array([["one", "Two", "3"]], object)
     return (
@@ -52,6 +53,7 @@ def _more() -> tuple[Example, ...]:
         Example(ops.fail, (), {"kinds": (), "dtype": "float32", "shape": (3, 4), "message": "a failure"}),
         Example(unfold, (image,), {"kernel": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 0)}),
         Example(winograd_conv, (image, weights), {"pads": (1, 1, 1, 1)}),
+        Example(winograd_conv, (image, weights, untransformed), {"pads": (1, 1, 1, 1)}),
         Example(multiply_high, tuple(integers), {"low": 1, "axis": 1}),
     )
 

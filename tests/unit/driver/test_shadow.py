@@ -164,7 +164,7 @@ def test_deviations_have_magnitudes_and_places() -> None:
 def test_all_regions_are_compared_the_worst_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A target that is wrong in two of its three regions: what comes before and after is compared as well."""
     x = ir.var("x", TensorType((3,), "int8"))
-    body = ops.abs(ops.neg(ops.relu(ops.neg(ops.abs(x, span=Span("m", "size"))))), span=Span("m", "again"))
+    body = ops.abs(ops.relu(ops.neg(ops.abs(x, span=Span("m", "size")))), span=Span("m", "again"))
     body = ops.relu(ops.neg(body), span=Span("m", "end"))
     registry = make_registry({"a": taking("abs", "relu"), "b": taking("neg")}, ("int8",))
     _sabotage(monkeypatch, registry, lambda code: "abs(" in code, change=lambda value: value + 3)

@@ -39,7 +39,7 @@ def tensors(*shapes: tuple[int, ...], dtype: str = "float32") -> tuple[ir.Var, .
 
 MORE: dict[str, ir.Call] = {
     "unfold": unfold(*tensors((2, 3, 7, 5)), kernel=(3, 2), strides=(2, 1), pads=(1, 0, 1, 0)),
-    "winograd_conv": winograd_conv(*tensors((2, 3, 7, 5), (6, 6, 3, 8)), pads=(1, 1, 1, 1)),
+    "winograd_conv": winograd_conv(*tensors((2, 3, 7, 5), (6, 6, 3, 8), (8, 3, 3, 3)), pads=(1, 1, 1, 1)),
     "multiply_high": multiply_high(*tensors((4, 3), (3,), (), (3,), dtype="int32"), low=1, axis=1),
     "bind_size": ops.bind_size(*tensors((3,), dtype="int64"), element=2, message="n"),
     "assert_true": ops.assert_true(*tensors((), dtype="bool"), message="n"),
